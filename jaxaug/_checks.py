@@ -1,0 +1,37 @@
+"""Argument checks whose messages name the argument, what was expected and what came."""
+
+from collections.abc import Collection
+from typing import Any
+
+
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
+    """`value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_probability(name: str, value: float) -> None:
+    """`value` is a number in [0, 1]."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be a probability in [0, 1], got {value!r}.")
+
+
+def check_positive_int(name: str, value: int) -> None:
+    """`value` is an int of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"`{name}` must be an int of at least 1, got {value!r}.")
+
+
+def check_range(name: str, value: Any, low: float = float("-inf"), high: float = float("inf")) -> None:
+    """`value` is a pair (a, b) with low <= a <= b <= high."""
+    good = isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, (int, float)) for v in value)
+    if not good or not low <= value[0] <= value[1] <= high:
+        bounds = "" if (low, high) == (float("-inf"), float("inf")) else f" within [{low}, {high}]"
+        raise ValueError(f"`{name}` must be a pair (low, high) with low <= high{bounds}, got {value!r}.")
+
+
+def check_size(name: str, value: Any) -> None:
+    """`value` is a pair (height, width) of positive ints."""
+    good = isinstance(value, tuple) and len(value) == 2
+    if not good or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in value):
+        raise ValueError(f"`{name}` must be (height, width), two ints of at least 1, got {value!r}.")

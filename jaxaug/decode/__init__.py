@@ -1,0 +1,9 @@
+"""From encoded bytes to uint8 canvases on the devices."""
+
+from jaxaug.decode._decoder import Decoded as Decoded
+from jaxaug.decode._decoder import Decoder as Decoder
+from jaxaug.decode._header import Headers as Headers
+from jaxaug.decode._header import read_headers as read_headers
+from jaxaug.decode._host import decode_image as decode_image
+from jaxaug.decode._types import Encoded as Encoded
+from jaxaug.decode._types import ImageBatch as ImageBatch

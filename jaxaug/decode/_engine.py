@@ -1,0 +1,42 @@
+"""The seam between the Decoder and its backends."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jaxaug.decode._header import Headers
+from jaxaug.decode._types import Encoded
+
+
+class Canvases(NamedTuple):
+    """A decoded batch on its devices.
+
+    Attributes:
+      pixels: one uint8[n / devices, H, W, 3] per device.
+      failures: row -> reason, for the rows that failed although their header is good; they are zero.
+      decoded: how many images each backend decoded, by its name.
+      release: takes whatever was computed from `pixels`, then frees or reuses their memory.
+    """
+
+    pixels: list[jax.Array]
+    failures: dict[int, str]
+    decoded: dict[str, int]
+    release: Callable[[Any], None]
+
+
+class Engine(Protocol):
+    """A way to get from bytes to canvases. Which images are good is decided before it is asked."""
+
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
+        """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its canvas.
+
+        The number of rows is a multiple of the number of devices; all other pixels are zero. May be called
+        from several threads at once.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop threads and free buffers; nothing is asked afterwards."""
+        ...

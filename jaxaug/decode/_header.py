@@ -1,0 +1,128 @@
+"""Header facts and the byte check: which images are good is decided here, before any way of decoding is chosen."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode import _pillow
+from jaxaug.decode._jpeg import JpegColumns, check_jpegs
+from jaxaug.decode._memory import read_bytes
+from jaxaug.decode._types import Encoded
+from jaxaug.errors import DecodeError
+
+BAD, JPEG, OTHER = 0, 1, 2
+
+# 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
+MAX_PIXELS = 2**27
+
+
+class Headers(NamedTuple):
+    """What the headers of n images say, a numpy column a fact; a bad image's facts are not to be used.
+
+    Attributes:
+      kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
+      height, width: int32, as the file stores them, before EXIF turns them.
+      orientation: uint8, the EXIF orientation 1..8.
+      coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
+        9 and 10 the same with arithmetic coding.
+      precision: uint8, bits a sample.
+      components: uint8, colour components of a JPEG.
+      scan_components: uint8, those of its first scan; fewer than `components` means several scans.
+      sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
+      color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK` or `YCCK` of `jaxaug.decode._jpeg`.
+      scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
+      reason: object, what is wrong with a bad image, in one clause; "" for a good one.
+    """
+
+    kind: np.ndarray
+    height: np.ndarray
+    width: np.ndarray
+    orientation: np.ndarray
+    coding: np.ndarray
+    precision: np.ndarray
+    components: np.ndarray
+    scan_components: np.ndarray
+    sampling: np.ndarray
+    color: np.ndarray
+    scan_offset: np.ndarray
+    reason: np.ndarray
+
+    def row(self, index: int) -> "Headers":
+        """The facts of one image, as scalars."""
+        return Headers(*(column[index] for column in self))
+
+    def original_size(self) -> np.ndarray:
+        """int32[n, 2]: (height, width) of the upright images."""
+        turned = self.orientation >= 5
+        height, width = np.where(turned, self.width, self.height), np.where(turned, self.height, self.width)
+        return np.stack([height, width], -1).astype(np.int32)
+
+
+def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
+    """Check the bytes of n images and read their headers; JPEGs all at once, other formats one by one.
+
+    Good is what can be decoded to an image: a JPEG whose header is well formed and whose end is there (damage
+    inside its entropy-coded data costs pixels, not the image), or a file whose header Pillow can read.
+
+    Args:
+      encoded: n images in readable host memory; nothing outside of them is read.
+      max_pixels: an image of more is bad.
+
+    Returns:
+      Headers of n rows. It never raises for bad images.
+
+    Example:
+      >>> headers = read_headers(Encoded.from_bytes([b"hello", b""]))
+      >>> headers.reason.tolist()
+      ["not an image jaxaug knows (it begins with b'hello')", 'empty']
+
+    Reference: ITU-T T.81 annex B (JPEG), CIPA DC-008 (EXIF).
+    """
+    starts = encoded.addresses.astype(np.int64)
+    stops = starts + encoded.lengths.astype(np.int64)
+    headers = _blank(starts.size)
+    long_enough = (stops - starts >= 2).nonzero()[0]
+    magic = read_bytes(starts[long_enough], 2, stops[long_enough])
+    jpegs = long_enough[(magic[:, 0] == 0xFF) & (magic[:, 1] == 0xD8)]
+    headers.kind[jpegs] = JPEG
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs])
+    for name in JpegColumns._fields:
+        getattr(headers, name)[jpegs] = getattr(columns, name)
+    for row, clause in failures.items():
+        _refuse(headers, jpegs[row], clause)
+    for row in (headers.kind == BAD).nonzero()[0].tolist():
+        if not headers.reason[row]:
+            _read_other(headers, row, encoded.view(row))
+    pixels = headers.height.astype(np.int64) * headers.width
+    for row in ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist():
+        shape = f"{headers.width[row]} x {headers.height[row]}"
+        _refuse(headers, row, f"{shape} pixels are more than max_pixels={max_pixels}")
+    return headers
+
+
+def _blank(count: int) -> Headers:
+    columns = {name: np.zeros(count, np.uint8) for name in Headers._fields}
+    columns |= {"height": np.zeros(count, np.int32), "width": np.zeros(count, np.int32)}
+    columns |= {"sampling": np.zeros(count, np.uint32), "scan_offset": np.zeros(count, np.int64)}
+    columns["reason"] = np.full(count, "", object)
+    columns["orientation"] += 1
+    return Headers(**columns)
+
+
+def _refuse(headers: Headers, row: int, clause: str) -> None:
+    headers.kind[row], headers.orientation[row], headers.reason[row] = BAD, 1, clause
+
+
+def _read_other(headers: Headers, row: int, data: memoryview) -> None:
+    format = _pillow.format_of(data)
+    if format is None:
+        start = bytes(data[:8])
+        return _refuse(
+            headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty"
+        )
+    try:
+        height, width, orientation = _pillow.read_facts(data, format)
+    except DecodeError as error:
+        return _refuse(headers, row, error.reason)
+    headers.kind[row], headers.precision[row] = OTHER, 8
+    headers.height[row], headers.width[row], headers.orientation[row] = height, width, orientation

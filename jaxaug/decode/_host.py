@@ -1,0 +1,237 @@
+"""From bytes to pixels on the host: libjpeg-turbo through simplejpeg, and Pillow for everything else."""
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaug.decode import _pillow
+from jaxaug.decode._engine import Canvases
+from jaxaug.decode._header import BAD, OTHER, Headers, read_headers
+from jaxaug.decode._jpeg import CMYK, GRAY
+from jaxaug.decode._types import Encoded
+from jaxaug.errors import DecodeError
+
+# Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1,
+# 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow reads the others with the same libjpeg-turbo.
+_TURBO_SAMPLINGS = frozenset(
+    (0x11111100, 0x21111100, 0x12111100, 0x22111100, 0x41111100, 0x14111100, 0x22121200, 0x22212100)
+)
+_ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
+
+
+def decode_image(data: "bytes | bytearray | memoryview | np.ndarray") -> np.ndarray:
+    """Decode one image of any supported format on the host.
+
+    Args:
+      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame) or TIFF.
+
+    Returns:
+      uint8[h, w, 3], RGB, upright (all eight EXIF orientations applied); gray is repeated to three channels,
+      CMYK converted, alpha dropped, 16 bit scaled to 8.
+
+    Raises:
+      DecodeError: the bytes are not such an image, or not a whole one.
+
+    Example:
+      >>> import io, numpy as np
+      >>> from PIL import Image
+      >>> file = io.BytesIO()
+      >>> Image.fromarray(np.zeros((2, 3), np.uint8)).save(file, "png")
+      >>> decode_image(file.getvalue()).shape
+      (2, 3, 3)
+
+    Differs from PIL in that orientation and conversion to RGB are done, a JPEG without its end is refused, and
+    no limit is put on the number of pixels.
+    """
+    encoded = Encoded.from_bytes([data])
+    headers = read_headers(encoded)
+    if headers.kind[0] == BAD:
+        raise DecodeError(headers.reason[0], byte_count=len(data))
+    size = headers.original_size()
+    row = np.zeros((*size[0], 3), np.uint8)
+    try:
+        decode_into(encoded.view(0), headers.row(0), (row.shape[0], row.shape[1]), row)
+    except DecodeError as error:
+        raise DecodeError(error.reason, byte_count=len(data)) from error
+    return row
+
+
+def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
+    """The size at which images lie on a canvas: their own, or shrunk to fit with the aspect kept.
+
+    s = min(1, H / h, W / w);  size = max(1, floor(s (h, w) + 1/2)), and never beyond the canvas
+
+    Args:
+      original_size: int32[n, 2], (height, width) of the upright images, at least 1.
+      canvas: (H, W).
+
+    Returns:
+      int32[n, 2].
+
+    Example:
+      >>> fit_size(np.array([[100, 50], [300, 50], [1, 4000]]), (200, 200)).tolist()
+      [[100, 50], [200, 33], [1, 200]]
+    """
+    scale = np.minimum(1.0, np.min(np.array(canvas) / original_size, axis=-1, keepdims=True))
+    return np.clip(np.floor(original_size * scale + 0.5), 1, canvas).astype(np.int32)
+
+
+def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray) -> None:
+    """Decode one image to the top-left of its canvas; the rest of the canvas is not touched.
+
+    Args:
+      data: the bytes of one image.
+      header: its facts, `Headers.row(i)`; its kind is good.
+      size: (h, w) of the upright image on the canvas, from `fit_size`.
+      row: uint8[H, W, 3], C contiguous.
+
+    Raises:
+      DecodeError: the pixels cannot be read; then the canvas may be partly written.
+    """
+    turbo = header.color == GRAY or (header.color < CMYK and int(header.sampling) in _TURBO_SAMPLINGS)
+    if header.kind == OTHER or not turbo:
+        format = _pillow.format_of(data) or "JPEG"
+        image = _pillow.upright_rgb(_pillow.open_image(data, format))
+        row[: size[0], : size[1]] = np.asarray(_shrink(image, size, image.size))
+        return
+    turned = header.orientation >= 5
+    stored = (int(header.height), int(header.width))
+    wanted = size[::-1] if turned else size
+    if wanted == stored and header.orientation == 1 and size[1] == row.shape[1]:
+        _decode_jpeg(data, stored, row)  # whole rows: no copy
+        return
+    scale = _dct_scale(stored, wanted)
+    pixels = _decode_jpeg(data, (_scaled(stored[0], scale), _scaled(stored[1], scale)), None)
+    if wanted != stored:
+        from PIL import Image
+
+        exact = (stored[1] * scale / 8, stored[0] * scale / 8)  # the scaled image ends inside its last pixel
+        pixels = np.asarray(_shrink(Image.fromarray(pixels), wanted, exact))
+    row[: size[0], : size[1]] = _upright(pixels, int(header.orientation))
+
+
+def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> Any:
+    """Antialiased (triangle filter of the source's scale) resize of the image's first `extent` (w, h) pixels."""
+    from PIL import Image
+
+    height, width = size
+    if image.size == (width, height):
+        return image
+    return image.resize((width, height), Image.Resampling.BILINEAR, box=(0, 0, *extent))
+
+
+def _scaled(side: int, scale: int) -> int:
+    return -(-side * scale // 8)  # ceil, as libjpeg rounds
+
+
+def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
+    """The smallest s of 1..8 for which the image decoded at s/8 still covers the wanted size."""
+    return max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
+
+
+def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """A view of the pixels turned as EXIF orientation 1..8 asks (CIPA DC-008, tag 0x0112)."""
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return pixels
+
+
+def _decode_jpeg(data: memoryview, size: tuple[int, int], buffer: np.ndarray | None) -> np.ndarray:
+    """uint8[h, w, 3] at the DCT scale that gives `size`; accurate DCT, fancy upsampling, damage tolerated."""
+    import simplejpeg
+
+    def decode(data):
+        return simplejpeg.decode_jpeg(
+            data, "RGB", min_height=size[0], min_width=size[1], buffer=buffer, strict=False
+        )
+
+    try:
+        return decode(data)
+    except ValueError as error:
+        for repaired in _without_damage(data):
+            try:
+                return decode(repaired)
+            except ValueError:
+                continue
+        raise DecodeError(f"libjpeg-turbo: {error}") from error
+
+
+_AFTER_SCAN = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")
+_IMPOSSIBLE = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7\xc4\xcc\xd9-\xdd\xe0-\xef\xfe]")
+_END = b"\xff\xd9"
+
+
+def _without_damage(data: memoryview) -> Iterator[bytes]:
+    """The file cut at the first marker that cannot be there, then at the end of its first scan.
+
+    Damaged entropy-coded data can look like a marker that libjpeg gives up at, having decoded the image.
+    """
+    raw = bytes(data)
+    start = raw.rfind(b"\xff\xda")
+    for pattern in (_IMPOSSIBLE, _AFTER_SCAN):
+        if found := pattern.search(raw, start + 2):
+            yield raw[: found.start()] + _END
+
+
+class HostEngine:
+    """Decodes batches with a pool of host threads, one canvas a device.
+
+    Args:
+      devices: where the canvases go, each an equal share of the rows, in order.
+      canvas: (H, W).
+      num_threads: at least 1; the threads start with the first batch.
+    """
+
+    def __init__(self, devices: Sequence[jax.Device], canvas: tuple[int, int], num_threads: int):
+        self._devices, self._canvas, self._num_threads = devices, canvas, num_threads
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
+
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
+        """Decode the good rows; see `Engine`."""
+        share = len(headers.kind) // len(self._devices)
+        canvases = [_zero_canvas(share, self._canvas) for _ in self._devices]
+        good = (headers.kind != BAD).nonzero()[0].tolist()
+        rows = iter(good)
+        failures: dict[int, str] = {}
+
+        def work():
+            for row in rows:  # shared by the threads: each takes the next row when it is free
+                target = canvases[row // share][row % share]
+                try:
+                    decode_into(encoded.view(row), headers.row(row), tuple(size[row].tolist()), target)
+                except DecodeError as error:
+                    target[:] = 0
+                    failures[row] = error.reason
+
+        for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
+            task.result()
+        pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
+        return Canvases(pixels, failures, {"host": len(good) - len(failures)}, _release_nothing)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown()
+
+
+def _release_nothing(outputs: Any) -> None:
+    """The canvases are fresh memory that jax owns: there is no buffer to hand back."""
+    del outputs
+
+
+def _zero_canvas(rows: int, canvas: tuple[int, int]) -> np.ndarray:
+    """uint8[rows, H, W, 3], zero, aligned so that a CPU device takes the memory without a copy.
+
+    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge pages.
+    """
+    shape = (rows, *canvas, 3)
+    block = np.zeros(rows * canvas[0] * canvas[1] * 3 + _ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % _ALIGNMENT
+    return block[first : block.size - _ALIGNMENT + first].reshape(shape)

@@ -1,0 +1,68 @@
+"""What goes into a decoder and what comes out of it."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug._typing import Array
+
+
+class Encoded(NamedTuple):
+    """Encoded images where they lie in host memory: no Python object per image.
+
+    Attributes:
+      addresses: uint64[n], where the bytes of each image begin.
+      lengths: uint64[n], how many bytes each image has.
+      owner: whatever keeps that memory alive (a list of bytes, an mmap, a staging buffer).
+    """
+
+    addresses: np.ndarray
+    lengths: np.ndarray
+    owner: Any
+
+    @classmethod
+    def from_bytes(cls, images: "Sequence[bytes | bytearray | memoryview | np.ndarray]") -> "Encoded":
+        """View bytes-like objects without copying them.
+
+        Example:
+          >>> Encoded.from_bytes([b"abc", b""]).lengths.tolist()
+          [3, 0]
+        """
+        views = [np.frombuffer(image, np.uint8) if len(image) else _EMPTY for image in images]
+        addresses = np.fromiter((view.ctypes.data for view in views), np.uint64, len(views))
+        lengths = np.fromiter((view.size for view in views), np.uint64, len(views))
+        return cls(addresses, lengths, views)
+
+    def view(self, row: int) -> memoryview:
+        """The bytes of image `row`, readable as long as the owner lives."""
+        return memory_view(int(self.addresses[row]), int(self.lengths[row]))
+
+
+class ImageBatch(NamedTuple):
+    """Decoded images on their devices.
+
+    Attributes:
+      pixels: uint8[n, H, W, 3] on one device, or a list with one such array per device (n / devices rows each).
+      size: int32[n, 2], (height, width) of the used top-left part of each canvas; the rest is zero.
+      original_size: int32[n, 2], (height, width) of the upright image before it was shrunk to the canvas.
+      valid: bool[n], False where the image could not be decoded; such a row is zero.
+    """
+
+    pixels: "Array | list[Array]"
+    size: np.ndarray
+    original_size: np.ndarray
+    valid: np.ndarray
+
+
+_EMPTY = np.zeros(0, np.uint8)
+_PyMemoryView_FromMemory = ctypes.pythonapi.PyMemoryView_FromMemory
+_PyMemoryView_FromMemory.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
+_PyMemoryView_FromMemory.restype = ctypes.py_object
+
+
+def memory_view(address: int, length: int) -> memoryview:
+    """The bytes at an absolute address, read-only; the caller keeps that memory alive."""
+    pybuf_read = 0x100
+    return _PyMemoryView_FromMemory(address, length, pybuf_read) if length else memoryview(b"")

@@ -1,0 +1,87 @@
+"""Where a Loader stands: which positions of which epoch the next batch takes. Pure arithmetic."""
+
+from typing import Any, NamedTuple
+
+from jaxaug.errors import StateError
+
+STATE_VERSION = 1
+_FIELDS = {"version": int, "seed": int, "epoch": int, "position": int, "fingerprint": str}
+
+
+class Cursor(NamedTuple):
+    """The next batch begins at `position` of `epoch`; at an epoch's end it is (epoch + 1, 0)."""
+
+    epoch: int
+    position: int
+
+
+class Step(NamedTuple):
+    """One batch: positions [start, start + count) of `epoch`, and the cursor once it is delivered."""
+
+    epoch: int
+    start: int
+    count: int
+    after: Cursor
+
+
+def next_step(cursor: Cursor, length: int, batch_size: int, drop: bool) -> Step:
+    """The batch at `cursor`; batches never span epochs, a dropped tail counts as delivered.
+
+    Example:
+      >>> next_step(Cursor(0, 8), length=10, batch_size=4, drop=False)
+      Step(epoch=0, start=8, count=2, after=Cursor(epoch=1, position=0))
+    """
+    epoch, start = cursor
+    if length - start < (batch_size if drop else 1):
+        epoch, start = epoch + 1, 0
+    count = min(batch_size, length - start)
+    stop = start + count
+    done = length - stop < (batch_size if drop else 1)
+    return Step(epoch, start, count, Cursor(epoch + 1, 0) if done else Cursor(epoch, stop))
+
+
+def batches_per_epoch(length: int, batch_size: int, drop: bool) -> int:
+    """How many batches a whole epoch has."""
+    return length // batch_size if drop else -(-length // batch_size)
+
+
+def to_state(cursor: Cursor, seed: int, fingerprint: str) -> dict[str, Any]:
+    """The JSON state of a Loader: the same on every process, whatever the batch size and the devices."""
+    return {
+        "version": STATE_VERSION,
+        "seed": seed,
+        "epoch": cursor.epoch,
+        "position": cursor.position,
+        "fingerprint": fingerprint,
+    }
+
+
+def from_state(state: Any, seed: int, fingerprint: str, length: int | None) -> Cursor:
+    """The cursor of a saved state.
+
+    Raises:
+      StateError: damaged, from a newer jaxaug, or saved with another data set or seed.
+    """
+    if not isinstance(state, dict):
+        raise StateError(f"a state must be the dict that `get_state()` gave, got {type(state).__name__}.")
+    for name, kind in _FIELDS.items():
+        if type(state.get(name)) is not kind:
+            raise StateError(f"damaged state: `{name}` must be {kind.__name__}, got {state.get(name)!r}.")
+    if state["version"] > STATE_VERSION:
+        raise StateError(
+            f"the state has version {state['version']}, this jaxaug reads up to {STATE_VERSION}: update jaxaug."
+        )
+    if state["fingerprint"] != fingerprint:
+        raise StateError(
+            f"the state belongs to another data set: its fingerprint is {state['fingerprint']}, "
+            f"this source's is {fingerprint}."
+        )
+    if state["seed"] != seed:
+        raise StateError(
+            f"the state was saved with seed={state['seed']}, this Loader has seed={seed}: make it with the same seed."
+        )
+    if state["epoch"] < 0 or state["position"] < 0 or (length is not None and state["position"] > length):
+        raise StateError(
+            f"damaged state: epoch {state['epoch']}, position {state['position']} of {length} records."
+        )
+    return Cursor(state["epoch"], state["position"])

@@ -1,0 +1,55 @@
+"""What the Loader asks of a source of records."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from jaxaug._typing import Features
+from jaxaug.decode import Encoded
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Records by number: encoded images and their features.
+
+    A source is random access and stateless: `read` may be called from any thread, for any rows in any
+    order, and answers the same each time. The Loader owns order, epochs and sharding.
+    """
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        ...
+
+    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+        """Records `indices` (int64[n]): their bytes, and a dict of arrays with first axis n ("label": int32[n]).
+
+        A record that cannot be read (deleted, no permission) is handed over with length 0, and
+        `describe(index)["error"]` says why; the Loader's `on_error` then decides.
+        """
+        ...
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Where record `index` lies and what names it: "path", "record", strings."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A short hash of what the source holds: another data set has another one."""
+        ...
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Records one after another, from the start each time: for data that has no random access."""
+
+    def iterate(self) -> Iterator[tuple[bytes, Features]]:
+        """All records once: the encoded image, and a dict of scalars and arrays of fixed shapes."""
+        ...
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """What names the record with ordinal `index`."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A short hash of what is known of the stream."""
+        ...

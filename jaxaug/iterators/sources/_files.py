@@ -1,0 +1,191 @@
+"""Data files, local or remote: which there are, whether they changed, and bytes of them.
+
+A path with "://" (gs://, s3://, http://) is remote and goes through fsspec; every other one is a local file.
+"""
+
+import glob
+import os
+import re
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug._typing import PathLike
+from jaxaug.errors import SourceError
+
+_DESCRIPTORS = 256  # open at a time for reading, below the usual limit of 1024
+_BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
+
+
+class DataFile(NamedTuple):
+    """A file as it was when it was listed; `stamp` changes when its content does."""
+
+    path: str
+    size: int
+    stamp: str  # local: the time of modification in ns; remote: the ETag, or what comes nearest
+
+
+# (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is retried.
+Read = Callable[[DataFile, int, memoryview], int]
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URL for fsspec."""
+    return "://" in path
+
+
+def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
+    """The files that paths, glob patterns and brace ranges name.
+
+    Args:
+      paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar", "gs://bucket/train-*.tar", plain
+        paths; each pattern's files come sorted. A web server lists nothing: name its files, or use braces.
+
+    Raises:
+      SourceError: a pattern that matches nothing, or a file that is missing.
+
+    Example:
+      >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
+      ['a-08.tar', 'a-09.tar', 'a-10.tar']
+    """
+    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    if not given:
+        raise SourceError("`paths` must name at least one file, got none.")
+    found = [path for pattern in given for braced in _braces(pattern) for path in _matches(braced)]
+    return [_stat(path) for path in found]
+
+
+def _braces(pattern: str) -> list[str]:
+    """`{00..12}` and `{a,b}` written out, as shells and WebDataset do."""
+    match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    low, high, names = match.groups()
+    inside = names.split(",") if names else [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [before + one + rest for one in inside for rest in _braces(after)]
+
+
+def _matches(pattern: str) -> list[str]:
+    if not glob.has_magic(pattern):
+        return [pattern if is_remote(pattern) else os.path.abspath(pattern)]
+    if is_remote(pattern):
+        system, below = _system(pattern)
+        found = sorted(system.unstrip_protocol(name) for name in system.glob(below))
+    else:
+        found = sorted(os.path.abspath(name) for name in glob.glob(pattern, recursive=True))
+    if not found:
+        raise SourceError(f"`paths`: {pattern!r} matches no file.")
+    return found
+
+
+def _stat(path: str) -> DataFile:
+    try:
+        if not is_remote(path):
+            facts = os.stat(path)
+            if os.path.isdir(path):
+                raise SourceError(f"`paths`: {path!r} is a folder; name its files, for example {path}/*.tar.")
+            return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
+        system, name = _system(path)
+        info = system.info(name)
+    except OSError as error:
+        raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
+    if info.get("size") is None:
+        raise SourceError(f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read.")
+    stamps = (info.get(key) for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated"))
+    return DataFile(path, int(info["size"]), str(next((stamp for stamp in stamps if stamp), "")))
+
+
+def reason(error: Exception) -> str:
+    """What an exception says, in one clause, without the path that OSError adds."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def _system(path: str):
+    try:
+        import fsspec
+    except ImportError as error:
+        raise SourceError(f"{path!r} is remote, which needs fsspec: pip install fsspec (and gcsfs, s3fs or aiohttp).") from error
+    return fsspec.core.url_to_fs(path)
+
+
+class _Descriptor:
+    """An open local file that is closed when the last thread lets go of it."""
+
+    def __init__(self, file: DataFile):
+        self.number = os.open(file.path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.number)
+        check_unchanged(file, self.number)
+
+
+def check_unchanged(file: DataFile, descriptor: int) -> None:
+    """The open file is still the one that was indexed."""
+    facts = os.fstat(descriptor)
+    if (facts.st_size, str(facts.st_mtime_ns)) != (file.size, file.stamp):
+        raise SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
+
+
+class FileReader:
+    """`Read` of local files by preadv and of remote ones by fsspec; local files stay open between calls."""
+
+    def __init__(self):
+        self._open = lru_cache(_DESCRIPTORS)(_Descriptor)
+
+    def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
+        if not is_remote(file.path):
+            return os.preadv(self._open(file).number, [destination], offset)
+        system, name = _system(file.path)
+        try:
+            data = system.cat_file(name, start=offset, end=offset + len(destination))
+        except Exception as error:  # each protocol has its own; all of them are worth another try
+            raise OSError(f"{type(error).__name__}: {error}") from error
+        if len(data) > len(destination):
+            raise SourceError(
+                f"the server of {file.path!r} ignores ranges: asked for {len(destination)} bytes, sent {len(data)}."
+            )
+        destination[: len(data)] = data
+        return len(data)
+
+
+def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview, retries: int = 3) -> None:
+    """Fill `destination` with the bytes from `offset` on, trying again after an OSError.
+
+    Raises:
+      SourceError: the file ends too early, or the last try failed too.
+    """
+    done, failures = 0, 0
+    while done < len(destination):
+        try:
+            count = read(file, offset + done, destination[done:])
+        except OSError as error:
+            if failures == retries:
+                raise SourceError(f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}.") from error
+            time.sleep(0.1 * 2**failures)
+            failures += 1
+            continue
+        if count <= 0:
+            raise SourceError(f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut.")
+        done += count
+
+
+class Window:
+    """A file read from front to back in large blocks; views of earlier blocks stay valid."""
+
+    def __init__(self, read: Read, file: DataFile, block: int = _BLOCK):
+        self.file = file
+        self._read, self._block_size = read, block
+        self._start, self._block = 0, np.zeros(0, np.uint8)
+
+    def at(self, offset: int, length: int) -> np.ndarray:
+        """uint8[length] from `offset` on; fewer where the file ends."""
+        length = max(0, min(length, self.file.size - offset))
+        begin = offset - self._start
+        if not 0 <= begin <= begin + length <= self._block.size:
+            size = min(max(length, self._block_size), self.file.size - offset)
+            self._block, self._start, begin = np.empty(size, np.uint8), offset, 0
+            read_fully(self._read, self.file, offset, memoryview(self._block))
+        return self._block[begin : begin + length]

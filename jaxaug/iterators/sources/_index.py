@@ -1,0 +1,282 @@
+"""The index of a set of container files: one file of columns with a checksum each, mapped into memory.
+
+    bytes 0-7    b"jaxaugIX"
+    bytes 8-15   length of the header, uint64, little-endian as everything here
+    bytes 16-19  CRC-32 of the header, uint32
+    bytes 20-    the header, JSON: version, what the index is of, name -> [dtype, shape, offset, CRC-32] of columns
+    then         the columns, raw, each on a multiple of 64 bytes
+
+An index is used only if all checksums hold and every data file has the size and the time of modification that
+it had when it was read; else it is built anew. It is written beside the data or, where that is not possible,
+in the cache folder ($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug).
+"""
+
+import hashlib
+import json
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import DataFile, FileReader, Window, is_remote, reason
+from jaxaug.iterators.sources._table import FEATURE, Part, Rows, join
+
+_MAGIC = b"jaxaugIX"
+_PREFIX = struct.Struct("<8sQI")
+_VERSION = 1
+_ALIGNMENT = 64
+_BLOCK = 4 << 20  # bytes read at a time for checksums
+_THREADS = 8  # files run through at a time
+
+
+class Index(NamedTuple):
+    """Where every record lies and what is known of it.
+
+    Attributes:
+      columns: arrays with one row a record, in the order of the files: "offset", "length", "lead" (bytes from the
+        beginning of the record to its image), "header/..." facts of the image, "feature/..." numbers.
+      row_starts: int64[files + 1], the number of the first record of each file, and of all.
+      extra: what else the format keeps, such as class names.
+      fingerprint: a hash of names, sizes and places, the same wherever the files lie.
+    """
+
+    columns: dict[str, np.ndarray]
+    row_starts: np.ndarray
+    extra: dict[str, Any]
+    fingerprint: str
+
+
+class Damaged(Exception):
+    """An index file cannot be used; the message says why."""
+
+
+# (window on a file, rows to fill, call with the offset reached now and then) -> what else the format keeps
+Scan = Callable[[Window, Rows, Callable[[int], None]], dict[str, Any]]
+
+
+def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: Scan) -> Index:
+    """The index of `files`: a stored one that still fits, or a new one.
+
+    Args:
+      files: the data files.
+      kind: the format, such as "tfrecord".
+      options: what else the index depends on; JSON values.
+      scan: reads one file.
+
+    Raises:
+      SourceError: a data file is damaged, there are no records, or the index can be written nowhere.
+    """
+    folder, names = _common_folder([file.path for file in files])
+    subject = {
+        "version": _VERSION,
+        "kind": kind,
+        "options": options,
+        "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
+    }
+    places = _places(folder, [kind, options, names])
+    for place in places:
+        try:
+            return read_index(place, subject)
+        except (Damaged, OSError):
+            continue  # missing, damaged or older than the data: the next place, or a new one
+    header, columns = _build(files, names, subject, scan)
+    for place in places:
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            write_index(place, header, columns)
+            return read_index(place, subject)
+        except OSError as error:
+            why = reason(error)
+    raise SourceError(f"no index can be written to {' or '.join(places)} ({why}): set XDG_CACHE_HOME to a folder.")
+
+
+def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+    """Write an index so that a reader sees all of it or none.
+
+    Args:
+      path: the file; replaced if it exists.
+      header: JSON values; gets the places and checksums of the columns.
+      columns: little-endian numbers.
+    """
+    layout, offset = {}, 0
+    for name, column in columns.items():
+        column = columns[name] = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
+        layout[name] = [column.dtype.str, column.shape, offset, zlib.crc32(_bytes(column))]
+        offset = _aligned(offset + column.nbytes)
+    text = json.dumps(header | {"columns": layout}).encode()
+    partial = f"{path}.{os.getpid()}-{threading.get_ident()}"
+    try:
+        with open(partial, "xb") as file:
+            file.write(_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text)
+            for column in columns.values():
+                file.seek(_aligned(file.tell()))
+                file.write(_bytes(column))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
+def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
+    """Map an index, all checksums verified.
+
+    Args:
+      path: the file.
+      subject: what its header must say: another version, format, option or state of the files is refused.
+
+    Raises:
+      Damaged: the file is not such an index, or not as it was written.
+      OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        header, start = _read_header(file, size)
+        if subject is not None and any(header.get(key) != value for key, value in subject.items()):
+            raise Damaged("it is of other files, or of an earlier state of them")
+        try:
+            end = start
+            for dtype, shape, offset, checksum in header["columns"].values():
+                length = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
+                end = start + offset + length
+                if _checksum(file, start + offset, length) != checksum:
+                    raise Damaged("the checksum of a column differs")
+            if size != end:
+                raise Damaged("it has another length than its header says")
+            memory = np.memmap(file, np.uint8, "r").view(np.ndarray)
+            columns = {}
+            for name, (dtype, shape, offset, _) in header["columns"].items():
+                columns[name] = np.ndarray(shape, dtype, memory, start + offset)
+            row_starts = np.cumsum([0, *header["counts"]], dtype=np.int64)
+            return Index(columns, row_starts, header["extra"], header["fingerprint"])
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise Damaged(f"its header is incomplete: {error}") from error
+
+
+def _read_header(file, size: int) -> tuple[dict[str, Any], int]:
+    """The header and where the columns begin."""
+    prefix = file.read(_PREFIX.size)
+    if len(prefix) < _PREFIX.size:
+        raise Damaged("it is cut")
+    magic, length, checksum = _PREFIX.unpack(prefix)
+    if magic != _MAGIC or length > size:
+        raise Damaged("it is no index")
+    text = file.read(length)
+    if zlib.crc32(text) != checksum:
+        raise Damaged("the checksum of the header differs")
+    return json.loads(text), _aligned(_PREFIX.size + length)
+
+
+def _checksum(file, start: int, length: int) -> int:
+    """CRC-32 of a range, read rather than mapped: a mapping would count as memory of this process."""
+    file.seek(start)
+    checksum, buffer = 0, memoryview(bytearray(min(length, _BLOCK)))
+    while length:
+        count = file.readinto(buffer[:length])
+        if not count:
+            raise Damaged("it is cut")
+        checksum = zlib.crc32(buffer[:count], checksum)
+        length -= count
+    return checksum
+
+
+def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], scan: Scan):
+    """Run through all files: the header and columns of their index."""
+    read, stopped, parts, extra = FileReader(), threading.Event(), [], {}
+
+    def run(file: DataFile) -> tuple[Part, dict[str, Any]]:
+        rows, reached = Rows(), [0]
+
+        def report(offset: int) -> None:
+            if stopped.is_set():
+                raise SourceError("indexing was stopped")
+            advance(offset - reached[0])
+            reached[0] = offset
+
+        found = scan(Window(read, file), rows, report)
+        report(file.size)
+        return rows.finish(), found
+
+    with _progress(files) as advance:
+        for part, found in _in_threads(run, files, stopped):
+            parts.append(part)
+            extra |= found
+    counts = [part.count for part in parts]
+    if not sum(counts):
+        raise SourceError(f"no records in {len(files)} file(s), the first of which is {files[0].path!r}.")
+    columns = join(parts)
+    fingerprint = _fingerprint(subject, names, files, columns)
+    return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
+
+
+def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Iterator:
+    """`map` in a few threads; an error or an interrupt stops those that run and drops what has not begun."""
+    with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="jaxaug-index") as pool:
+        futures = [pool.submit(run, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _progress(files: list[DataFile]) -> Iterator[Callable[[int], None]]:
+    """A function to call with the bytes done since the last call; it draws a bar if tqdm is there."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield lambda count: None
+        return
+    lock = threading.Lock()
+    with tqdm(total=sum(file.size for file in files), unit="B", unit_scale=True, desc="index", delay=1) as bar:
+
+        def advance(count: int) -> None:
+            with lock:
+                bar.update(count)
+
+        yield advance
+
+
+def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]) -> str:
+    """Places and features, not header facts: another version of jaxaug may know more of those."""
+    sizes = [file.size for file in files]
+    digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
+    for name in ("offset", "length", *sorted(name for name in columns if name.startswith(FEATURE))):
+        digest.update(name.encode())
+        digest.update(_bytes(np.ascontiguousarray(columns[name])))
+    return digest.hexdigest()
+
+
+def _places(folder: str, what: list) -> list[str]:
+    """Where the index may lie, the best place first."""
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug")
+    beside = [] if is_remote(folder) else [os.path.join(folder, f"jaxaug-{_short_hash(what)}.index")]
+    return [*beside, os.path.join(cache, f"{_short_hash([folder, *what])}.index")]
+
+
+def _short_hash(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
+
+
+def _common_folder(paths: list[str]) -> tuple[str, list[str]]:
+    """The deepest folder that holds all paths, and their names in it."""
+    folder = os.path.commonprefix([os.path.dirname(path) + "/" for path in paths]).rpartition("/")[0]
+    return folder, [path[len(folder) + 1 :] for path in paths]
+
+
+def _bytes(column: np.ndarray) -> memoryview:
+    return memoryview(column.reshape(-1).view(np.uint8))
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT

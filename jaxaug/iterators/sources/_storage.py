@@ -1,0 +1,208 @@
+"""Where the records of packed files lie in memory: mapped, or read into a staging buffer."""
+
+import mmap
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from jaxaug.decode import Encoded
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import DataFile, FileReader, Read, check_unchanged, read_fully, reason
+
+_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
+_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
+
+
+class Storage(Protocol):
+    """Ranges of files, by number of the file."""
+
+    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+        """The ranges (all int64[k]), and why a row could not be read; such a row has length 0."""
+        ...
+
+
+class Mapped:
+    """Local files mapped into memory: no copy, no system call for a record, the page cache is the buffer.
+
+    Guarantees: each file that a call touches is compared with its indexed size first, so one that was truncated
+    gives failed rows. A disk that fails or stalls under a mapping, and a truncation between the check and the
+    decoder's access, cannot be caught: the process gets SIGBUS or hangs. A file that is deleted or replaced after
+    its first use is read on unharmed. Use `Staged` where that is not enough.
+
+    Args:
+      files: mapped on first use. Each mapping holds a file descriptor; the process's soft limit of them is raised
+        to the hard one if there are many.
+    """
+
+    def __init__(self, files: list[DataFile]):
+        self._files, self._mappings, self._lock = files, {}, threading.Lock()
+        _allow_descriptors(len(files))
+
+    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+        """Addresses inside the mappings."""
+        touched, which = np.unique(files, return_inverse=True)
+        bases, owners, refused = np.zeros(touched.size, np.int64), [], {}
+        for row, number in enumerate(touched.tolist()):
+            try:
+                mapping = self._mapping(number)
+            except SourceError as error:
+                refused[row] = str(error)
+                continue
+            bases[row] = mapping.address
+            owners.append(mapping.memory)
+        addresses = (bases[which] + offsets).astype(np.uint64)
+        if not refused:
+            return Encoded(addresses, lengths.astype(np.uint64), owners), {}
+        failed = np.isin(which, list(refused))
+        failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
+        return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), owners), failures
+
+    def _mapping(self, number: int) -> "_Mapping":
+        mapping = self._mappings.get(number)
+        if mapping is None:
+            with self._lock:
+                mapping = self._mappings.setdefault(number, _map(self._files[number]))
+        size = mapping.memory.size()  # the file's size now, by fstat on the mapping's own descriptor
+        if size != self._files[number].size:
+            file = self._files[number]
+            raise SourceError(f"{file.path!r} has {size} bytes now and had {file.size} when it was indexed")
+        return mapping
+
+
+class _Mapping(NamedTuple):
+    memory: mmap.mmap
+    address: int
+
+
+def _map(file: DataFile) -> _Mapping:
+    try:
+        with open(file.path, "rb") as opened:
+            check_unchanged(file, opened.fileno())
+            memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
+    return _Mapping(memory, np.frombuffer(memory, np.uint8).ctypes.data)
+
+
+def _allow_descriptors(count: int) -> None:
+    """Raise the soft limit of open files where `count` more would come near it, as Go's runtime does at start."""
+    import resource  # POSIX only, as much of this module; nothing else here needs it
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and count > soft // 2:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Staged:
+    """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and failing ones.
+
+    Neighbouring records are read in one go. Guarantees: a failed, short or stalled read is retried and in the end
+    gives failed rows, never a crash; bytes handed over do not change afterwards. It costs a copy, a system call
+    a run of records, and the memory of a batch.
+
+    Args:
+      files: local or remote.
+      timeout: seconds without any read finishing after which those under way count as failed; their threads are
+        left behind until the system lets go of them.
+      retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
+      threads: reads under way at a time.
+      read: how bytes are got; `FileReader()` if None.
+    """
+
+    def __init__(
+        self,
+        files: list[DataFile],
+        *,
+        timeout: float = 60.0,
+        retries: int = 3,
+        threads: int = 16,
+        read: Read | None = None,
+    ):
+        self._files, self._timeout, self._retries, self._threads = files, timeout, retries, threads
+        self._read = read or FileReader()
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+        """Addresses inside a new staging buffer."""
+        spans, span_of, places, size = _merge(files, offsets, lengths)
+        staging = np.empty(size, np.uint8)
+        errors = self._fill(spans, memoryview(staging))
+        failed = np.isin(span_of, list(errors))
+        failures = {row: errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
+        addresses = (staging.ctypes.data + places).astype(np.uint64)
+        return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
+
+    def _fill(self, spans: list["_Span"], staging: memoryview) -> dict[int, str]:
+        """Read every span to its place; what failed to the end, by number of the span."""
+        waiting, errors = list(range(len(spans))), {}
+        for attempt in range(self._retries + 1):
+            if attempt:
+                time.sleep(0.1 * 2 ** (attempt - 1))
+            futures = {self._submit(spans[number], staging): number for number in waiting}
+            errors = self._collect(futures)
+            waiting = sorted(errors)
+            if not waiting:
+                break
+        return errors
+
+    def _submit(self, span: "_Span", staging: memoryview) -> Future:
+        destination = staging[span.place : span.place + span.length]
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
+            return self._pool.submit(read_fully, self._read, self._files[span.file], span.offset, destination, 0)
+
+    def _collect(self, futures: dict[Future, int]) -> dict[int, str]:
+        """Wait for reads; the errors by number, those of stalled reads included."""
+        errors, pending = {}, set(futures)
+        while pending:
+            done, pending = wait(pending, self._timeout, FIRST_COMPLETED)
+            if not done:
+                self._abandon_pool()
+                return errors | {futures[future]: f"no answer within {self._timeout:g} s" for future in pending}
+            for future in done:
+                if (error := future.exception()) is not None:
+                    errors[futures[future]] = str(error)
+        return errors
+
+    def _abandon_pool(self) -> None:
+        """Threads that hang cannot be ended; the next read starts with new ones."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool = None
+
+
+class _Span(NamedTuple):
+    """Bytes of one file that are read together, and their place in the staging buffer."""
+
+    file: int
+    offset: int
+    length: int
+    place: int
+
+
+def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
+    """Records to spans: (spans, span of each record, place of each record in the buffer, bytes of the buffer)."""
+    order = np.lexsort((offsets, files))
+    file, start, stop = files[order], offsets[order], (offsets + lengths)[order]
+    first = np.ones(order.size, bool)
+    first[1:] = (file[1:] != file[:-1]) | (start[1:] > stop[:-1] + _GAP)
+    run_start = start[first][np.cumsum(first) - 1]
+    part = (start - run_start) // _SPAN
+    first[1:] |= part[1:] != part[:-1]
+    heads = np.flatnonzero(first)
+    if not heads.size:
+        return [], np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    sizes = np.maximum.reduceat(stop, heads) - start[heads]
+    bases = np.cumsum(sizes) - sizes
+    spans = [_Span(*row) for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())]
+    span_of, places = np.empty_like(order), np.empty_like(order)
+    span_of[order] = number = np.cumsum(first) - 1
+    places[order] = bases[number] + start - start[heads][number]
+    return spans, span_of, places, int(sizes.sum())
+

@@ -1,0 +1,136 @@
+"""From records found one by one in a container file to the columns of an index."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode import Encoded, read_headers
+from jaxaug.errors import SourceError
+
+_ROWS, _BYTES = 256, 32 << 20  # images whose headers are read in one call
+_LARGEST = 4 << 30  # bytes of one padded feature
+HEADER, FEATURE = "header/", "feature/"  # what the names of such columns begin with
+
+Numbers = Sequence[int] | Sequence[float] | np.ndarray
+
+
+class Part(NamedTuple):
+    """The records of one file."""
+
+    count: int
+    columns: dict[str, np.ndarray]  # "offset", "length", "lead", and "header/..." ones
+    features: dict[str, tuple[np.ndarray, np.ndarray]]  # (all values, how many each record has)
+
+
+class Rows:
+    """Collects the records of one file."""
+
+    def __init__(self):
+        self.count = 0
+        self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
+        self._features: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = defaultdict(lambda: ([], []))
+        self._start_chunk()
+
+    def add(self, image: np.ndarray, offset: int, lead: int, features: Mapping[str, Numbers]) -> None:
+        """One more record.
+
+        Args:
+          image: uint8[length], its encoded image.
+          offset: where in the file the image begins.
+          lead: how many bytes earlier the record itself begins.
+          features: its numbers by name.
+        """
+        self._places.append((offset, image.size, lead))
+        self._images.append(image)
+        for name, numbers in features.items():
+            self._numbers[name].append((len(self._images) - 1, numbers))
+        self._bytes += image.size
+        self.count += 1
+        if len(self._images) == _ROWS or self._bytes >= _BYTES:
+            self._end_chunk()
+
+    def finish(self) -> Part:
+        """The columns of all records added."""
+        self._end_chunk()
+        columns = {name: np.concatenate(chunks) for name, chunks in self._columns.items()}
+        features = {}
+        for name, (values, counts) in self._features.items():
+            features[name] = np.concatenate(values), _pad_end(np.concatenate(counts), self.count)
+        return Part(self.count, columns, features)
+
+    def _start_chunk(self) -> None:
+        self._places: list[tuple[int, int, int]] = []
+        self._images: list[np.ndarray] = []
+        self._numbers: dict[str, list[tuple[int, Numbers]]] = defaultdict(list)
+        self._bytes = 0
+
+    def _end_chunk(self) -> None:
+        if not self._images:
+            return
+        places = np.array(self._places, np.int64)
+        headers = read_headers(Encoded.from_bytes(self._images))
+        facts = {HEADER + name: column for name, column in headers._asdict().items() if name != "reason"}
+        for name, column in zip(("offset", "length", "lead"), places.T):
+            self._columns[name].append(column.copy())
+        for name, column in facts.items():
+            self._columns[name].append(column)
+        done = self.count - len(self._images)
+        for name, rows in self._numbers.items():
+            values, counts = self._features[name]
+            chunk = np.zeros(len(self._images), np.int64)
+            chunk[[row for row, _ in rows]] = [len(numbers) for _, numbers in rows]
+            missing = done - sum(map(len, counts))  # earlier chunks in which no record had this feature
+            counts += [np.zeros(missing, np.int64), chunk]
+            values.append(np.concatenate([np.asarray(numbers) for _, numbers in rows]))
+        self._start_chunk()
+
+
+def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
+    """The columns of the records of all files, one file after the other."""
+    filled = [part for part in parts if part.count]
+    columns = {name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns}
+    for name in sorted({name for part in filled for name in part.features}):
+        found = [part.features.get(name, (_NO_VALUES, np.zeros(part.count, np.int64))) for part in filled]
+        values = np.concatenate([values for values, _ in found if values.size] or [_NO_VALUES])
+        columns |= _feature_columns(name, values, np.concatenate([counts for _, counts in found]))
+    return columns
+
+
+_NO_VALUES = np.zeros(0, np.int64)
+
+
+def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """[n] where each record has one number, [n, k] where each has k, else zero-padded with a column of counts."""
+    most = int(counts.max())
+    if most == 0:
+        return {}
+    values = values.astype(_user_dtype(values), copy=False)
+    if counts.min() == most:
+        return {FEATURE + name: values if most == 1 else values.reshape(-1, most)}
+    if counts.size * most * values.itemsize > _LARGEST:
+        raise SourceError(
+            f"feature {name!r} has up to {most} numbers a record, too many to pad {counts.size} records to: "
+            f"leave it out by naming the `features` that you need."
+        )
+    padded = np.zeros((counts.size, most), values.dtype)
+    padded[np.arange(most) < counts[:, None]] = values
+    return {FEATURE + name: padded, f"{FEATURE}{name}_count": counts.astype(np.int32)}
+
+
+def _user_dtype(values: np.ndarray) -> type:
+    """What users get: int32 where it holds all values, else int64; float32."""
+    if values.dtype.kind == "f":
+        return np.float32
+    limits = np.iinfo(np.int32)
+    return np.int32 if limits.min <= values.min() and values.max() <= limits.max else np.int64
+
+
+def _smallest(column: np.ndarray) -> np.ndarray:
+    """The narrowest unsigned dtype that holds the column, for an index that is small in memory."""
+    return column.astype(np.min_scalar_type(int(column.max()))) if column.dtype.kind in "iu" else column
+
+
+def _pad_end(counts: np.ndarray, size: int) -> np.ndarray:
+    return np.concatenate([counts, np.zeros(size - counts.size, np.int64)])

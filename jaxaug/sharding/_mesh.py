@@ -1,0 +1,53 @@
+"""Shardings of a batch: its first axis split over mesh axes, everything else replicated."""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+
+def batch_sharding(
+    devices: "Mesh | Sequence[jax.Device] | None" = None, axes: str | tuple[str, ...] | None = None
+) -> NamedSharding:
+    """The sharding that splits the first axis of a batch.
+
+    Args:
+      devices: a mesh, or devices to put on one axis named "batch"; all of `jax.devices()` by default.
+      axes: the mesh axes that split the batch, all of them by default; the batch is replicated over the rest.
+
+    Raises:
+      ValueError: an axis that the mesh does not have.
+
+    Example:
+      >>> batch_sharding(jax.devices()[:1]).spec
+      PartitionSpec('batch',)
+    """
+    if not isinstance(devices, Mesh):
+        devices = auto_mesh(jax.devices() if devices is None else devices)
+    names = tuple(devices.axis_names) if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    unknown = [name for name in names if name not in devices.axis_names]
+    if unknown:
+        raise ValueError(f"`axes` must be among the mesh axes {devices.axis_names}, got {unknown[0]!r}.")
+    return NamedSharding(devices, PartitionSpec(names[0] if len(names) == 1 else names))
+
+
+def auto_mesh(devices: Sequence[jax.Device]) -> Mesh:
+    """`devices` on one Auto axis "batch": a mesh of our own, whatever axis types the user's mesh has."""
+    return Mesh(np.asarray(devices, dtype=object), ("batch",), axis_types=(AxisType.Auto,))
+
+
+def check_batch_sharding(sharding: object) -> NamedSharding:
+    """A sharding the Loader can fill: a NamedSharding that splits nothing but the first axis."""
+    if not isinstance(sharding, NamedSharding):
+        raise TypeError(
+            f"`sharding` must be a jax.sharding.NamedSharding, got {type(sharding).__name__}: "
+            "`jaxaug.sharding.batch_sharding(mesh, axes)` makes one."
+        )
+    split = [dim for dim, axes in enumerate(sharding.spec) if dim > 0 and axes not in (None, ())]
+    if split:
+        raise ValueError(
+            f"`sharding` must split the batch axis alone, got {sharding.spec}, which splits axis {split[0]}: "
+            "give PartitionSpec(axes of the batch) and reshard in the training step."
+        )
+    return sharding

@@ -1,0 +1,47 @@
+"""Which rows of the global batch this process holds, and on which devices."""
+
+import math
+from typing import NamedTuple
+
+import jax
+from jax.sharding import NamedSharding
+
+
+class Part(NamedTuple):
+    """Rows [start, stop) of the global batch, held by one or several local devices."""
+
+    start: int
+    stop: int
+    devices: tuple[jax.Device, ...]
+
+
+def count_parts(sharding: NamedSharding) -> int:
+    """Into how many parts `sharding` splits the batch axis.
+
+    Example:
+      >>> from jaxaug.sharding import batch_sharding
+      >>> count_parts(batch_sharding(jax.devices()[:1]))
+      1
+    """
+    axes = sharding.spec[0] if len(sharding.spec) else None
+    names = () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    return math.prod(sharding.mesh.shape[name] for name in names)
+
+
+def local_parts(sharding: NamedSharding, batch_size: int) -> list[Part]:
+    """The parts of a batch that lie on this process's devices, each once, in the order of their rows.
+
+    Raises:
+      ValueError: `batch_size` is not a multiple of the number of parts.
+    """
+    parts = count_parts(sharding)
+    if batch_size % parts:
+        raise ValueError(
+            f"`batch_size` must be a multiple of {parts}, the number of shards of the batch, got {batch_size}: "
+            f"take {batch_size // parts * parts or parts} or {(batch_size // parts + 1) * parts}."
+        )
+    holders: dict[tuple[int, int], list[jax.Device]] = {}
+    for device, index in sharding.addressable_devices_indices_map((batch_size,)).items():
+        rows = index[0] if index else slice(None)
+        holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(device)
+    return [Part(start, stop, tuple(devices)) for (start, stop), devices in sorted(holders.items())]

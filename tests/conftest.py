@@ -1,0 +1,34 @@
+"""The strict session: 8 CPU devices, no implicit dtype or rank promotion, jaxaug's warnings are errors."""
+
+import jax
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 8)
+
+
+@pytest.fixture(autouse=True)
+def strict(request):
+    """jaxaug must not lean on promotions that a user may have switched off; optax does, so training is exempt."""
+    if request.node.get_closest_marker("training"):
+        yield
+        return
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+def pytest_configure(config):
+    config.addinivalue_line("filterwarnings", "error:::jaxaug")
+
+
+def pytest_collection_modifyitems(items):
+    """A GPU test without a GPU is skipped with that reason, never silently passed."""
+    gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu_tests and jax.default_backend() != "gpu":
+        for item in gpu_tests:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU; jax sees none here"))
+
+
+@pytest.fixture
+def cpu_devices():
+    """The 8 CPU devices of the session."""
+    return jax.devices("cpu")

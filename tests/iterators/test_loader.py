@@ -1,0 +1,365 @@
+import gc
+import json
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from tests.images import encode, jpegs, picture
+
+from jaxaug import Decoder, Loader
+from jaxaug.decode import decode_image
+from jaxaug.errors import DecodeError, SourceError, StateError
+from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted
+from jaxaug.sharding import batch_sharding
+
+N = 24
+
+
+def jitter(key, sample):
+    """A stand-in transform: per-sample noise and a fixed output size, so that `size` leaves."""
+    image = sample["image"][:32, :48].astype(jnp.float32) / jnp.float32(255)
+    noise = jax.random.uniform(key, (), jnp.float32)
+    return {"image": image * noise, "label": sample["label"]}
+
+
+@pytest.fixture(scope="module")
+def images():
+    return jpegs(N)
+
+
+@pytest.fixture(scope="module")
+def source(images):
+    return InMemory(images, {"label": np.arange(N)})
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def by_index(loader, batches):
+    """{(epoch, index): image bytes} of the next `batches` batches."""
+    seen = {}
+    for _ in range(batches):
+        batch = {name: np.asarray(array) for name, array in next(loader).items()}
+        for row in np.flatnonzero(batch["valid"]):
+            seen[int(batch["index"][row])] = batch["image"][row].tobytes()
+    return seen
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name.startswith("jaxaug")]
+
+
+def test_a_batch_holds_the_decoded_records(source, images):
+    with Loader(source, 4, shuffle=False, sharding=one_device(), seed=3) as loader:
+        batch = next(loader)
+    assert batch["index"].tolist() == batch["label"].tolist() == [0, 1, 2, 3]
+    assert batch["image"].shape == (4, 64, 64, 3) and batch["image"].dtype == jnp.uint8
+    assert batch["size"].tolist() == [[40, 56]] * 4 and batch["valid"].all()
+    for row in range(4):
+        np.testing.assert_array_equal(batch["image"][row, :40, :56], decode_image(images[row]))
+        assert not np.asarray(batch["image"][row, 40:]).any() and not np.asarray(batch["image"][row, :, 56:]).any()
+
+
+def test_element_spec_is_what_comes(source):
+    with Loader(source, 8, transform=jitter) as loader:
+        spec, batch = loader.element_spec, next(loader)
+    assert {k: (v.shape, v.dtype, v.sharding) for k, v in spec.items()} == {
+        k: (v.shape, v.dtype, v.sharding) for k, v in batch.items()
+    }
+
+
+def mesh(shape, names, kind):
+    count = int(np.prod(shape))
+    return jax.make_mesh(shape, names, axis_types=(kind,) * len(names), devices=jax.devices("cpu")[:count])
+
+
+LAYOUTS = {
+    "batch 6, one device": (6, one_device),
+    "batch 12, one device": (12, one_device),
+    "batch 24, 8 devices": (24, lambda: batch_sharding(jax.devices("cpu"))),
+    "Auto": (8, lambda: NamedSharding(mesh((4,), ("data",), AxisType.Auto), P("data"))),
+    "Explicit": (8, lambda: NamedSharding(mesh((4,), ("data",), AxisType.Explicit), P("data"))),
+    "replicated axis": (8, lambda: NamedSharding(mesh((4, 2), ("data", "model"), AxisType.Auto), P("data"))),
+    "two axes": (24, lambda: NamedSharding(mesh((2, 4), ("a", "b"), AxisType.Explicit), P(("a", "b")))),
+    "reversed axes": (24, lambda: NamedSharding(mesh((2, 4), ("a", "b"), AxisType.Auto), P(("b", "a")))),
+}
+
+
+@pytest.fixture(scope="module")
+def reference(source):
+    with Loader(source, 4, transform=jitter, sharding=one_device(), seed=1) as loader:
+        return by_index(loader, N // 4)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_the_same_bits(name, source, reference):
+    batch_size, make = LAYOUTS[name]
+    sharding = make()
+    with Loader(source, batch_size, transform=jitter, sharding=sharding, seed=1) as loader:
+        batch = next(loader)
+        assert batch["image"].sharding == sharding
+        for shard in batch["image"].addressable_shards:  # replicas hold the same rows
+            np.testing.assert_array_equal(shard.data, np.asarray(batch["image"])[shard.index])
+        loader.set_state(loader.get_state() | {"epoch": 0, "position": 0})
+        assert by_index(loader, N // batch_size) == reference
+
+
+@pytest.mark.parametrize("batch_size, resumed", [(6, 6), (6, 4), (4, 10)])
+def test_resume_after_every_step_gives_exactly_the_rest(source, reference, batch_size, resumed):
+    options = {"transform": jitter, "sharding": one_device(), "seed": 1, "last_batch": "pad", "epochs": 1}
+    with Loader(source, batch_size, **options) as loader, Loader(source, resumed, **options) as other:
+        delivered: dict = {}
+        for _ in range(len(loader) - 1):
+            delivered |= by_index(loader, 1)
+            other.set_state(json.loads(json.dumps(loader.get_state())))
+            rest: dict = {}
+            for batch in other.epoch():
+                rest |= {int(i): np.asarray(batch["image"][r]).tobytes() for r, i in enumerate(batch["index"]) if i >= 0}
+            assert delivered.keys().isdisjoint(rest)
+            assert delivered | rest == reference
+
+
+def test_epochs_differ_and_end(source):
+    with Loader(source, 4, sharding=one_device(), epochs=2) as loader:
+        orders = [[int(i) for batch in loader.epoch() for i in batch["index"]] for _ in range(2)]
+        assert sorted(orders[0]) == sorted(orders[1]) == list(range(N)) and orders[0] != orders[1]
+        assert list(loader.epoch()) == []
+        with pytest.raises(StopIteration):
+            next(loader)
+        assert loader.get_state()["epoch"] == 2
+
+
+def test_pad_fills_the_tail_with_marked_rows(source):
+    with Loader(source, 10, shuffle=False, transform=jitter, last_batch="pad", sharding=one_device()) as loader:
+        assert len(loader) == 3
+        last = list(loader.epoch())[-1]
+    assert last["index"].tolist() == [20, 21, 22, 23] + [-1] * 6
+    assert last["valid"].tolist() == [True] * 4 + [False] * 6
+    assert not np.asarray(last["image"][4:]).any() and last["label"].tolist()[4:] == [0] * 6
+
+
+def test_padding_rows_without_transform_have_the_size_of_the_canvas(source):
+    with Loader(source, 16, shuffle=False, last_batch="pad", sharding=one_device()) as loader:
+        last = list(loader.epoch())[-1]
+    assert last["size"][-1].tolist() == [64, 64]
+
+
+def test_with_replacement_the_position_is_part_of_the_key(source):
+    order = Weighted(np.eye(N)[5], num_samples=8)  # record 5 alone, eight times
+    with Loader(source, 8, shuffle=order, transform=jitter, sharding=one_device()) as loader:
+        batch = next(loader)
+    assert batch["index"].tolist() == [5] * 8
+    assert len({np.asarray(image).tobytes() for image in batch["image"]}) == 8
+
+
+def test_batch_transform_mixes_consecutive_samples(source):
+    def swap(key, group):
+        return {"image": group["image"][::-1], "label": group["label"][::-1]}
+
+    with Loader(source, 8, shuffle=False, batch_transform=swap, sharding=batch_sharding(jax.devices("cpu")[:2])) as loader:
+        assert next(loader)["label"].tolist() == [1, 0, 3, 2, 5, 4, 7, 6]
+    with pytest.raises(ValueError, match="multiple of 2 rows"):
+        Loader(source, 8, batch_transform=swap, sharding=batch_sharding(jax.devices("cpu")))
+
+
+def test_boxes_follow_exif_and_shrinking():
+    boxes = np.array([[[10.0, 4.0, 30.0, 12.0]]])
+    image = encode(picture(0, 40, 80), exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0")
+    source = InMemory([image], {"boxes": boxes})
+    with Decoder((40, 40), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(source, 1, decoder=decoder, sharding=one_device()) as loader:
+            batch = next(loader)
+    assert batch["size"].tolist() == [[40, 20]]  # 80 x 40 stands upright as 40 x 80, shrunk by 2
+    np.testing.assert_allclose(batch["boxes"][0, 0], [(40 - 12) / 2, 10 / 2, (40 - 4) / 2, 30 / 2])
+
+
+@pytest.fixture
+def broken_folder(tmp_path):
+    good = jpegs(10)
+    for i in range(100):
+        path = tmp_path / f"class{i % 3}" / f"{i:03d}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        data = good[i % 10]
+        path.write_bytes({0: b"", 1: b"just text", 2: data[: len(data) // 2]}[i % 3] if i % 10 == 7 else data)
+    return tmp_path
+
+
+def bad_names(loader):
+    return sorted(int(record["file"][-7:-4]) for record in loader.stats["bad_records"])
+
+
+BROKEN = list(range(7, 100, 10))
+
+
+def test_mask_yields_the_90_good_ones(broken_folder):
+    with Loader(ImageFolder(broken_folder), 20, on_error="mask", sharding=one_device(), epochs=1) as loader:
+        batches = list(loader)
+        assert sum(int(batch["valid"].sum()) for batch in batches) == 90
+        assert all(not np.asarray(b["image"])[~np.asarray(b["valid"])].any() for b in batches)
+        assert all((b["index"] >= 0).all() for b in batches)
+        assert bad_names(loader) == BROKEN and loader.stats["masked"] == loader.stats["bad"] == 10
+        assert {"empty", "text"} <= {w for r in loader.stats["bad_records"] for w in ("empty", "text") if w in r["reason"]} | {"text"}
+
+
+def test_replace_yields_100_from_the_same_order_for_any_batch_size(broken_folder):
+    runs = []
+    for batch_size in (20, 50):
+        with Loader(
+            ImageFolder(broken_folder), batch_size, on_error="replace", transform=jitter, sharding=one_device(), epochs=1
+        ) as loader:
+            rows = [(int(i), np.asarray(im).tobytes()) for b in loader for i, im in zip(b["index"], b["image"])]
+            assert bad_names(loader) == BROKEN and loader.stats["replaced"] == 10
+            assert loader.stats["images"] == 100
+        runs.append(rows)
+    assert runs[0] == runs[1]
+    assert len({image for _, image in runs[0]}) <= 90
+
+
+def test_raise_names_the_first_and_leaves_the_loader_usable(broken_folder):
+    source = ImageFolder(broken_folder)
+    with Loader(source, 20, shuffle=False, on_error="raise", sharding=one_device(), epochs=1) as loader:
+        first = next(i for i in range(100) if int(source.path(i)[-7:-4]) in BROKEN)
+        with pytest.raises(DecodeError, match=rf"record {first} \(.*{source.path(first)}, \d+ bytes\)") as caught:
+            for _ in range(5):
+                next(loader)
+        assert caught.value.index == first and caught.value.file == source.path(first)
+        assert [t.name for t in threads() if "decode" not in t.name] == []  # the decoder's own end with close
+        state = loader.get_state()
+        assert state["position"] % 20 == 0 and state["position"] > first  # goes on behind the failed batch
+    assert threads() == []
+
+
+def test_all_records_broken_cannot_be_replaced():
+    with Loader(InMemory([b"no"] * 40), 4, on_error="replace", sharding=one_device()) as loader:
+        with pytest.raises(DecodeError, match="32 records that could have replaced it"):
+            next(loader)
+
+
+def test_a_deleted_file_is_named(broken_folder):
+    source = ImageFolder(broken_folder)
+    (broken_folder / "class0" / "000.jpg").unlink()
+    with Loader(source, 20, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(DecodeError, match=r"000\.jpg.*No such file"):
+            next(loader)
+
+
+def test_stream_yields_in_order_pads_and_resumes(images):
+    source = FromIterable(lambda: ((image, {"label": i}) for i, image in enumerate(images[:10])))
+    options = {"shuffle": False, "sharding": one_device(), "last_batch": "pad", "transform": jitter}
+    with Loader(source, 4, epochs=2, **options) as loader:
+        labels = [batch["index"].tolist() for batch in loader.epoch()]
+        assert labels == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, -1, -1]]
+        assert loader.get_state()["epoch"] == 1
+        next(loader)
+        state = loader.get_state()
+    with Loader(source, 3, epochs=2, **options) as loader:
+        loader.set_state(state)
+        assert [batch["index"].tolist() for batch in loader] == [[4, 5, 6], [7, 8, 9]]
+    with Loader(source, 4, epochs=1, **(options | {"last_batch": "drop"})) as loader:
+        assert len(list(loader)) == 2
+
+
+def test_transform_exceptions_reach_the_user_at_construction(source):
+    def wrong(key, sample):
+        raise RuntimeError("my bug")
+
+    with pytest.raises(RuntimeError, match="my bug"):
+        Loader(source, 8, transform=wrong)
+    with pytest.raises(TypeError, match="must return a dict"):
+        Loader(source, 8, transform=lambda key, sample: sample["image"])
+    assert threads() == []
+
+
+def test_no_thread_outlives_a_dropped_loader(source):
+    loader = Loader(source, 4, sharding=one_device())
+    next(loader)
+    assert threads()
+    del loader
+    gc.collect()
+    assert threads() == []
+
+
+def test_a_closed_loader_says_so(source):
+    loader = Loader(source, 4, sharding=one_device())
+    next(loader)
+    loader.close()
+    loader.close()
+    assert threads() == []
+    with pytest.raises(ValueError, match="closed"):
+        next(loader)
+
+
+def test_transfer_guard_and_thread_guard_pass(source):
+    jax.config.update("jax_transfer_guard", "disallow")
+    try:
+        with jax.thread_guard(True), Loader(source, 8, transform=jitter) as loader:
+            next(loader), next(loader)
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")
+
+
+def test_a_shared_decoder_stays_open(source):
+    with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
+        for _ in range(2):
+            with Loader(source, 4, decoder=decoder, sharding=one_device()) as loader:
+                next(loader)
+    with Decoder((64, 64), devices=jax.devices("cpu")[:2]) as decoder, pytest.raises(ValueError, match="one device for each"):
+        Loader(source, 4, decoder=decoder, sharding=one_device())
+
+
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        ({"batch_size": 12, "sharding": None}, ValueError, "multiple of 8.*got 12: take 8 or 16"),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be an int of at least 1"),
+        ({"batch_size": 25}, ValueError, "at most 24"),
+        ({"last_batch": "fill"}, ValueError, "`last_batch` must be one of 'drop', 'pad', got 'fill'"),
+        ({"on_error": "skip"}, ValueError, "`on_error`"),
+        ({"epochs": 0}, ValueError, "`epochs`"),
+        ({"seed": -1}, ValueError, "`seed`"),
+        ({"prefetch": 0}, ValueError, "`prefetch`"),
+        ({"sharding": P("data")}, TypeError, "NamedSharding"),
+        ({"sharding": "image"}, ValueError, "split the batch axis alone"),
+        ({"source": [1, 2]}, TypeError, "see jaxaug.iterators.Source"),
+        ({"source": FromIterable([])}, ValueError, "`shuffle` must be False"),
+        ({"source": FromIterable([]), "shuffle": False}, ValueError, "at least one record"),
+    ],
+)
+def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
+    if arguments.get("sharding") == "image":
+        arguments = arguments | {"sharding": NamedSharding(mesh((2,), ("data",), AxisType.Auto), P(None, "data"))}
+    options = {"source": source, "batch_size": 4, "sharding": one_device()} | arguments
+    with pytest.raises(error, match=words):
+        Loader(options.pop("source"), options.pop("batch_size"), **options)
+    assert threads() == []
+
+
+def test_a_state_of_another_data_set_is_refused(source, images):
+    with Loader(source, 4, sharding=one_device()) as loader:
+        state = loader.get_state()
+    with Loader(InMemory(images[:-1]), 4, sharding=one_device()) as loader:
+        with pytest.raises(StateError, match="another data set"):
+            loader.set_state(state)
+
+
+def test_missing_and_empty_folders_are_named(tmp_path):
+    with pytest.raises(SourceError, match="missing"):
+        ImageFolder(tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match="no images below"):
+        ImageFolder(tmp_path / "empty")
+
+
+def test_text_features_are_refused(images):
+    with pytest.raises(TypeError, match="'name' must be numbers"):
+        Loader(InMemory(images, {"name": np.array(["x"] * N)}), 4, sharding=one_device())
+
+
+def test_sequential_order_is_an_order(source):
+    with Loader(source, 4, shuffle=Sequential(N), sharding=one_device()) as loader:
+        assert next(loader)["index"].tolist() == [0, 1, 2, 3]

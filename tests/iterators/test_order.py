@@ -1,0 +1,133 @@
+"""The order: a permutation each epoch, uniform, the same everywhere; draws with replacement; splits."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxaug.iterators._order import Sequential, Shuffled, Weighted, balanced_weights, permute
+
+SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
+
+
+@pytest.mark.parametrize("n", SMALL)
+def test_every_epoch_is_a_permutation(n):
+    for epoch in range(4):
+        assert np.array_equal(np.sort(permute(5, epoch, np.arange(n), n)), np.arange(n))
+
+
+@pytest.mark.parametrize("n", [10**6, 10**12, 2**53 + 1, 2**62])
+def test_large_n_is_injective_and_in_range(n):
+    positions = np.unique(np.random.default_rng(0).integers(0, n, 20_000))
+    records = permute(1, 2, positions, n)
+    assert records.dtype == np.int64 and records.min() >= 0 and records.max() < n
+    assert np.unique(records).size == positions.size
+    assert records.max() > n * 0.99 and records.min() < n * 0.01
+
+
+def test_golden_values():
+    """Never change these: every run that was stopped in the middle of an epoch resumes by them."""
+    golden = {
+        (0, 0, 10): [5, 3, 2, 9, 1, 7],
+        (1, 7, 1000): [535, 945, 334, 328, 460, 411],
+        (-3, 2, 10**12): [127794348902, 106888939286, 172520778081, 959627932896, 596998989133, 48095382666],
+    }
+    for (seed, epoch, n), records in golden.items():
+        assert permute(seed, epoch, np.arange(6), n).tolist() == records
+
+
+def test_positions_may_be_asked_in_any_grouping():
+    whole = permute(3, 1, np.arange(1000), 1000)
+    parts = [permute(3, 1, np.arange(start, start + 100), 1000) for start in range(0, 1000, 100)]
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert np.array_equal(permute(3, 1, np.array([7, 7, 999]), 1000), whole[[7, 7, 999]])
+    assert permute(3, 1, np.zeros(0, np.int64), 1000).shape == (0,)
+
+
+def test_seeds_and_epochs_differ_and_do_not_mirror():
+    shuffles = {
+        permute(seed, epoch, np.arange(50), 50).tobytes() for seed in range(20) for epoch in range(20)
+    }
+    assert len(shuffles) == 400
+
+
+@pytest.mark.parametrize("n, epochs", [(10, 4000), (1000, 2000), (10**6, 2000)])
+def test_the_record_at_a_position_is_uniform_over_epochs(n, epochs):
+    """Chi-square of ten positions over the epochs, and of the gap between two of them."""
+    watched = np.linspace(0, n - 1, 10).astype(np.int64)
+    table = np.stack([permute(11, epoch, watched, n) for epoch in range(epochs)])
+    bins = table * min(n, 20) // n
+    p_values = [stats.chisquare(np.bincount(column, minlength=min(n, 20))).pvalue for column in bins.T]
+    assert min(p_values) > 1e-4 and stats.kstest(p_values, "uniform").pvalue > 1e-4
+    first, second = table[:, 0], table[:, 1]
+    gap = (second - first) % n - 1  # uniform on 0..n-2 for independent positions of one permutation
+    counts = np.bincount(gap * min(n - 1, 18) // (n - 1), minlength=min(n - 1, 18))
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n", [10, 1000, 10**6])
+def test_the_records_of_one_epoch_show_no_trend(n):
+    """The correlation of position and record, over epochs, is normal around 0 with variance 1/(k - 1)."""
+    positions = np.arange(n) if n <= 1000 else np.arange(0, n, 1000)
+    scores = []
+    for epoch in range(200 if n <= 1000 else 50):
+        records = permute(2, epoch, positions, n)
+        scores.append(stats.pearsonr(positions, records).statistic * np.sqrt(positions.size - 1))
+    assert stats.kstest(scores, "norm").pvalue > 1e-4
+
+
+def test_all_shuffles_of_four_are_equally_likely():
+    table = np.stack([permute(9, epoch, np.arange(4), 4) for epoch in range(6000)])
+    _, counts = np.unique(table @ np.array([64, 16, 4, 1]), return_counts=True)
+    assert counts.size == 24 and stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_positions_outside_are_refused():
+    for wrong in ([-1], [10], [0, 11]):
+        with pytest.raises(ValueError, match=r"`positions` must lie in \[0, 10\)"):
+            permute(0, 0, np.array(wrong), 10)
+    with pytest.raises(ValueError, match="`n` must be within"):
+        permute(0, 0, np.array([0]), 0)
+    with pytest.raises(ValueError, match="`positions`"):
+        Sequential(3).records(0, np.array([3]))
+
+
+def test_sequential_and_shuffled():
+    assert Sequential(4).records(9, np.array([3, 0])).tolist() == [3, 0]
+    shuffled = Shuffled(100, seed=4)
+    assert shuffled.length == 100 and not shuffled.with_replacement
+    assert np.array_equal(shuffled.records(2, np.arange(100)), permute(4, 2, np.arange(100), 100))
+    with pytest.raises(ValueError, match="`length` must be an int of at least 1"):
+        Shuffled(0)
+
+
+def test_weighted_draws_follow_the_weights():
+    weights = np.array([0.0, 1.0, 2.0, 0.0, 5.0, 0.0])
+    order = Weighted(weights, seed=1, num_samples=40_000)
+    records = order.records(3, np.arange(order.length))
+    counts = np.bincount(records, minlength=6)
+    assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
+    drawn = weights > 0
+    expected = order.length * weights[drawn] / weights.sum()
+    assert stats.chisquare(counts[drawn], expected).pvalue > 1e-4
+    assert not np.array_equal(records, order.records(4, np.arange(order.length)))
+    assert np.array_equal(records[[5, 77]], order.records(3, np.array([5, 77])))  # stateless
+    assert order.with_replacement
+
+
+def test_weighted_neighbours_are_independent():
+    records = Weighted(np.ones(4), seed=0, num_samples=40_000).records(0, np.arange(40_000))
+    pairs = np.bincount(records[:-1] * 4 + records[1:], minlength=16)
+    assert stats.chisquare(pairs).pvalue > 1e-4
+
+
+def test_balanced_weights_draw_every_class_equally():
+    labels = np.repeat([3, 8, 9], [900, 90, 10])
+    order = Weighted(balanced_weights(labels), seed=2, num_samples=30_000)
+    counts = np.bincount(labels[order.records(0, np.arange(30_000))])[[3, 8, 9]]
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("weights", [[], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0], [[1.0]], [np.inf, 1.0]])
+def test_bad_weights_are_refused(weights):
+    with pytest.raises(ValueError, match="`weights` must be"):
+        Weighted(np.array(weights))

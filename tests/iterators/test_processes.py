@@ -1,0 +1,108 @@
+"""The Loader on real `jax.distributed` processes: each decodes its own rows of the same batches."""
+
+import json
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+WORKER = """
+import json, sys
+import jax
+port, count, rank, layout = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_enable_preemption_service", False)
+if count > 1:
+    jax.distributed.initialize(f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60)
+import hashlib
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from jaxaug import Loader
+from jaxaug.iterators import InMemory
+from tests.images import jpegs
+
+def transform(key, sample):
+    noise = jax.random.uniform(key, (), jnp.float32)
+    return {"image": sample["image"].astype(jnp.float32) * noise, "label": sample["label"]}
+
+devices = np.array(jax.devices())
+auto, explicit = AxisType.Auto, AxisType.Explicit
+sharding = {
+    "auto": lambda: NamedSharding(jax.sharding.Mesh(devices, ("d",)), P("d")),
+    "explicit": lambda: NamedSharding(jax.sharding.Mesh(devices, ("d",), axis_types=(explicit,)), P("d")),
+    "two axes": lambda: NamedSharding(jax.sharding.Mesh(devices.reshape(2, -1), ("a", "b"), axis_types=(explicit, explicit)), P(("b", "a"))),
+    "replicated": lambda: NamedSharding(jax.sharding.Mesh(devices.reshape(2, -1).T, ("a", "b")), P("b")),
+}[layout]()
+source = InMemory(jpegs(22), {"label": np.arange(22)})
+rows = []
+with jax.thread_guard(True), Loader(source, 8, transform=transform, seed=5, last_batch="pad", epochs=1, sharding=sharding) as loader:
+    for batch in loader:
+        shards = [{int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards} for name in ("index", "image")]
+        for start, index in shards[0].items():
+            for offset, number in enumerate(index):
+                rows.append([start + offset, int(number), hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()])
+    state = loader.get_state()
+print("ROWS", json.dumps([rows, state]), flush=True)
+"""
+
+
+def run(count: int, layout: str) -> tuple[list, list]:
+    """The rows and the end state that each of `count` processes saw."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(port), str(count), str(rank), layout],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    try:
+        outputs = [worker.communicate(timeout=180) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    lines = [[line for line in out.splitlines() if line.startswith("ROWS")] for out, _ in outputs]
+    assert all(lines), "\n".join(err[-2000:] for _, err in outputs)
+    rows, states = zip(*(json.loads(line[-1][5:]) for line in lines))
+    return list(rows), list(states)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    rows, states = run(1, "auto")
+    return sorted(map(tuple, rows[0])), states[0]
+
+
+@pytest.mark.parametrize(
+    "count, layout",
+    [
+        (2, "auto"),
+        (2, "replicated"),
+        pytest.param(2, "explicit", marks=pytest.mark.slow),
+        pytest.param(2, "two axes", marks=pytest.mark.slow),
+        pytest.param(4, "auto", marks=pytest.mark.slow),
+        pytest.param(4, "explicit", marks=pytest.mark.slow),
+        pytest.param(4, "two axes", marks=pytest.mark.slow),
+        pytest.param(4, "replicated", marks=pytest.mark.slow),
+    ],
+)
+def test_the_union_of_all_processes_is_the_single_process_batch(alone, count, layout):
+    rows, states = run(count, layout)
+    union = sorted({tuple(row) for process in rows for row in process})
+    assert union == alone[0]
+    assert all(state == alone[1] for state in states)
+    if layout != "replicated":  # each row on one process only
+        assert sum(map(len, rows)) == len(union) == len(alone[0])
+
+
+def test_the_reference_itself_is_one_epoch(alone):
+    indices = [index for _, index, _ in alone[0]]
+    assert sorted(indices) == [-1] * 2 + list(range(22)) and np.unique(indices).size == 23

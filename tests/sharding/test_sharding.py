@@ -1,0 +1,109 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxaug.sharding import assemble, batch_sharding, sample_keys
+from jaxaug.sharding._keys import TRANSFORM, fold_words, seed_key, split_words
+from jaxaug.sharding._mesh import check_batch_sharding
+from jaxaug.sharding._split import local_parts
+
+DEVICES = np.array(jax.devices("cpu"))
+
+
+def mesh(kind, *shape):
+    return Mesh(DEVICES.reshape(shape), ("a", "b", "c")[: len(shape)], axis_types=(kind,) * len(shape))
+
+
+def test_batch_sharding_takes_devices_meshes_and_axes():
+    assert batch_sharding().mesh.size == len(jax.devices())
+    assert batch_sharding(DEVICES[:4]).shard_shape((8, 3)) == (2, 3)
+    two = mesh(AxisType.Explicit, 2, 4)
+    assert batch_sharding(two).shard_shape((16,)) == (2,)
+    assert batch_sharding(two, "b").shard_shape((16,)) == (4,)
+    assert batch_sharding(two, ("b", "a")).spec == P(("b", "a"))
+    with pytest.raises(ValueError, match=r"among the mesh axes \('a', 'b'\), got 'x'"):
+        batch_sharding(two, "x")
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize(
+    "shape, spec", [((8,), P("a")), ((2, 4), P(("a", "b"))), ((2, 4), P("b")), ((2, 4), P(("b", "a"))), ((8,), P())]
+)
+def test_assemble_is_device_put_without_the_host(kind, shape, spec):
+    sharding = NamedSharding(mesh(kind, *shape), spec)
+    rows = np.arange(48, dtype=np.float32).reshape(16, 3)
+    parts = local_parts(sharding, 16)
+    assert [part.start for part in parts] == sorted(part.start for part in parts)
+    shards = [jax.device_put(rows[part.start : part.stop], part.devices[-1]) for part in parts]
+    result = assemble(shards, sharding)
+    expected = jax.device_put(rows, sharding)
+    assert result.sharding == expected.sharding
+    for ours, theirs in zip(result.addressable_shards, expected.addressable_shards):
+        assert ours.device == theirs.device
+        np.testing.assert_array_equal(ours.data, theirs.data)
+
+
+def test_assemble_copies_nothing_but_replicas():
+    sharding = batch_sharding(DEVICES[:2])
+    shards = [jax.device_put(jnp.full((2, 64), i), DEVICES[i]) for i in range(2)]
+    result = assemble(shards, sharding)
+    assert [s.data.unsafe_buffer_pointer() for s in result.addressable_shards] == [
+        s.unsafe_buffer_pointer() for s in shards
+    ]
+
+
+def test_assemble_names_what_is_wrong():
+    shards = [jax.device_put(jnp.zeros((2, 3)), device) for device in DEVICES[:2]]
+    with pytest.raises(ValueError, match="one array for each of 4 local parts, got 2"):
+        assemble(shards, batch_sharding(DEVICES[:4]))
+    with pytest.raises(ValueError, match="rows 0:2 must lie on one of"):
+        assemble(shards[::-1], batch_sharding(DEVICES[:2]))
+
+
+def test_local_parts_wants_a_divisible_batch():
+    with pytest.raises(ValueError, match="multiple of 8, .* got 12: take 8 or 16"):
+        local_parts(batch_sharding(), 12)
+    with pytest.raises(ValueError, match="got 3: take 8 or 8"):
+        local_parts(batch_sharding(), 3)
+
+
+def test_only_the_batch_axis_may_be_split():
+    check_batch_sharding(NamedSharding(mesh(AxisType.Auto, 8), P("a", None)))
+    with pytest.raises(ValueError, match="splits axis 1"):
+        check_batch_sharding(NamedSharding(mesh(AxisType.Auto, 8), P(None, "a")))
+    with pytest.raises(TypeError, match="NamedSharding"):
+        check_batch_sharding(jax.sharding.SingleDeviceSharding(DEVICES[0]))
+
+
+def key_bits(keys):
+    return [tuple(bits) for bits in np.asarray(jax.random.key_data(keys)).tolist()]
+
+
+def test_sample_keys_belong_to_epoch_and_record():
+    root = jax.random.key(3)
+    indices = np.arange(100)
+    keys = key_bits(sample_keys(root, 0, indices))
+    assert len(set(keys)) == 100
+    assert key_bits(sample_keys(root, 0, indices[::-1])) == keys[::-1]
+    assert not set(keys) & set(key_bits(sample_keys(root, 1, indices)))
+
+
+def test_sample_keys_fold_both_words():
+    wide = np.array([[0, 5], [1, 5]], np.uint32)
+    keys = key_bits(sample_keys(jax.random.key(0), 0, wide))
+    assert keys[0] == key_bits(sample_keys(jax.random.key(0), 0, np.array([5])))[0] and keys[0] != keys[1]
+
+
+def test_sample_keys_are_the_keys_of_the_loader():
+    root = jax.random.fold_in(seed_key(np.array([0, 9], np.uint32)), TRANSFORM)
+    inside = fold_words(root, jnp.array([4, *split_words(17)], jnp.uint32))
+    outside = sample_keys(jax.random.fold_in(jax.random.key(9), TRANSFORM), 4, np.array([17]))
+    assert bool(inside == outside[0])
+
+
+def test_seeds_above_32_bits_stay_apart():
+    keys = [seed_key(np.array(split_words(seed), np.uint32)) for seed in (5, 2**32 + 5, 2**63 + 5)]
+    assert len({key_bits(key[None])[0] for key in keys}) == 3

@@ -1,0 +1,87 @@
+"""The layers of the package: who may import whom, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "jaxaug"
+SHARED = {"_typing", "_checks", "errors"}
+MAY_IMPORT = {
+    "augment": SHARED,
+    "decode": SHARED,
+    "sharding": SHARED,
+    "iterators": SHARED | {"decode", "sharding"},
+    "_typing": set(),
+    "_checks": set(),
+    "errors": set(),
+}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_layers(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("jaxaug.")}
+    return found
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_a_layer_imports_only_what_lies_below_it(name):
+    files = [path for path in PACKAGE.rglob("*.py") if layer(path) == name]
+    assert files
+    for path in files:
+        assert imported_layers(path) <= MAY_IMPORT[name] | {name}, path
+
+
+def test_native_libraries_are_called_in_one_place():
+    for path in PACKAGE.rglob("*.py"):
+        if "ctypes.CDLL" in path.read_text():
+            assert path.parent == PACKAGE / "decode" / "native", path
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_jaxaug_creates_no_client_and_loads_no_native_library():
+    code = """
+import sys, jax
+def maps():
+    return {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+before, modules = maps(), set(sys.modules)
+import jaxaug
+from jaxaug import augment, decode, sharding, iterators, errors
+jaxaug.Loader, jaxaug.Decoder
+from jax._src import xla_bridge
+assert not xla_bridge._backends, "a device client exists"
+assert not {"simplejpeg", "PIL", "torch", "tensorflow", "cuda"} & {name.split(".")[0] for name in set(sys.modules) - modules}
+new = {path for path in maps() - before if "lib-dynload" not in path}  # Python's own modules are not ours
+assert not new, new
+print("clean")
+"""
+    assert run(code) == "clean"
+
+
+def test_importing_jaxaug_is_quick_beside_jax():
+    code = """
+import time, jax
+start = time.perf_counter()
+import jaxaug
+from jaxaug import augment, decode, sharding, iterators, errors
+print(time.perf_counter() - start)
+"""
+    # The promise is 0.15 s; the best of five runs, so that a busy machine does not decide.
+    assert min(float(run(code)) for _ in range(5)) < 0.15
