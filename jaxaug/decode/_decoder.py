@@ -1,14 +1,18 @@
 """`Decoder`: the verdict over each image, the choice of an engine, and the assembling of the batch."""
 
+import functools
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
+from jaxaug._typing import Device
 from jaxaug.decode._engine import Engine
 from jaxaug.decode._header import BAD, MAX_PIXELS, read_headers
 from jaxaug.decode._host import HostEngine, fit_size
@@ -27,7 +31,9 @@ class Decoded(NamedTuple):
       orientation: uint8[n], the EXIF orientation 1..8 that was applied.
       valid: bool[n]; rows that are not are zero.
       failures: row -> reason, for the bad images.
-      release: to be called once with whatever was computed from `pixels`; then they are not read any more.
+      release: to be called once with arrays whose computation reads `pixels`; it is waited for before these are
+        written again, so the arrays must not be donated or deleted meanwhile.
+      lent: `pixels` view a buffer of the decoder's own.
     """
 
     pixels: list[jax.Array]
@@ -37,13 +43,15 @@ class Decoded(NamedTuple):
     valid: np.ndarray
     failures: dict[int, str]
     release: Callable[[Any], None]
+    lent: bool
 
 
 class Decoder:
     """Decodes batches of encoded images into static canvases on the local devices.
 
-    Every image lies upright at the top-left of a canvas of zeros; one larger than the canvas is shrunk to fit,
-    aspect kept and antialiased. One Decoder drives all its devices; `decode` may be called from any thread.
+    Every image lies upright at the top-left of a canvas of zeros; one larger than the canvas is shrunk to
+    fit, aspect kept and antialiased. One Decoder drives all its devices; `decode` may be called from any
+    thread.
 
     Args:
       canvas: (H, W) of every row, in pixels.
@@ -75,7 +83,7 @@ class Decoder:
         self,
         canvas: tuple[int, int] = (512, 512),
         backend: str = "auto",
-        devices: Sequence[jax.Device] | None = None,
+        devices: Sequence[Device] | None = None,
         on_error: str = "raise",
         num_threads: int | None = None,
         max_pixels: int = MAX_PIXELS,
@@ -91,7 +99,7 @@ class Decoder:
         self.canvas, self.on_error, self.max_pixels = canvas, on_error, max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
-        self.backend, self._engine = _make_engine(backend, self.devices, canvas, num_threads)
+        self.backend, self._engine = _make_engine(backend, self.devices, canvas, num_threads, deterministic)
         self._lock, self._closed = threading.Lock(), False
         self._stats: dict[str, int] = {"images": 0, "failed": 0, "shrunk": 0}
 
@@ -114,7 +122,11 @@ class Decoder:
             decoded.release(None)
             row = min(decoded.failures)
             raise DecodeError(decoded.failures[row], index=row, byte_count=int(encoded.lengths[row]))
-        pixels = decoded.pixels[0] if len(decoded.pixels) == 1 else decoded.pixels
+        pixels = decoded.pixels
+        if decoded.lent:  # a view of a decode buffer never leaves jaxaug: a copy of it does
+            pixels, done = zip(*(_copy(view) for view in pixels))
+            decoded.release(done)
+        pixels = pixels[0] if len(pixels) == 1 else list(pixels)
         return ImageBatch(pixels, decoded.size, decoded.original_size, decoded.valid)
 
     def decode_rows(self, encoded: Encoded) -> Decoded:
@@ -142,12 +154,19 @@ class Decoder:
         original_size[~valid] = self.canvas
         size = fit_size(original_size, self.canvas)
         canvases = self._engine.decode(encoded, headers, size)
-        failures = {row: headers.reason[row] for row in (~valid).nonzero()[0].tolist()} | canvases.failures
+        failures = {row: str(headers.reason[row]) for row in (~valid).nonzero()[0].tolist()}
+        failures |= canvases.failures
         valid[list(failures)] = False
         size[~valid] = original_size[~valid] = self.canvas
         self._count(valid, (size != original_size).any(1), canvases.decoded)
         orientation = np.where(valid, headers.orientation, 1).astype(np.uint8)
-        return Decoded(canvases.pixels, size, original_size, orientation, valid, failures, canvases.release)
+        about = (size, original_size, orientation, valid, failures)
+        return Decoded(canvases.pixels, *about, canvases.release, canvases.lent)
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls of `decode` at once keep the backend busy; more wait for each other."""
+        return self._engine.in_flight
 
     @property
     def stats(self) -> dict[str, int]:
@@ -175,14 +194,43 @@ class Decoder:
                 self._stats[name] = self._stats.get(name, 0) + int(count)
 
 
-def _make_engine(backend: str, devices, canvas, num_threads) -> tuple[str, Engine]:
+def _make_engine(
+    backend: str, devices: list[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
+) -> tuple[str, Engine]:
     """The backend's name and engine."""
-    if backend == "nvjpeg":
-        raise NotImplementedError("`backend`='nvjpeg' is not there yet: use 'auto' or 'host'.")
-    return "host", HostEngine(devices, canvas, num_threads)
+    on_gpus = all(device.platform == "gpu" for device in devices)
+    if backend == "nvjpeg" and not on_gpus:
+        raise ValueError(
+            f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: take 'auto' or 'host'."
+        )
+    if backend == "host" or not on_gpus:
+        return "host", HostEngine(devices, canvas, num_threads)
+    from jaxaug.decode._nvjpeg import NvjpegEngine
+    from jaxaug.decode.native._cuda import CudaError
+    from jaxaug.decode.native._load import LibraryError
+    from jaxaug.decode.native._nvjpeg import NvjpegError
+
+    try:
+        return "nvjpeg", NvjpegEngine(devices, canvas, num_threads, deterministic)
+    except (LibraryError, NvjpegError, CudaError) as error:
+        if backend == "nvjpeg":
+            raise
+        _warn_once(f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}")
+        return "host", HostEngine(devices, canvas, num_threads)
 
 
-def _check_devices(devices: Sequence[jax.Device] | None) -> list[jax.Device]:
+@functools.cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
+@jax.jit
+def _copy(view: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The pixels in memory of XLA's own, and a small array that is ready when they are."""
+    return jnp.copy(view), jnp.zeros((), jnp.uint8)
+
+
+def _check_devices(devices: Sequence[Device] | None) -> list[Device]:
     local = jax.local_devices()
     if devices is None:
         return local

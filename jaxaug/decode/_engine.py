@@ -17,17 +17,21 @@ class Canvases(NamedTuple):
       pixels: one uint8[n / devices, H, W, 3] per device.
       failures: row -> reason, for the rows that failed although their header is good; they are zero.
       decoded: how many images each backend decoded, by its name.
-      release: takes whatever was computed from `pixels`, then frees or reuses their memory.
+      release: takes arrays whose computation reads `pixels`, then frees or reuses their memory.
+      lent: `pixels` view a buffer of the engine's own, which is written again after `release`.
     """
 
     pixels: list[jax.Array]
     failures: dict[int, str]
     decoded: dict[str, int]
     release: Callable[[Any], None]
+    lent: bool
 
 
 class Engine(Protocol):
     """A way to get from bytes to canvases. Which images are good is decided before it is asked."""
+
+    in_flight: int  # how many batches at once keep it busy
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its canvas.

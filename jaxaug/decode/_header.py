@@ -1,4 +1,4 @@
-"""Header facts and the byte check: which images are good is decided here, before any way of decoding is chosen."""
+"""Header facts and the byte check: which images are good, decided before any way of decoding is chosen."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Headers(NamedTuple):
       components: uint8, colour components of a JPEG.
       scan_components: uint8, those of its first scan; fewer than `components` means several scans.
       sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
-      color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK` or `YCCK` of `jaxaug.decode._jpeg`.
+      color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `_jpeg.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
       reason: object, what is wrong with a bad image, in one clause; "" for a good one.
     """

@@ -1,25 +1,28 @@
 """From bytes to pixels on the host: libjpeg-turbo through simplejpeg, and Pillow for everything else."""
 
-import re
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
+from jaxaug._typing import Device
 from jaxaug.decode import _pillow
 from jaxaug.decode._engine import Canvases
-from jaxaug.decode._header import BAD, OTHER, Headers, read_headers
-from jaxaug.decode._jpeg import CMYK, GRAY
+from jaxaug.decode._header import BAD, JPEG, Headers, read_headers
+from jaxaug.decode._jpeg import GRAY, RGB, YCBCR
+from jaxaug.decode._repair import repaired_jpegs
 from jaxaug.decode._types import Encoded
 from jaxaug.errors import DecodeError
 
-# Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0, 4:2:0, 4:1:1,
-# 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow reads the others with the same libjpeg-turbo.
+# Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0, 4:2:0,
+# 4:1:1, 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow decodes the others with libjpeg-turbo, too.
 _TURBO_SAMPLINGS = frozenset(
     (0x11111100, 0x21111100, 0x12111100, 0x22111100, 0x41111100, 0x14111100, 0x22121200, 0x22212100)
 )
+_T = TypeVar("_T")
 _ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
 
 
@@ -34,7 +37,7 @@ def decode_image(data: "bytes | bytearray | memoryview | np.ndarray") -> np.ndar
       CMYK converted, alpha dropped, 16 bit scaled to 8.
 
     Raises:
-      DecodeError: the bytes are not such an image, or not a whole one.
+      DecodeError: the bytes are not such an image, or not a whole one, or one of more than 2^27 pixels.
 
     Example:
       >>> import io, numpy as np
@@ -44,17 +47,17 @@ def decode_image(data: "bytes | bytearray | memoryview | np.ndarray") -> np.ndar
       >>> decode_image(file.getvalue()).shape
       (2, 3, 3)
 
-    Differs from PIL in that orientation and conversion to RGB are done, a JPEG without its end is refused, and
-    no limit is put on the number of pixels.
+    Differs from PIL in that the image is turned upright and converted to RGB, and that a JPEG without its end
+    is refused.
     """
     encoded = Encoded.from_bytes([data])
     headers = read_headers(encoded)
     if headers.kind[0] == BAD:
         raise DecodeError(headers.reason[0], byte_count=len(data))
-    size = headers.original_size()
-    row = np.zeros((*size[0], 3), np.uint8)
+    height, width = headers.original_size()[0].tolist()
+    row = np.zeros((height, width, 3), np.uint8)
     try:
-        decode_into(encoded.view(0), headers.row(0), (row.shape[0], row.shape[1]), row)
+        decode_into(encoded.view(0), headers.row(0), (height, width), row)
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
     return row
@@ -92,45 +95,49 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     Raises:
       DecodeError: the pixels cannot be read; then the canvas may be partly written.
     """
-    turbo = header.color == GRAY or (header.color < CMYK and int(header.sampling) in _TURBO_SAMPLINGS)
-    if header.kind == OTHER or not turbo:
+    height, width = size
+    if not _suits_turbojpeg(header):
         format = _pillow.format_of(data) or "JPEG"
-        image = _pillow.upright_rgb(_pillow.open_image(data, format))
-        row[: size[0], : size[1]] = np.asarray(_shrink(image, size, image.size))
+        image = _despite_damage(lambda data: _pillow.upright_rgb(data, format), data, header)
+        row[:height, :width] = _shrink(image, size, image.size)
         return
-    turned = header.orientation >= 5
     stored = (int(header.height), int(header.width))
-    wanted = size[::-1] if turned else size
-    if wanted == stored and header.orientation == 1 and size[1] == row.shape[1]:
-        _decode_jpeg(data, stored, row)  # whole rows: no copy
+    wanted = (width, height) if header.orientation >= 5 else size
+    if wanted == stored and header.orientation == 1 and width == row.shape[1]:
+        _decode_jpeg(data, header, 8, row)  # the rows follow each other on the canvas as well: no copy
         return
     scale = _dct_scale(stored, wanted)
-    pixels = _decode_jpeg(data, (_scaled(stored[0], scale), _scaled(stored[1], scale)), None)
+    pixels = _decode_jpeg(data, header, scale, None)
     if wanted != stored:
         from PIL import Image
 
-        exact = (stored[1] * scale / 8, stored[0] * scale / 8)  # the scaled image ends inside its last pixel
-        pixels = np.asarray(_shrink(Image.fromarray(pixels), wanted, exact))
-    row[: size[0], : size[1]] = _upright(pixels, int(header.orientation))
+        extent = (stored[1] * scale / 8, stored[0] * scale / 8)  # libjpeg rounds it up to whole pixels
+        pixels = _shrink(Image.fromarray(pixels), wanted, extent)
+    row[:height, :width] = _upright(pixels, int(header.orientation))
 
 
-def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> Any:
-    """Antialiased (triangle filter of the source's scale) resize of the image's first `extent` (w, h) pixels."""
+def _suits_turbojpeg(header: Headers) -> bool:
+    if header.color in (YCBCR, RGB):
+        return int(header.sampling) in _TURBO_SAMPLINGS
+    return header.kind == JPEG and header.color == GRAY
+
+
+def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:
+    """The first `extent` (w, h) pixels of a Pillow image at `size` (h, w), antialiased."""
     from PIL import Image
 
-    height, width = size
-    if image.size == (width, height):
-        return image
-    return image.resize((width, height), Image.Resampling.BILINEAR, box=(0, 0, *extent))
-
-
-def _scaled(side: int, scale: int) -> int:
-    return -(-side * scale // 8)  # ceil, as libjpeg rounds
+    if image.size != size[::-1]:
+        image = image.resize(size[::-1], Image.Resampling.BILINEAR, box=(0, 0, *extent))
+    return np.asarray(image)
 
 
 def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """The smallest s of 1..8 for which the image decoded at s/8 still covers the wanted size."""
-    return max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
+    """The smallest s for which the image decoded at s/8 covers the wanted size; never 6 or 7.
+
+    libjpeg-turbo has no vector code for those two: they take longer than the whole image.
+    """
+    scale = max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
+    return scale if scale < 6 else 8
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -144,41 +151,34 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
-def _decode_jpeg(data: memoryview, size: tuple[int, int], buffer: np.ndarray | None) -> np.ndarray:
-    """uint8[h, w, 3] at the DCT scale that gives `size`; accurate DCT, fancy upsampling, damage tolerated."""
+def _decode_jpeg(data: memoryview, header: Headers, scale: int, buffer: np.ndarray | None) -> np.ndarray:
+    """uint8[h, w, 3] at scale / 8 of the stored size; accurate DCT, fancy upsampling."""
     import simplejpeg
 
-    def decode(data):
-        return simplejpeg.decode_jpeg(
-            data, "RGB", min_height=size[0], min_width=size[1], buffer=buffer, strict=False
-        )
+    options: dict[str, Any] = {"buffer": buffer, "strict": False}
+    if scale < 8:  # simplejpeg takes the smallest scale that gives this size
+        options["min_height"] = -(-int(header.height) * scale // 8)
+        options["min_width"] = -(-int(header.width) * scale // 8)
 
+    def decode(data: memoryview | bytes) -> np.ndarray:
+        try:
+            return simplejpeg.decode_jpeg(data, "RGB", **options)
+        except ValueError as error:
+            raise DecodeError(f"libjpeg-turbo: {error}") from error
+
+    return _despite_damage(decode, data, header)
+
+
+def _despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Headers) -> _T:
+    """What `decode` makes of an image, or else of what is sound in it: the byte check has called it good."""
     try:
         return decode(data)
-    except ValueError as error:
-        for repaired in _without_damage(data):
-            try:
-                return decode(repaired)
-            except ValueError:
-                continue
-        raise DecodeError(f"libjpeg-turbo: {error}") from error
-
-
-_AFTER_SCAN = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")
-_IMPOSSIBLE = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7\xc4\xcc\xd9-\xdd\xe0-\xef\xfe]")
-_END = b"\xff\xd9"
-
-
-def _without_damage(data: memoryview) -> Iterator[bytes]:
-    """The file cut at the first marker that cannot be there, then at the end of its first scan.
-
-    Damaged entropy-coded data can look like a marker that libjpeg gives up at, having decoded the image.
-    """
-    raw = bytes(data)
-    start = raw.rfind(b"\xff\xda")
-    for pattern in (_IMPOSSIBLE, _AFTER_SCAN):
-        if found := pattern.search(raw, start + 2):
-            yield raw[: found.start()] + _END
+    except DecodeError:
+        if header.kind == JPEG:
+            for repaired in repaired_jpegs(data, int(header.color)):
+                with contextlib.suppress(DecodeError):
+                    return decode(repaired)
+        raise
 
 
 class HostEngine:
@@ -190,7 +190,9 @@ class HostEngine:
       num_threads: at least 1; the threads start with the first batch.
     """
 
-    def __init__(self, devices: Sequence[jax.Device], canvas: tuple[int, int], num_threads: int):
+    in_flight = 1  # a batch keeps all threads busy
+
+    def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
         self._devices, self._canvas, self._num_threads = devices, canvas, num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
@@ -205,8 +207,9 @@ class HostEngine:
         def work():
             for row in rows:  # shared by the threads: each takes the next row when it is free
                 target = canvases[row // share][row % share]
+                fit = (int(size[row, 0]), int(size[row, 1]))
                 try:
-                    decode_into(encoded.view(row), headers.row(row), tuple(size[row].tolist()), target)
+                    decode_into(encoded.view(row), headers.row(row), fit, target)
                 except DecodeError as error:
                     target[:] = 0
                     failures[row] = error.reason
@@ -214,7 +217,7 @@ class HostEngine:
         for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
             task.result()
         pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
-        return Canvases(pixels, failures, {"host": len(good) - len(failures)}, _release_nothing)
+        return Canvases(pixels, failures, {"host": len(good) - len(failures)}, _release_nothing, lent=False)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._memory import read_bytes, read_ragged
-from jaxaug.decode._types import memory_view
+from jaxaug.decode._types import Encoded, memory_view
 
 # Marker codes, ITU-T T.81 table B.1.
 _SOI, _EOI, _SOS, _DHT, _DAC, _DQT, _DNL, _DRI = 0xD8, 0xD9, 0xDA, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD
@@ -80,7 +80,7 @@ class _Frame(NamedTuple):
     precision: np.ndarray
     height: np.ndarray
     width: np.ndarray
-    count: np.ndarray
+    parts: np.ndarray
     identity: np.ndarray
     across: np.ndarray
     down: np.ndarray
@@ -91,7 +91,7 @@ class _Scan(NamedTuple):
     """The first SOS of each file, its components told as numbers of the frame's components."""
 
     start: np.ndarray  # where the entropy-coded data begins
-    count: np.ndarray
+    parts: np.ndarray
     used: np.ndarray  # bool[k, scan component]
     component: np.ndarray
     tables: np.ndarray
@@ -118,7 +118,7 @@ def check_jpegs(starts: np.ndarray, stops: np.ndarray) -> tuple[JpegColumns, dic
     huffman = _read_huffman(segments, starts.size, failures)
     _check_frame(frame, failures)
     _check_scan(frame, scan, quantisation, huffman, failures)
-    _refuse(failures, _lengths_differ(segments.pick(_DRI), 2), "a restart interval of the wrong length")
+    _check_small(segments, failures)
     _check_end(scan, stops, frame, failures)
     packed = (frame.across << 4 | frame.down).astype(np.uint32)
     columns = JpegColumns(
@@ -127,13 +127,21 @@ def check_jpegs(starts: np.ndarray, stops: np.ndarray) -> tuple[JpegColumns, dic
         orientation=_read_orientation(segments, starts.size),
         coding=frame.coding.astype(np.uint8),
         precision=frame.precision.astype(np.uint8),
-        components=frame.count.astype(np.uint8),
-        scan_components=scan.count.astype(np.uint8),
+        components=frame.parts.astype(np.uint8),
+        scan_components=scan.parts.astype(np.uint8),
         sampling=packed @ np.array([1 << 24, 1 << 16, 1 << 8, 1], np.uint32),
         color=_read_color(segments, frame),
         scan_offset=scan.start - starts,
     )
     return columns, failures
+
+
+def first_segments(encoded: Encoded) -> list[tuple[int, int, int]]:
+    """(marker, start, stop) of each segment of a good JPEG up to its first SOS; offsets of the payload."""
+    starts = encoded.addresses.astype(np.int64)
+    segments = _walk(starts, starts + encoded.lengths.astype(np.int64), np.zeros(1, np.int64), {})
+    offsets = (segments.start - starts[0]).tolist(), (segments.stop - starts[0]).tolist()
+    return list(zip(segments.marker.tolist(), *offsets))
 
 
 # ---- the walk
@@ -189,15 +197,11 @@ def _refuse(failures: dict[int, str], rows: np.ndarray, clause: str) -> None:
         failures.setdefault(row, clause)
 
 
-def _lengths_differ(segments: _Segments, length: int) -> np.ndarray:
-    return segments.row[segments.stop - segments.start != length]
-
-
 # ---- frame and scan
 
 
 def _place(segments: _Segments, starts, stops) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and stop of one segment a file, and how many it has; files without one get their own first bytes."""
+    """Start and stop of a segment of each file, and how many it has; without one, those of the file."""
     start, stop = starts.copy(), stops.copy()
     start[segments.row], stop[segments.row] = segments.start, segments.stop
     return start, stop, np.bincount(segments.row, minlength=starts.size)
@@ -219,7 +223,7 @@ def _read_frame(segments, starts, stops, failures) -> _Frame:
         precision=payload[:, 0],
         height=payload[:, 1] << 8 | payload[:, 2],
         width=payload[:, 3] << 8 | payload[:, 4],
-        count=count,
+        parts=count,
         identity=parts[:, :, 0],
         across=parts[:, :, 1] >> 4,
         down=parts[:, :, 1] & 15,
@@ -237,8 +241,8 @@ def _check_frame(frame: _Frame, failures) -> None:
     _refuse(failures, empty.nonzero()[0], "a JPEG without height or width")
     vast = np.maximum(frame.height, frame.width) > _LARGEST_SIDE
     _refuse(failures, vast.nonzero()[0], f"a JPEG side above {_LARGEST_SIDE} pixels")
-    _refuse(failures, (~_COUNTABLE[frame.count]).nonzero()[0], "a JPEG whose components are not 1, 3 or 4")
-    present = np.arange(4) < frame.count[:, None]
+    _refuse(failures, (~_COUNTABLE[frame.parts]).nonzero()[0], "a JPEG whose components are not 1, 3 or 4")
+    present = np.arange(4) < frame.parts[:, None]
     factors = np.stack([frame.across, frame.down], -1)
     whole = (factors >= 1) & (factors <= 4)
     whole &= factors.max(1, keepdims=True) % np.maximum(factors, 1) == 0
@@ -255,7 +259,7 @@ def _read_scan(segments, starts, stops, frame, failures) -> _Scan:
     used = np.arange(4) < count[:, None]
     pairs = payload[:, 1:9].reshape(-1, 4, 2)
     matches = pairs[:, :, :1] == frame.identity[:, None, :]
-    matches &= used[:, :, None] & (np.arange(4) < frame.count[:, None])[:, None, :]
+    matches &= used[:, :, None] & (np.arange(4) < frame.parts[:, None])[:, None, :]
     unique = (matches.sum(2) == used).all(1) & (matches.sum(1) <= 1).all(1)
     _refuse(failures, (~unique).nonzero()[0], "a JPEG scan whose components are not those of the frame")
     tail = np.minimum(1 + 2 * count, 9)[:, None] + np.arange(3)
@@ -264,9 +268,9 @@ def _read_scan(segments, starts, stops, frame, failures) -> _Scan:
 
 def _check_scan(frame: _Frame, scan: _Scan, quantisation, huffman, failures) -> None:
     """What the first scan needs is defined."""
-    rows = np.arange(scan.count.size)[:, None]
+    rows = np.arange(scan.parts.size)[:, None]
     blocks = np.take_along_axis(frame.across * frame.down, scan.component, 1)
-    crowded = ((blocks * scan.used).sum(1) > _MOST_BLOCKS) & (scan.count > 1)
+    crowded = ((blocks * scan.used).sum(1) > _MOST_BLOCKS) & (scan.parts > 1)
     _refuse(failures, crowded.nonzero()[0], "JPEG sampling factors too large for an interleaved scan")
     slots = np.take_along_axis(frame.table, scan.component, 1)
     missing = ~(quantisation[rows, np.minimum(slots, 3)] & (slots < 4)) & scan.used
@@ -274,7 +278,7 @@ def _check_scan(frame: _Frame, scan: _Scan, quantisation, huffman, failures) -> 
     progressive = _PROGRESSIVE[frame.coding]
     first, last = scan.spectrum[:, 0], scan.spectrum[:, 1]
     high, low = scan.spectrum[:, 2] >> 4, scan.spectrum[:, 2] & 15
-    good = np.where(first == 0, last == 0, (first <= last) & (last <= 63) & (scan.count == 1))
+    good = np.where(first == 0, last == 0, (first <= last) & (last <= 63) & (scan.parts == 1))
     good &= ((high == 0) | (high - 1 == low)) & (low <= 13)
     _refuse(failures, (progressive & ~good).nonzero()[0], "a progressive JPEG scan with wrong parameters")
     coded = frame.coding < 8  # by Huffman; a progressive scan codes either DC or AC coefficients
@@ -288,7 +292,7 @@ def _check_end(scan: _Scan, stops, frame, failures) -> None:
     """The end marker is there. Behind it a file may hold what it likes: zeros, a second picture."""
     ends = read_bytes(stops - 2, 2, stops)
     ended = (ends[:, 0] == 0xFF) & (ends[:, 1] == _EOI) & (stops - scan.start >= 3)
-    many = _PROGRESSIVE[frame.coding] | (scan.count < frame.count)
+    many = _PROGRESSIVE[frame.coding] | (scan.parts < frame.parts)
     for row in (~ended | many).nonzero()[0].tolist():
         if row in failures:
             continue
@@ -339,6 +343,20 @@ def _read_huffman(segments, count, failures) -> np.ndarray:
     return defined
 
 
+def _check_small(segments: _Segments, failures) -> None:
+    """Restart intervals and arithmetic conditioning: only their form matters."""
+    restart = segments.pick(_DRI)
+    wrong = restart.stop - restart.start != 2
+    _refuse(failures, restart.row[wrong], "a JPEG restart interval of the wrong length")
+    conditioning = segments.pick(_DAC)
+    pairs, odd = np.divmod(conditioning.stop - conditioning.start, 2)
+    owner, data = read_ragged(conditioning.start, 2 * pairs)
+    slot, value = data[::2], data[1::2]
+    good = (slot < 16) & (value & 15 <= value >> 4) | (slot >= 16) & (slot < 32)  # T.81 B.2.4.3
+    wrong = np.concatenate([odd.nonzero()[0], owner[::2][~good]])
+    _refuse(failures, conditioning.row[wrong], "a malformed JPEG arithmetic conditioning table")
+
+
 # ---- application segments
 
 
@@ -351,16 +369,16 @@ def _tagged(segments: _Segments, marker: int, tag: bytes, least: int) -> _Segmen
 
 def _read_color(segments: _Segments, frame: _Frame) -> np.ndarray:
     """The colour model, guessed as libjpeg does from JFIF, Adobe's transform flag and the component ids."""
-    jfif = np.zeros(frame.count.size, bool)
+    jfif = np.zeros(frame.parts.size, bool)
     jfif[_tagged(segments, _APP0, b"JFIF\0", 14).row] = True
     adobe = _tagged(segments, _APP14, b"Adobe", 12)
-    transform = np.full(frame.count.size, -1)
+    transform = np.full(frame.parts.size, -1)
     transform[adobe.row] = read_bytes(adobe.start + 11, 1, adobe.stop)[:, 0]
     lettered = (frame.identity[:, :3] == np.frombuffer(b"RGB", np.uint8)).all(1)
     rgb = ~jfif & np.where(transform < 0, lettered, transform == 0)
     four = np.where(transform > 0, YCCK, CMYK)
     three = np.where(rgb, RGB, YCBCR)
-    return np.select([frame.count == 1, frame.count == 3], [GRAY, three], four).astype(np.uint8)
+    return np.select([frame.parts == 1, frame.parts == 3], [GRAY, three], four).astype(np.uint8)
 
 
 def _read_orientation(segments: _Segments, count: int) -> np.ndarray:

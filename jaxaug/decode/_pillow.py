@@ -31,7 +31,7 @@ def format_of(data: memoryview) -> str | None:
     return next((name for magic, name in _MAGIC if head.startswith(magic)), None)
 
 
-def open_image(data: memoryview, format: str) -> "Image.Image":
+def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
     """A lazily decoded Pillow image: size and mode are read, pixels are not.
 
     Raises:
@@ -60,7 +60,7 @@ def open_image(data: memoryview, format: str) -> "Image.Image":
         raise DecodeError(f"{format}: {error}") from error
 
 
-def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
+def read_facts(data: memoryview | bytes, format: str) -> tuple[int, int, int]:
     """(height, width, orientation) as the file stores them, before any turning.
 
     Raises:
@@ -79,32 +79,35 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
     return height, width, orientation if orientation in range(1, 9) else 1
 
 
-def upright_rgb(image: "Image.Image") -> "Image.Image":
-    """The decoded image in mode RGB, upright; alpha is dropped, 16 bits keep their upper 8 as Pillow does for RGB.
+def upright_rgb(data: memoryview | bytes, format: str) -> "Image.Image":
+    """The decoded image in mode RGB, upright.
+
+    Alpha is dropped; 16 bit keep their upper 8, as Pillow does for RGB by itself.
 
     Raises:
       DecodeError: the pixels are damaged, or of a kind without an agreed way to 8 bits.
     """
     from PIL import ImageOps
 
+    image = open_image(data, format)
     try:
         image.load()
         image = ImageOps.exif_transpose(image)  # after load: a TIFF has turned itself by then
         image.info.pop("transparency", None)
-        return _to_rgb(image)
+        return _to_rgb(image, format)
     except DecodeError:
         raise
     except Exception as error:
-        raise DecodeError(f"{image.format}: {error}") from error
+        raise DecodeError(f"{format}: {error}") from error
 
 
-def _to_rgb(image: "Image.Image") -> "Image.Image":
+def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":
     from PIL import Image
 
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and format == "PNG"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise DecodeError(f"{image.format} pixels of mode {image.mode} have no agreed range")
+        raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
     return image.convert("RGB")
 
 

@@ -26,14 +26,24 @@ class Encoded(NamedTuple):
     def from_bytes(cls, images: "Sequence[bytes | bytearray | memoryview | np.ndarray]") -> "Encoded":
         """View bytes-like objects without copying them.
 
+        Raises:
+          TypeError: one of them is not bytes-like.
+
         Example:
           >>> Encoded.from_bytes([b"abc", b""]).lengths.tolist()
           [3, 0]
         """
-        views = [np.frombuffer(image, np.uint8) if len(image) else _EMPTY for image in images]
+        try:
+            views = [np.frombuffer(image, np.uint8) if len(image) else _EMPTY for image in images]
+        except TypeError as error:
+            raise TypeError(f"`images` must be bytes-like objects, got one that is not: {error}.") from None
         addresses = np.fromiter((view.ctypes.data for view in views), np.uint64, len(views))
         lengths = np.fromiter((view.size for view in views), np.uint64, len(views))
         return cls(addresses, lengths, views)
+
+    def take(self, rows: "slice | np.ndarray") -> "Encoded":
+        """Some of the images."""
+        return Encoded(self.addresses[rows], self.lengths[rows], self.owner)
 
     def view(self, row: int) -> memoryview:
         """The bytes of image `row`, readable as long as the owner lives."""
@@ -44,7 +54,7 @@ class ImageBatch(NamedTuple):
     """Decoded images on their devices.
 
     Attributes:
-      pixels: uint8[n, H, W, 3] on one device, or a list with one such array per device (n / devices rows each).
+      pixels: uint8[n, H, W, 3] on one device, or a list of one such array per device, n / devices rows each.
       size: int32[n, 2], (height, width) of the used top-left part of each canvas; the rest is zero.
       original_size: int32[n, 2], (height, width) of the upright image before it was shrunk to the canvas.
       valid: bool[n], False where the image could not be decoded; such a row is zero.

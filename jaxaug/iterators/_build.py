@@ -1,7 +1,9 @@
 """One batch: encoded rows to global arrays. Decode, one compiled call, relabel."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -76,48 +78,65 @@ class BatchBuilder:
         )
 
     def batches(self, records: Prefetch[RecordsOrError]) -> Generator[BatchOrError, None, None]:
-        """Each batch, or what went wrong with it, with the cursor once it is delivered; closes `records`."""
+        """Each batch, or what went wrong with it, with the cursor once it is delivered; closes `records`.
+
+        As many batches are built at once as the decoder has in flight; a batch is built to its end, so that a
+        decoder shared with another Loader is never held by batches that wait for their consumer.
+        """
+        window: deque[tuple[Cursor, Future]] = deque()
+        with ThreadPoolExecutor(self._decoder.in_flight, thread_name_prefix="jaxaug-build") as pool:
+            try:
+                for after, batch in records:
+                    window.append((after, pool.submit(self._build_or_error, batch)))
+                    if len(window) == self._decoder.in_flight:
+                        yield _result(*window.popleft())
+                while window:
+                    yield _result(*window.popleft())
+            finally:
+                records.close()
+
+    def _build_or_error(self, records: Records | Exception) -> dict[str, Array] | Exception:
+        if isinstance(records, Exception):
+            return records
         try:
-            for after, batch in records:
-                if isinstance(batch, Exception):
-                    yield after, batch
-                    continue
-                try:
-                    built = self.build(batch)
-                except Exception as error:
-                    yield after, error
-                else:
-                    yield after, built
-                    del built
-        finally:
-            records.close()
+            return self.build(records)
+        except Exception as error:  # handed to the consumer in its place
+            return error
 
     def build(self, records: Records) -> dict[str, Array]:
         """The global arrays of one batch."""
         started = time.perf_counter()
         records, decoded = self._decode(records)
-        self._stats.add_seconds("decoder", time.perf_counter() - started)
-        started = time.perf_counter()
-        valid = decoded.valid & (records.indices != PADDING)
-        shape = (len(valid), *decoded.pixels[0].shape[1:])
-        canvas = np.array(shape[1:3], np.int32)
-        features = place_features(records.features, decoded.size, decoded.original_size, decoded.orientation)
-        rows = {
-            "words": self._words(records),
-            "valid": valid,
-            "sample": {**features, "size": np.where(valid[:, None], decoded.size, canvas).astype(np.int32)},
-        }
-        index = self._index(records.indices)
-        rows, index = jax.device_put((rows, index), self._split)
-        rows["sample"]["image"] = jax.make_array_from_single_device_arrays(shape, self._split, decoded.pixels)
-        outputs = self._compiled(self._seed, rows)
-        decoded.release(outputs)
+        decoded_at = time.perf_counter()
+        readers: Any = ()
+        try:
+            rows, index = jax.device_put(self._host_rows(records, decoded), self._split)
+            shape = (len(index), *decoded.pixels[0].shape[1:])
+            rows["sample"]["image"] = jax.make_array_from_single_device_arrays(
+                shape, self._split, decoded.pixels
+            )
+            outputs, readers = self._compiled(self._seed, rows)
+        finally:
+            decoded.release(readers)
         outputs |= {"valid": rows["valid"], "index": index}
         batch = {name: self._assemble(array) for name, array in outputs.items()}
-        self._stats.add_seconds("transform", time.perf_counter() - started)
+        self._stats.add_seconds("decoder", decoded_at - started)
+        self._stats.add_seconds("transform", time.perf_counter() - decoded_at)
+        self._count(records, decoded)
+        return batch
+
+    def _host_rows(self, records: Records, decoded: Decoded) -> tuple[dict[str, Any], np.ndarray]:
+        """What the compiled call takes besides the pixels, and the index column."""
+        valid = decoded.valid & (records.indices != PADDING)
+        size = np.where(valid[:, None], decoded.size, np.array(self._decoder.canvas)).astype(np.int32)
+        features = place_features(records.features, decoded.size, decoded.original_size, decoded.orientation)
+        rows = {"words": self._words(records), "valid": valid, "sample": {**features, "size": size}}
+        return rows, self._index(records.indices)
+
+    def _count(self, records: Records, decoded: Decoded) -> None:
+        valid = decoded.valid & (records.indices != PADDING)
         shrunk = (decoded.original_size != decoded.size).any(axis=1) & valid
         self._stats.count(batches=1, images=int(valid.sum()), shrunk=int(shrunk.sum()))
-        return batch
 
     def spec(self, features: dict[str, np.ndarray]) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes, dtypes and shardings of a batch, from the features of one record."""
@@ -125,11 +144,14 @@ class BatchBuilder:
         rows = self._parts[0].stop - self._parts[0].start
         n = rows * len(self._parts)
         columns = {name: ((n, *column.shape[1:]), column.dtype) for name, column in features.items()}
-        columns |= {"size": ((n, 2), np.dtype(np.int32)), "image": ((n, height, width, 3), np.dtype(np.uint8))}
+        columns |= {
+            "size": ((n, 2), np.dtype(np.int32)),
+            "image": ((n, height, width, 3), np.dtype(np.uint8)),
+        }
         local = {k: jax.ShapeDtypeStruct(s, d, sharding=self._split) for k, (s, d) in columns.items()}
         words = jax.ShapeDtypeStruct((n, self._word_count()), np.uint32, sharding=self._split)
         valid = jax.ShapeDtypeStruct((n,), np.bool_, sharding=self._split)
-        out = jax.eval_shape(self._compiled, self._seed, {"words": words, "valid": valid, "sample": local})
+        out, _ = jax.eval_shape(self._compiled, self._seed, {"words": words, "valid": valid, "sample": local})
         if "image" not in out:
             raise TypeError(f"`transform` must return a dict with an 'image', got one with {sorted(out)}.")
         out |= {"valid": valid, "index": self._index(np.zeros(n, np.int64))}
@@ -146,6 +168,7 @@ class BatchBuilder:
         if not failures:
             return records, decoded
         if self._on_error == "raise":
+            decoded.release(())
             self._note(failures, "raised")
             raise failures[min(failures)]
         if self._on_error == "mask":
@@ -172,6 +195,7 @@ class BatchBuilder:
             failures = self._failures(records, decoded)
             if not failures:
                 return records, decoded
+        decoded.release(())
         error = failures[min(failures)]
         raise DecodeError(
             f"{error.reason}; so were the {_REPLACEMENT_TRIES} records that could have replaced it",
@@ -226,13 +250,21 @@ def make_batch_function(transform: Transform | None, batch_transform: Transform 
     def one(key: Key, words: Array, valid: Array, sample: dict[str, Array]) -> dict[str, Array]:
         output = sample if transform is None else transform(fold_words(key, words), sample)
         if not isinstance(output, dict):
-            raise TypeError(f"`transform` must return a dict, as it is given one, got {type(output).__name__}.")
+            raise TypeError(
+                f"`transform` must return a dict, as it is given one, got {type(output).__name__}."
+            )
         # Also what makes the output a fresh buffer where there is no transform.
         return {k: v if k == "size" else jnp.where(valid, v, jnp.zeros_like(v)) for k, v in output.items()}
 
-    def rows(seed: Array, rows: dict[str, Any]) -> dict[str, Array]:
+    def rows(seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Array], Array]:
+        # The second output is ready when the first is, and nobody else can donate or delete it.
+        return mix(seed, rows, augment(seed, rows)), jnp.logical_not(rows["valid"])
+
+    def augment(seed: Array, rows: dict[str, Any]) -> dict[str, Array]:
         key = jax.random.fold_in(seed_key(seed), TRANSFORM)
-        batch = jax.vmap(one, in_axes=(None, 0, 0, 0))(key, rows["words"], rows["valid"], rows["sample"])
+        return jax.vmap(one, in_axes=(None, 0, 0, 0))(key, rows["words"], rows["valid"], rows["sample"])
+
+    def mix(seed: Array, rows: dict[str, Any], batch: dict[str, Array]) -> dict[str, Array]:
         if batch_transform is None:
             return batch
         key = jax.random.fold_in(seed_key(seed), BATCH_TRANSFORM)
@@ -249,6 +281,10 @@ def make_batch_function(transform: Transform | None, batch_transform: Transform 
 def group_size(batch_transform: Transform) -> int:
     """How many consecutive samples a batch transform mixes: its `group_size`, 2 where it has none."""
     return getattr(batch_transform, "group_size", 2)
+
+
+def _result(after: Cursor, future: "Future[dict[str, Array] | Exception]") -> BatchOrError:
+    return after, future.result()
 
 
 def _substitute(

@@ -97,7 +97,9 @@ class Loader:
         self._source, self._seed, self._prefetch = source, int(seed), prefetch
         self._order = _make_order(source, shuffle, self._seed)
         if self._order is None and on_error == "replace":
-            raise ValueError("`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other records.")
+            raise ValueError(
+                "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other records."
+            )
         sharding = batch_sharding() if sharding is None else check_batch_sharding(sharding)
         parts = local_parts(sharding, batch_size)
         _check_groups(batch_transform, parts)
@@ -115,7 +117,16 @@ class Loader:
         parts = _order_parts(parts, decoder)
         self._rows = self._rows._replace(local=_local_rows(parts))
         self._builder = BatchBuilder(
-            source, self._order, decoder, parts, sharding, transform, batch_transform, self._seed, on_error, self._stats
+            source,
+            self._order,
+            decoder,
+            parts,
+            sharding,
+            transform,
+            batch_transform,
+            self._seed,
+            on_error,
+            self._stats,
         )
         self._running = _Running()
         # Runs at close, when the last reference goes, and at exit: no thread outlives the Loader.
@@ -139,7 +150,9 @@ class Loader:
         waited = stage.waited
         try:
             after, batch = next(stage)
-        except BaseException:  # the end, a failed stage, or Ctrl-C: no thread stays, and the next call starts anew
+        except (
+            BaseException
+        ):  # the end, a failed stage, or Ctrl-C: no thread stays, and the next call starts anew
             self._running.stop()
             raise
         finally:
@@ -176,7 +189,9 @@ class Loader:
         Raises:
           StateError: a damaged state, one of a newer version, of another data set or seed.
         """
-        cursor = from_state(state, self._seed, self._fingerprint, None if self._order is None else self._order.length)
+        cursor = from_state(
+            state, self._seed, self._fingerprint, None if self._order is None else self._order.length
+        )
         self._running.stop()
         self._cursor = cursor
 

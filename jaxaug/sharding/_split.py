@@ -36,12 +36,15 @@ def local_parts(sharding: NamedSharding, batch_size: int) -> list[Part]:
     """
     parts = count_parts(sharding)
     if batch_size % parts:
+        near = sorted({max(batch_size // parts, 1) * parts, (batch_size // parts + 1) * parts})
         raise ValueError(
             f"`batch_size` must be a multiple of {parts}, the number of shards of the batch, got {batch_size}: "
-            f"take {batch_size // parts * parts or parts} or {(batch_size // parts + 1) * parts}."
+            f"take {' or '.join(map(str, near))}."
         )
     holders: dict[tuple[int, int], list[jax.Device]] = {}
     for device, index in sharding.addressable_devices_indices_map((batch_size,)).items():
         rows = index[0] if index else slice(None)
-        holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(device)
+        holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(
+            device
+        )
     return [Part(start, stop, tuple(devices)) for (start, stop), devices in sorted(holders.items())]

@@ -30,7 +30,8 @@ def test_batch_sharding_takes_devices_meshes_and_axes():
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize(
-    "shape, spec", [((8,), P("a")), ((2, 4), P(("a", "b"))), ((2, 4), P("b")), ((2, 4), P(("b", "a"))), ((8,), P())]
+    "shape, spec",
+    [((8,), P("a")), ((2, 4), P(("a", "b"))), ((2, 4), P("b")), ((2, 4), P(("b", "a"))), ((8,), P())],
 )
 def test_assemble_is_device_put_without_the_host(kind, shape, spec):
     sharding = NamedSharding(mesh(kind, *shape), spec)
@@ -66,7 +67,7 @@ def test_assemble_names_what_is_wrong():
 def test_local_parts_wants_a_divisible_batch():
     with pytest.raises(ValueError, match="multiple of 8, .* got 12: take 8 or 16"):
         local_parts(batch_sharding(), 12)
-    with pytest.raises(ValueError, match="got 3: take 8 or 8"):
+    with pytest.raises(ValueError, match="got 3: take 8\."):
         local_parts(batch_sharding(), 3)
 
 

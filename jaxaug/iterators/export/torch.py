@@ -6,7 +6,7 @@ from typing import Any
 from jaxaug.iterators._loader import Loader
 
 
-class to_torch:  # noqa: N801 - used like a function, `for batch in to_torch(loader)`
+class to_torch:
     """A Loader's batches as dicts of torch tensors that share the JAX arrays' memory (DLPack).
 
     Iterating yields one epoch: exactly the rest of the Loader's current one, then the next. Each value is a tensor,

@@ -1,8 +1,9 @@
 """CRC-32C, the checksum of the TFRecord format, for many byte ranges at once in numpy: some 300 MB/s a core.
 
-A CRC without its initial and final complement is linear over GF(2). So a message is cut into lanes of equal
-length, all lanes advance together, two bytes a step by one table, and each result is then moved to its place by
-the linear map "append n zero bytes". Zeros in front of a message change nothing, which pads its first lane.
+A CRC without its initial and final complement is linear over GF(2). So a message is cut into lanes of
+equal length, all lanes advance together, two bytes a step by one table, and each result is then moved to its
+place by the linear map "append n zero bytes". Zeros in front of a message change nothing: they pad its first
+lane.
 """
 
 from functools import lru_cache
@@ -41,7 +42,9 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     lanes = np.concatenate(
         [_NOTHING]
         + [
-            _lane_crcs(padded, lane_starts[part] + _LANE, np.maximum(0, starts[message[part]] - lane_starts[part]))
+            _lane_crcs(
+                padded, lane_starts[part] + _LANE, np.maximum(0, starts[message[part]] - lane_starts[part])
+            )
             for part in (slice(at, at + _TOGETHER) for at in range(0, message.size, _TOGETHER))
         ]
     )

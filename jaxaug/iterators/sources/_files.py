@@ -4,6 +4,7 @@ A path with "://" (gs://, s3://, http://) is remote and goes through fsspec; eve
 """
 
 import glob
+import importlib
 import os
 import re
 import time
@@ -42,8 +43,8 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
     """The files that paths, glob patterns and brace ranges name.
 
     Args:
-      paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar", "gs://bucket/train-*.tar", plain
-        paths; each pattern's files come sorted. A web server lists nothing: name its files, or use braces.
+      paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar", "gs://bucket/train-*.tar",
+        plain paths; each pattern's files come sorted. A web server lists nothing: name its files.
 
     Raises:
       SourceError: a pattern that matches nothing, or a file that is missing.
@@ -52,7 +53,9 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
       >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
       ['a-08.tar', 'a-09.tar', 'a-10.tar']
     """
-    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    given = (
+        [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    )
     if not given:
         raise SourceError("`paths` must name at least one file, got none.")
     found = [path for pattern in given for braced in _braces(pattern) for path in _matches(braced)]
@@ -95,7 +98,9 @@ def _stat(path: str) -> DataFile:
     except OSError as error:
         raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
     if info.get("size") is None:
-        raise SourceError(f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read.")
+        raise SourceError(
+            f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read."
+        )
     stamps = (info.get(key) for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated"))
     return DataFile(path, int(info["size"]), str(next((stamp for stamp in stamps if stamp), "")))
 
@@ -107,10 +112,12 @@ def reason(error: Exception) -> str:
 
 def _system(path: str):
     try:
-        import fsspec
+        core = importlib.import_module("fsspec.core")
     except ImportError as error:
-        raise SourceError(f"{path!r} is remote, which needs fsspec: pip install fsspec (and gcsfs, s3fs or aiohttp).") from error
-    return fsspec.core.url_to_fs(path)
+        raise SourceError(
+            f"{path!r} is remote, which needs fsspec: pip install fsspec (and gcsfs, s3fs or aiohttp)."
+        ) from error
+    return core.url_to_fs(path)
 
 
 class _Descriptor:
@@ -145,7 +152,7 @@ class FileReader:
             raise OSError(f"{type(error).__name__}: {error}") from error
         if len(data) > len(destination):
             raise SourceError(
-                f"the server of {file.path!r} ignores ranges: asked for {len(destination)} bytes, sent {len(data)}."
+                f"the server of {file.path!r} ignores ranges: sent {len(data)} bytes for {len(destination)}."
             )
         destination[: len(data)] = data
         return len(data)
@@ -163,12 +170,16 @@ def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview,
             count = read(file, offset + done, destination[done:])
         except OSError as error:
             if failures == retries:
-                raise SourceError(f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}.") from error
+                raise SourceError(
+                    f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}."
+                ) from error
             time.sleep(0.1 * 2**failures)
             failures += 1
             continue
         if count <= 0:
-            raise SourceError(f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut.")
+            raise SourceError(
+                f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut."
+            )
         done += count
 
 
@@ -177,7 +188,7 @@ class Window:
 
     def __init__(self, read: Read, file: DataFile, block: int = _BLOCK):
         self.file = file
-        self._read, self._block_size = read, block
+        self.block_size, self._read = block, read
         self._start, self._block = 0, np.zeros(0, np.uint8)
 
     def at(self, offset: int, length: int) -> np.ndarray:
@@ -185,7 +196,7 @@ class Window:
         length = max(0, min(length, self.file.size - offset))
         begin = offset - self._start
         if not 0 <= begin <= begin + length <= self._block.size:
-            size = min(max(length, self._block_size), self.file.size - offset)
+            size = min(max(length, self.block_size), self.file.size - offset)
             self._block, self._start, begin = np.empty(size, np.uint8), offset, 0
-            read_fully(self._read, self.file, offset, memoryview(self._block))
+            read_fully(self._read, self.file, offset, self._block.data)
         return self._block[begin : begin + length]

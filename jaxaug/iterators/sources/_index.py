@@ -3,7 +3,8 @@
     bytes 0-7    b"jaxaugIX"
     bytes 8-15   length of the header, uint64, little-endian as everything here
     bytes 16-19  CRC-32 of the header, uint32
-    bytes 20-    the header, JSON: version, what the index is of, name -> [dtype, shape, offset, CRC-32] of columns
+    bytes 20-    the header, JSON: version, what the index is of, and of each column dtype, shape,
+                 offset and CRC-32
     then         the columns, raw, each on a multiple of 64 bytes
 
 An index is used only if all checksums hold and every data file has the size and the time of modification that
@@ -20,13 +21,14 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, FileReader, Window, is_remote, reason
-from jaxaug.iterators.sources._table import FEATURE, Part, Rows, join
+from jaxaug.iterators.sources._table import FACTS, FEATURE, Part, Rows, join
 
 _MAGIC = b"jaxaugIX"
 _PREFIX = struct.Struct("<8sQI")
@@ -40,8 +42,8 @@ class Index(NamedTuple):
     """Where every record lies and what is known of it.
 
     Attributes:
-      columns: arrays with one row a record, in the order of the files: "offset", "length", "lead" (bytes from the
-        beginning of the record to its image), "header/..." facts of the image, "feature/..." numbers.
+      columns: arrays with one row a record, in the order of the files: "offset", "length", "lead" (bytes
+        from the record's beginning to its image), "header/..." facts of the image, "feature/..." numbers.
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.
@@ -78,6 +80,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         "version": _VERSION,
         "kind": kind,
         "options": options,
+        "facts": FACTS,
         "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
     }
     places = _places(folder, [kind, options, names])
@@ -87,14 +90,15 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         except (Damaged, OSError):
             continue  # missing, damaged or older than the data: the next place, or a new one
     header, columns = _build(files, names, subject, scan)
+    refused = []
     for place in places:
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
             write_index(place, header, columns)
             return read_index(place, subject)
         except OSError as error:
-            why = reason(error)
-    raise SourceError(f"no index can be written to {' or '.join(places)} ({why}): set XDG_CACHE_HOME to a folder.")
+            refused.append(f"{place!r} ({reason(error)})")
+    raise SourceError(f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder.")
 
 
 def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
@@ -209,7 +213,7 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
         for part, found in _in_threads(run, files, stopped):
             parts.append(part)
             extra |= found
-    counts = [part.count for part in parts]
+    counts = [part.rows for part in parts]
     if not sum(counts):
         raise SourceError(f"no records in {len(files)} file(s), the first of which is {files[0].path!r}.")
     columns = join(parts)
@@ -238,7 +242,9 @@ def _progress(files: list[DataFile]) -> Iterator[Callable[[int], None]]:
         yield lambda count: None
         return
     lock = threading.Lock()
-    with tqdm(total=sum(file.size for file in files), unit="B", unit_scale=True, desc="index", delay=1) as bar:
+    with tqdm(
+        total=sum(file.size for file in files), unit="B", unit_scale=True, desc="index", delay=1
+    ) as bar:
 
         def advance(count: int) -> None:
             with lock:
@@ -247,7 +253,9 @@ def _progress(files: list[DataFile]) -> Iterator[Callable[[int], None]]:
         yield advance
 
 
-def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]) -> str:
+def _fingerprint(
+    subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]
+) -> str:
     """Places and features, not header facts: another version of jaxaug may know more of those."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
@@ -270,12 +278,14 @@ def _short_hash(value: Any) -> str:
 
 def _common_folder(paths: list[str]) -> tuple[str, list[str]]:
     """The deepest folder that holds all paths, and their names in it."""
-    folder = os.path.commonprefix([os.path.dirname(path) + "/" for path in paths]).rpartition("/")[0]
+    heads = [path.split("/")[:-1] for path in paths]
+    same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
+    folder = "/".join(same)
     return folder, [path[len(folder) + 1 :] for path in paths]
 
 
 def _bytes(column: np.ndarray) -> memoryview:
-    return memoryview(column.reshape(-1).view(np.uint8))
+    return column.reshape(-1).view(np.uint8).data
 
 
 def _aligned(offset: int) -> int:

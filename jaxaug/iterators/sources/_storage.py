@@ -19,7 +19,9 @@ _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares 
 class Storage(Protocol):
     """Ranges of files, by number of the file."""
 
-    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
         """The ranges (all int64[k]), and why a row could not be read; such a row has length 0."""
         ...
 
@@ -27,21 +29,23 @@ class Storage(Protocol):
 class Mapped:
     """Local files mapped into memory: no copy, no system call for a record, the page cache is the buffer.
 
-    Guarantees: each file that a call touches is compared with its indexed size first, so one that was truncated
-    gives failed rows. A disk that fails or stalls under a mapping, and a truncation between the check and the
-    decoder's access, cannot be caught: the process gets SIGBUS or hangs. A file that is deleted or replaced after
-    its first use is read on unharmed. Use `Staged` where that is not enough.
+    Guarantees: each file that a call touches is compared with its indexed size first, so one that was
+    truncated gives failed rows. A disk that fails or stalls under a mapping, and a truncation between the
+    check and the decoder's access, cannot be caught: the process gets SIGBUS or hangs. A file that is deleted
+    or replaced after its first use is read on unharmed. Use `Staged` where that is not enough.
 
     Args:
-      files: mapped on first use. Each mapping holds a file descriptor; the process's soft limit of them is raised
-        to the hard one if there are many.
+      files: mapped on first use. Each mapping holds a file descriptor; the process's soft limit of them is
+        raised to the hard one if there are many.
     """
 
     def __init__(self, files: list[DataFile]):
         self._files, self._mappings, self._lock = files, {}, threading.Lock()
         _allow_descriptors(len(files))
 
-    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
         touched, which = np.unique(files, return_inverse=True)
         bases, owners, refused = np.zeros(touched.size, np.int64), [], {}
@@ -88,7 +92,7 @@ def _map(file: DataFile) -> _Mapping:
 
 
 def _allow_descriptors(count: int) -> None:
-    """Raise the soft limit of open files where `count` more would come near it, as Go's runtime does at start."""
+    """Raise the soft limit of open files where `count` more come near it, as Go's runtime does at start."""
     import resource  # POSIX only, as much of this module; nothing else here needs it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -99,14 +103,14 @@ def _allow_descriptors(count: int) -> None:
 class Staged:
     """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and failing ones.
 
-    Neighbouring records are read in one go. Guarantees: a failed, short or stalled read is retried and in the end
-    gives failed rows, never a crash; bytes handed over do not change afterwards. It costs a copy, a system call
-    a run of records, and the memory of a batch.
+    Neighbouring records are read in one go. Guarantees: a failed, short or stalled read is retried and in the
+    end gives failed rows, never a crash; bytes handed over do not change afterwards. It costs a copy, a
+    system call a run of records, and the memory of a batch.
 
     Args:
       files: local or remote.
-      timeout: seconds without any read finishing after which those under way count as failed; their threads are
-        left behind until the system lets go of them.
+      timeout: seconds without any read finishing after which those under way count as failed; their threads
+        are left behind until the system lets go of them.
       retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
       threads: reads under way at a time.
       read: how bytes are got; `FileReader()` if None.
@@ -126,11 +130,13 @@ class Staged:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside a new staging buffer."""
         spans, span_of, places, size = _merge(files, offsets, lengths)
         staging = np.empty(size, np.uint8)
-        errors = self._fill(spans, memoryview(staging))
+        errors = self._fill(spans, staging.data)
         failed = np.isin(span_of, list(errors))
         failures = {row: errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
         addresses = (staging.ctypes.data + places).astype(np.uint64)
@@ -154,7 +160,9 @@ class Staged:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
-            return self._pool.submit(read_fully, self._read, self._files[span.file], span.offset, destination, 0)
+            return self._pool.submit(
+                read_fully, self._read, self._files[span.file], span.offset, destination, 0
+            )
 
     def _collect(self, futures: dict[Future, int]) -> dict[int, str]:
         """Wait for reads; the errors by number, those of stalled reads included."""
@@ -163,7 +171,9 @@ class Staged:
             done, pending = wait(pending, self._timeout, FIRST_COMPLETED)
             if not done:
                 self._abandon_pool()
-                return errors | {futures[future]: f"no answer within {self._timeout:g} s" for future in pending}
+                return errors | {
+                    futures[future]: f"no answer within {self._timeout:g} s" for future in pending
+                }
             for future in done:
                 if (error := future.exception()) is not None:
                     errors[futures[future]] = str(error)
@@ -187,7 +197,7 @@ class _Span(NamedTuple):
 
 
 def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
-    """Records to spans: (spans, span of each record, place of each record in the buffer, bytes of the buffer)."""
+    """Spans of neighbouring records: (spans, span of each record, its place in the buffer, buffer size)."""
     order = np.lexsort((offsets, files))
     file, start, stop = files[order], offsets[order], (offsets + lengths)[order]
     first = np.ones(order.size, bool)
@@ -200,9 +210,11 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
         return [], np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     sizes = np.maximum.reduceat(stop, heads) - start[heads]
     bases = np.cumsum(sizes) - sizes
-    spans = [_Span(*row) for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())]
+    spans = [
+        _Span(*row)
+        for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())
+    ]
     span_of, places = np.empty_like(order), np.empty_like(order)
     span_of[order] = number = np.cumsum(first) - 1
     places[order] = bases[number] + start - start[heads][number]
     return spans, span_of, places, int(sizes.sum())
-

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxaug.decode import Encoded, read_headers
+from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.errors import SourceError
 
 _ROWS, _BYTES = 256, 32 << 20  # images whose headers are read in one call
 _LARGEST = 4 << 30  # bytes of one padded feature
 HEADER, FEATURE = "header/", "feature/"  # what the names of such columns begin with
+FACTS = [name for name in Headers._fields if name != "reason"]  # an index with other ones is built anew
 
 Numbers = Sequence[int] | Sequence[float] | np.ndarray
 
@@ -19,7 +20,7 @@ Numbers = Sequence[int] | Sequence[float] | np.ndarray
 class Part(NamedTuple):
     """The records of one file."""
 
-    count: int
+    rows: int
     columns: dict[str, np.ndarray]  # "offset", "length", "lead", and "header/..." ones
     features: dict[str, tuple[np.ndarray, np.ndarray]]  # (all values, how many each record has)
 
@@ -71,7 +72,7 @@ class Rows:
             return
         places = np.array(self._places, np.int64)
         headers = read_headers(Encoded.from_bytes(self._images))
-        facts = {HEADER + name: column for name, column in headers._asdict().items() if name != "reason"}
+        facts = {HEADER + name: getattr(headers, name) for name in FACTS}
         for name, column in zip(("offset", "length", "lead"), places.T):
             self._columns[name].append(column.copy())
         for name, column in facts.items():
@@ -89,20 +90,32 @@ class Rows:
 
 def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
     """The columns of the records of all files, one file after the other."""
-    filled = [part for part in parts if part.count]
-    columns = {name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns}
+    filled = [part for part in parts if part.rows]
+    columns = {
+        name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns
+    }
     for name in sorted({name for part in filled for name in part.features}):
-        found = [part.features.get(name, (_NO_VALUES, np.zeros(part.count, np.int64))) for part in filled]
+        found = [part.features.get(name, (_NO_VALUES, np.zeros(part.rows, np.int64))) for part in filled]
         values = np.concatenate([values for values, _ in found if values.size] or [_NO_VALUES])
         columns |= _feature_columns(name, values, np.concatenate([counts for _, counts in found]))
+    if "label" in {name for part in filled for name in part.features}:
+        _check_label(columns)
     return columns
+
+
+def _check_label(columns: dict[str, np.ndarray]) -> None:
+    label, count = columns[FEATURE + "label"], columns.get(f"{FEATURE}label_count")
+    if count is not None:
+        raise SourceError(f"{int((count != 1).sum())} of {count.size} records have no single label.")
+    if label.ndim != 1 or label.dtype != np.int32:
+        raise SourceError(f"labels must be one int32 a record, got {label.dtype} {label.shape}.")
 
 
 _NO_VALUES = np.zeros(0, np.int64)
 
 
 def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """[n] where each record has one number, [n, k] where each has k, else zero-padded with a column of counts."""
+    """[n] where each record has one number, [n, k] where each has k, else zero-padded, with counts."""
     most = int(counts.max())
     if most == 0:
         return {}
@@ -116,7 +129,10 @@ def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray) -> dict[
         )
     padded = np.zeros((counts.size, most), values.dtype)
     padded[np.arange(most) < counts[:, None]] = values
-    return {FEATURE + name: padded, f"{FEATURE}{name}_count": counts.astype(np.int32)}
+    return {
+        FEATURE + name: padded[:, 0] if most == 1 else padded,
+        f"{FEATURE}{name}_count": counts.astype(np.int32),
+    }
 
 
 def _user_dtype(values: np.ndarray) -> type:
@@ -129,7 +145,8 @@ def _user_dtype(values: np.ndarray) -> type:
 
 def _smallest(column: np.ndarray) -> np.ndarray:
     """The narrowest unsigned dtype that holds the column, for an index that is small in memory."""
-    return column.astype(np.min_scalar_type(int(column.max()))) if column.dtype.kind in "iu" else column
+    assert column.min() >= 0
+    return column.astype(np.min_scalar_type(int(column.max())))
 
 
 def _pad_end(counts: np.ndarray, size: int) -> np.ndarray:

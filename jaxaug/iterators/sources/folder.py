@@ -81,7 +81,9 @@ class ImageFolder:
 
     def fingerprint(self) -> str:
         """A hash of the relative paths."""
-        return hashlib.blake2b("\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            "\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8
+        ).hexdigest()
 
 
 def _image_files(root: str, below: str = "") -> Iterator[str]:

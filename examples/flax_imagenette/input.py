@@ -1,0 +1,71 @@
+"""From class folders to batches: the augmentations, and the two Loaders of a run."""
+
+from pathlib import Path
+
+from config import Config
+
+from jaxaug import Loader, augment
+from jaxaug.iterators import ImageFolder
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, RGB in [0, 1]
+
+
+def _shorter_side(size: int) -> augment.Resize:
+    return augment.Resize(size, canvas=(2 * size, 2 * size))
+
+
+def _none(size: int) -> list[augment.Transform]:
+    return [_shorter_side(size), augment.CenterCrop(size)]
+
+
+def _flip_crop_jitter(size: int) -> list[augment.Transform]:
+    return [
+        _shorter_side(size),
+        augment.RandomCrop(size, padding=size // 8, padding_mode="reflect"),
+        augment.RandomHorizontalFlip(),
+        augment.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.02),
+    ]
+
+
+def _flip_resized_crop_jitter(size: int) -> list[augment.Transform]:
+    return [
+        augment.RandomResizedCrop(size, scale=(0.35, 1.0)),
+        augment.RandomHorizontalFlip(),
+        augment.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.02),
+    ]
+
+
+AUGMENTATIONS = {
+    "none": _none,
+    "flip_crop_jitter": _flip_crop_jitter,
+    "flip_resized_crop_jitter": _flip_resized_crop_jitter,
+}
+
+
+def train_transform(config: Config) -> augment.Compose:
+    """The chosen augmentation, normalised."""
+    steps = AUGMENTATIONS[config.augment](config.image_size)
+    return augment.Compose([*steps, augment.Normalize(MEAN, STD, dtype=config.dtype)])
+
+
+def test_transform(config: Config) -> augment.Compose:
+    """The middle of each image, normalised."""
+    return augment.Compose([*_none(config.image_size), augment.Normalize(MEAN, STD, dtype=config.dtype)])
+
+
+def open_split(config: Config, split: str) -> ImageFolder:
+    """The images of one split."""
+    return ImageFolder(Path(config.data) / split)
+
+
+def train_loader(config: Config, source: ImageFolder) -> Loader:
+    """Shuffled, augmented, `config.epochs` epochs of full batches."""
+    transform = train_transform(config)
+    return Loader(source, config.batch_size, transform=transform, seed=config.seed, epochs=config.epochs)
+
+
+def test_loader(config: Config, source: ImageFolder) -> Loader:
+    """In order, again and again; the last batch is padded, so that every image counts once."""
+    return Loader(
+        source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad"
+    )

@@ -1,0 +1,147 @@
+"""The example on tiny data: one step, padded evaluation, resume in the middle of an epoch, the comparison."""
+
+import dataclasses
+import json
+
+import compare  # pyright: ignore[reportMissingImports]
+import config as configs  # pyright: ignore[reportMissingImports]
+import input as inputs  # pyright: ignore[reportMissingImports]
+import jax
+import model as models  # pyright: ignore[reportMissingImports]
+import numpy as np
+import pytest
+import train  # pyright: ignore[reportMissingImports]
+from flax import nnx
+from PIL import Image
+
+import jaxaug
+
+pytestmark = pytest.mark.training
+COUNTS = {"train": 20, "val": 11}  # a class; 22 validation images do not fill their last batch of 16
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Two classes of 12 pixel images, one reddish and one bluish."""
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    for split, count in COUNTS.items():
+        for name, tint in {"blue": (0, 0, 90), "red": (90, 0, 0)}.items():
+            (root / split / name).mkdir(parents=True)
+            for k in range(count):
+                pixels = rng.integers(60, 160, (12, 12, 3)) + np.array(tint)
+                Image.fromarray(pixels.astype(np.uint8)).save(root / split / name / f"{k}.jpg", quality=95)
+    return configs.Config(
+        data=str(root), augment="flip_crop_jitter", image_size=8, blocks=(1, 1), width=8, batch_size=16, epochs=4
+    )
+
+
+@pytest.fixture(scope="module")
+def whole_run(config):
+    """A run without a break: its accuracy and parameters."""
+    return run(config)
+
+
+def run(config, resume=False):
+    """Train, and return the accuracy with the parameters at the end."""
+    kept = []
+
+    def create(*args):
+        kept.append(original(*args))
+        return kept[-1]
+
+    original = train.create
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "create", create)
+        accuracy = train.train(config, resume)
+    return accuracy, jax.device_get(nnx.to_pure_dict(nnx.state(kept[-1][0])))
+
+
+def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
+    images = inputs.open_split(config, "train")
+    with inputs.train_loader(config, images) as loader:
+        batch = next(loader)
+        assert batch["image"].shape == (16, 8, 8, 3) and batch["image"].sharding == jaxaug.sharding.batch_sharding()
+        model, optimizer = train.create(config, 2, 10, batch["image"].sharding.mesh)
+        before = jax.device_get(nnx.state(model, nnx.Param))
+        for _ in range(2):  # the first step of the warm-up has learning rate 0
+            loss = train.train_step(model, optimizer, batch["image"], batch["label"])
+    assert 0 < float(loss) < 5
+    after = nnx.state(model, nnx.Param)
+    assert all((a != np.asarray(b)).any() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
+    assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(nnx.state((model, optimizer))))
+
+
+def test_padding_does_not_count(config):
+    """Counted over padded batches and image by image, the accuracy is the same."""
+    model = models.ResNet(2, blocks=(1, 1), width=8, image_size=8, rngs=nnx.Rngs(3))
+    images = inputs.open_split(config, "val")
+    assert len(images) % config.batch_size
+    with inputs.test_loader(config, images) as loader:
+        accuracy = train.evaluate(model, loader)
+    transform = inputs.test_transform(config)
+    pixels = np.stack([np.asarray(Image.open(images.path(k))) for k in range(len(images))])
+    normalised = jax.vmap(transform)(jax.random.split(jax.random.key(0), len(pixels)), pixels)
+    predicted = np.asarray(model(normalised, train=False).argmax(axis=-1))
+    assert accuracy == pytest.approx(np.mean(predicted == images.labels))
+
+
+def test_learns_and_resumes_to_the_same_parameters(config, whole_run, tmp_path, monkeypatch):
+    """Cut in the middle of an epoch and resumed, a run ends where the unbroken one does."""
+    accuracy, parameters = whole_run
+    assert accuracy > 0.8
+    config = dataclasses.replace(config, checkpoint=str(tmp_path / "checkpoints"), checkpoint_every=1)
+    steps_before_cut, original = 3, train.save  # two steps an epoch: the cut comes within the second
+
+    def cut(checkpoints, step, *args):
+        original(checkpoints, step, *args)
+        if step == steps_before_cut:
+            checkpoints.close()
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "save", cut)
+        with pytest.raises(KeyboardInterrupt):
+            train.train(config)
+    with pytest.raises(SystemExit, match="holds checkpoints"):
+        train.train(config)
+    resumed_accuracy, resumed = run(config, resume=True)
+    assert resumed_accuracy == accuracy
+    jax.tree.map(np.testing.assert_array_equal, resumed, parameters)
+    assert run(config, resume=True)[0] == accuracy  # a finished run resumes to its end
+
+
+def test_resume_needs_a_checkpoint(config, tmp_path):
+    with pytest.raises(SystemExit, match="--checkpoint"):
+        train.train(config, resume=True)
+    with pytest.raises(SystemExit, match="holds no checkpoint"):
+        train.train(dataclasses.replace(config, checkpoint=str(tmp_path / "empty")), resume=True)
+
+
+def test_comparison_writes_lines_and_a_table(config, tmp_path, capsys):
+    results = tmp_path / "results.jsonl"
+    short = dataclasses.replace(config, epochs=1)
+    accuracies = compare.compare(short, ["none", "flip_resized_crop_jitter"], [0, 1], results)
+    runs = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [(run["seed"], run["augment"]) for run in runs] == [
+        (seed, augment) for seed in (0, 1) for augment in ("none", "flip_resized_crop_jitter")
+    ]
+    assert accuracies["none"] == [run["accuracy"] for run in runs if run["augment"] == "none"]
+    table = compare.table({"none": [0.5, 0.6], "flips": [0.75, 0.75]})
+    assert "| `none` | 55.00% | 50.00%, 60.00% |" in table and "| `flips` | 75.00% |" in table
+
+
+@pytest.mark.parametrize("image_size, first_stage_side", [(32, 32), (160, 40)])
+def test_network_shapes(image_size, first_stage_side, monkeypatch):
+    model = models.ResNet(10, blocks=(1, 1, 1), width=4, image_size=image_size, rngs=nnx.Rngs(0))
+    sides, call = [], models.Block.__call__
+
+    def record(self, x, *, train):
+        sides.append(x.shape[1])
+        return call(self, x, train=train)
+
+    monkeypatch.setattr(models.Block, "__call__", record)
+    image = jax.ShapeDtypeStruct((2, image_size, image_size, 3), "float32")
+    logits = nnx.eval_shape(lambda model, image: model(image, train=False), model, image)
+    assert logits.shape == (2, 10)
+    assert sides == [first_stage_side, first_stage_side, first_stage_side // 2]

@@ -1,0 +1,162 @@
+"""Train a residual network on a folder of images, over all devices.
+
+    python examples/flax_imagenette/train.py --data imagenette2-160
+    python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar10 [--resume]
+"""
+
+import argparse
+import functools
+from pathlib import Path
+
+import config as configs
+import input as inputs
+import jax
+import jax.numpy as jnp
+import model as models
+import optax
+import orbax.checkpoint as ocp
+from config import Config
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tqdm import tqdm
+
+import jaxaug
+
+
+def train(config: Config, resume: bool = False) -> float:
+    """Train by `config` and return the test accuracy after the last epoch.
+
+    Args:
+      config: what to train.
+      resume: go on from the newest checkpoint in `config.checkpoint`, in the middle of an epoch too.
+    """
+    images = inputs.open_split(config, config.train_split)
+    test_images = inputs.open_split(config, config.test_split)
+    with inputs.train_loader(config, images) as loader, inputs.test_loader(config, test_images) as test_loader:
+        steps = config.epochs * len(loader)
+        model, optimizer = create(config, len(images.classes), steps, jaxaug.sharding.batch_sharding().mesh)
+        checkpoints = open_checkpoints(config, resume)
+        if checkpoints is not None and resume:
+            restore(checkpoints, model, optimizer, loader)
+        accuracy = evaluate(model, test_loader) if resume else 0.0
+        while (epoch := loader.get_state()["epoch"]) < config.epochs:
+            loss = train_epoch(model, optimizer, loader, checkpoints)
+            accuracy = evaluate(model, test_loader)
+            if jax.process_index() == 0:
+                print(f"epoch {epoch + 1:3}  loss {loss:.3f}  test accuracy {accuracy:.2%}", flush=True)
+        if checkpoints is not None:
+            if checkpoints.latest_step() != steps:
+                save(checkpoints, steps, model, optimizer, loader)
+            checkpoints.close()
+    return accuracy
+
+
+def create(config: Config, num_classes: int, steps: int, mesh: Mesh) -> tuple[models.ResNet, nnx.Optimizer]:
+    """A fresh model and its optimizer, replicated over the devices of `mesh`."""
+    model = models.ResNet(
+        num_classes,
+        blocks=config.blocks,
+        width=config.width,
+        image_size=config.image_size,
+        dtype=jnp.dtype(config.dtype),
+        rngs=nnx.Rngs(config.seed),
+    )
+    tx = make_tx(config.learning_rate, config.momentum, config.weight_decay, steps)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    for module in (model, optimizer):
+        replicated = NamedSharding(mesh, PartitionSpec())
+        nnx.update(module, jax.device_put(nnx.state(module), replicated))
+    return model, optimizer
+
+
+@functools.cache  # the same numbers give the same object, so that runs with other seeds share one compilation
+def make_tx(learning_rate: float, momentum: float, weight_decay: float, steps: int) -> optax.GradientTransformation:
+    """SGD with Nesterov momentum; warm-up, then a cosine; weight decay on kernels."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, max(1, steps // 20), steps)
+    is_kernel = functools.partial(jax.tree.map, lambda parameter: parameter.ndim > 1)
+    return optax.chain(
+        optax.add_decayed_weights(weight_decay, mask=is_kernel),
+        optax.sgd(schedule, momentum, nesterov=True),
+    )
+
+
+@nnx.jit
+def train_step(model: models.ResNet, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array) -> jax.Array:
+    """One step of SGD on a global batch; XLA sums the gradients over the devices. Returns the loss."""
+
+    def mean_loss(model):
+        logits = model(image, train=True)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+
+    loss, gradients = nnx.value_and_grad(mean_loss)(model)
+    optimizer.update(model, gradients)
+    return loss
+
+
+@nnx.jit
+def count_correct(model: models.ResNet, image: jax.Array, label: jax.Array, valid: jax.Array) -> jax.Array:
+    """How many of the valid images are classified correctly; the rows that pad the last batch do not count."""
+    predicted = model(image, train=False).argmax(axis=-1)
+    return jnp.sum((predicted == label) & valid)
+
+
+def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
+    """The rest of the loader's epoch; returns the mean loss."""
+    losses = []
+    start = 1 + int(optimizer.step[...])  # counted on the host from here: reading it back would wait for the step
+    bar = tqdm(loader.epoch(), "training", len(loader), leave=False, disable=jax.process_index() > 0)
+    for step, batch in enumerate(bar, start):
+        losses.append(train_step(model, optimizer, batch["image"], batch["label"]))
+        if checkpoints is not None and checkpoints.should_save(step):
+            save(checkpoints, step, model, optimizer, loader)
+    return float(jnp.mean(jnp.stack(losses)))
+
+
+def evaluate(model: models.ResNet, loader: jaxaug.Loader) -> float:
+    """The share of the loader's images that are classified correctly."""
+    correct = [count_correct(model, b["image"], b["label"], b["valid"]) for b in loader.epoch()]
+    return float(sum(correct)) / len(loader.source)
+
+
+def open_checkpoints(config: Config, resume: bool) -> ocp.CheckpointManager | None:
+    """The run's checkpoints; None when the run keeps none."""
+    if not config.checkpoint:
+        if resume:
+            raise SystemExit("--resume needs --checkpoint FOLDER, the folder of the run to go on with.")
+        return None
+    options = ocp.CheckpointManagerOptions(max_to_keep=2, save_interval_steps=config.checkpoint_every)
+    manager = ocp.CheckpointManager(Path(config.checkpoint).absolute(), options=options)
+    if resume and manager.latest_step() is None:
+        raise SystemExit(f"--resume: {config.checkpoint} holds no checkpoint.")
+    if not resume and manager.latest_step() is not None:
+        raise SystemExit(f"{config.checkpoint} holds checkpoints: give --resume, or another --checkpoint.")
+    return manager
+
+
+def save(checkpoints: ocp.CheckpointManager, step: int, model, optimizer, loader: jaxaug.Loader) -> None:
+    """Model, optimizer and the loader's place in the data, as one checkpoint."""
+    state = nnx.to_pure_dict(nnx.state((model, optimizer)))
+    items = {"state": ocp.args.StandardSave(state), "loader": ocp.args.JsonSave(loader.get_state())}
+    checkpoints.save(step, args=ocp.args.Composite(**items), force=True)
+
+
+def restore(checkpoints: ocp.CheckpointManager, model, optimizer, loader: jaxaug.Loader) -> None:
+    """The newest checkpoint, into the objects given: same parameters, same next batch."""
+    state = nnx.state((model, optimizer))
+    items = {"state": ocp.args.StandardRestore(nnx.to_pure_dict(state)), "loader": ocp.args.JsonRestore()}
+    restored = checkpoints.restore(checkpoints.latest_step(), args=ocp.args.Composite(**items))
+    nnx.replace_by_pure_dict(state, restored["state"])
+    nnx.update((model, optimizer), state)
+    loader.set_state(restored["loader"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train a residual network on a folder of images.")
+    configs.add_arguments(parser)
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
+    arguments = parser.parse_args()
+    train(configs.from_arguments(arguments), arguments.resume)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The demo's data set: procedurally drawn JPEG files in ImageFolder's layout, as mixed as found ones."""
+
+import os
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from jaxaug._demo.drawings import KINDS, draw
+from jaxaug._demo.progress import progress
+from jaxaug._typing import PathLike
+
+VERSION = 1  # counted up whenever the drawings change, so that a cached set of other drawings is not taken
+SIDES = (120, 700)  # pixels
+CLASSES = tuple(KINDS)
+
+# How an upright image is stored under EXIF orientation k (https://exiftool.org/TagNames/EXIF.html, tag 0x0112).
+_STORED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+_ORIENTATION_TAG = 0x0112
+
+
+def cache_folder() -> Path:
+    """Where the demo keeps its data set: `$XDG_CACHE_HOME/jaxaug`, by default `~/.cache/jaxaug`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxaug"
+
+
+def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0) -> Path:
+    """Draw a labelled JPEG data set, or return the one that is already there.
+
+    Ten classes in equal parts, four fifths in `train/<class>/`, one fifth in `val/<class>/`. Sides of 120 to 700
+    pixels; chroma at 4:4:4, 4:2:2 and 4:2:0; about a tenth each gray, progressive, and rotated by EXIF.
+
+    Args:
+      cache: the folder in which the data set gets a folder of its own; by default `cache_folder()`.
+      count: how many images.
+      seed: the same seed draws the same files.
+
+    Returns:
+      The folder with `train` and `val`.
+    """
+    root = (cache_folder() if cache is None else Path(cache)) / f"demo-{VERSION}-{count}-{seed}"
+    if root.exists():
+        return root
+    root.parent.mkdir(parents=True, exist_ok=True)
+    # Drawn beside its place and renamed when it is whole: a cut run leaves nothing that looks finished.
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
+    try:
+        _fill(unfinished, count, seed)
+        unfinished.rename(root)
+    except OSError:
+        if not root.exists():  # else another process was faster, and its files are the same
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return root
+
+
+def _fill(root: Path, count: int, seed: int) -> None:
+    for split in ("train", "val"):
+        for name in CLASSES:
+            (root / split / name).mkdir(parents=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy and Pillow draw and encode without the GIL
+        jobs = pool.map(lambda index: _write(root, index, seed), range(count))
+        for _ in progress(jobs, "drawing the data set", count):
+            pass
+
+
+def _write(root: Path, index: int, seed: int) -> None:
+    """Draw and store image `index`; what it is depends on (seed, index) alone."""
+    rng = np.random.default_rng((seed, index))
+    name = CLASSES[index % len(CLASSES)]
+    split = "val" if index // len(CLASSES) % 5 == 4 else "train"
+    image = Image.fromarray(draw(name, _size(rng), rng))
+    path = root / split / name / f"{index:05}.jpg"
+    if rng.uniform() < 0.1:
+        image = image.convert("L")
+    exif = Image.Exif()
+    if rng.uniform() < 0.1:
+        orientation = int(rng.integers(2, 9))
+        image = image.transpose(_STORED[orientation])
+        exif[_ORIENTATION_TAG] = orientation
+    options = {} if image.mode == "L" else {"subsampling": int(rng.integers(0, 3))}
+    image.save(path, quality=int(rng.integers(70, 96)), progressive=rng.uniform() < 0.1, exif=exif, **options)
+
+
+def _size(rng: np.random.Generator) -> tuple[int, int]:
+    """A random (height, width), mostly of an aspect between 1:2 and 2:1."""
+    height = np.exp(rng.uniform(*np.log(SIDES)))
+    width = np.clip(height * 2 ** rng.uniform(-1, 1), *SIDES)
+    return round(height), round(width)

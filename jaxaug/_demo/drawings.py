@@ -1,0 +1,177 @@
+"""Ten kinds of drawings, each a signed distance over the plane, positive where there is paint.
+
+A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates `x, y` (float32[h, w], the shorter side
+of the image spans [-1, 1]). Random position, rotation and scale of the whole are already in the coordinates.
+"""
+
+import colorsys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from PIL import Image
+
+Field: TypeAlias = np.ndarray  # float32[h, w]
+Kind: TypeAlias = Callable[[Field, Field, np.random.Generator], Field]
+
+
+def draw(kind: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """One random drawing.
+
+    Args:
+      kind: a key of `KINDS`.
+      size: (height, width) in pixels.
+      rng: where every random number comes from; the same generator state draws the same image.
+
+    Returns:
+      uint8[height, width, 3], RGB.
+
+    Example:
+      >>> draw("stars", (120, 160), np.random.default_rng(0)).shape
+      (120, 160, 3)
+    """
+    x, y = _plane(size, rng)
+    pixel = 2 / min(size)
+    paint = np.clip(0.5 + KINDS[kind](x, y, rng) / pixel, 0, 1)[..., None]  # antialiased: one pixel of ramp
+    ground, ink = _colors(rng)
+    clouds = _clouds(size, rng)
+    image = (ground + paint * (ink - ground)) * (0.85 + 0.3 * clouds)
+    image += rng.uniform(0, 0.08) * rng.standard_normal((*size, 1), np.float32)
+    return (np.clip(image, 0, 1) * 255).astype(np.uint8)
+
+
+def checks(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """A chequer board: stripes in x exclusive-or stripes in y."""
+    period = rng.uniform(0.3, 0.8)
+    a, b = _band(x / period), _band(y / period)
+    return period * np.where(abs(a) < abs(b), a * np.sign(b), b * np.sign(a))
+
+
+def crosses(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """A few plus signs."""
+    thickness = rng.uniform(0.25, 0.4)
+
+    def cross(u: Field, v: Field) -> Field:
+        u, v = abs(u), abs(v)
+        return np.maximum(np.minimum(1 - u, thickness - v), np.minimum(thickness - u, 1 - v))
+
+    return _scatter(cross, x, y, rng)
+
+
+def dots(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """Discs on a grid whose every other row is shifted by half a period."""
+    period, radius = rng.uniform(0.25, 0.6), rng.uniform(0.2, 0.36)
+    row = np.round(y / period)
+    u = x / period + 0.5 * (row % 2)
+    return period * (radius - np.hypot(u - np.round(u), y / period - row))
+
+
+def moons(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """A few crescents: a disc without another disc."""
+    bite = rng.uniform(0.35, 0.6)
+    return _scatter(lambda u, v: np.minimum(1 - np.hypot(u, v), np.hypot(u - bite, v) - 0.8), x, y, rng)
+
+
+def rings(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """Concentric rings."""
+    period = rng.uniform(0.2, 0.5)
+    return period * _band(np.hypot(x, y) / period + rng.uniform())
+
+
+def spirals(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """One to three arms of a spiral of Archimedes, turning either way."""
+    period, arms = rng.uniform(0.25, 0.5), rng.choice([-3, -2, -1, 1, 2, 3])
+    return period * _band(np.hypot(x, y) / period + arms * np.arctan2(y, x) / (2 * np.pi))
+
+
+def stars(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """A few stars of five points."""
+    sector = 2 * np.pi / 5
+    tip = np.array([1, 0], np.float32)
+    notch = rng.uniform(0.38, 0.5) * np.array([np.cos(sector / 2), np.sin(sector / 2)], np.float32)
+    normal = np.array([notch[1], tip[0] - notch[0]], np.float32)
+    normal /= np.hypot(*normal)
+
+    def star(u: Field, v: Field) -> Field:  # folded into half a sector, where its border is one straight line
+        radius, angle = np.hypot(u, v), np.arctan2(v, u)
+        angle = abs(angle - sector * np.round(angle / sector))
+        return (tip[0] - radius * np.cos(angle)) * normal[0] - radius * np.sin(angle) * normal[1]
+
+    return _scatter(star, x, y, rng)
+
+
+def stripes(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """Straight parallel stripes."""
+    del y
+    period = rng.uniform(0.15, 0.5)
+    return period * _band(x / period, rng.uniform(0.3, 0.7))
+
+
+def triangles(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """A few triangles with equal sides."""
+
+    def triangle(u: Field, v: Field) -> Field:
+        half, tall = np.float32(0.5), np.float32(np.sqrt(3) / 2)  # the three edges' outward normals
+        return half - np.maximum(-u, half * u + tall * abs(v))
+
+    return _scatter(triangle, x, y, rng)
+
+
+def waves(x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """Parallel stripes bent to sines."""
+    period = rng.uniform(0.15, 0.4)
+    bend = rng.uniform(0.08, 0.2) * np.sin(y * rng.uniform(4, 9))
+    return 0.7 * period * _band((x + bend) / period)  # 0.7: about what the slope of the sine takes off
+
+
+KINDS: dict[str, Kind] = {
+    kind.__name__: kind
+    for kind in (checks, crosses, dots, moons, rings, spirals, stars, stripes, triangles, waves)
+}
+
+
+def _plane(size: tuple[int, int], rng: np.random.Generator) -> tuple[Field, Field]:
+    """The pixel centres of an image, randomly shifted and rotated."""
+    height, width = size
+    v = (2 * np.arange(height, dtype=np.float32)[:, None] + 1 - height) / min(size) - rng.uniform(-0.3, 0.3)
+    u = (2 * np.arange(width, dtype=np.float32)[None, :] + 1 - width) / min(size) - rng.uniform(-0.3, 0.3)
+    angle = rng.uniform(-np.pi, np.pi)
+    cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+    return cos * u + sin * v, cos * v - sin * u
+
+
+def _band(u: Field, duty: float = 0.5) -> Field:
+    """Stripes of period 1, each `duty` wide: the distance to the nearest border, positive inside."""
+    return duty / 2 - abs(u - np.round(u))
+
+
+def _scatter(shape: Callable[[Field, Field], Field], x: Field, y: Field, rng: np.random.Generator) -> Field:
+    """One to three copies of a shape of radius 1, scaled, rotated and placed at random."""
+    copies = rng.integers(1, 4)
+    radius = rng.uniform(0.5, 0.85) / np.sqrt(copies)
+    start = rng.uniform(-np.pi, np.pi)
+    field = np.full_like(x, -1)
+    for k in range(copies):
+        place = start + 2 * np.pi * k / copies
+        offset = 0.55 * (copies > 1)  # on a circle, so that copies do not hide one another
+        spin, scale = rng.uniform(-np.pi, np.pi), np.float32(radius * rng.uniform(0.8, 1.2))
+        cos, sin = np.float32(np.cos(spin) / scale), np.float32(np.sin(spin) / scale)
+        u, v = x - np.float32(offset * np.cos(place)), y - np.float32(offset * np.sin(place))
+        field = np.maximum(field, scale * shape(cos * u + sin * v, cos * v - sin * u))
+    return field
+
+
+def _colors(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Two colours, float32[3], of different hue, one of them bright and one dark."""
+    hue = rng.uniform()
+    bright = colorsys.hsv_to_rgb(hue, rng.uniform(0.1, 0.6), rng.uniform(0.75, 1))
+    dark = colorsys.hsv_to_rgb(hue + rng.uniform(0.25, 0.75), rng.uniform(0.3, 0.9), rng.uniform(0.15, 0.6))
+    pair = np.array([bright, dark], np.float32)
+    return (pair[0], pair[1]) if rng.uniform() < 0.5 else (pair[1], pair[0])
+
+
+def _clouds(size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Smooth random light in [0, 1], float32[h, w, 1]."""
+    coarse = (255 * rng.random((4, 4))).astype(np.uint8)
+    smooth = Image.fromarray(coarse).resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    return np.asarray(smooth, np.float32)[..., None] / 255

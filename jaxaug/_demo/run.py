@@ -1,0 +1,84 @@
+"""The demo, from drawing the data to a trained network."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+
+import jaxaug
+from jaxaug import Loader, augment
+from jaxaug._demo.data import make_dataset
+from jaxaug._demo.preview import draw_sheet
+from jaxaug._demo.speed import augment_rate, decode_rate, pipeline_rate
+from jaxaug._typing import PathLike
+from jaxaug.iterators import ImageFolder
+from jaxaug.iterators._canvas import pick_canvas
+
+IMAGE_SIZE = 64
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+TRAIN = augment.Compose(
+    [
+        augment.RandomResizedCrop(IMAGE_SIZE, scale=(0.4, 1.0)),
+        augment.RandomHorizontalFlip(),
+        augment.RandomVerticalFlip(),
+        augment.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.1),
+        augment.Normalize(MEAN, STD),
+    ]
+)
+VALIDATE = augment.Compose(
+    [
+        augment.Resize(IMAGE_SIZE, canvas=(2 * IMAGE_SIZE, 2 * IMAGE_SIZE)),
+        augment.CenterCrop(IMAGE_SIZE),
+        augment.Normalize(MEAN, STD),
+    ]
+)
+
+
+def run_demo(out: PathLike, epochs: int = 12, cache: PathLike | None = None, count: int = 2000) -> None:
+    """Draw a data set, look at it, measure the pipeline over it, and train on it; everything is printed.
+
+    Args:
+      out: where the contact sheet goes (PNG).
+      epochs: of training.
+      cache: folder for the data set, see `make_dataset`.
+      count: how many images to draw.
+    """
+    device = jax.devices()[0]
+    _say("jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}, {jax.device_count()} x {device.device_kind}")
+    root = make_dataset(cache, count)
+    images, val_images = ImageFolder(root / "train"), ImageFolder(root / "val")
+    _say("data", f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}")
+    _say("sheet", str(draw_sheet(root / "train", out).resolve()))
+    batch_size = 64 // jax.device_count() * jax.device_count() or jax.device_count()
+    _measure(images, batch_size)
+    if not all(importlib.util.find_spec(name) for name in ("flax", "optax")):
+        _say("training", 'needs Flax and Optax: pip install flax optax, or pip install "jaxaug[examples]"')
+        return
+    _train(images, val_images, batch_size, epochs)
+
+
+def _measure(images: ImageFolder, batch_size: int) -> None:
+    canvas = pick_canvas(images, seed=0)  # as the Loader does
+    with Loader(images, batch_size, transform=TRAIN) as loader:
+        pipeline = pipeline_rate(loader, batch_size)
+    decode, batch = decode_rate(images, batch_size, canvas)
+    _say("decode", f"{decode:9,.0f} images/s  JPEG bytes to canvases of {canvas[0]} x {canvas[1]}, one device")
+    _say("augment", f"{augment_rate(TRAIN, batch):9,.0f} images/s  canvases to {IMAGE_SIZE} x {IMAGE_SIZE}, one device")
+    _say("pipeline", f"{pipeline:9,.0f} images/s  files to normalised batches of {batch_size}, all devices")
+
+
+def _train(images: ImageFolder, val_images: ImageFolder, batch_size: int, epochs: int) -> None:
+    from jaxaug._demo.train import train  # here, since it needs Flax
+
+    with (
+        Loader(images, batch_size, transform=TRAIN) as loader,
+        Loader(val_images, batch_size, transform=VALIDATE, shuffle=False, last_batch="pad") as val_loader,
+    ):
+        for result in train(loader, val_loader, len(images.classes), epochs):
+            scores = f"loss {result.loss:.3f}  validation accuracy {result.accuracy:.1%}"
+            _say("training", f"epoch {result.epoch:2} of {epochs}  {scores}")
+
+
+def _say(subject: str, text: str) -> None:
+    print(f"{subject:10}{text}", flush=True)

@@ -1,0 +1,55 @@
+"""Images per second of the parts of a pipeline, and of the whole."""
+
+import time
+
+import jax
+import numpy as np
+
+from jaxaug._demo.progress import progress
+from jaxaug._typing import Sample
+from jaxaug.augment import Transform
+from jaxaug.decode import Decoder, ImageBatch
+from jaxaug.iterators import ImageFolder, Loader
+
+_STEADY = 6  # batches after which compilation is over and what was prefetched meanwhile is used up
+_SECONDS = 2.0  # of measuring the augmentation
+
+
+def decode_rate(source: ImageFolder, batch_size: int, canvas: tuple[int, int]) -> tuple[float, ImageBatch]:
+    """Images per second from encoded bytes in memory to canvases on one device, and the last batch."""
+    batches = [
+        source.read(np.arange(start, start + batch_size))[0]
+        for start in range(0, len(source) - batch_size + 1, batch_size)
+    ]
+    with Decoder(canvas, devices=jax.local_devices()[:1]) as decoder:
+        batch = decoder.decode(batches[0])  # starts the threads
+        started = time.perf_counter()
+        for encoded in progress(batches, "decode"):
+            batch = decoder.decode(encoded)
+            jax.block_until_ready(batch.pixels)
+        seconds = time.perf_counter() - started
+    return len(batches) * batch_size / seconds, batch
+
+
+def augment_rate(transform: Transform, batch: ImageBatch) -> float:
+    """Images per second of the compiled transform on one device."""
+    sample: Sample = jax.device_put({"image": batch.pixels, "size": batch.size})
+    keys = jax.random.split(jax.random.key(0), len(batch.size))
+    compiled = jax.jit(jax.vmap(transform)).lower(keys, sample).compile()
+    jax.block_until_ready(compiled(keys, sample))
+    calls, started = 0, time.perf_counter()
+    while time.perf_counter() < started + _SECONDS:
+        jax.block_until_ready(compiled(keys, sample))
+        calls += 1
+    return calls * len(batch.size) / (time.perf_counter() - started)
+
+
+def pipeline_rate(loader: Loader, batch_size: int) -> float:
+    """Images per second of one epoch of a Loader, files to batches, once it runs steadily."""
+    started = 0.0
+    for number, batch in enumerate(progress(loader.epoch(), "decode + augment", len(loader)), 1):
+        jax.block_until_ready(batch)
+        if number == min(_STEADY, len(loader) - 1):
+            started = time.perf_counter()
+    timed = len(loader) - min(_STEADY, len(loader) - 1)
+    return timed * batch_size / (time.perf_counter() - started)

@@ -1,0 +1,87 @@
+"""A small convolutional network in Flax, trained from one Loader and evaluated on another."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxaug._demo.progress import progress
+from jaxaug.iterators import Loader
+from jaxaug.sharding import batch_sharding
+
+_LAYERS = ((32, 2), (64, 2), (128, 2), (256, 1))  # (channels, stride) of each 3x3 convolution
+_LEARNING_RATE = 4e-3
+
+
+class Result(NamedTuple):
+    """What an epoch came to: its number from 1, the mean loss, and the share of correct validation images."""
+
+    epoch: int
+    loss: float
+    accuracy: float
+
+
+class Net(nnx.Module):
+    """Four convolutions, each normalised over the batch; mean and maximum over the plane; one linear layer."""
+
+    def __init__(self, num_classes: int, rngs: nnx.Rngs):
+        inputs = [3] + [channels for channels, _ in _LAYERS]
+        self.convs = nnx.List(
+            nnx.Conv(inputs[k], channels, (3, 3), strides=stride, use_bias=False, rngs=rngs)
+            for k, (channels, stride) in enumerate(_LAYERS)
+        )
+        self.norms = nnx.List(nnx.BatchNorm(channels, momentum=0.9, rngs=rngs) for channels, _ in _LAYERS)
+        self.head = nnx.Linear(2 * inputs[-1], num_classes, rngs=rngs)
+
+    def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+        """Logits [n, num_classes] of normalised images [n, H, W, 3]."""
+        for conv, norm in zip(self.convs, self.norms):
+            x = nnx.relu(norm(conv(x), use_running_average=not train))
+        return self.head(jnp.concatenate([x.mean(axis=(1, 2)), x.max(axis=(1, 2))], axis=-1))
+
+
+def train(train_loader: Loader, val_loader: Loader, num_classes: int, epochs: int) -> Iterator[Result]:
+    """Train a fresh network, yielding a result after each epoch.
+
+    Args:
+      train_loader: endless, or of at least `epochs` epochs.
+      val_loader: endless; `last_batch="pad"`, so that every image counts once.
+      num_classes: labels are below it.
+      epochs: how many to train.
+    """
+    model = Net(num_classes, nnx.Rngs(0))
+    schedule = optax.cosine_onecycle_schedule(max(2, epochs * len(train_loader)), _LEARNING_RATE)
+    optimizer = nnx.Optimizer(model, optax.adamw(schedule, weight_decay=0.02), wrt=nnx.Param)
+    replicated = NamedSharding(batch_sharding().mesh, PartitionSpec())
+    for module in (model, optimizer):
+        nnx.update(module, jax.device_put(nnx.state(module), replicated))
+    for epoch in range(1, epochs + 1):
+        batches = progress(train_loader.epoch(), f"epoch {epoch} of {epochs}", len(train_loader))
+        losses = [_step(model, optimizer, batch["image"], batch["label"]) for batch in batches]
+        counts = [_count(model, b["image"], b["label"], b["valid"]) for b in val_loader.epoch()]
+        correct, total = (int(sum(column)) for column in zip(*counts))
+        yield Result(epoch, float(sum(losses)) / len(losses), correct / total)
+
+
+@nnx.jit
+def _step(model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array) -> jax.Array:
+    """One step of training; the loss before it."""
+
+    def mean_loss(model):
+        logits = model(image, train=True)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+
+    loss, gradients = nnx.value_and_grad(mean_loss)(model)
+    optimizer.update(model, gradients)
+    return loss
+
+
+@nnx.jit
+def _count(model: Net, image: jax.Array, label: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """How many valid images are classified correctly, and how many there are: padding counts nowhere."""
+    correct = (model(image, train=False).argmax(axis=-1) == label) & valid
+    return correct.sum(), valid.sum()

@@ -1,0 +1,120 @@
+"""What a transform is: configuration that samples parameters from a key, and applies them to one image.
+
+A transform is a frozen dataclass of Python scalars. `sample(key, info)` draws the parameters and sees no
+pixels; the other half draws nothing. Probability is folded into the parameters as the neutral element.
+"""
+
+import abc
+from typing import Any, NamedTuple, TypeVar
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._factor import Factor
+
+Parameters = Any  # a NamedTuple of arrays, its own for each transform
+ImageOrSample = TypeVar("ImageOrSample", Array, Sample)
+
+
+class Info(NamedTuple):
+    """What a transform may know about an image before it sees the pixels.
+
+    Attributes:
+      canvas: (height, width) of the array, static.
+      size: int32[2], (height, width) of the used top-left part; None where that is the whole canvas.
+    """
+
+    canvas: tuple[int, int]
+    size: Array | None = None
+
+    @property
+    def height_width(self) -> tuple[Any, Any]:
+        """The used (height, width): Python ints where they are static, else traced int32."""
+        return self.canvas if self.size is None else (self.size[0], self.size[1])
+
+    @property
+    def extent(self) -> tuple[Any, Any]:
+        """The used (height, width) as floats, static or traced float32, for arithmetic on coordinates."""
+        height, width = self.height_width
+        if self.size is None:
+            return float(height), float(width)
+        return height.astype(jnp.float32), width.astype(jnp.float32)
+
+    def used(self) -> Array | None:
+        """bool[H, W], True on the used part; None where that is the whole canvas."""
+        if self.size is None:
+            return None
+        (rows, columns), (height, width) = self.canvas, self.height_width
+        y, x = jnp.arange(rows, dtype=jnp.int32), jnp.arange(columns, dtype=jnp.int32)
+        return (y < height)[:, None] & (x < width)[None, :]
+
+
+class Sampling(NamedTuple):
+    """How a geometric op wants to be resampled; None where it does not mind and joins any run."""
+
+    interpolation: str | None = None
+    padding_mode: str | None = None
+    fill: float | tuple[float, ...] | None = None
+
+
+class Transform(abc.ABC):
+    """A random image transform: `transform(key, image)` or `transform(key, sample)`, one image a call."""
+
+    @abc.abstractmethod
+    def sample(self, key: Key, info: Info) -> Parameters:
+        """Draw the parameters of one image, a NamedTuple of arrays."""
+
+    def __call__(self, key: Key, sample: ImageOrSample) -> ImageOrSample:
+        """Transform one image, or a sample {"image": ..., "size"?, "mask"?, "boxes"?, "keypoints"?, ...}.
+
+        Args:
+          key: a PRNG key; the same key gives the same result.
+          sample: uint8[H, W, 3] or float[H, W, 3] in [0, 1], or a dict with such an "image". Batches go
+            through `jax.vmap`, with one key an image.
+
+        Returns:
+          What was given, transformed: an image for an image, a dict for a dict.
+        """
+        from jaxaug.augment._compose import Compose  # Compose is a Transform itself: it can only follow
+
+        return Compose((self,))(key, sample)
+
+
+class Geometric(Transform):
+    """A transform that moves pixels: it gives a `Factor`, and a run of them is one resample."""
+
+    @abc.abstractmethod
+    def factor(self, params: Parameters, info: Info) -> Factor:
+        """The map from output to source that `params` stand for."""
+
+    def sampling(self) -> Sampling:
+        """How it wants to be resampled."""
+        return Sampling()
+
+
+class Pixelwise(Transform):
+    """A transform of values: float32 [H, W, 3] in [0, 1], in and out."""
+
+    @abc.abstractmethod
+    def apply(self, params: Parameters, image: Array, info: Info) -> Array:
+        """Transform the pixels; draws nothing."""
+
+
+class Ending(Transform):
+    """The last step of a chain: float32 values in [0, 1] to what the model takes.
+
+    Attributes:
+      dtype: the name of the output's floating dtype.
+      layout: "HWC" or "CHW"; a leading N, the axis that `vmap` adds, may be written too.
+    """
+
+    dtype: str
+    layout: str
+
+    def sample(self, key: Key, info: Info) -> None:
+        """Nothing is random here."""
+        del key, info
+
+    @abc.abstractmethod
+    def values(self, image: Array) -> Array:
+        """float32[H, W, 3] in [0, 1] to float32[H, W, 3]; dtype and layout are changed after it."""

@@ -1,0 +1,169 @@
+"""3x3 matrices of plane maps, written out entry by entry.
+
+A matrix here takes (x, y, 1) of the output to the source ("pull"), in continuous edge coordinates: pixel i
+covers [i, i + 1). Its nine entries are Python floats or traced float32 scalars. Products drop literal zeros
+and ones, so the static structure of a chain (axis-aligned, affine) can be read off its literal zeros, and
+nothing is ever a dot: XLA tiles dots by batch size, which would make a sample depend on its batch.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Scalar
+
+
+class Matrix(NamedTuple):
+    """The rows of [[xx, xy, x1], [yx, yy, y1], [wx, wy, w1]]."""
+
+    xx: Scalar = 1.0
+    xy: Scalar = 0.0
+    x1: Scalar = 0.0
+    yx: Scalar = 0.0
+    yy: Scalar = 1.0
+    y1: Scalar = 0.0
+    wx: Scalar = 0.0
+    wy: Scalar = 0.0
+    w1: Scalar = 1.0
+
+    @property
+    def affine(self) -> bool:
+        """The last row is literally (0, 0, 1)."""
+        return _is(self.wx, 0.0) and _is(self.wy, 0.0) and _is(self.w1, 1.0)
+
+    @property
+    def axis_aligned(self) -> bool:
+        """x depends on x alone and y on y alone, literally."""
+        return self.affine and _is(self.xy, 0.0) and _is(self.yx, 0.0)
+
+
+def scaling(x: Scalar, y: Scalar) -> Matrix:
+    """(x, y) -> (x * `x`, y * `y`)."""
+    return Matrix(xx=x, yy=y)
+
+
+def translation(x: Scalar, y: Scalar) -> Matrix:
+    """(x, y) -> (x + `x`, y + `y`)."""
+    return Matrix(x1=x, y1=y)
+
+
+def rotation(degrees: Scalar) -> Matrix:
+    """The pull of a turn about the origin, counter-clockwise on a screen whose y points down."""
+    if _is(degrees, 0.0):
+        return Matrix()
+    radians = _radians(degrees)
+    cos, sin = jnp.cos(radians), jnp.sin(radians)
+    return Matrix(xx=cos, xy=-sin, yx=sin, yy=cos)
+
+
+def shearing(x_degrees: Scalar, y_degrees: Scalar) -> Matrix:
+    """The pull of a shear about the origin, with torchvision's signs.
+
+    The push is [[1, 0], [-tan y, 1]] [[1, -tan x], [0, 1]], along x first; its inverse is written here.
+    """
+    x, y = _tan(x_degrees), _tan(y_degrees)
+    return Matrix(xx=_add(1.0, _mul(x, y)), xy=x, yx=y)
+
+
+def about(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
+    """`matrix` with (x, y) in the place of the origin."""
+    return product(translation(x, y), product(matrix, translation(-x, -y)))
+
+
+def product(outer: Matrix, inner: Matrix) -> Matrix:
+    """outer(inner(point)): in pull form the op that runs first stands outside."""
+    rows = (outer[0:3], outer[3:6], outer[6:9])
+    columns = (inner[0::3], inner[1::3], inner[2::3])
+    return Matrix(*(_dot(row, column) for row in rows for column in columns))
+
+
+def stretched(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
+    """`matrix` on the unit square, carried over to a rectangle of `x` by `y`: S matrix S^-1."""
+    a, b, c, d, e, f, g, h, i = matrix
+    return Matrix(a, _mul(b, x / y), _mul(c, x), _mul(d, y / x), e, _mul(f, y), _div(g, x), _div(h, y), i)
+
+
+def inverse(matrix: Matrix) -> Matrix:
+    """The inverse by the adjugate."""
+    a, b, c, d, e, f, g, h, i = matrix
+    # fmt: off
+    minors = (
+        (e, i, f, h), (c, h, b, i), (b, f, c, e),
+        (f, g, d, i), (a, i, c, g), (c, d, a, f),
+        (d, h, e, g), (b, g, a, h), (a, e, b, d),
+    )
+    # fmt: on
+    adjugate = [_sub(_mul(p, q), _mul(r, s)) for p, q, r, s in minors]
+    if matrix.affine:
+        return Matrix(*(_div(entry, adjugate[8]) for entry in adjugate[:8]), 1.0)
+    # Dividing by the determinant keeps the third coordinate positive in front of the horizon.
+    determinant = _dot((a, b, c), adjugate[0::3])
+    return Matrix(*(_div(entry, determinant) for entry in adjugate))
+
+
+def unit_square_to(corners: Array) -> Matrix:
+    """The homography that takes (0,0), (1,0), (1,1), (0,1) to the rows of `corners`, (x, y)[4].
+
+    Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
+    """
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = ((corner[0], corner[1]) for corner in corners)
+    dx1, dx2, sx = x1 - x2, x3 - x2, x0 - x1 + x2 - x3
+    dy1, dy2, sy = y1 - y2, y3 - y2, y0 - y1 + y2 - y3
+    determinant = dx1 * dy2 - dx2 * dy1
+    g, h = (sx * dy2 - dx2 * sy) / determinant, (dx1 * sy - sx * dy1) / determinant
+    return Matrix(x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h, 1.0)
+
+
+def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array, Array | float]:
+    """The images of (x, y), and the third homogeneous coordinate they were divided by.
+
+    A point on or behind the horizon of a homography lands far outside of every image, but finite.
+    """
+    u = _add(_add(_mul(matrix.xx, x), _mul(matrix.xy, y)), matrix.x1)
+    v = _add(_add(_mul(matrix.yx, x), _mul(matrix.yy, y)), matrix.y1)
+    if matrix.affine:
+        return u, v, 1.0
+    w = jnp.maximum(matrix.wx * x + matrix.wy * y + matrix.w1, 1e-6)
+    return jnp.clip(u / w, -_FAR, _FAR), jnp.clip(v / w, -_FAR, _FAR), w
+
+
+_FAR = 2.0**20  # pixels; float32 still resolves an eighth of a pixel there
+
+
+def _is(value, literal: float) -> bool:
+    return isinstance(value, float) and value == literal
+
+
+def _radians(degrees: Scalar) -> Array:
+    return jnp.asarray(degrees, jnp.float32) * (math.pi / 180)
+
+
+def _tan(degrees: Scalar) -> Scalar:
+    return 0.0 if _is(degrees, 0.0) else jnp.tan(_radians(degrees))
+
+
+def _mul(a, b):
+    if _is(a, 0.0) or _is(b, 0.0):
+        return 0.0
+    return b if _is(a, 1.0) else a if _is(b, 1.0) else a * b
+
+
+def _add(a, b):
+    return b if _is(a, 0.0) else a if _is(b, 0.0) else a + b
+
+
+def _negative(a):
+    return 0.0 if _is(a, 0.0) else -a
+
+
+def _sub(a, b):
+    return _add(a, _negative(b))
+
+
+def _div(a, b):
+    return 0.0 if _is(a, 0.0) else a if _is(b, 1.0) else a / b
+
+
+def _dot(row, column):
+    return _add(_add(_mul(row[0], column[0]), _mul(row[1], column[1])), _mul(row[2], column[2]))

@@ -1,0 +1,341 @@
+"""Transforms of colour: float32 in [0, 1], RGB, written out per channel.
+
+The pure functions take float images [H, W, 3] in [0, 1] and do not clip; the transforms clip where
+torchvision does. Nothing here is a matrix product: three channels are too few for one, and its rounding would
+depend on the batch size.
+"""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._checks import check_probability
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._arguments import as_range
+from jaxaug.augment._base import Info, Pixelwise
+
+_GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
+
+Channels = tuple[Array, Array, Array]
+
+
+def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
+    """image * `brightness_factor`.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      brightness_factor: 0 is black, 1 the image.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> adjust_brightness(jnp.full((1, 1, 3), 0.5), 1.5).tolist()
+      [[[0.75, 0.75, 0.75]]]
+
+    Differs from torchvision in not clipping.
+    """
+    return _floating(image) * brightness_factor
+
+
+def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
+    """The blend of the image with the mean of its gray values: f * image + (1 - f) * mean.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      contrast_factor: f; 0 is flat gray, 1 the image.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> image = jnp.array([0.0, 1.0]).reshape(1, 2, 1) * jnp.ones((1, 1, 3))
+      >>> adjust_contrast(image, 0.5)[0, :, 0].round(2).tolist()
+      [0.25, 0.75]
+
+    Differs from torchvision in not clipping.
+    """
+    channels = _channels(_floating(image))
+    return _image(_blend(channels, contrast_factor, _mean_gray(channels, Info(image.shape[:2]))))
+
+
+def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
+    """The blend of the image with its gray values: f * image + (1 - f) * gray.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      saturation_factor: f; 0 is gray, 1 the image.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(adjust_saturation(jnp.array([[[1.0, 0.0, 0.0]]]), 0.0)[0, 0])
+      [0.2989 0.2989 0.2989]
+
+    Differs from torchvision in not clipping.
+    """
+    channels = _channels(_floating(image))
+    return _image(_blend(channels, saturation_factor, _gray(channels)))
+
+
+def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
+    """The image with the hue of its HSV form shifted.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      hue_factor: the shift in turns, in [-0.5, 0.5]; 1/3 takes red to green.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
+      [0.0, 1.0, 0.0]
+    """
+    return _image(_shift_hue(_channels(_floating(image)), hue_factor))
+
+
+def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
+    """0.2989 red + 0.587 green + 0.114 blue.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      num_output_channels: 1 or 3, how often the gray channel is repeated.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(rgb_to_grayscale(jnp.array([[[0.0, 1.0, 0.0]]])))
+      [[[0.587]]]
+    """
+    gray = _gray(_channels(_floating(image)))
+    return jnp.repeat(gray[:, :, None], num_output_channels, axis=2)
+
+
+# ---- transforms
+
+
+class Jitter(NamedTuple):
+    """Sampled parameters of `ColorJitter`: float32 factors, the hue shift in turns, and the order.
+
+    `rank` int32[4] says when brightness, contrast, saturation and hue take their turns.
+    """
+
+    brightness: Array
+    contrast: Array
+    saturation: Array
+    hue: Array
+    rank: Array
+
+
+_BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
+_Turn = Callable[[int], Array]  # whether component i takes its turn now
+
+
+@dataclass(frozen=True)
+class ColorJitter(Pixelwise):
+    """Change brightness, contrast, saturation and hue by random amounts, in a random order for each image.
+
+    Values are clipped to [0, 1] after each. A component left at 0 costs nothing; without contrast no mean is
+    taken.
+
+    Args:
+      brightness, contrast, saturation: v draws the factor from [max(0, 1 - v), 1 + v], a pair (low, high)
+        from itself.
+      hue: v in [0, 0.5] draws the shift from [-v, v] turns, a pair from itself.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ColorJitter(0.4, 0.4, 0.4, 0.1)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from torchvision in computing in float32 also for uint8, rounding once at the end.
+    """
+
+    brightness: float | tuple[float, float] = 0.0
+    contrast: float | tuple[float, float] = 0.0
+    saturation: float | tuple[float, float] = 0.0
+    hue: float | tuple[float, float] = 0.0
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        for name in ("brightness", "contrast", "saturation"):
+            object.__setattr__(self, name, _as_factor_range(name, getattr(self, name)))
+        object.__setattr__(self, "hue", _as_hue_range(self.hue))
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Jitter:
+        """The three factors, the shift and the order."""
+        del info
+        on_key, order_key, *keys = jax.random.split(key, 6)
+        on = jax.random.uniform(on_key, (), jnp.float32) < self.p
+        ranges = (self.brightness, self.contrast, self.saturation, self.hue)
+        drawn = (jax.random.uniform(k, (), jnp.float32, *pair) for k, pair in zip(keys, ranges))
+        values = (jnp.where(on, value, neutral) for value, neutral in zip(drawn, _NEUTRAL))
+        return Jitter(*values, jax.random.permutation(order_key, jnp.arange(4, dtype=jnp.int32)))
+
+    def apply(self, params: Jitter, image: Array, info: Info) -> Array:
+        """The components in their order.
+
+        Contrast needs a mean over the image, a pass of its own, so everything is arranged around it: the
+        others are offered a turn before it and one after, and one of the two is neutral.
+        """
+        rank, channels = params.rank, _channels(image)
+        if not self._active(_CONTRAST):
+            return _image(self._others(params, channels, lambda i: jnp.asarray(True)))
+        channels = self._others(params, channels, lambda i: rank[i] < rank[_CONTRAST])
+        channels = _clip(_blend(channels, params.contrast, _mean_gray(channels, info)))
+        return _image(self._others(params, channels, lambda i: rank[i] > rank[_CONTRAST]))
+
+    def _active(self, component: int) -> bool:
+        pair = (self.brightness, self.contrast, self.saturation, self.hue)[component]
+        return pair != (_NEUTRAL[component], _NEUTRAL[component])
+
+    def _others(self, params: Jitter, channels: Channels, turn: _Turn) -> Channels:
+        """Brightness, saturation and hue: the first two again get a turn on either side of the third."""
+        if not self._active(_HUE):
+            return self._blends(params, channels, turn)
+        rank = params.rank
+        channels = self._blends(params, channels, lambda i: turn(i) & (rank[i] < rank[_HUE]))
+        now = turn(_HUE) & (params.hue != 0)
+        shifted = _clip(_shift_hue(channels, params.hue))
+        channels = _map(lambda a, b: jnp.where(now, a, b), shifted, channels)
+        return self._blends(params, channels, lambda i: turn(i) & (rank[i] > rank[_HUE]))
+
+    def _blends(self, params: Jitter, channels: Channels, turn: _Turn) -> Channels:
+        """Brightness (a blend with black) and saturation (a blend with gray), whichever comes first."""
+        factors = {_BRIGHTNESS: params.brightness, _SATURATION: params.saturation}
+        active = [i for i in factors if self._active(i)]
+        brightness_first = params.rank[_BRIGHTNESS] < params.rank[_SATURATION]
+        for position in range(len(active)):
+            if len(active) == 1:
+                factor = jnp.where(turn(active[0]), factors[active[0]], 1.0)
+                other = _gray(channels) if active[0] == _SATURATION else 0.0
+            else:
+                bright = brightness_first if position == 0 else ~brightness_first
+                chosen = jnp.where(bright, factors[_BRIGHTNESS], factors[_SATURATION])
+                factor = jnp.where(jnp.where(bright, turn(_BRIGHTNESS), turn(_SATURATION)), chosen, 1.0)
+                other = jnp.where(bright, 0.0, _gray(channels))
+            channels = _clip(_blend(channels, factor, other))
+        return channels
+
+
+class Gray(NamedTuple):
+    """Sampled parameter of `Grayscale`: whether to."""
+
+    on: Array
+
+
+@dataclass(frozen=True)
+class Grayscale(Pixelwise):
+    """Replace the colours by their gray value, in all three channels, with probability `p`.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Grayscale()(jax.random.key(0), jnp.full((1, 1, 3), 200, jnp.uint8)).tolist()
+      [[[200, 200, 200]]]
+
+    Differs from torchvision in always keeping three channels; with `p` it is RandomGrayscale.
+    """
+
+    p: float = 1.0
+
+    def __post_init__(self):
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Gray:
+        """Whether to."""
+        del info
+        return Gray(jax.random.uniform(key, (), jnp.float32) < self.p)
+
+    def apply(self, params: Gray, image: Array, info: Info) -> Array:
+        """Gray, or the image."""
+        del info
+        return jnp.where(params.on, rgb_to_grayscale(image, 3), image)
+
+
+_NEUTRAL = (1.0, 1.0, 1.0, 0.0)
+
+
+def _channels(image: Array) -> Channels:
+    return image[:, :, 0], image[:, :, 1], image[:, :, 2]
+
+
+def _image(channels: Channels) -> Array:
+    return jnp.stack(channels, axis=2)
+
+
+def _map(function: Callable[..., Array], *channels: Channels) -> Channels:
+    red, green, blue = map(function, *channels)
+    return red, green, blue
+
+
+def _clip(channels: Channels) -> Channels:
+    return _map(lambda c: jnp.clip(c, 0.0, 1.0), channels)
+
+
+def _blend(channels: Channels, factor: Scalar, other: Scalar) -> Channels:
+    """factor * channels + (1 - factor) * other."""
+    rest = (1 - factor) * other
+    return _map(lambda c: factor * c + rest, channels)
+
+
+def _gray(channels: Channels) -> Array:
+    red, green, blue = channels
+    return _GRAY[0] * red + _GRAY[1] * green + _GRAY[2] * blue
+
+
+def _mean_gray(channels: Channels, info: Info) -> Array:
+    """The mean of the gray values over the used part."""
+    gray, used = _gray(channels), info.used()
+    if used is None:
+        return jnp.mean(gray)
+    height, width = info.extent
+    return jnp.sum(jnp.where(used, gray, 0.0)) / (height * width)
+
+
+def _shift_hue(channels: Channels, turns: Scalar) -> Channels:
+    """Through HSV: with V the largest channel and C the chroma, a channel is V - C * t(hue).
+
+    Reference: https://en.wikipedia.org/wiki/HSL_and_HSV, the alternative HSV to RGB formula.
+    """
+    red, green, blue = channels
+    value = jnp.maximum(red, jnp.maximum(green, blue))
+    chroma = value - jnp.minimum(red, jnp.minimum(green, blue))
+    safe = jnp.where(chroma > 0, chroma, 1.0)  # a gray pixel has no hue, and no gradient through it either
+    sixths = jnp.where(
+        value == red,
+        (green - blue) / safe,
+        jnp.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    sixths = sixths + 6 * turns
+
+    def channel(offset: float) -> Array:
+        k = sixths + offset
+        k = k - 6 * jnp.floor(k / 6)  # jnp.mod is a call of fmod for every pixel on CPUs
+        return value - chroma * jnp.clip(jnp.minimum(k, 4 - k), 0.0, 1.0)
+
+    return channel(5.0), channel(3.0), channel(1.0)
+
+
+def _floating(image: Array) -> Array:
+    image = jnp.asarray(image)
+    if not jnp.issubdtype(image.dtype, jnp.floating) or image.ndim != 3 or image.shape[2] != 3:
+        got = f"{image.dtype}{list(image.shape)}"
+        raise TypeError(f"expected a float image [h, w, 3] in [0, 1], got {got}: call `to_float` first.")
+    return image
+
+
+def _as_factor_range(name: str, value) -> tuple[float, float]:
+    """(max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
+    if isinstance(value, (int, float)):
+        if value < 0:
+            raise ValueError(
+                f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
+            )
+        return max(0.0, 1.0 - value), 1.0 + value
+    return as_range(name, value, 0.0)
+
+
+def _as_hue_range(value) -> tuple[float, float]:
+    """(-v, v) of one number, or a pair as it is, within half a turn."""
+    if isinstance(value, (int, float)) and not 0 <= value <= 0.5:
+        raise ValueError(f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}.")
+    return as_range("hue", (-value, value) if isinstance(value, (int, float)) else value, -0.5, 0.5)

@@ -1,0 +1,463 @@
+"""Transforms that choose a new frame: resizing and cropping.
+
+Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part. The pure
+functions take whole images, uint8 (and give uint8, rounded) or float in [0, 1] (and do not clip).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._arguments import as_colour, as_range, as_size
+from jaxaug.augment._base import Geometric, Info, Sampling
+from jaxaug.augment._factor import Factor, cropped
+from jaxaug.augment._matrix import scaling
+from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+
+_TRIES = 10  # torchvision's
+
+
+def crop(
+    image: Array,
+    top: Scalar,
+    left: Scalar,
+    height: int,
+    width: int,
+    padding_mode: str = "constant",
+    fill: float | tuple[float, ...] = 0.0,
+) -> Array:
+    """The window of `height` x `width` pixels whose corner is (`top`, `left`), pixel for pixel.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      top, left: whole numbers, static or traced; the window may reach past the image.
+      height, width: static, in pixels.
+      padding_mode: what lies outside: "constant", "edge", "reflect", "symmetric" or "wrap".
+      fill: the colour of "constant", in [0, 1].
+
+    Returns:
+      [height, width, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> crop(jnp.arange(12.0).reshape(3, 4, 1), 1, 2, 2, 2)[:, :, 0].tolist()
+      [[6.0, 7.0], [10.0, 11.0]]
+    """
+    fits = all(isinstance(corner, int) for corner in (top, left))
+    fits = fits and 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
+    return warp(image, _crop(top, left, (height, width), None, bool(fits)), "nearest", padding_mode, fill)
+
+
+def center_crop(image: Array, output_size: int | tuple[int, int]) -> Array:
+    """The central window of `output_size`, zero outside of the image.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      output_size: (height, width), or an int for a square.
+
+    Returns:
+      [*output_size, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> center_crop(jnp.arange(5.0).reshape(1, 5, 1), (1, 3))[0, :, 0].tolist()
+      [1.0, 2.0, 3.0]
+    """
+    height, width = as_size("output_size", output_size)
+    top, left = _central(image.shape[0], height), _central(image.shape[1], width)
+    return crop(image, top, left, height, width)
+
+
+def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bilinear") -> Array:
+    """The whole image in `size` pixels, antialiased when it shrinks.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      size: (height, width), or an int for the shorter side; the longer one is then int(size * long / short).
+      interpolation: "bilinear" or "nearest".
+
+    Returns:
+      [height, width, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> resize(jnp.array([0, 70, 140, 210], jnp.uint8).reshape(1, 4, 1), (1, 2))[0, :, 0].tolist()
+      [50, 160]
+
+    Equals `PIL.Image.resize` with BILINEAR, up to rounding.
+    """
+    target = _shorter_side(*image.shape[:2], size) if isinstance(size, int) else as_size("size", size)
+    return warp(image, _resize(Info(tuple(image.shape[:2])), target, None), interpolation)
+
+
+def resized_crop(
+    image: Array,
+    top: Scalar,
+    left: Scalar,
+    height: Scalar,
+    width: Scalar,
+    size: int | tuple[int, int],
+    interpolation: str = "bilinear",
+) -> Array:
+    """`crop`, then `resize`, in one resample.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      top, left, height, width: the window in whole pixels, inside the image; all may be traced.
+      size: (height, width) of the result, static, or an int for a square.
+      interpolation: "bilinear" or "nearest".
+
+    Returns:
+      [*size, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> image = jnp.array([9, 9, 0, 70, 140, 210, 9, 9], jnp.uint8).reshape(1, 8, 1)
+      >>> resized_crop(image, 0, 2, 1, 4, (1, 2))[0, :, 0].tolist()
+      [50, 160]
+
+    Differs from torchvision in that an int `size` means a square.
+    """
+    corner, window = (top, left), jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
+    return warp(
+        image, _resized_crop(corner, window, tuple(image.shape[:2]), as_size("size", size)), interpolation
+    )
+
+
+# ---- transforms
+
+
+class Window(NamedTuple):
+    """Sampled parameters of the crops: int32 scalars, in pixels of the image."""
+
+    top: Array
+    left: Array
+    height: Array
+    width: Array
+
+
+@dataclass(frozen=True)
+class Resize(Geometric):
+    """Resize every image, antialiased when it shrinks.
+
+    Args:
+      size: (height, width) for every image, or an int: the length of the shorter side, the aspect kept.
+      canvas: (height, width) of the output array, which holds images of different shapes with their `size`.
+        Needed with an int size where the images already lie on a canvas with `size`; an image whose longer
+        side does not fit is shrunk until it does.
+      interpolation: "bilinear" or "nearest".
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> sample = {"image": jnp.zeros((40, 60, 3), jnp.uint8), "size": jnp.array([20, 30], jnp.int32)}
+      >>> Resize(10, canvas=(16, 16))(jax.random.key(0), sample)["size"].tolist()
+      [10, 15]
+
+    Equals `PIL.Image.resize` with BILINEAR, up to rounding.
+    """
+
+    size: int | tuple[int, int]
+    canvas: tuple[int, int] | None = None
+    interpolation: str = "bilinear"
+
+    def __post_init__(self):
+        size = as_size("size", self.size)
+        if not isinstance(self.size, int):
+            object.__setattr__(self, "size", size)
+            if self.canvas is not None:
+                raise ValueError(
+                    f"`canvas` goes with an int `size`: {size} is the same for every image and needs none."
+                )
+        if self.canvas is not None:
+            object.__setattr__(self, "canvas", as_size("canvas", self.canvas))
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+
+    def sample(self, key: Key, info: Info) -> None:
+        """Nothing is random here."""
+        del key, info
+
+    def factor(self, params: None, info: Info) -> Factor:
+        """The scale; the target follows from the image's size."""
+        del params
+        if not isinstance(self.size, int):
+            return _resize(info, self.size, None)
+        if self.canvas is not None:
+            return _resize_onto_canvas(info, self.size, self.canvas)
+        if info.size is not None:
+            raise ValueError(
+                f"Resize({self.size}) keeps the aspect of images whose `size` differs, so its output needs a"
+                f" static shape: give `canvas=(height, width)`, or `size=({self.size}, {self.size})`."
+            )
+        return _resize(info, _shorter_side(*info.canvas, self.size), None)
+
+    def sampling(self) -> Sampling:
+        """How it wants to be resampled."""
+        return Sampling(self.interpolation)
+
+
+@dataclass(frozen=True)
+class CenterCrop(Geometric):
+    """The centre of every image, pixel for pixel.
+
+    Args:
+      size: (height, width) in pixels, or an int for a square: outside of a smaller image lies zero (or, in a
+        run with padding transforms, what their padding mode says). Or a float in (0, 1]: that share of each
+        image's own height and width; the images then keep different sizes.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> CenterCrop(0.5)(jax.random.key(0), jnp.zeros((40, 60, 3), jnp.uint8)).shape
+      (20, 30, 3)
+    """
+
+    size: int | float | tuple[int, int]
+
+    def __post_init__(self):
+        if not isinstance(self.size, float):
+            as_size("size", self.size)
+            object.__setattr__(self, "size", self.size if isinstance(self.size, int) else tuple(self.size))
+        elif not 0 < self.size <= 1:
+            raise ValueError(f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints.")
+
+    def sample(self, key: Key, info: Info) -> None:
+        """Nothing is random here."""
+        del key, info
+
+    def factor(self, params: None, info: Info) -> Factor:
+        """The shift to the central window."""
+        del params
+        height, width = info.height_width
+        if isinstance(self.size, float):
+            return self._share(self.size, info)
+        canvas = as_size("size", self.size)
+        fits = info.size is None and canvas[0] <= height and canvas[1] <= width
+        return _crop(_central(height, canvas[0]), _central(width, canvas[1]), canvas, None, fits)
+
+    def _share(self, share: float, info: Info) -> Factor:
+        height, width = info.height_width
+        if info.size is None:
+            target = tuple(max(1, round(share * side)) for side in info.canvas)
+            return _crop(_central(height, target[0]), _central(width, target[1]), target, None, True)
+        target = jnp.maximum(jnp.round(share * info.size.astype(jnp.float32)), 1.0).astype(jnp.int32)
+        canvas = (math.ceil(share * info.canvas[0]), math.ceil(share * info.canvas[1]))
+        return _crop(_central(height, target[0]), _central(width, target[1]), canvas, target, True)
+
+
+@dataclass(frozen=True)
+class RandomCrop(Geometric):
+    """A window of fixed size at a random place, pixel for pixel.
+
+    Args:
+      size: (height, width) in pixels, or an int for a square.
+      padding: pixels added on every side before: an int, (left and right, top and bottom), or
+        (left, top, right, bottom), as in torchvision.
+      pad_if_needed: also pad an image smaller than the window, by the same amount on either side.
+      fill: the colour of "constant" padding in [0, 1], a number or one a channel.
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+
+    Raises:
+      ValueError: on tracing, for a plain image that is too small and not padded. An image on a canvas with
+        `size` is padded as needed, whatever its shape: that is known too late for an error.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomCrop(32, padding=4)(jax.random.key(0), jnp.zeros((32, 32, 3), jnp.uint8)).shape
+      (32, 32, 3)
+    """
+
+    size: int | tuple[int, int]
+    padding: int | tuple[int, ...] | None = None
+    pad_if_needed: bool = False
+    fill: float | tuple[float, ...] = 0.0
+    padding_mode: str = "constant"
+
+    def __post_init__(self):
+        object.__setattr__(self, "size", as_size("size", self.size))
+        object.__setattr__(self, "padding", _as_padding(self.padding))
+        object.__setattr__(self, "fill", as_colour("fill", self.fill))
+        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
+
+    def sample(self, key: Key, info: Info) -> Window:
+        """A corner, uniform over the places where the window fits the padded image."""
+        sides = (self._place(k, info, axis) for axis, k in enumerate(jax.random.split(key, 2)))
+        (top, height), (left, width) = sides
+        return Window(top, left, height, width)
+
+    def factor(self, params: Window, info: Info) -> Factor:
+        """The shift to the window."""
+        height, width = self._window
+        fits = self.padding is None and info.size is None
+        fits = fits and height <= info.canvas[0] and width <= info.canvas[1]
+        return _crop(params.top, params.left, (height, width), None, fits)
+
+    def sampling(self) -> Sampling:
+        """How it wants to be resampled."""
+        if self.padding is None and not self.pad_if_needed:
+            return Sampling()
+        return Sampling(None, self.padding_mode, self.fill)
+
+    @property
+    def _window(self) -> tuple[int, int]:
+        return as_size("size", self.size)
+
+    def _place(self, key: Key, info: Info, axis: int) -> tuple[Array, Array]:
+        """(begin, length) of the window along y (0) or x (1)."""
+        length, window = info.height_width[axis], self._window[axis]
+        left, top, right, bottom = _as_padding(self.padding) or (0, 0, 0, 0)
+        before, behind = ((top, bottom), (left, right))[axis]
+        room = length + before + behind - window
+        if info.size is None and room < 0 and not self.pad_if_needed:
+            raise ValueError(
+                f"RandomCrop{self._window} does not fit an image of {info.canvas}:"
+                " give `padding`, or `pad_if_needed=True`."
+            )
+        room = jnp.asarray(room, jnp.int32)
+        # torchvision's `pad_if_needed` adds the missing pixels on both sides.
+        begin = jax.random.randint(key, (), jnp.minimum(room, 0), jnp.maximum(room, 0) + 1, jnp.int32)
+        return begin - before, jnp.asarray(window, jnp.int32)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Geometric):
+    """A random window of random area and aspect, resized to one size, antialiased.
+
+    The area is `scale` times the image's, uniform; the aspect width / height is log-uniform in `ratio`. Of
+    ten such windows the first that fits is placed uniformly; if none fits, the largest central window whose
+    aspect lies in `ratio` is taken.
+
+    Args:
+      size: (height, width) of the output in pixels, or an int for a square.
+      scale: (low, high) share of the image's area, within [0, 1].
+      ratio: (low, high) width / height, above 0.
+      interpolation: "bilinear" or "nearest".
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomResizedCrop(8)(jax.random.key(0), jnp.zeros((20, 30, 3), jnp.uint8)).shape
+      (8, 8, 3)
+
+    Reference: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6. The sampling rule is
+    torchvision's; the pixels equal PIL's `crop(box).resize(size, BILINEAR)` up to rounding.
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: str = "bilinear"
+
+    def __post_init__(self):
+        object.__setattr__(self, "size", as_size("size", self.size))
+        object.__setattr__(self, "scale", as_range("scale", self.scale, 0.0, 1.0))
+        object.__setattr__(self, "ratio", as_range("ratio", self.ratio, 0.0))
+        if self.scale[1] == 0 or self.ratio[0] == 0:
+            raise ValueError(f"`scale` and `ratio` must be above 0, got {self.scale} and {self.ratio}.")
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+
+    def sample(self, key: Key, info: Info) -> Window:
+        """The window."""
+        area_key, ratio_key, top_key, left_key = jax.random.split(key, 4)
+        full = [jnp.asarray(side, jnp.int32) for side in info.height_width]
+        full_height, full_width = (side.astype(jnp.float32) for side in full)
+        share = jax.random.uniform(area_key, (_TRIES,), jnp.float32, *self.scale)
+        low, high = (math.log(ratio) for ratio in self.ratio)
+        ratio = jnp.exp(jax.random.uniform(ratio_key, (_TRIES,), jnp.float32, low, high))
+        area = share * (full_height * full_width)
+        heights, widths = jnp.round(jnp.sqrt(area / ratio)), jnp.round(jnp.sqrt(area * ratio))
+        fits = (heights > 0) & (heights <= full_height) & (widths > 0) & (widths <= full_width)
+        first = jnp.argmax(fits)
+        fallback = _largest(full_height, full_width, self.ratio)
+        height = jnp.where(fits[first], heights[first], fallback[0]).astype(jnp.int32)
+        width = jnp.where(fits[first], widths[first], fallback[1]).astype(jnp.int32)
+        top = jax.random.randint(top_key, (), 0, full[0] - height + 1, jnp.int32)
+        left = jax.random.randint(left_key, (), 0, full[1] - width + 1, jnp.int32)
+        top = jnp.where(fits[first], top, (full[0] - height) // 2)
+        left = jnp.where(fits[first], left, (full[1] - width) // 2)
+        return Window(top, left, height, width)
+
+    def factor(self, params: Window, info: Info) -> Factor:
+        """The crop, then the resize."""
+        window = jnp.stack([params.height, params.width])
+        return _resized_crop((params.top, params.left), window, info.canvas, as_size("size", self.size))
+
+    def sampling(self) -> Sampling:
+        """How it wants to be resampled."""
+        return Sampling(self.interpolation)
+
+
+def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[Array, Array]:
+    """The largest window inside an image whose width / height lies in `ratio`."""
+    aspect = width / height
+    return (
+        jnp.where(aspect < ratio[0], jnp.maximum(jnp.round(width / ratio[0]), 1.0), height),
+        jnp.where(aspect > ratio[1], jnp.maximum(jnp.round(height * ratio[1]), 1.0), width),
+    )
+
+
+def _crop(top: Scalar, left: Scalar, canvas: tuple[int, int], size: Array | None, fits: bool) -> Factor:
+    """A crop at whole pixels; ints are made floats."""
+    top, left = (float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left))
+    return cropped(top, left, canvas, size, fits)
+
+
+def _resize(info: Info, target: tuple[int, int], size: Array | None) -> Factor:
+    """The whole image onto `target` pixels."""
+    height, width = info.extent
+    matrix = scaling(width / target[1], height / target[0])
+    shrink = (info.canvas[0] / target[0], info.canvas[1] / target[1])
+    return Factor(matrix, target, size, shrink, keeps=True)
+
+
+def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Factor:
+    """The shorter side to `shorter` pixels, and smaller where the canvas is too small."""
+    height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+    short, rows, columns = jnp.minimum(height, width), canvas[0], canvas[1]
+    new_height, new_width = shorter * height // short, shorter * width // short
+    new_height, new_width = _shrink_to(rows, new_height, new_width, width * rows // height)
+    new_width, new_height = _shrink_to(columns, new_width, new_height, height * columns // width)
+    size = jnp.maximum(jnp.stack([new_height, new_width]), 1)
+    scale_y, scale_x = jnp.stack([height, width]).astype(jnp.float32) / size.astype(jnp.float32)
+    most = max(min(info.canvas) / shorter, info.canvas[0] / rows, info.canvas[1] / columns)
+    # A floored side may be up to one pixel short of its exact length.
+    most *= 1 + 1 / min(shorter, *canvas)
+    return Factor(scaling(scale_x, scale_y), canvas, size, (most, most), keeps=True)
+
+
+def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> tuple[Array, Array]:
+    return jnp.minimum(side, limit), jnp.where(side > limit, other_at_limit, other)
+
+
+def _resized_crop(corner, window: Array, canvas: tuple[int, int], size: tuple[int, int]) -> Factor:
+    """The window of int32[2] pixels at `corner`, resized to `size`."""
+    taken = _crop(*corner, canvas, window, True)
+    return taken.then(_resize(Info(canvas, window), size, None))
+
+
+def _central(length, window):
+    """Where the central window begins, with torchvision's rounding; for ints and for traced int32."""
+    room = length - window
+    if isinstance(room, int):
+        return round(room / 2) if room >= 0 else -(-room // 2)
+    half = jnp.round(room.astype(jnp.float32) / 2).astype(jnp.int32)
+    return jnp.where(room >= 0, half, -(-room // 2))
+
+
+def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
+    """(height, width) with the shorter side `size` and the aspect kept, rounded down as torchvision does."""
+    short = min(height, width)
+    return size * height // short, size * width // short
+
+
+def _as_padding(value) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) of what torchvision takes for a padding."""
+    if value is None:
+        return None
+    sides = (value,) if isinstance(value, int) else tuple(value)
+    if len(sides) not in (1, 2, 4) or not all(isinstance(side, int) and side >= 0 for side in sides):
+        raise ValueError(f"`padding` must be 1, 2 or 4 ints of at least 0, got {value!r}.")
+    left, top, right, bottom = sides * (4 // len(sides))
+    return left, top, right, bottom

@@ -1,0 +1,166 @@
+"""The two ends of a chain, `Normalize` and `ToFloat`, and `Lambda`, the way out for what is not here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array, Key
+from jaxaug.augment._base import Ending, Info, Pixelwise
+
+_LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
+
+
+def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence[float]) -> Array:
+    """(image - mean) / std, per channel.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      mean, std: a number, or one for each channel, in the units of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> normalize(jnp.full((1, 1, 3), 0.75), 0.5, (0.25, 0.5, 1.0)).tolist()
+      [[[1.0, 0.5, 0.25]]]
+    """
+    mean, std = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (mean, std))
+    return (image - mean) / std
+
+
+def to_float(image: Array, dtype: str = "float32") -> Array:
+    """uint8 to floats in [0, 1]; floats only change their dtype.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> to_float(jnp.full((1, 1, 3), 255, jnp.uint8)).tolist()
+      [[[1.0, 1.0, 1.0]]]
+    """
+    image = jnp.asarray(image)
+    if image.dtype == jnp.uint8:
+        return (image.astype(jnp.float32) / 255).astype(dtype)
+    if not jnp.issubdtype(image.dtype, jnp.floating):
+        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {image.dtype}.")
+    return image.astype(dtype)
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class Lambda(Pixelwise):
+    """Any `jax.numpy` function of (key, image), as a transform.
+
+    Args:
+      function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it sees the
+        unused part too. It may return another height and width, the same for all images; `size` then ends.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> invert = Lambda(lambda key, image: 1 - image)
+      >>> invert(jax.random.key(0), jnp.zeros((1, 1, 3), jnp.uint8)).tolist()
+      [[[255, 255, 255]]]
+
+    Picklable if the function is: one defined in a module, rather than a lambda.
+    """
+
+    function: Callable[[Key, Array], Array]
+
+    def __post_init__(self):
+        if not callable(self.function):
+            raise TypeError(f"`function` must be a function of (key, image), got {self.function!r}.")
+
+    def sample(self, key: Key, info: Info) -> Key:
+        """The key itself: what is drawn is the function's affair."""
+        del info
+        return key
+
+    def apply(self, params: Key, image: Array, info: Info) -> Array:
+        """The function's result."""
+        del info
+        result = jnp.asarray(self.function(params, image))
+        if result.ndim != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
+            got = f"{result.dtype}{list(result.shape)}"
+            raise TypeError(f"`function` of Lambda must return a float image [h, w, 3] in [0, 1], got {got}.")
+        return result.astype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class Normalize(Ending):
+    """(image - mean) / std per channel, in [0, 1] units, then the dtype and layout that the model takes.
+
+    Args:
+      mean: a number or one a channel, in [0, 1].
+      std: a number or one a channel, above 0.
+      dtype: "float32", "bfloat16", "float16" or their `jax.numpy` names.
+      layout: "HWC" or "CHW" ("NHWC", "NCHW": the same, with the axis that `vmap` adds).
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Normalize(0.5, 0.5, layout="CHW")(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (3, 8, 9)
+    """
+
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+    dtype: str = "float32"
+    layout: str = "HWC"
+
+    def __post_init__(self):
+        object.__setattr__(self, "mean", _as_channels("mean", self.mean))
+        object.__setattr__(self, "std", _as_channels("std", self.std))
+        if not all(0 <= value <= 1 for value in _as_channels("mean", self.mean)):
+            raise ValueError(f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255.")
+        if not all(value > 0 for value in _as_channels("std", self.std)):
+            raise ValueError(f"`std` must be above 0, got {self.std}.")
+        object.__setattr__(self, "dtype", _as_dtype(self.dtype))
+        check_choice("layout", self.layout, _LAYOUTS)
+
+    def values(self, image: Array) -> Array:
+        """(image - mean) / std."""
+        return normalize(image, self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class ToFloat(Ending):
+    """Floats in [0, 1], in the dtype and layout that the model takes.
+
+    Args:
+      dtype: "float32", "bfloat16", "float16" or their `jax.numpy` names.
+      layout: "HWC" or "CHW" ("NHWC", "NCHW": the same, with the axis that `vmap` adds).
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ToFloat("bfloat16")(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).dtype
+      dtype(bfloat16)
+    """
+
+    dtype: str = "float32"
+    layout: str = "HWC"
+
+    def __post_init__(self):
+        object.__setattr__(self, "dtype", _as_dtype(self.dtype))
+        check_choice("layout", self.layout, _LAYOUTS)
+
+    def values(self, image: Array) -> Array:
+        """The image."""
+        return image
+
+
+def _as_channels(name: str, value) -> tuple[float, ...]:
+    """One or three numbers as a tuple."""
+    values = tuple(value) if isinstance(value, Sequence) else (value,)
+    if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
+        raise ValueError(f"`{name}` must be a number or three (red, green, blue), got {value!r}.")
+    return tuple(map(float, values))
+
+
+def _as_dtype(dtype) -> str:
+    """The name of a floating dtype."""
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if not name or not jnp.issubdtype(jnp.dtype(name), jnp.floating):
+        raise ValueError(f"`dtype` must be a floating dtype such as 'float32' or 'bfloat16', got {dtype!r}.")
+    return name

@@ -1,0 +1,492 @@
+"""Transforms that move pixels within their frame: flips, rotations, affine maps, perspective.
+
+Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so a flip is `width - x` and the centre of
+an image lies at (width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
+`size` "the image" is its used part. The pure functions take whole images, uint8 or float in [0, 1].
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._checks import check_choice, check_probability
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._arguments import as_colour, as_range, as_symmetric_range
+from jaxaug.augment._base import Geometric, Info, Sampling
+from jaxaug.augment._factor import Factor
+from jaxaug.augment._matrix import (
+    Matrix,
+    about,
+    inverse,
+    product,
+    rotation,
+    scaling,
+    shearing,
+    stretched,
+    translation,
+    unit_square_to,
+)
+from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+
+# Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft enough.
+_PERSPECTIVE_SHRINK = 1.5
+
+
+def horizontal_flip(image: Array) -> Array:
+    """The image mirrored left to right: x -> width - x.
+
+    Args:
+      image: any dtype, [H, W, C].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> horizontal_flip(jnp.arange(3).reshape(1, 3, 1))[0, :, 0].tolist()
+      [2, 1, 0]
+    """
+    return jnp.flip(image, 1)
+
+
+def vertical_flip(image: Array) -> Array:
+    """The image mirrored top to bottom: y -> height - y.
+
+    Args:
+      image: any dtype, [H, W, C].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> vertical_flip(jnp.arange(3).reshape(3, 1, 1))[:, 0, 0].tolist()
+      [2, 1, 0]
+    """
+    return jnp.flip(image, 0)
+
+
+def rotate(
+    image: Array,
+    angle: Scalar,
+    interpolation: str = "bilinear",
+    padding_mode: str = "constant",
+    fill: float | tuple[float, ...] = 0.0,
+) -> Array:
+    """The image turned about its centre, in the same frame.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      angle: degrees, counter-clockwise on screen; static or traced.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
+      fill: the colour of "constant" in [0, 1], a number or one a channel.
+
+    Returns:
+      [H, W, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rotate(jnp.arange(4.0).reshape(2, 2, 1), 90)[:, :, 0].round(4).tolist()
+      [[1.0, 3.0], [0.0, 2.0]]
+
+    Differs from torchvision in `interpolation`, there "nearest" by default.
+    """
+    return affine(image, angle, interpolation=interpolation, padding_mode=padding_mode, fill=fill)
+
+
+def affine(
+    image: Array,
+    angle: Scalar = 0.0,
+    translate: tuple[Scalar, Scalar] = (0.0, 0.0),
+    scale: float = 1.0,
+    shear: tuple[Scalar, Scalar] = (0.0, 0.0),
+    interpolation: str = "bilinear",
+    padding_mode: str = "constant",
+    fill: float | tuple[float, ...] = 0.0,
+) -> Array:
+    """The image sheared, scaled and turned about its centre, then shifted, in the same frame.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      angle: degrees, counter-clockwise on screen; static or traced.
+      translate: (x, y) in pixels, right and down.
+      scale: above 0, static: below 1 it fixes the size of the antialiasing kernel.
+      shear: (x, y) in degrees with torchvision's signs: positive x moves the top right, positive y lifts the
+        right side.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
+      fill: the colour of "constant" in [0, 1], a number or one a channel.
+
+    Returns:
+      [H, W, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> affine(jnp.arange(3.0).reshape(1, 3, 1), translate=(1.0, 0.0))[0, :, 0].tolist()
+      [0.0, 0.0, 1.0]
+
+    Differs from torchvision in the sign of `angle` (there clockwise), in the default interpolation, and in
+    antialiasing when it shrinks.
+    """
+    info = Info((image.shape[0], image.shape[1]))
+    angle, scale = _float(angle), float(scale)
+    x, y, shear_x, shear_y = (_float(v) for v in (*translate, *shear))
+    matrix = _affine_matrix(info, angle, (x, y), scale, (shear_x, shear_y))
+    factor = _within(info, matrix, max(1.0, 1 / scale))
+    return warp(image, factor, interpolation, padding_mode, fill)
+
+
+def perspective(
+    image: Array,
+    startpoints: Array,
+    endpoints: Array,
+    interpolation: str = "bilinear",
+    padding_mode: str = "constant",
+    fill: float | tuple[float, ...] = 0.0,
+) -> Array:
+    """The image through the homography that takes four points to four others, in the same frame.
+
+    Args:
+      image: uint8 or float [H, W, C].
+      startpoints: (x, y)[4] in pixels of the image, in cyclic order; [[0, 0], [W, 0], [W, H], [0, H]] are its
+        corners.
+      endpoints: (x, y)[4], where they go; both quadrangles convex.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
+      fill: the colour of "constant" in [0, 1], a number or one a channel.
+
+    Returns:
+      [H, W, C], the dtype of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> corners = jnp.array([[0.0, 0.0], [3.0, 0.0], [3.0, 1.0], [0.0, 1.0]])
+      >>> shifted = corners + jnp.array([[1.0, 0.0]])
+      >>> perspective(jnp.arange(3.0).reshape(1, 3, 1), corners, shifted)[0, :, 0].round(4).tolist()
+      [0.0, 0.0, 1.0]
+
+    Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
+
+    Differs from torchvision in reading the points as edge coordinates (there the corners are W - 1, H - 1).
+    """
+    start, end = (unit_square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints))
+    info = Info((image.shape[0], image.shape[1]))
+    factor = _within(info, product(start, inverse(end)), _PERSPECTIVE_SHRINK)
+    return warp(image, factor, interpolation, padding_mode, fill)
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class _Warping(Geometric):
+    """The fields that every transform with a border shares."""
+
+    _: KW_ONLY
+    interpolation: str = "bilinear"
+    padding_mode: str = "constant"
+    fill: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self):
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
+        object.__setattr__(self, "fill", as_colour("fill", self.fill))
+
+    def sampling(self) -> Sampling:
+        """How it wants to be resampled."""
+        return Sampling(self.interpolation, self.padding_mode, self.fill)
+
+
+class Affine(NamedTuple):
+    """Sampled parameters of `RandomAffine`: float32; degrees, (x, y) pixels, factor, (x, y) degrees."""
+
+    angle: Scalar
+    translate: tuple[Scalar, Scalar]
+    scale: Scalar
+    shear: tuple[Scalar, Scalar]
+
+
+@dataclass(frozen=True)
+class RandomAffine(_Warping):
+    """Turn, shift, scale and shear about the centre of the image, in the same frame.
+
+    What is not asked for is not drawn and costs nothing.
+
+    Args:
+      degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
+      translate: (x, y), the largest shifts as shares of width and height, in [0, 1]; whole pixels are drawn.
+      scale: (low, high) of the scale, above 0.
+      shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v) along x.
+      p: the probability of being applied.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the colour of "constant" in [0, 1], a number or one a channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomAffine(10, translate=(0.1, 0.1))(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from torchvision in the sign of the angle (there clockwise), in bilinear interpolation by default,
+    and in antialiasing when it shrinks.
+    """
+
+    degrees: float | tuple[float, float]
+    translate: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+    shear: float | tuple[float, ...] | None = None
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
+        if self.translate is not None:
+            shares = [as_range("translate", (0.0, share), 0.0, 1.0)[1] for share in self.translate]
+            object.__setattr__(self, "translate", (shares[0], shares[1]))
+        if self.scale is not None:
+            object.__setattr__(self, "scale", as_range("scale", self.scale, 0.0))
+            if self.scale[0] == 0:
+                raise ValueError(f"`scale` must be above 0, got {self.scale}.")
+        object.__setattr__(self, "shear", _as_shear(self.shear))
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Affine:
+        """The angle, shift, scale and shear, or those of the identity."""
+        on_key, *keys = jax.random.split(key, 7)
+        on = _happens(on_key, self.p)
+        height, width = info.extent
+        x_share, y_share = self.translate or (0.0, 0.0)
+        shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
+
+        def draw(key: Key, low: float, high: float, neutral: float = 0.0) -> Scalar:
+            if low == high == neutral:
+                return neutral
+            return jnp.where(on, jax.random.uniform(key, (), jnp.float32, low, high), neutral)
+
+        return Affine(
+            draw(keys[0], *as_symmetric_range("degrees", self.degrees)),
+            (
+                _whole(draw(keys[1], -x_share, x_share), width),
+                _whole(draw(keys[2], -y_share, y_share), height),
+            ),
+            draw(keys[3], *(self.scale or (1.0, 1.0)), 1.0),
+            (draw(keys[4], *shear[:2]), draw(keys[5], *shear[2:])),
+        )
+
+    def factor(self, params: Affine, info: Info) -> Factor:
+        """The affine map about the centre."""
+        shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
+        most = _shear_norm(shear[:2]) * _shear_norm(shear[2:]) / min(1.0, (self.scale or (1.0,))[0])
+        return _within(info, _affine_matrix(info, *params), most)
+
+
+class Flip(NamedTuple):
+    """Sampled parameter of the flips: whether to."""
+
+    on: Array
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(Geometric):
+    """Mirror left to right with probability `p`: x -> width - x.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> flip = RandomHorizontalFlip(p=1.0)
+      >>> flip(jax.random.key(0), jnp.zeros((1, 3, 3), jnp.uint8).at[0, 0].set(7))[0, :, 0].tolist()
+      [0, 0, 7]
+    """
+
+    p: float = 0.5
+
+    def __post_init__(self):
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Flip:
+        """Whether to."""
+        del info
+        return Flip(_happens(key, self.p))
+
+    def factor(self, params: Flip, info: Info) -> Factor:
+        """width - x, or x."""
+        sign, shift = _mirrored(params.on, info.extent[1])
+        return Factor(Matrix(xx=sign, x1=shift), *info, whole=True, keeps=True)
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Geometric):
+    """Mirror top to bottom with probability `p`: y -> height - y.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> flip = RandomVerticalFlip(p=1.0)
+      >>> flip(jax.random.key(0), jnp.zeros((3, 1, 3), jnp.uint8).at[0, 0].set(7))[:, 0, 0].tolist()
+      [0, 0, 7]
+    """
+
+    p: float = 0.5
+
+    def __post_init__(self):
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Flip:
+        """Whether to."""
+        del info
+        return Flip(_happens(key, self.p))
+
+    def factor(self, params: Flip, info: Info) -> Factor:
+        """height - y, or y."""
+        sign, shift = _mirrored(params.on, info.extent[0])
+        return Factor(Matrix(yy=sign, y1=shift), *info, whole=True, keeps=True)
+
+
+class Perspective(NamedTuple):
+    """Sampled parameter of `RandomPerspective`: how far each corner moves inwards, float32[4, 2] shares."""
+
+    inwards: Array
+
+
+@dataclass(frozen=True)
+class RandomPerspective(_Warping):
+    """Move the four corners of the image inwards, each by its own random amount.
+
+    Args:
+      distortion_scale: in [0, 1], how far a corner moves at most: this share of half the width and height.
+      p: the probability of being applied.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the colour of "constant" in [0, 1], a number or one a channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomPerspective()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from torchvision in continuous instead of whole-pixel corners, in the edges of the image being its
+    corners (there the centres of the corner pixels), and in some antialiasing.
+    """
+
+    distortion_scale: float = 0.5
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        as_range("distortion_scale", (0.0, self.distortion_scale), 0.0, 1.0)
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Perspective:
+        """The corners' moves, or none."""
+        del info
+        on_key, key = jax.random.split(key)
+        inwards = jax.random.uniform(key, (4, 2), jnp.float32, 0.0, self.distortion_scale / 2)
+        return Perspective(jnp.where(_happens(on_key, self.p), inwards, 0.0))
+
+    def factor(self, params: Perspective, info: Info) -> Factor:
+        """The homography from the moved corners back to the image's."""
+        height, width = info.extent
+        corners = jnp.asarray(_CORNERS, jnp.float32)
+        moved = corners + params.inwards * (1 - 2 * corners)  # on the unit square
+        matrix = stretched(inverse(unit_square_to(moved)), width, height)
+        return _within(info, matrix, min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6)))
+
+
+class Rotation(NamedTuple):
+    """Sampled parameter of `RandomRotation`: float32 degrees."""
+
+    angle: Array
+
+
+@dataclass(frozen=True)
+class RandomRotation(_Warping):
+    """Turn about the centre of the image, in the same frame.
+
+    Args:
+      degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
+      p: the probability of being applied.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the colour of "constant" in [0, 1], a number or one a channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomRotation(15)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from torchvision in bilinear interpolation by default, and in having no `expand` and no `center`.
+    """
+
+    degrees: float | tuple[float, float]
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
+        check_probability("p", self.p)
+
+    def sample(self, key: Key, info: Info) -> Rotation:
+        """The angle, or 0."""
+        del info
+        on_key, key = jax.random.split(key)
+        angle = jax.random.uniform(key, (), jnp.float32, *as_symmetric_range("degrees", self.degrees))
+        return Rotation(jnp.where(_happens(on_key, self.p), angle, 0.0))
+
+    def factor(self, params: Rotation, info: Info) -> Factor:
+        """The turn about the centre."""
+        height, width = info.extent
+        return _within(info, about(rotation(params.angle), width / 2, height / 2), 1.0)
+
+
+_CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+
+
+def _happens(key: Key, p: float) -> Array:
+    """True with probability `p`; exactly never for 0 and always for 1."""
+    return jax.random.uniform(key, (), jnp.float32) < p
+
+
+def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:
+    """(sign, shift) of one axis."""
+    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(
+        on, jnp.asarray(length, jnp.float32), 0.0
+    )
+
+
+def _within(info: Info, matrix: Matrix, most: float) -> Factor:
+    """A factor that keeps its frame; `most` bounds how far it shrinks."""
+    return Factor(matrix, *info, shrink=(most, most))
+
+
+def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
+    """The pull of: shear, scale, turn about the centre, shift."""
+    height, width = info.extent
+    shrink = 1.0 if isinstance(scale, float) and scale == 1.0 else 1.0 / scale
+    turned = product(shearing(*shear), product(scaling(shrink, shrink), rotation(angle)))
+    return product(about(turned, width / 2, height / 2), translation(*(-shift for shift in translate)))
+
+
+def _whole(share: Scalar, length: Scalar) -> Scalar:
+    """A share of a length in whole pixels."""
+    return share if isinstance(share, float) else jnp.round(share * length)
+
+
+def _shear_norm(degrees: tuple[float, ...]) -> float:
+    """The operator norm of the steepest shear in a range: (t + sqrt(t^2 + 4)) / 2 with t its tangent."""
+    tangent = math.tan(math.radians(max(map(abs, degrees))))
+    return (tangent + math.sqrt(tangent**2 + 4)) / 2
+
+
+def _float(value: Scalar) -> Scalar:
+    """A Python number as a float, so that zeros are seen; an array as float32."""
+    return float(value) if isinstance(value, (int, float)) else jnp.asarray(value, jnp.float32)
+
+
+def _as_shear(shear) -> tuple[float, float, float, float] | None:
+    """(x low, x high, y low, y high) of what torchvision takes for a shear."""
+    if shear is None:
+        return None
+    if isinstance(shear, (int, float)) or len(shear) == 2:
+        return (*as_symmetric_range("shear", shear), 0.0, 0.0)
+    if len(shear) != 4:
+        raise ValueError(f"`shear` must be a number, a pair or four numbers, got {shear!r}.")
+    (x_low, x_high), (y_low, y_high) = as_range("shear", shear[:2]), as_range("shear", shear[2:])
+    return x_low, x_high, y_low, y_high

@@ -1,0 +1,81 @@
+"""CUDA memory, streams and events through cuda-bindings, with its status codes as exceptions."""
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from jaxaug.decode.native._load import LibraryError
+
+
+class CudaError(RuntimeError):
+    """A CUDA runtime function did not succeed."""
+
+
+@functools.cache
+def runtime() -> Any:
+    """The module cuda.bindings.runtime.
+
+    Raises:
+      LibraryError: cuda-bindings is not installed.
+    """
+    try:
+        from cuda.bindings import runtime
+    except ImportError as error:
+        raise LibraryError(
+            f"cuda-bindings is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
+        ) from error
+    return runtime
+
+
+def call(function: str, *arguments: Any) -> Any:
+    """Call a function of the runtime; its one result, or None."""
+    status, *results = getattr(runtime(), function)(*arguments)
+    if int(status):
+        raise CudaError(f"{function}: {status.name}")
+    return results[0] if results else None
+
+
+def set_device(ordinal: int) -> None:
+    """Make device `ordinal` current in this thread."""
+    call("cudaSetDevice", ordinal)
+
+
+def create_stream() -> int:
+    """A stream that does not wait for the legacy default stream."""
+    return int(call("cudaStreamCreateWithFlags", 1))  # cudaStreamNonBlocking
+
+
+def allocate(size: int) -> int:
+    """Device memory outside of XLA's pool.
+
+    Raises:
+      MemoryError: none is left; says how XLA can leave more.
+    """
+    try:
+        return int(call("cudaMalloc", size))
+    except CudaError as error:
+        free, total = (int(value) for value in runtime().cudaMemGetInfo()[1:])
+        raise MemoryError(
+            f"no {size / 2**20:.0f} MiB of device memory for the canvases of a batch ({error}; {free / 2**20:.0f} of "
+            f"{total / 2**20:.0f} MiB are free): JAX reserves three quarters of the device for itself; set "
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
+        ) from error
+
+
+def pinned_array(shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
+    """A page-locked uint8 array and its address, for `cudaFreeHost`."""
+    size = int(np.prod(shape))
+    address = int(call("cudaMallocHost", size))
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).reshape(shape), address
+
+
+def import_buffer(pointer: int, shape: tuple[int, ...], owner: object) -> Any:
+    """A jax.Array uint8[shape] that views device memory; whoever owns that must keep `owner` alive."""
+    import jax
+    from cuda.core import Buffer
+    from cuda.core.utils import StridedMemoryView
+
+    buffer = Buffer.from_handle(pointer, int(np.prod(shape)), owner=owner)
+    return jax.dlpack.from_dlpack(StridedMemoryView.from_buffer(buffer, shape, dtype=np.dtype(np.uint8)))

@@ -1,0 +1,134 @@
+"""The tf.Example protocol buffer, read by hand: names to numbers, and to places of bytes.
+
+    message Example   { Features features = 1; }
+    message Features  { map<string, Feature> feature = 1; }    // an entry has key = 1 and value = 2
+    message Feature   { BytesList bytes_list = 1; or FloatList float_list = 2; or Int64List int64_list = 3; }
+    each list         { repeated <type> value = 1; }           // numbers packed or one by one
+
+Reference: tensorflow/core/example/{example,feature}.proto; the protocol buffer encoding guide.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
+
+Places: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
+Feature: TypeAlias = "Places | np.ndarray"  # int64[k] or float32[k] for numbers
+
+
+def parse_example(data: memoryview, start: int, stop: int) -> dict[str, Feature]:
+    """The features of a tf.Example that lies in data[start:stop].
+
+    Args:
+      data: bytes; nothing outside [start, stop) is read.
+
+    Returns:
+      By name, the numbers as an array, or for bytes the places of the values in `data`.
+
+    Raises:
+      ValueError: the bytes are no tf.Example.
+
+    Example:
+      >>> entry = b"\\x0a\\x01k\\x12\\x05\\x1a\\x03\\x0a\\x01\\x07"  # key "k"; value: an Int64List of one 7
+      >>> example = b"\\x0a\\x0c\\x0a\\x0a" + entry
+      >>> parse_example(memoryview(example), 0, len(example))
+      {'k': array([7])}
+    """
+    features: dict[str, Feature] = {}
+    for number, begin, end in _messages(data, start, stop):
+        if number != 1:
+            continue
+        for inner, entry_start, entry_stop in _messages(data, begin, end):
+            if inner == 1:
+                name, feature = _entry(data, entry_start, entry_stop)
+                features[name] = feature
+    return features
+
+
+def _entry(data: memoryview, start: int, stop: int) -> tuple[str, Feature]:
+    name, feature = "", []
+    for number, begin, end in _messages(data, start, stop):
+        if number == 1:
+            name = str(data[begin:end], "utf-8")  # UnicodeDecodeError is a ValueError
+        elif number == 2:
+            feature = _feature(data, begin, end)
+    return name, feature
+
+
+def _feature(data: memoryview, start: int, stop: int) -> Feature:
+    feature: Feature = []
+    for kind, begin, end in _messages(data, start, stop):
+        if kind == 1:
+            feature = [(at, until) for number, at, until in _messages(data, begin, end) if number == 1]
+        elif kind == 2:
+            feature = _floats(data, begin, end)
+        elif kind == 3:
+            feature = _integers(data, begin, end)
+    return feature
+
+
+def _floats(data: memoryview, start: int, stop: int) -> np.ndarray:
+    pieces = []
+    for number, wire, begin, end in _fields(data, start, stop):
+        if number == 1 and wire in (_LENGTH, _FIXED32):
+            pieces.append(np.frombuffer(data[begin:end], "<f4").astype(np.float32))
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+
+def _integers(data: memoryview, start: int, stop: int) -> np.ndarray:
+    values = []
+    for number, wire, begin, end in _fields(data, start, stop):
+        if number == 1 and wire in (_LENGTH, _VARINT):
+            while begin < end:
+                value, begin = _varint(data, begin, end)
+                values.append(value)
+    return np.array(values, np.uint64).view(
+        np.int64
+    )  # negative numbers are stored as their 64-bit complement
+
+
+def _messages(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(field number, start, stop) of the length-delimited fields."""
+    for number, wire, begin, end in _fields(data, start, stop):
+        if wire == _LENGTH:
+            yield number, begin, end
+
+
+def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """(field number, wire type, start, stop) of the payload of every field of a message."""
+    at = start
+    while at < stop:
+        tag, at = _varint(data, at, stop)
+        wire = tag & 7
+        if wire == _LENGTH:
+            length, at = _varint(data, at, stop)
+            end = at + length
+        elif wire == _VARINT:
+            _, end = _varint(data, at, stop)
+        elif wire in (_FIXED64, _FIXED32):
+            end = at + (8 if wire == _FIXED64 else 4)
+        else:
+            raise ValueError(f"wire type {wire} at byte {at}")
+        if end > stop or tag < 8:
+            raise ValueError(f"a field runs over its message at byte {at}")
+        yield tag >> 3, wire, at, end
+        at = end
+
+
+def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
+    """(value, position behind it) of a base-128 number of at most 64 bits."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= stop:
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value >= 1 << 64:
+                break
+            return value, at
+    raise ValueError(f"a number does not end at byte {at}")

@@ -1,0 +1,105 @@
+"""What all sources of packed files share: an index, a storage, and reading by numpy indexing alone."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxaug._typing import Features, PathLike
+from jaxaug.decode import Encoded, Headers
+from jaxaug.iterators.sources._files import FileReader, Window, is_remote, list_files
+from jaxaug.iterators.sources._index import open_index
+from jaxaug.iterators.sources._storage import Mapped, Staged, Storage
+from jaxaug.iterators.sources._table import FACTS, FEATURE, HEADER, Rows
+
+_DESCRIBE_BLOCK = 64 << 10  # bytes read to describe one record
+
+
+class PackedSource(abc.ABC):
+    """Records inside a few large files. A format says how to run through a file and how to name a record.
+
+    Args:
+      paths: as `TFRecord` and `WebDataset` say.
+      mmap: map the files (local ones only), or read them.
+      options: what else the index depends on; JSON values.
+    """
+
+    def __init__(self, paths: PathLike | Sequence[PathLike], mmap: bool, options: dict[str, Any]):
+        self._files = list_files(paths)
+        self._index = open_index(self._files, type(self).__name__, options, self._scan)
+        remote = any(is_remote(file.path) for file in self._files)
+        self._storage: Storage = Mapped(self._files) if mmap and not remote else Staged(self._files)
+        self._columns = self._index.columns
+        self._features = {
+            name.removeprefix(FEATURE): column
+            for name, column in self._columns.items()
+            if name.startswith(FEATURE)
+        }
+        self._failures: dict[int, str] = {}  # why a record could not be read when it was last asked for
+
+    def __len__(self) -> int:
+        return int(self._index.row_starts[-1])
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
+        )
+
+    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+        """Where the images lie, and their features; a record that cannot be read has length 0.
+
+        Raises:
+          IndexError: an index outside [0, len).
+        """
+        indices = np.asarray(indices, np.int64)
+        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
+            raise IndexError(
+                f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
+            )
+        files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
+        offsets = self._columns["offset"][indices].astype(np.int64)
+        lengths = self._columns["length"][indices].astype(np.int64)
+        encoded, failures = self._storage.read(files, offsets, lengths)
+        if failures or self._failures:
+            for row, index in enumerate(indices.tolist()):
+                self._failures.pop(index, None)
+                if row in failures:
+                    self._failures[index] = failures[row]
+        return encoded, {name: column[indices] for name, column in self._features.items()}
+
+    def headers(self, indices: np.ndarray) -> Headers:
+        """What the index knows of images: their header facts without touching them. `reason` stays empty."""
+        facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
+        facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
+        return Headers(**facts, reason=np.full(len(indices), "", object))
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """The file, the record's number in it, the strings it holds, and "error" if it could not be read.
+
+        Raises:
+          SourceError: the file cannot be read now.
+        """
+        number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
+        file = self._files[number]
+        found = {
+            "record": index,
+            "path": file.path,
+            "record_in_file": index - int(self._index.row_starts[number]),
+        }
+        if index in self._failures:
+            return found | {"error": self._failures[index]}
+        start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
+        return found | self._strings(Window(FileReader(), file, _DESCRIBE_BLOCK), start)
+
+    def fingerprint(self) -> str:
+        """A hash of the files' names and sizes, of where each image lies, and of the features."""
+        return self._index.fingerprint
+
+    @abc.abstractmethod
+    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
+        """Add every record of a file to `rows`; returns what else the format keeps. Damage: SourceError."""
+
+    @abc.abstractmethod
+    def _strings(self, window: Window, start: int) -> dict[str, Any]:
+        """What names the record that begins at byte `start`."""

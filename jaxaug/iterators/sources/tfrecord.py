@@ -1,0 +1,179 @@
+"""TFRecord files of tf.Example records, read without tensorflow."""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxaug._typing import PathLike
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._crc32c import crc32c
+from jaxaug.iterators.sources._example import Feature, parse_example
+from jaxaug.iterators.sources._files import Window
+from jaxaug.iterators.sources._packed import PackedSource
+from jaxaug.iterators.sources._table import Rows
+
+# A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of the data.
+# tensorflow/core/lib/io/record_writer.h
+_HEAD, _TAIL = 12, 4
+_MASK_DELTA = np.uint32(
+    0xA282EAD8
+)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+
+
+class TFRecord(PackedSource):
+    """Images in TFRecord files of tf.Example, as tensorflow and TFDS write them.
+
+    The index is made on first use, with all checksums of the files verified, and kept (see `python -m jaxaug
+    index`); from then on a batch is numpy indexing. Numbers become features: one a record as [n], k a record
+    as [n, k], varying ones (boxes) as zero-padded [n, most] with "<name>_count" int32[n]. Strings stay in
+    `describe`. Labels are as the files have them: ImageNet's of TF-Slim count from 1.
+
+    Args:
+      paths: files, glob patterns, brace ranges, or URLs (gs://, s3://, http://); see `list_files`.
+      image: the bytes feature that holds the encoded image.
+      label: the integer feature that becomes "label"; None for none.
+      features: names of further features; None for all numbers.
+      mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
+        with retries (see `Staged`): right for network disks; URLs are always read.
+
+    Raises:
+      SourceError: a missing or damaged file, a record without the image or the label, no records.
+
+    Example:
+      A file without records is an error:
+
+      >>> import tempfile
+      >>> file = tempfile.NamedTemporaryFile(suffix=".tfrecord")
+      >>> TFRecord(file.name)  # doctest: +ELLIPSIS
+      Traceback (most recent call last):
+      jaxaug.errors.SourceError: no records in 1 file(s), ...
+    """
+
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        *,
+        image: str = "image/encoded",
+        label: str | None = "image/class/label",
+        features: Sequence[str] | None = None,
+        mmap: bool = True,
+    ):
+        self._image, self._label = image, label
+        self._wanted = None if features is None else sorted(features)
+        super().__init__(paths, mmap, {"image": image, "label": label, "features": self._wanted})
+
+    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
+        offset, size = 0, window.file.size
+        while offset < size:
+            block, starts, lengths = _frames(window, offset, rows.count)
+            data = block.data
+            for start, length in zip(starts.tolist(), lengths.tolist()):
+                try:
+                    found = parse_example(data, start, start + length)
+                except ValueError as error:
+                    raise _damaged(window, rows.count, f"is no tf.Example: {error}") from error
+                first, last, numbers = self._record(found, window, rows.count)
+                rows.add(block[first:last], offset + first, first - (start - _HEAD), numbers)
+            offset += int(starts[-1] + lengths[-1]) + _TAIL
+            report(offset)
+        return {}
+
+    def _record(
+        self, found: dict[str, Feature], window: Window, number: int
+    ) -> tuple[int, int, dict[str, np.ndarray]]:
+        """(start, stop) of the image, and the numbers to keep."""
+        image = found.pop(self._image, None)
+        if not isinstance(image, list) or len(image) != 1:
+            raise _damaged(window, number, f"has no image {self._image!r}; its features are {sorted(found)}")
+        numbers = {}
+        if self._label is not None:
+            label = found.pop(self._label, None)
+            if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
+                what = (
+                    f"has no integer label {self._label!r} (None for none); its features are {sorted(found)}"
+                )
+                raise _damaged(window, number, what)
+            numbers["label"] = label
+        for name, value in found.items():
+            if isinstance(value, np.ndarray) and (self._wanted is None or name in self._wanted):
+                numbers[name] = value
+        return *image[0], numbers
+
+    def _strings(self, window: Window, start: int) -> dict[str, Any]:
+        block, starts, lengths = _frames(window, start, None)
+        data = block.data
+        found = parse_example(data, int(starts[0]), int(starts[0] + lengths[0]))
+        found.pop(self._image, None)
+        strings = {}
+        for name, value in found.items():
+            if isinstance(value, list):
+                texts = [_text(bytes(data[begin:end])) for begin, end in value]
+                strings[name] = texts[0] if len(texts) == 1 else texts
+        return strings
+
+
+def _frames(
+    window: Window, offset: int, first_record: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The next whole records from `offset` on, verified: (block, where their data start in it, lengths)."""
+    block = window.at(offset, window.block_size)
+    starts, lengths, wanted = _walk(block, window, first_record)
+    if not starts:  # the first record is longer than a block
+        block = window.at(offset, wanted)
+        starts, lengths, wanted = _walk(block, window, first_record)
+    if not starts:
+        raise _damaged(
+            window, first_record, f"is cut: the file ends within it, {wanted - block.size} bytes early"
+        )
+    begins, sizes = np.array(starts, np.int64), np.array(lengths, np.int64)
+    good = _stored(block, begins + sizes) == _masked(crc32c(block, begins, sizes))
+    if not good.all():
+        bad = int(np.argmin(good))
+        number = None if first_record is None else first_record + bad
+        raise _damaged(window, number, "is damaged: the checksum of its data differs")
+    return block, begins, sizes
+
+
+def _walk(block: np.ndarray, window: Window, first_record: int | None) -> tuple[list[int], list[int], int]:
+    """Whole records of a block: (starts of data, lengths, bytes to the end of the next one)."""
+    starts, lengths, at = [], [], 0
+    while at + _HEAD <= block.size:
+        (length,) = struct.unpack_from("<Q", block.data, at)
+        stop = at + _HEAD + length + _TAIL
+        if stop > block.size:
+            break
+        starts.append(at + _HEAD)
+        lengths.append(length)
+        at = stop
+    heads = np.array([start - _HEAD for start in starts] + [at] * (at + _HEAD <= block.size), np.int64)
+    good = _stored(block, heads + 8) == _masked(crc32c(block, heads, np.full(heads.size, 8)))
+    if not good.all():
+        number = None if first_record is None else first_record + int(np.argmin(good))
+        raise _damaged(window, number, "is damaged: the checksum of its length differs")
+    if at + _HEAD > block.size:
+        return starts, lengths, at + _HEAD
+    (length,) = struct.unpack_from("<Q", block.data, at)
+    return starts, lengths, at + _HEAD + length + _TAIL
+
+
+def _stored(block: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The uint32 at each offset."""
+    return block[offsets[:, None] + np.arange(4)].view("<u4")[:, 0]
+
+
+def _masked(crcs: np.ndarray) -> np.ndarray:
+    return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
+
+
+def _damaged(window: Window, number: int | None, what: str) -> SourceError:
+    which = "a record" if number is None else f"record {number}"
+    return SourceError(f"{window.file.path!r}: {which} {what}.")
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

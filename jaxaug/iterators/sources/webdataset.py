@@ -1,0 +1,148 @@
+"""WebDataset shards: tar files whose neighbouring members of one name make a record."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from jaxaug._typing import PathLike
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import Window
+from jaxaug.iterators.sources._packed import PackedSource
+from jaxaug.iterators.sources._table import Rows
+from jaxaug.iterators.sources._tar import Member, members
+
+CLASSES = "__classes__"  # a member with a JSON list of class names; WebDataset tools skip names like this
+_TEXTS = ("txt", "text", "json", "cls")
+
+
+class WebDataset(PackedSource):
+    """Images in tar shards as WebDataset lays them out: `key.jpg`, `key.cls`, `key.json`, `key.txt` together.
+
+    Members that follow each other and have the same key, the name up to the first dot of its last part, are
+    one record. `cls` is an integer, the "label". The numbers at the top of `json` become features; one that
+    some records lack is 0 there and comes with "<name>_count". All text stays in `describe`. The index is
+    made on first use and kept, see `python -m jaxaug index`; from then on a batch is numpy indexing. A tar
+    has checksums of its headers only: damage inside an image is for the decoder to find.
+
+    Args:
+      paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
+      image: extensions of the image, in either case; of several in one record the first listed counts.
+      mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
+        with retries (see `Staged`): right for network disks; URLs are always read.
+
+    Attributes:
+      classes: the class names that `python -m jaxaug pack` stored, or None.
+
+    Raises:
+      SourceError: a missing, damaged or cut file, a record without image, a label that is no integer.
+
+    Example:
+      >>> import io, os, tarfile, tempfile
+      >>> import numpy as np
+      >>> path = os.path.join(tempfile.mkdtemp(), "shard.tar")
+      >>> with tarfile.open(path, "w") as tar:
+      ...     for name, data in {"a.jpg": b"first", "a.cls": b"3", "b.jpg": b"second", "b.cls": b"1"}.items():
+      ...         member = tarfile.TarInfo(name)
+      ...         member.size = len(data)
+      ...         tar.addfile(member, io.BytesIO(data))
+      >>> encoded, features = WebDataset(path).read(np.array([1]))
+      >>> bytes(encoded.view(0)), features["label"].tolist()
+      (b'second', [1])
+    """
+
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        *,
+        image: Sequence[str] = ("jpg", "jpeg", "png", "webp"),
+        mmap: bool = True,
+    ):
+        self._image = [extension.lower().lstrip(".") for extension in image]
+        super().__init__(paths, mmap, {"image": self._image})
+        classes = self._index.extra.get("classes")
+        self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
+
+    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        for key, group in groupby(members(window), lambda member: _split(member.name)[0]):
+            if _is_meta(key):
+                if key == CLASSES:
+                    extra["classes"] = _json(window, next(group))
+                continue
+            parts = _parts(window, key, group)
+            extension = next((name for name in self._image if name in parts), None)
+            if extension is None:
+                raise _wrong(window, key, f"has no image {self._image}; it has {sorted(parts)}")
+            image, start = parts[extension], min(member.start for member in parts.values())
+            data = window.at(image.offset, image.size)
+            rows.add(data, image.offset, image.offset - start, _features(window, parts))
+            report(image.offset)
+        return extra
+
+    def _strings(self, window: Window, start: int) -> dict[str, Any]:
+        key, group = next(groupby(members(window, start), lambda member: _split(member.name)[0]))
+        found: dict[str, Any] = {"key": key}
+        for extension, member in _parts(window, key, group).items():
+            if extension == "json":
+                found |= {"json": _json(window, member)}
+            elif extension.rpartition(".")[2] in _TEXTS:
+                found[extension] = _content(window, member).decode("utf-8", "replace")
+        return found
+
+
+def _split(name: str) -> tuple[str, str]:
+    """(key, extension): the last part of a path is cut at its first dot."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, extension = base.partition(".")
+    return folder + slash + stem, extension.lower()
+
+
+def _is_meta(key: str) -> bool:
+    return "/" not in key and key.startswith("__") and key.endswith("__")
+
+
+def _parts(window: Window, key: str, group: Iterator[Member]) -> dict[str, Member]:
+    """The members of a record by extension."""
+    parts: dict[str, Member] = {}
+    for member in group:
+        extension = _split(member.name)[1]
+        if extension in parts:
+            raise _wrong(window, key, f"has two members with the extension {extension!r}")
+        parts[extension] = member
+    return parts
+
+
+def _features(window: Window, parts: dict[str, Member]) -> dict[str, list]:
+    """The label, and the numbers at the top of the JSON object."""
+    features = {}
+    if "json" in parts:
+        found = _json(window, parts["json"])
+        if isinstance(found, dict):
+            features |= {name: [value] for name, value in found.items() if _is_number(value)}
+    if "cls" in parts:
+        text = _content(window, parts["cls"])
+        try:
+            features["label"] = [int(text)]
+        except ValueError:
+            raise _wrong(window, parts["cls"].name, f"is no integer but {text[:20]!r}") from None
+    return features
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
+
+
+def _json(window: Window, member: Member) -> Any:
+    try:
+        return json.loads(_content(window, member))
+    except ValueError as error:
+        raise _wrong(window, member.name, f"is no JSON: {error}") from error
+
+
+def _content(window: Window, member: Member) -> bytes:
+    return window.at(member.offset, member.size).tobytes()
+
+
+def _wrong(window: Window, name: str, what: str) -> SourceError:
+    return SourceError(f"{window.file.path!r}: {name!r} {what}.")

@@ -1,0 +1,98 @@
+"""Image files of every sort for the decoder's tests."""
+
+import base64
+import io
+import re
+import struct
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from tests.images import encode, picture
+
+# ---- JPEGs that neither Pillow nor simplejpeg writes, made by libjpeg-turbo 2.1.5's `cjpeg` from SOURCE
+
+_X, _Y = np.meshgrid(np.arange(24), np.arange(16))
+SOURCE = np.stack([40 + 6 * _X, 200 - 8 * _Y, 60 + 3 * _X + 4 * _Y], -1).astype(np.uint8)
+
+# -arithmetic -quality 90
+ARITHMETIC = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4RDgsLEBYQERMU"
+    "FRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU"
+    "FBQUFBQUFBT/yQARCAAQABgDASIAAhEBAxEB/8wACgAQEAUBEBEF/9oADAMBAAIRAxEAPwDBgygclPl8cmf5V+UmjbelGv8A5RhB"
+    "6T9kshExmfMpr37vwkorEwNw8EM70dYhK2FcSB0ljxp7eVKXUWeA/9k="
+)
+# -optimize -sample 4x2,1x1,1x1 -quality 90
+SPARSE_CHROMA = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4RDgsLEBYQERMU"
+    "FRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU"
+    "FBQUFBQUFBT/wAARCAAQABgDAUIAAhEBAxEB/8QAFwABAQEBAAAAAAAAAAAAAAAABgACCP/EABkQAAIDAQAAAAAAAAAAAAAAAAAF"
+    "BiIxof/EABUBAQEAAAAAAAAAAAAAAAAAAAIF/8QAHBEAAQMFAAAAAAAAAAAAAAAAAAQFBiEjMTJB/9oADAMBAAIRAxEAPwDSyT5c"
+    "XK5Pl+i1ZJ8uRyUrk+X6LVkny4uVyfL9ICeK01J0VY7WOH//2Q=="
+)
+# -optimize -quality 90 -scans FILE, with the lines 0; 1; 2;
+SEVERAL_SCANS = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsKCwsNDhIQDQ4RDgsLEBYQERMU"
+    "FRUVDA8XGBYUGBIUFRT/2wBDAQMEBAUEBQkFBQkUDQsNFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQU"
+    "FBQUFBQUFBT/wAARCAAQABgDASIAAhEBAxEB/8QAFgABAQEAAAAAAAAAAAAAAAAABgII/8QAGRAAAgMBAAAAAAAAAAAAAAAAAAUG"
+    "IjGh/9oACAEBAAA/AKWSfLi5XJ8v0WrJPlzJSuT5fotWSfLi5XJ8v0//xAAVAQEBAAAAAAAAAAAAAAAAAAAEBf/EABoRAAICAwAA"
+    "AAAAAAAAAAAAAAAGAgMhMmL/2gAIAQIRAD8AHWq8lKKrjU//xAAUAQEAAAAAAAAAAAAAAAAAAAAH/8QAGhEAAgIDAAAAAAAAAAAA"
+    "AAAAAAUBIQQjMf/aAAgBAxEAPwA7TI+UM2Gj1RR//9k="
+)
+
+# ---- the rest
+
+PICTURE = picture(0, 37, 50)
+
+
+def save(image: Image.Image, kind: str = "JPEG", **options) -> bytes:
+    """A Pillow image of any mode as a file."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+JPEGS = {
+    "4:4:4": encode(PICTURE, subsampling=0),
+    "4:2:2": encode(PICTURE, subsampling=1),
+    "4:2:0": encode(PICTURE, subsampling=2),
+    "4:4:0": simplejpeg.encode_jpeg(PICTURE, colorsubsampling="440"),
+    "4:1:1": simplejpeg.encode_jpeg(PICTURE, colorsubsampling="411"),
+    "gray": encode(PICTURE[:, :, 0]),
+    "progressive": encode(PICTURE, progressive=True),
+    "restart markers": encode(PICTURE, restart_marker_blocks=2),
+    "RGB": encode(PICTURE, keep_rgb=True),
+    "CMYK": save(Image.fromarray(PICTURE).convert("CMYK")),
+    "YCCK": simplejpeg.encode_jpeg(np.array(Image.fromarray(PICTURE).convert("CMYK")), colorspace="CMYK"),
+    "ICC profile of two segments": encode(PICTURE, icc_profile=bytes(70000)),
+    "markers in a comment": encode(PICTURE, comment=b"\xff\xd9 \xff\xda"),
+    "one pixel": encode(PICTURE[:1, :1]),
+    "arithmetic": ARITHMETIC,
+    "sparse chroma": SPARSE_CHROMA,
+    "several scans": SEVERAL_SCANS,
+}
+
+
+def patch_sof(file: bytes, offset: int, new: bytes) -> bytes:
+    """A JPEG with bytes of its SOF segment replaced: its precision is at offset 4, height at 5, width at 7."""
+    at = re.search(rb"\xff[\xc0-\xc2\xc9]\x00[\x0b\x11\x14]\x08", file).start() + offset
+    return file[:at] + new + file[at + len(new) :]
+
+
+def insert(file: bytes, segment: bytes, at: int = 2) -> bytes:
+    return file[:at] + segment + file[at:]
+
+
+def segment(marker: int, payload: bytes) -> bytes:
+    return b"\xff" + bytes([marker]) + struct.pack(">H", len(payload) + 2) + payload
+
+
+def exif_segment(orientation: int, order: str, long: bool = False, before: int = 0) -> bytes:
+    """An APP1 whose TIFF directory has `before` other entries and then the orientation; order "<" or ">"."""
+    entries = [struct.pack(order + "HHII", 0x0100 + i, 4, 1, 7) for i in range(before)]
+    value = struct.pack(order + "I", orientation) if long else struct.pack(order + "HH", orientation, 0)
+    entries.append(struct.pack(order + "HHI", 0x0112, 4 if long else 3, 1) + value)
+    directory = struct.pack(order + "H", len(entries)) + b"".join(entries) + bytes(4)
+    magic = b"II*\0" if order == "<" else b"MM\0*"
+    return segment(0xE1, b"Exif\0\0" + magic + struct.pack(order + "I", 8) + directory)

@@ -1,0 +1,266 @@
+"""The byte check and the header facts: against Pillow's reading, against damage, and inside their bounds."""
+
+import io
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+
+from jaxaug.decode import Encoded, read_headers
+from tests.decode.samples import (
+    ARITHMETIC,
+    JPEGS,
+    PICTURE,
+    SEVERAL_SCANS,
+    exif_segment,
+    insert,
+    patch_sof,
+    segment,
+)
+from tests.images import encode
+
+PLAIN = encode(PICTURE, subsampling=2)
+OTHERS = {kind: encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")}
+
+
+def check(*files: bytes):
+    return read_headers(Encoded.from_bytes(files))
+
+
+def reason(file: bytes) -> str:
+    headers = check(file)
+    assert (headers.kind[0] == 0) == bool(headers.reason[0])
+    return headers.reason[0]
+
+
+def cut_out(file: bytes, start: bytes) -> bytes:
+    """`file` without its first segment that begins with these bytes."""
+    at = file.index(start)
+    return file[:at] + file[at + 2 + int.from_bytes(file[at + 2 : at + 4], "big") :]
+
+
+# ---- facts
+
+
+def test_all_files_at_once_agree_with_pillow():
+    files = JPEGS | OTHERS
+    headers = check(*files.values())
+    for row, (name, file) in enumerate(files.items()):
+        image = Image.open(io.BytesIO(file))
+        assert headers.reason[row] == "", name
+        assert (headers.width[row], headers.height[row]) == image.size, name
+        assert headers.kind[row] == (1 if image.format == "JPEG" else 2), name
+        if image.format == "JPEG":
+            assert headers.components[row] == len(image.getbands()), name
+            assert headers.precision[row] == 8, name
+            assert (headers.coding[row] == 2) == ("progressive" in image.info and name == "progressive"), name
+
+
+def test_a_batch_reads_as_its_files_one_by_one():
+    files = [*JPEGS.values(), b"", *OTHERS.values(), b"hello", PLAIN[:300]]
+    together = check(*files)
+    for row, file in enumerate(files):
+        alone = check(file)
+        for name, column in together._asdict().items():
+            assert column[row] == getattr(alone, name)[0], (row, name)
+
+
+@pytest.mark.parametrize("name", ["444", "422", "440", "420", "411", "Gray"])
+def test_sampling_is_that_of_the_encoder(name):
+    pixels = PICTURE[:, :, :1] if name == "Gray" else PICTURE
+    colorspace = "GRAY" if name == "Gray" else "RGB"
+    file = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), colorspace=colorspace, colorsubsampling=name)
+    luma = {"444": 0x11, "422": 0x21, "440": 0x12, "420": 0x22, "411": 0x41, "Gray": 0x11}[name]
+    chroma = 0 if name == "Gray" else 0x1111
+    assert check(file).sampling[0] == luma << 24 | chroma << 8
+
+
+def test_colour_models_scans_and_codings():
+    names = ["gray", "4:2:0", "RGB", "CMYK", "YCCK"]
+    assert check(*[JPEGS[name] for name in names]).color.tolist() == [1, 2, 3, 4, 5]
+    headers = check(SEVERAL_SCANS, ARITHMETIC, PLAIN)
+    assert headers.scan_components.tolist() == [1, 3, 3] and headers.components.tolist() == [3, 3, 3]
+    assert headers.coding.tolist() == [0, 9, 0]
+    assert PLAIN[headers.scan_offset[2] - 3 : headers.scan_offset[2]] == bytes([0, 63, 0])  # the end of SOS
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("long, before", [(False, 0), (True, 0), (False, 9)])
+def test_exif_orientation(order, long, before):
+    files = [insert(PLAIN, exif_segment(value, order, long, before)) for value in (*range(1, 9), 0, 9, 77)]
+    headers = check(*files)
+    assert headers.orientation.tolist() == [*range(1, 9), 1, 1, 1]
+    assert set(headers.width.tolist()) == {50}  # as stored
+    assert headers.original_size()[:8].tolist() == [[37, 50]] * 4 + [[50, 37]] * 4
+
+
+def test_a_damaged_exif_segment_is_no_orientation_and_no_error():
+    good = exif_segment(6, "<", before=3)
+    damaged = [
+        good.replace(b"II*\0", b"II+\0"),
+        good.replace(b"II*\0" + bytes([8]), b"II*\0" + bytes([250])),
+        good.replace(bytes([4, 0]) + bytes.fromhex("0001"), bytes.fromhex("ffff0001")),  # 65535 entries
+        segment(0xE1, b"Exif\0\0"),
+        segment(0xE1, b"Exif\0\0II*\0\xff\xff\xff\xff"),
+    ]
+    headers = check(*[insert(PLAIN, each) for each in damaged])
+    assert headers.reason.tolist() == [""] * 5
+    assert headers.orientation.tolist() == [1, 1, 6, 1, 1]  # a wrong count alone hides nothing
+
+
+def test_the_first_exif_segment_counts():
+    file = insert(PLAIN, exif_segment(6, "<") + exif_segment(3, ">"))
+    assert check(file).orientation[0] == 6 == Image.open(io.BytesIO(file)).getexif()[0x0112]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
+def test_orientation_of_other_formats(kind):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    headers = check(encode(PICTURE, kind, exif=exif))
+    assert (headers.height[0], headers.width[0], headers.orientation[0]) == (37, 50, 6)
+
+
+# ---- what is accepted
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        PLAIN + bytes(999),
+        PLAIN + b"rubbish behind the end",
+        PLAIN + encode(PICTURE[::2]),  # a second picture, as multi-picture files have
+        insert(PLAIN, b"\xff\xff\xff"),  # filling before a marker, T.81 B.1.1.2
+        insert(PLAIN, b"\0rubbish\xff\0\0"),
+        insert(PLAIN, segment(0xE3, bytes(5)) * 900),
+    ],
+)
+def test_odd_but_whole_files_are_good(file):
+    assert reason(file) == ""
+    assert (check(file).height[0], check(file).width[0]) == (37, 50)
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    "file, clause",
+    [
+        (b"", "empty"),
+        (b"hello, this is text", r"not an image jaxaug knows \(it begins with b'hello, t'\)"),
+        (b"\xff\xd8", "only 2 bytes"),
+        (PLAIN[:-2], "truncated"),
+        (PLAIN[: len(PLAIN) // 2 + 300], "truncated"),
+        (PLAIN[:-2] + bytes(64), "truncated"),
+        (PLAIN[:400], "cut or has a wrong length"),
+        (PLAIN[:160] + b"\xff\xd9", "cut or has a wrong length|ends before any image data"),
+        (cut_out(PLAIN, b"\xff\xc0"), r"no JPEG frame header \(SOF\)"),
+        (insert(PLAIN, PLAIN[PLAIN.index(b"\xff\xc0") :][:19]), "more than one JPEG frame header"),
+        (cut_out(PLAIN, b"\xff\xdb"), "without its quantisation table"),
+        (cut_out(PLAIN, b"\xff\xc4"), "without its Huffman table"),
+        (insert(PLAIN, segment(0xDB, bytes(64))), "malformed JPEG quantisation table"),
+        (insert(PLAIN, segment(0xDB, b"\x07" + bytes(64))), "malformed JPEG quantisation table"),
+        (insert(PLAIN, segment(0xC4, b"\0" + bytes([2, *[0] * 15, 1, 2]))), "malformed JPEG Huffman table"),
+        (insert(PLAIN, segment(0xC4, b"\0" + bytes([1, *[0] * 15, 16]))), "malformed JPEG Huffman table"),
+        (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [200]))), "malformed JPEG Huffman table"),
+        (insert(PLAIN, segment(0xDD, bytes(3))), "restart interval of the wrong length"),
+        (insert(ARITHMETIC, segment(0xCC, b"\x40\x10")), "arithmetic conditioning"),
+        (patch_sof(PLAIN, 4, b"\x0c"), "12 bits a sample"),
+        (patch_sof(PLAIN, 1, b"\xc3"), r"a lossless JPEG \(SOF3\)"),
+        (patch_sof(PLAIN, 1, b"\xc5"), r"a hierarchical JPEG \(SOF5\)"),
+        (patch_sof(PLAIN, 5, b"\0\0"), "without height or width"),
+        (patch_sof(PLAIN, 5, b"\xea\x60\xea\x60"), "60000 x 60000 pixels are more than max_pixels"),
+        (patch_sof(PLAIN, 5, b"\xff\xff"), "side above 65500"),
+        (patch_sof(PLAIN, 11, b"\x05"), "sampling factors that do not fit"),
+        (patch_sof(PLAIN, 11, b"\x32"), ""),  # 3 x 2 luma blocks to 1 x 1: unusual and allowed
+        (patch_sof(PLAIN, 11, b"\x44"), "too large for an interleaved scan"),
+        (patch_sof(PLAIN, 10, b"\x09"), "components are not those of the frame"),
+        (patch_sof(PLAIN, 9, b"\x02"), "frame header of the wrong length"),
+        (insert(PLAIN, b"\xff\xd8"), "a marker FFD8"),
+        (insert(PLAIN, b"\xff\xf7\0\0"), "a marker FFF7"),
+        (insert(PLAIN, segment(0xE3, b"") * 1200), "more than 1000 segments"),
+        (PLAIN.replace(b"\xff\xda", b"\xff\xfe"), "ends before any image data"),
+        (JPEGS["progressive"].replace(b"\0\0\x01", b"\0\x07\x01"), "wrong parameters"),
+        (JPEGS["progressive"][:-2] + b"\xff\xda" * 600 + b"\xff\xd9", "more than 500 scans"),
+        (OTHERS["PNG"][:20], "PNG: "),
+        (OTHERS["WEBP"][:14], "WEBP: "),
+        (b"BMW is a car", "BMP: "),
+        (OTHERS["GIF"][:9], "GIF: "),
+        (OTHERS["TIFF"][:8], "TIFF: "),
+    ],
+)
+def test_bad_files_and_what_is_wrong_with_them(file, clause):
+    assert re.search(clause, reason(file)) if clause else reason(file) == ""
+
+
+def test_a_bad_file_does_not_touch_its_neighbours():
+    headers = check(PLAIN, PLAIN[:200], PLAIN, b"", OTHERS["PNG"])
+    assert headers.kind.tolist() == [1, 0, 1, 0, 2]
+    assert headers.orientation.tolist() == [1] * 5
+
+
+def test_every_truncation_is_refused():
+    files = [PLAIN[:length] for length in range(len(PLAIN) - 1)]
+    assert (check(*files).kind == 0).all()
+    progressive = JPEGS["progressive"]
+    assert (check(*[progressive[:length] for length in range(len(progressive) - 1)]).kind == 0).all()
+
+
+def test_max_pixels_counts_pixels_of_every_format():
+    for file in (PLAIN, OTHERS["PNG"]):
+        encoded = Encoded.from_bytes([file])
+        assert read_headers(encoded, 37 * 50).reason[0] == ""
+        assert read_headers(encoded, 37 * 50 - 1).reason[0] == "50 x 37 pixels are more than max_pixels=1849"
+
+
+# ---- bounds
+
+_GUARDED = """
+import ctypes, mmap, sys
+import numpy as np
+from jaxaug.decode import Decoder, Encoded
+from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert
+from tests.images import encode
+
+jpegs = [*JPEGS.values(), insert(JPEGS["4:2:0"], exif_segment(6, "<")), insert(JPEGS["4:2:0"], exif_segment(6, ">"))]
+files = jpegs + [encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")]
+files += [file[:length] for file in jpegs for length in range(0, min(len(file), 900), 7)]
+page, libc = mmap.PAGESIZE, ctypes.CDLL(None)
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+starts, memory = [], []
+for at_end in (True, False):  # the readable bytes touch the forbidden page behind them, or the one before
+    for file in files:
+        pages = -(-max(len(file), 1) // page)
+        block = mmap.mmap(-1, (pages + 2) * page)
+        base = np.frombuffer(block, np.uint8).ctypes.data
+        offset = (pages + 1) * page - len(file) if at_end else page
+        block[offset : offset + len(file)] = file
+        for guard in (base, base + (pages + 1) * page):
+            assert libc.mprotect(guard, page, 0) == 0
+        starts.append(base + offset)
+        memory.append(block)
+encoded = Encoded(np.array(starts, np.uint64), np.array([len(file) for file in files] * 2, np.uint64), memory)
+with Decoder((64, 64), "host", on_error="mask") as decoder:
+    valid = decoder.decode(encoded).valid
+print(len(files), valid[: len(files)].sum(), (valid[: len(files)] == valid[len(files) :]).all())
+if "overread" in sys.argv:
+    from jaxaug.decode._types import memory_view
+
+    bytes(memory_view(starts[0], len(files[0]) + 1))
+"""
+
+
+def test_nothing_outside_of_an_image_is_read():
+    def run(*arguments):
+        command = [sys.executable, "-c", _GUARDED, *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    count, valid, same = done.stdout.split()
+    assert int(count) > 1000 and int(valid) == len(JPEGS) + 7 and same == "True"
+    assert run("overread").returncode < 0  # killed: the guard does bite

@@ -1,0 +1,262 @@
+"""Pixels of the host path: against Pillow's, against the source of lossless files, and against laws of shrinking."""
+
+import io
+import tracemalloc
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode._host import decode_into, fit_size
+from jaxaug.errors import DecodeError
+from tests.decode.samples import (
+    ARITHMETIC,
+    JPEGS,
+    PICTURE,
+    SEVERAL_SCANS,
+    SOURCE,
+    SPARSE_CHROMA,
+    exif_segment,
+    insert,
+    patch_sof,
+    save,
+)
+from tests.images import encode, picture
+
+PLAIN = encode(PICTURE, subsampling=2)
+
+
+def with_pillow(file: bytes) -> np.ndarray:
+    return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(file))).convert("RGB"))
+
+
+def on_canvas(file: bytes, canvas: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
+    """One image on a canvas of 9s, so that what the decoder does not write can be told."""
+    encoded = Encoded.from_bytes([file])
+    headers = read_headers(encoded)
+    height, width = fit_size(headers.original_size(), canvas)[0].tolist()
+    row = np.full((*canvas, 3), 9, np.uint8)
+    decode_into(encoded.view(0), headers.row(0), (height, width), row)
+    return row, (height, width)
+
+
+# ---- every sort of file
+
+
+@pytest.mark.parametrize("name", JPEGS)
+def test_jpegs_equal_pillows(name):
+    """Both are libjpeg-turbo, of different versions: at most one level apart."""
+    pixels, expected = decode_image(JPEGS[name]), with_pillow(JPEGS[name])
+    assert pixels.dtype == np.uint8 and pixels.shape == expected.shape
+    assert np.abs(pixels.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "file, source",
+    [
+        (encode(PICTURE, quality=100, subsampling=0), PICTURE),
+        (encode(PICTURE, quality=100, subsampling=0, keep_rgb=True), PICTURE),
+        (ARITHMETIC, SOURCE),
+        (SPARSE_CHROMA, SOURCE),
+        (SEVERAL_SCANS, SOURCE),
+    ],
+)
+def test_jpegs_are_near_what_was_encoded(file, source):
+    assert np.abs(decode_image(file).astype(int) - source).mean() < 6
+
+
+def test_lossless_files_give_their_source_back():
+    gray = np.repeat(PICTURE[:, :, :1], 3, axis=2)
+    alpha = np.dstack([PICTURE, PICTURE[:, :, :1]])  # partly transparent: the colour stays as it is
+    palette = Image.fromarray(PICTURE).quantize(16)
+    for file, source in [
+        *[(encode(PICTURE, kind), PICTURE) for kind in ("PNG", "BMP", "TIFF")],
+        (encode(PICTURE, "WEBP", lossless=True), PICTURE),
+        (encode(PICTURE[:, :, 0], "PNG"), gray),
+        (encode(PICTURE[:, :, 0], "BMP"), gray),
+        (encode(alpha, "PNG"), PICTURE),
+        (encode(alpha, "TIFF"), PICTURE),
+        (save(Image.fromarray(PICTURE[:, :, :2], "LA"), "PNG"), gray),
+        (save(palette, "PNG"), palette.convert("RGB")),
+        (save(palette, "PNG", transparency=bytes(range(16))), palette.convert("RGB")),
+        (save(palette, "GIF"), palette.convert("RGB")),
+        (save(palette, "GIF", save_all=True, append_images=[palette.rotate(180)]), palette.convert("RGB")),
+        (save(Image.fromarray(PICTURE).convert("1"), "PNG"), Image.fromarray(PICTURE).convert("1").convert("RGB")),
+    ]:
+        np.testing.assert_array_equal(decode_image(file), np.asarray(source))
+
+
+def test_sixteen_bits_become_eight():
+    deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
+    colour = np.dstack([deep, deep[::-1], 65535 - deep])
+    exact = colour.astype(np.float64) * 255 / 65535
+    gray_file, colour_file = encode(deep, "PNG"), cv2.imencode(".png", colour[:, :, ::-1])[1].tobytes()
+    np.testing.assert_allclose(decode_image(colour_file), exact, atol=1)
+    np.testing.assert_allclose(decode_image(gray_file), np.repeat(exact[:, :, :1], 3, 2), atol=1)
+    np.testing.assert_array_equal(decode_image(gray_file)[:, :, 0], decode_image(colour_file)[:, :, 0])
+
+
+def test_pixels_without_an_agreed_range_are_refused():
+    file = save(Image.fromarray(PICTURE[:, :, 0].astype(np.float32)), "TIFF")
+    with pytest.raises(DecodeError, match="TIFF pixels of mode F have no agreed range"):
+        decode_image(file)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_any_bytes_like_object_will_do(wrap):
+    np.testing.assert_array_equal(decode_image(wrap(PLAIN)), decode_image(PLAIN))
+
+
+# ---- orientation
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("order", "<>")
+def test_jpegs_stand_upright(orientation, order):
+    file = insert(PLAIN, exif_segment(orientation, order))
+    pixels = decode_image(file)
+    np.testing.assert_array_equal(pixels, with_pillow(file))
+    row, size = on_canvas(file, (60, 60))
+    assert size == pixels.shape[:2]
+    np.testing.assert_array_equal(row[: size[0], : size[1]], pixels)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", [2, 6])
+def test_other_formats_stand_upright(kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    lossless = {"lossless": True} if kind == "WEBP" else {}
+    turned = PICTURE[:, ::-1] if orientation == 2 else PICTURE.swapaxes(0, 1)[:, ::-1]
+    np.testing.assert_array_equal(decode_image(encode(PICTURE, kind, exif=exif, **lossless)), turned)
+
+
+# ---- the canvas
+
+
+@pytest.mark.parametrize("canvas", [(37, 50), (64, 50), (37, 80), (64, 64), (20, 20), (40, 10)])
+@pytest.mark.parametrize("file", [PLAIN, encode(PICTURE, "PNG"), JPEGS["CMYK"]])
+def test_nothing_but_the_used_part_is_written(file, canvas):
+    row, (height, width) = on_canvas(file, canvas)
+    rest = row.copy()
+    rest[:height, :width] = 9
+    assert (rest == 9).all()
+    if (height, width) == (37, 50):
+        np.testing.assert_array_equal(row[:height, :width], decode_image(file))
+    else:
+        assert row[:height, :width].std() > 9
+
+
+def test_fit_keeps_the_aspect():
+    sizes = np.array([[100, 200], [200, 100], [1000, 1000], [50, 4000], [99, 101], [64, 96]])
+    fitted = fit_size(sizes, (64, 96))
+    for (height, width), (h, w) in zip(sizes.tolist(), fitted.tolist()):
+        scale = min(1, 64 / height, 96 / width)
+        assert 1 <= h <= 64 and 1 <= w <= 96
+        assert abs(h - height * scale) <= 0.5 and abs(w - width * scale) <= 0.5
+    np.testing.assert_array_equal(fit_size(fitted, (64, 96)), fitted)  # what fits stays
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 7, 8, 9])
+def test_tiny_jpegs_are_decoded_in_full(side):
+    file = encode(picture(1, side, side), quality=95)
+    np.testing.assert_array_equal(decode_image(file), with_pillow(file))
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("short", [13, 30, 61, 100, 140, 170, 200])
+def test_shrinking_keeps_a_ramp_a_ramp(short, orientation):
+    """A linear ramp stays linear under any symmetric filter: pixel i of n shows the source at (i + 1/2) / n.
+
+    The sides are such that every DCT scale but the whole ends inside a pixel: taking that pixel for whole
+    would be wrong by up to 3 levels at the far edge. JPEG itself costs up to one level, rounding another.
+    """
+    height, width = 203, 307
+    ramp = np.zeros((height, width, 3))
+    ramp[..., 0] = (np.arange(width) + 0.5) / width * 255
+    ramp[..., 1] = (np.arange(height)[:, None] + 0.5) / height * 255
+    file = encode(ramp.round().astype(np.uint8), quality=100, subsampling=0)
+    if orientation == 6:
+        file = insert(file, exif_segment(6, ">"))
+    row, (h, w) = on_canvas(file, (short, 999) if orientation == 1 else (999, short))
+    if orientation == 6:  # turned by 90 degrees to the right: the columns run from the bottom row up
+        row, h, w = row.swapaxes(0, 1)[:, ::-1][:, -h:] if False else row[:h, :w][:, ::-1].swapaxes(0, 1), w, h
+    assert h == short
+    inner = row[2 : h - 2, 2 : w - 2].astype(float)
+    x, y = (np.arange(2, w - 2) + 0.5) / w * 255, (np.arange(2, h - 2) + 0.5) / h * 255
+    assert np.abs(inner[..., 0] - x).max() < 2
+    assert np.abs(inner[..., 1] - y[:, None]).max() < 2
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.2, 0.3, 0.45, 0.55, 0.7, 0.9])
+def test_shrinking_is_near_a_float64_resize_of_the_whole_image(scale):
+    """The DCT scale is a filter of its own: smooth pictures agree within a level, the worst pixel within 6."""
+    pixels = picture(3, 240, 360)
+    file = encode(pixels, quality=95, subsampling=0)
+    row, (h, w) = on_canvas(file, (int(240 * scale), 360))
+    expected = triangle(triangle(with_pillow(file).astype(np.float64), h).swapaxes(0, 1), w).swapaxes(0, 1)
+    difference = np.abs(row[:h, :w] - expected)
+    assert difference.mean() < 1 and difference.max() < 6
+
+
+def triangle(pixels: np.ndarray, count: int) -> np.ndarray:
+    """Antialiased linear resize along the first axis, straight from its definition."""
+    ratio = len(pixels) / count
+    centres = (np.arange(count)[:, None] + 0.5) * ratio
+    weights = np.maximum(0, 1 - np.abs(np.arange(len(pixels)) + 0.5 - centres) / max(ratio, 1))
+    return np.tensordot(weights / weights.sum(1, keepdims=True), pixels, 1)
+
+
+def test_no_alias_survives_shrinking():
+    """A checkerboard of single pixels becomes gray, whether the DCT scale or the resize takes it away."""
+    board = np.repeat((np.indices((200, 200)).sum(0) % 2 * 255).astype(np.uint8)[..., None], 3, -1)
+    for file in (encode(board, quality=95), encode(board, "PNG")):
+        for side in (25, 60, 90):
+            row, _ = on_canvas(file, (side, side))
+            assert np.abs(row[2:-2, 2:-2].astype(float) - 127.5).max() < 40
+
+
+# ---- damage
+
+
+def test_damaged_image_data_costs_pixels_not_the_image():
+    """Bytes that look like an impossible marker, in the last third: libjpeg gives up there, the rest stands."""
+    pixels = picture(2, 160, 160)
+    file = encode(pixels, quality=90)
+    for marker in (b"\xff\x02", b"\xff\xc4", b"\xff\xd8", b"\xff\xc8\0\0"):
+        at = len(file) * 2 // 3
+        damaged = file[:at] + marker + file[at + len(marker) :]
+        result = decode_image(damaged)
+        assert result.shape == pixels.shape
+        np.testing.assert_array_equal(result[:64], decode_image(file)[:64])
+
+
+@pytest.mark.parametrize("name", ["4:2:0", "progressive", "CMYK", "gray", "sparse chroma"])
+def test_rubbish_between_segments_changes_nothing(name):
+    odd = insert(JPEGS[name], b"rubbish")
+    np.testing.assert_array_equal(decode_image(odd), decode_image(JPEGS[name]))
+
+
+def test_an_unknown_jfif_version_changes_nothing():
+    at = PLAIN.index(b"JFIF\0") + 5
+    np.testing.assert_array_equal(decode_image(PLAIN[:at] + b"\x09" + PLAIN[at + 1 :]), decode_image(PLAIN))
+
+
+@pytest.mark.parametrize("file", [b"", b"text", PLAIN[:-9], encode(PICTURE, "PNG")[:300]])
+def test_bad_bytes_raise_with_their_count(file):
+    with pytest.raises(DecodeError, match=rf"cannot decode image \({len(file)} bytes\): .+"):
+        decode_image(file)
+
+
+def test_a_vast_header_is_refused_before_anything_is_allocated():
+    file = patch_sof(PLAIN, 5, b"\xea\x60\xea\x60")
+    decode_image(PLAIN)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="60000 x 60000 pixels"):
+            decode_image(file)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
