@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser, with one sub-parser a command; each sets `run`, a function of the parsed arguments."""
-    parser = argparse.ArgumentParser(prog="jaxaug", description="JPEG bytes to sharded, augmented JAX batches.")
+    parser = argparse.ArgumentParser(prog="jaxaug", description="JPEG bytes to sharded, augmented batches.")
     parser.add_argument("--version", action="version", version=jaxaug.__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
@@ -30,9 +30,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(commands) -> None:
-    parser = commands.add_parser("demo", help="draw a data set, show it, measure the pipeline, train a network")
-    parser.add_argument("--out", default="jaxaug_demo.png", help="the contact sheet (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=12, help="of training (default: %(default)s)")
+    parser = commands.add_parser("demo", help="draw a data set, measure the pipeline on it, train a network")
+    parser.add_argument("--out", default="jaxaug_demo.png", help="contact sheet (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10, help="of training (default: %(default)s)")
     parser.add_argument("--data-cache", help="folder for the data set (default: ~/.cache/jaxaug)")
     parser.set_defaults(run=_demo)
 
@@ -40,7 +40,7 @@ def _add_demo(commands) -> None:
 def _add_preview(commands) -> None:
     parser = commands.add_parser("preview", help="draw a contact sheet of your own images")
     parser.add_argument("folder", help="a folder of images, with or without class folders")
-    parser.add_argument("--out", default="jaxaug_preview.png", help="the contact sheet (default: %(default)s)")
+    parser.add_argument("--out", default="jaxaug_preview.png", help="contact sheet (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random draws (default: %(default)s)")
     parser.set_defaults(run=_preview)
 

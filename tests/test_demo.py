@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from jaxaug import augment
 from jaxaug.__main__ import main, make_parser
+from jaxaug._demo import preview, run
 from jaxaug._demo.data import CLASSES, SIDES, make_dataset
 from jaxaug._demo.drawings import KINDS, draw
 from jaxaug._demo.progress import progress
@@ -103,7 +105,8 @@ def test_cut_run_leaves_no_dataset(tmp_path, monkeypatch):
 def test_sheet_size_and_places(tmp_path):
     red, green = np.zeros((40, 20, 3), np.uint8), np.zeros((20, 40, 3), np.uint8)
     red[..., 0], green[..., 1] = 255, 255
-    path = contact_sheet([Row("A", "a", [red, green, red]), Row("B", "b", [green])], tmp_path / "new" / "x.png")
+    rows = [Row("A", "a", [red, green, red]), Row("B", "b", [green])]
+    path = contact_sheet(rows, tmp_path / "new" / "x.png")
     sheet = np.asarray(Image.open(path))
     width = 2 * MARGIN + 3 * TILE + FIRST_GAP + GAP
     height = 2 * MARGIN + TITLE_HEIGHT + 2 * (CAPTION_HEIGHT + TILE) + GAP
@@ -131,8 +134,8 @@ def test_progress_without_tqdm(monkeypatch, capsys):
 def test_commands_parse():
     demo = make_parser().parse_args(["demo"])
     assert demo.out.endswith(".png") and demo.epochs > 0 and demo.data_cache is None
-    preview = make_parser().parse_args(["preview", "here", "--out", "x.png", "--seed", "3"])
-    assert (preview.folder, preview.out, preview.seed) == ("here", "x.png", 3)
+    sheet = make_parser().parse_args(["preview", "here", "--out", "x.png", "--seed", "3"])
+    assert (sheet.folder, sheet.out, sheet.seed) == ("here", "x.png", 3)
     with pytest.raises(SystemExit):
         make_parser().parse_args([])
 
@@ -142,7 +145,8 @@ def test_help_does_not_wait_for_jax():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_preview_of_a_plain_folder_with_a_broken_file(dataset, tmp_path, capsys):
+def test_preview_of_a_plain_folder_with_a_broken_file(dataset, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(preview, "SHOWN", (augment.RandomRotation((-30, 30)), augment.CenterCrop(64)))
     folder = tmp_path / "mine"
     folder.mkdir()
     for path in sorted(dataset.rglob("*.jpg"))[:3]:
@@ -165,3 +169,25 @@ def test_preview_names_what_is_wrong(content, tmp_path, capsys):
     assert main(["preview", str(tmp_path), "--out", str(tmp_path / "sheet.png")]) == 1
     assert str(tmp_path) in capsys.readouterr().err
     assert not (tmp_path / "sheet.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.training
+def test_demo_from_data_to_accuracy(dataset, tmp_path, capsys):
+    run.run_demo(tmp_path / "sheet.png", epochs=2, cache=dataset.parent, count=COUNT)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        *("jaxaug", "data", "sheet", "decode", "augment", "pipeline", "training", "training")
+    ]
+    rates = [float(line.split()[1].replace(",", "")) for line in lines[3:6]]
+    assert min(rates) > 0 and rates[2] < 1.5 * min(rates[:2])  # the whole is not faster than its parts
+    assert all(0 <= float(line.split()[-1].rstrip("%")) <= 100 for line in lines[6:])
+    assert Image.open(tmp_path / "sheet.png").width > 1000
+
+
+def test_demo_without_flax_says_what_to_install(dataset, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "draw_sheet", lambda folder, path: path)
+    monkeypatch.setattr(run, "_measure", lambda images, batch_size: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    run.run_demo(tmp_path / "sheet.png", cache=dataset.parent, count=COUNT)
+    assert "pip install flax optax" in capsys.readouterr().out.splitlines()[-1]

@@ -32,9 +32,16 @@ def compare(config: Config, augments: list[str], seeds: list[int], results: Path
             started = time.perf_counter()
             accuracy = train(dataclasses.replace(config, augment=augment, seed=seed))
             accuracies[augment].append(accuracy)
-            run = {"augment": augment, "seed": seed, "accuracy": accuracy, "epochs": config.epochs}
-            run |= {"seconds": round(time.perf_counter() - started, 1)}
-            run |= {"device": jax.devices()[0].device_kind, "devices": jax.device_count(), "jax": jax.__version__}
+            run = {
+                "augment": augment,
+                "seed": seed,
+                "accuracy": accuracy,
+                "epochs": config.epochs,
+                "seconds": round(time.perf_counter() - started, 1),
+                "device": jax.devices()[0].device_kind,
+                "devices": jax.device_count(),
+                "jax": jax.__version__,
+            }
             with results.open("a") as file:
                 file.write(json.dumps(run) + "\n")
     return accuracies

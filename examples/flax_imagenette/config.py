@@ -17,7 +17,7 @@ class Config:
       width: channels of the first stage.
       batch_size: global, over all devices.
       epochs: passes over the training images.
-      learning_rate: the highest one, after a linear warm-up over a twentieth of the steps; then a cosine to 0.
+      learning_rate: the highest; a linear warm-up over a twentieth of the steps, then a cosine to 0.
       momentum: of SGD with Nesterov's correction.
       weight_decay: on kernels only.
       dtype: of the network's computation ("float32" or "bfloat16"); parameters are float32.

@@ -66,6 +66,4 @@ def train_loader(config: Config, source: ImageFolder) -> Loader:
 
 def test_loader(config: Config, source: ImageFolder) -> Loader:
     """In order, again and again; the last batch is padded, so that every image counts once."""
-    return Loader(
-        source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad"
-    )
+    return Loader(source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad")

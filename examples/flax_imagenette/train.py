@@ -1,7 +1,9 @@
 """Train a residual network on a folder of images, over all devices.
 
     python examples/flax_imagenette/train.py --data imagenette2-160
-    python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar10 [--resume]
+    python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar [--resume]
+
+Every field of `config.Config` is an option.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import optax
 import orbax.checkpoint as ocp
 from config import Config
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from tqdm import tqdm
 
 import jaxaug
@@ -32,9 +34,12 @@ def train(config: Config, resume: bool = False) -> float:
     """
     images = inputs.open_split(config, config.train_split)
     test_images = inputs.open_split(config, config.test_split)
-    with inputs.train_loader(config, images) as loader, inputs.test_loader(config, test_images) as test_loader:
+    with (
+        inputs.train_loader(config, images) as loader,
+        inputs.test_loader(config, test_images) as test_loader,
+    ):
         steps = config.epochs * len(loader)
-        model, optimizer = create(config, len(images.classes), steps, jaxaug.sharding.batch_sharding().mesh)
+        model, optimizer = create(config, len(images.classes), steps)
         checkpoints = open_checkpoints(config, resume)
         if checkpoints is not None and resume:
             restore(checkpoints, model, optimizer, loader)
@@ -51,8 +56,8 @@ def train(config: Config, resume: bool = False) -> float:
     return accuracy
 
 
-def create(config: Config, num_classes: int, steps: int, mesh: Mesh) -> tuple[models.ResNet, nnx.Optimizer]:
-    """A fresh model and its optimizer, replicated over the devices of `mesh`."""
+def create(config: Config, num_classes: int, steps: int) -> tuple[models.ResNet, nnx.Optimizer]:
+    """A fresh model and its optimizer, replicated over all devices."""
     model = models.ResNet(
         num_classes,
         blocks=config.blocks,
@@ -63,13 +68,13 @@ def create(config: Config, num_classes: int, steps: int, mesh: Mesh) -> tuple[mo
     )
     tx = make_tx(config.learning_rate, config.momentum, config.weight_decay, steps)
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    replicated = NamedSharding(jaxaug.sharding.batch_sharding().mesh, PartitionSpec())
     for module in (model, optimizer):
-        replicated = NamedSharding(mesh, PartitionSpec())
         nnx.update(module, jax.device_put(nnx.state(module), replicated))
     return model, optimizer
 
 
-@functools.cache  # the same numbers give the same object, so that runs with other seeds share one compilation
+@functools.cache  # equal numbers give the same object, so that runs with other seeds share one compilation
 def make_tx(learning_rate: float, momentum: float, weight_decay: float, steps: int) -> optax.GradientTransformation:
     """SGD with Nesterov momentum; warm-up, then a cosine; weight decay on kernels."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, max(1, steps // 20), steps)
@@ -94,16 +99,18 @@ def train_step(model: models.ResNet, optimizer: nnx.Optimizer, image: jax.Array,
 
 
 @nnx.jit
-def count_correct(model: models.ResNet, image: jax.Array, label: jax.Array, valid: jax.Array) -> jax.Array:
-    """How many of the valid images are classified correctly; the rows that pad the last batch do not count."""
-    predicted = model(image, train=False).argmax(axis=-1)
-    return jnp.sum((predicted == label) & valid)
+def count_correct(
+    model: models.ResNet, image: jax.Array, label: jax.Array, valid: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """How many valid images are classified correctly, and how many there are: padding counts nowhere."""
+    correct = (model(image, train=False).argmax(axis=-1) == label) & valid
+    return correct.sum(), valid.sum()
 
 
 def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
     """The rest of the loader's epoch; returns the mean loss."""
     losses = []
-    start = 1 + int(optimizer.step[...])  # counted on the host from here: reading it back would wait for the step
+    start = 1 + int(optimizer.step[...])  # counted on the host from here: to read it is to wait for the step
     bar = tqdm(loader.epoch(), "training", len(loader), leave=False, disable=jax.process_index() > 0)
     for step, batch in enumerate(bar, start):
         losses.append(train_step(model, optimizer, batch["image"], batch["label"]))
@@ -114,8 +121,9 @@ def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
 
 def evaluate(model: models.ResNet, loader: jaxaug.Loader) -> float:
     """The share of the loader's images that are classified correctly."""
-    correct = [count_correct(model, b["image"], b["label"], b["valid"]) for b in loader.epoch()]
-    return float(sum(correct)) / len(loader.source)
+    counts = [count_correct(model, b["image"], b["label"], b["valid"]) for b in loader.epoch()]
+    correct, total = (int(sum(column)) for column in zip(*counts))
+    return correct / total
 
 
 def open_checkpoints(config: Config, resume: bool) -> ocp.CheckpointManager | None:

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -17,7 +18,7 @@ VERSION = 1  # counted up whenever the drawings change, so that a cached set of 
 SIDES = (120, 700)  # pixels
 CLASSES = tuple(KINDS)
 
-# How an upright image is stored under EXIF orientation k (https://exiftool.org/TagNames/EXIF.html, tag 0x0112).
+# How an upright image is stored under EXIF orientation k (EXIF 2.3, tag 0x0112).
 _STORED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -38,8 +39,8 @@ def cache_folder() -> Path:
 def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0) -> Path:
     """Draw a labelled JPEG data set, or return the one that is already there.
 
-    Ten classes in equal parts, four fifths in `train/<class>/`, one fifth in `val/<class>/`. Sides of 120 to 700
-    pixels; chroma at 4:4:4, 4:2:2 and 4:2:0; about a tenth each gray, progressive, and rotated by EXIF.
+    Ten classes in equal parts, four fifths in `train/<class>/`, one fifth in `val/<class>/`. Sides of 120 to
+    700 pixels; chroma at 4:4:4, 4:2:2 and 4:2:0; about a tenth each gray, progressive, and rotated by EXIF.
 
     Args:
       cache: the folder in which the data set gets a folder of its own; by default `cache_folder()`.
@@ -90,8 +91,10 @@ def _write(root: Path, index: int, seed: int) -> None:
         orientation = int(rng.integers(2, 9))
         image = image.transpose(_STORED[orientation])
         exif[_ORIENTATION_TAG] = orientation
-    options = {} if image.mode == "L" else {"subsampling": int(rng.integers(0, 3))}
-    image.save(path, quality=int(rng.integers(70, 96)), progressive=rng.uniform() < 0.1, exif=exif, **options)
+    options: dict[str, Any] = {"quality": int(rng.integers(70, 96)), "progressive": rng.uniform() < 0.1}
+    if image.mode == "RGB":
+        options["subsampling"] = int(rng.integers(0, 3))
+    image.save(path, exif=exif, **options)
 
 
 def _size(rng: np.random.Generator) -> tuple[int, int]:

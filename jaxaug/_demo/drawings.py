@@ -1,7 +1,7 @@
 """Ten kinds of drawings, each a signed distance over the plane, positive where there is paint.
 
-A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates `x, y` (float32[h, w], the shorter side
-of the image spans [-1, 1]). Random position, rotation and scale of the whole are already in the coordinates.
+A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates `x, y` (float32[h, w], the shorter
+side of the image spans [-1, 1]). Random position, rotation and scale of the whole are already in the coordinates.
 """
 
 import colorsys
@@ -125,8 +125,7 @@ def waves(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 
 KINDS: dict[str, Kind] = {
-    kind.__name__: kind
-    for kind in (checks, crosses, dots, moons, rings, spirals, stars, stripes, triangles, waves)
+    kind.__name__: kind for kind in (checks, crosses, dots, moons, rings, spirals, stars, stripes, triangles, waves)
 }
 
 

@@ -55,18 +55,18 @@ def draw_sheet(folder: PathLike, path: PathLike, seed: int = 0) -> Path:
         name, image = names[number % len(names)], images[number % len(names)]
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number), DRAWS)
         rows.append(Row(_title(transform), name, [image, *_draw(transform, keys, image)]))
-    return contact_sheet(rows, path, f"jaxaug: {source.root.name or source.root}")
+    return contact_sheet(rows, path, f"jaxaug preview of {source.root.resolve().name}")
 
 
 def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray]]:
-    """Names and upright pixels of up to `count` images, spread over the folder; broken files are passed over."""
+    """Names and upright pixels of up to `count` images, spread over the folder; broken files are skipped."""
     candidates = np.unique(np.linspace(0, len(source) - 1, 4 * count).astype(np.int64))
     encoded, _ = source.read(candidates)
     with Decoder((SIDE, SIDE), devices=jax.local_devices()[:1], on_error="mask") as decoder:
         batch = decoder.decode(encoded)
     good = np.flatnonzero(batch.valid)
     if not good.size:
-        raise SourceError(f"none of {len(candidates)} files looked at in {str(source.root)!r} can be decoded.")
+        raise SourceError(f"none of {len(candidates)} files tried in {str(source.root)!r} can be decoded.")
     rows = good[np.linspace(0, good.size - 1, min(count, good.size)).astype(int)]
     pixels = np.asarray(batch.pixels)
     names = [str(Path(source.path(int(index))).relative_to(source.root)) for index in candidates[rows]]
@@ -84,7 +84,7 @@ def _draw(transform: augment.Transform, keys: jax.Array, image: np.ndarray) -> l
     return [_used(image, size) for image, size in zip(images, sizes)]
 
 
-def _used(pixels: np.ndarray, size: Sequence[int]) -> np.ndarray:
+def _used(pixels: np.ndarray, size: Sequence[int] | np.ndarray) -> np.ndarray:
     return pixels[: int(size[0]), : int(size[1])]
 
 

@@ -1,7 +1,6 @@
 """The demo, from drawing the data to a trained network."""
 
 import importlib.util
-from pathlib import Path
 
 import jax
 
@@ -35,7 +34,7 @@ VALIDATE = augment.Compose(
 )
 
 
-def run_demo(out: PathLike, epochs: int = 12, cache: PathLike | None = None, count: int = 2000) -> None:
+def run_demo(out: PathLike, epochs: int = 10, cache: PathLike | None = None, count: int = 2000) -> None:
     """Draw a data set, look at it, measure the pipeline over it, and train on it; everything is printed.
 
     Args:
@@ -44,8 +43,8 @@ def run_demo(out: PathLike, epochs: int = 12, cache: PathLike | None = None, cou
       cache: folder for the data set, see `make_dataset`.
       count: how many images to draw.
     """
-    device = jax.devices()[0]
-    _say("jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}, {jax.device_count()} x {device.device_kind}")
+    devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+    _say("jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}, {devices}")
     root = make_dataset(cache, count)
     images, val_images = ImageFolder(root / "train"), ImageFolder(root / "val")
     _say("data", f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}")
@@ -63,9 +62,11 @@ def _measure(images: ImageFolder, batch_size: int) -> None:
     with Loader(images, batch_size, transform=TRAIN) as loader:
         pipeline = pipeline_rate(loader, batch_size)
     decode, batch = decode_rate(images, batch_size, canvas)
-    _say("decode", f"{decode:9,.0f} images/s  JPEG bytes to canvases of {canvas[0]} x {canvas[1]}, one device")
-    _say("augment", f"{augment_rate(TRAIN, batch):9,.0f} images/s  canvases to {IMAGE_SIZE} x {IMAGE_SIZE}, one device")
-    _say("pipeline", f"{pipeline:9,.0f} images/s  files to normalised batches of {batch_size}, all devices")
+    height, width = canvas
+    augmented = augment_rate(TRAIN, batch)
+    _say("decode", f"{decode:7,.0f} images/s  JPEG to canvases of {height} x {width}, on one device")
+    _say("augment", f"{augmented:7,.0f} images/s  canvases to {IMAGE_SIZE} x {IMAGE_SIZE}, on one device")
+    _say("pipeline", f"{pipeline:7,.0f} images/s  files to batches of {batch_size}, on all devices")
 
 
 def _train(images: ImageFolder, val_images: ImageFolder, batch_size: int, epochs: int) -> None:

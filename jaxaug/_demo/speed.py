@@ -46,10 +46,10 @@ def augment_rate(transform: Transform, batch: ImageBatch) -> float:
 
 def pipeline_rate(loader: Loader, batch_size: int) -> float:
     """Images per second of one epoch of a Loader, files to batches, once it runs steadily."""
-    started = 0.0
+    skipped = min(_STEADY, len(loader) - 1)
+    started = time.perf_counter()
     for number, batch in enumerate(progress(loader.epoch(), "decode + augment", len(loader)), 1):
         jax.block_until_ready(batch)
-        if number == min(_STEADY, len(loader) - 1):
+        if number == skipped:
             started = time.perf_counter()
-    timed = len(loader) - min(_STEADY, len(loader) - 1)
-    return timed * batch_size / (time.perf_counter() - started)
+    return (len(loader) - skipped) * batch_size / (time.perf_counter() - started)

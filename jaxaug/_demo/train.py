@@ -26,7 +26,7 @@ class Result(NamedTuple):
 
 
 class Net(nnx.Module):
-    """Four convolutions, each normalised over the batch; mean and maximum over the plane; one linear layer."""
+    """Four convolutions, each normalised over the batch; mean and maximum over the plane; a linear layer."""
 
     def __init__(self, num_classes: int, rngs: nnx.Rngs):
         inputs = [3] + [channels for channels, _ in _LAYERS]

@@ -12,9 +12,7 @@ def as_size(name: str, value: Any) -> tuple[int, int]:
     return size
 
 
-def as_range(
-    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
-) -> tuple[float, float]:
+def as_range(name: str, value: Any, low: float = float("-inf"), high: float = float("inf")) -> tuple[float, float]:
     """(low, high) of a pair of numbers, checked to lie within the bounds."""
     pair = _tuple(value)
     check_range(name, pair, low, high)

@@ -5,7 +5,7 @@ pixels; the other half draws nothing. Probability is folded into the parameters 
 """
 
 import abc
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -13,7 +13,6 @@ from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._factor import Factor
 
 Parameters = Any  # a NamedTuple of arrays, its own for each transform
-ImageOrSample = TypeVar("ImageOrSample", Array, Sample)
 
 
 class Info(NamedTuple):
@@ -64,7 +63,7 @@ class Transform(abc.ABC):
     def sample(self, key: Key, info: Info) -> Parameters:
         """Draw the parameters of one image, a NamedTuple of arrays."""
 
-    def __call__(self, key: Key, sample: ImageOrSample) -> ImageOrSample:
+    def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image, or a sample {"image": ..., "size"?, "mask"?, "boxes"?, "keypoints"?, ...}.
 
         Args:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import Ending, Geometric, ImageOrSample, Info, Pixelwise, Sampling, Transform
+from jaxaug.augment._base import Ending, Geometric, Info, Pixelwise, Transform
 from jaxaug.augment._factor import unchanged
 from jaxaug.augment._resample import resample
 from jaxaug.augment._targets import move_targets
@@ -87,7 +87,7 @@ class Compose(Transform):
         """Nothing: each transform of the chain samples when its turn comes."""
         del key, info
 
-    def __call__(self, key: Key, sample: ImageOrSample) -> ImageOrSample:
+    def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image or one sample; see the class."""
         given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
         state = _begin(given)
@@ -126,18 +126,18 @@ class Compose(Transform):
         return runs
 
 
-def _agreement(steps: list[_Step]) -> Sampling | None:
+def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
     """How a run of geometric steps is resampled; None if they differ, or are not all geometric."""
     if not all(isinstance(step.transform, Geometric) for step in steps):
         return None
     wishes = [step.transform.sampling() for step in steps]
-    agreed = []
-    for asked, default in zip(zip(*wishes), ("bilinear", "constant", 0.0)):
-        values = {value for value in asked if value is not None}
+    agreed = {"interpolation": "bilinear", "padding_mode": "constant", "fill": 0.0}
+    for name in agreed:
+        values = {getattr(wish, name) for wish in wishes} - {None}
         if len(values) > 1:
             return None
-        agreed.append(values.pop() if values else default)
-    return Sampling(*agreed)
+        agreed[name] = values.pop() if values else agreed[name]
+    return agreed
 
 
 def _move(run: list[_Step], key: Key, state: _State) -> _State:
@@ -147,11 +147,9 @@ def _move(run: list[_Step], key: Key, state: _State) -> _State:
         info = Info(factor.canvas, factor.size)
         params = step.transform.sample(step.key(key), info)
         factor = factor.then(step.transform.factor(params, info))
-    sampling = _agreement(run)
-    assert sampling is not None
-    extent = state.info.extent
-    image = resample(state.image, extent, factor, *sampling)
-    rest = move_targets(state.rest, extent, factor, sampling.padding_mode)
+    agreed, extent = _agreement(run) or {}, state.info.extent
+    image = resample(state.image, extent, factor, **agreed)
+    rest = move_targets(state.rest, extent, factor, agreed["padding_mode"])
     return _State(image, Info(factor.canvas, factor.size), rest)
 
 
@@ -162,7 +160,7 @@ def _recolour(step: _Step, key: Key, state: _State) -> _State:
     image = _unit(lax.optimization_barrier(state.image))
     params = step.transform.sample(step.key(key), state.info)
     image = step.transform.apply(params, image, state.info)
-    info = state.info if image.shape[:2] == state.info.canvas else Info(image.shape[:2])
+    info = state.info if image.shape[:2] == state.info.canvas else Info((image.shape[0], image.shape[1]))
     return _State(image, info, state.rest)
 
 
@@ -192,16 +190,14 @@ def _begin(sample: Sample) -> _State:
         batch = ": batches go through jax.vmap" if image.ndim == 4 else ""
         raise ValueError(f"expected one image (h, w, 3), got {shape}{batch}.")
     if image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
-        raise TypeError(
-            f"expected a uint8 image, or a float image in [0, 1], got {image.dtype}{list(shape)}."
-        )
+        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {image.dtype}{list(shape)}.")
     if size is not None:
         size = jnp.asarray(size)
         if size.shape != (2,) or not jnp.issubdtype(size.dtype, jnp.integer):
             got = f"{size.dtype}{list(size.shape)}"
             raise ValueError(f"`size` must be int32[2], the used (height, width), got {got}.")
         size = size.astype(jnp.int32)
-    return _State(image, Info(shape[:2], size), rest)
+    return _State(image, Info((shape[0], shape[1]), size), rest)
 
 
 def _unit(image: Array) -> Array:

@@ -7,7 +7,7 @@ nothing is ever a dot: XLA tiles dots by batch size, which would make a sample d
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -96,7 +96,7 @@ def inverse(matrix: Matrix) -> Matrix:
     # fmt: on
     adjugate = [_sub(_mul(p, q), _mul(r, s)) for p, q, r, s in minors]
     if matrix.affine:
-        return Matrix(*(_div(entry, adjugate[8]) for entry in adjugate[:8]), 1.0)
+        return Matrix(*(_div(entry, adjugate[8]) for entry in adjugate))._replace(w1=1.0)
     # Dividing by the determinant keeps the third coordinate positive in front of the horizon.
     determinant = _dot((a, b, c), adjugate[0::3])
     return Matrix(*(_div(entry, determinant) for entry in adjugate))
@@ -115,7 +115,7 @@ def unit_square_to(corners: Array) -> Matrix:
     return Matrix(x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h, 1.0)
 
 
-def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array, Array | float]:
+def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]:
     """The images of (x, y), and the third homogeneous coordinate they were divided by.
 
     A point on or behind the horizon of a homography lands far outside of every image, but finite.

@@ -134,7 +134,7 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
         index = first + tap
         weight = jnp.maximum(0.0, 1.0 - jnp.abs(index - centre) / half)
         if axis.mode == "wrap":
-            index = jnp.mod(index, axis.extent)
+            index = _modulo(index, axis.extent)
         else:
             weight = jnp.where((index >= axis.low) & (index <= axis.high), weight, 0.0)
             index = jnp.clip(index, axis.low, axis.high)
@@ -150,15 +150,20 @@ def _fold(centre: Array, axis: _Axis) -> Array:
     """Fold positions, in which pixel i is i, into [low, high], or for "wrap" into [0, extent)."""
     length = axis.extent
     if axis.mode == "wrap":
-        return jnp.mod(centre, length)
+        return _modulo(centre, length)
     if axis.mode == "reflect":  # 4 3 2 | 1 2 3 4 | 3 2 1
         period = jnp.maximum(_f32(2 * length - 2), 1.0)
-        centre = jnp.mod(centre, period)
+        centre = _modulo(centre, period)
         centre = jnp.minimum(centre, period - centre)
     elif axis.mode == "symmetric":  # 3 2 1 | 1 2 3 4 | 4 3 2
-        centre = jnp.mod(centre + 0.5, 2 * length)
+        centre = _modulo(centre + 0.5, 2 * length)
         centre = jnp.minimum(centre, 2 * length - centre) - 0.5
     return jnp.clip(centre, axis.low, axis.high)
+
+
+def _modulo(value: Array, period: Scalar) -> Array:
+    """`value` modulo `period`; jnp.mod would call fmod for every pixel on CPUs."""
+    return value - period * jnp.floor(value / period)
 
 
 def _coverage(position: Array, half: Array, axis: _Axis) -> Array:
@@ -187,8 +192,7 @@ def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
     if not rows.weights:
         return _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     terms = [
-        _take_columns(image, i).astype(jnp.float32) * w[None, :, None]
-        for i, w in zip(columns.indices, columns.weights)
+        _take_columns(image, i).astype(jnp.float32) * w[None, :, None] for i, w in zip(columns.indices, columns.weights)
     ]
     # Without the barrier every row tap gathers its columns anew.
     squeezed = lax.optimization_barrier(sum(terms[1:], terms[0]))
@@ -203,8 +207,7 @@ def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:
     total: Any = 0.0
     for i, row_weight in zip(rows.indices, rows.weights):
         terms = [
-            _take(image, i, j).astype(jnp.float32) * w[:, :, None]
-            for j, w in zip(columns.indices, columns.weights)
+            _take(image, i, j).astype(jnp.float32) * w[:, :, None] for j, w in zip(columns.indices, columns.weights)
         ]
         total = total + sum(terms[1:], terms[0]) * row_weight[:, :, None]
     return total

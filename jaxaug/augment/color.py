@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxaug._checks import check_probability
 from jaxaug._typing import Array, Key, Scalar
@@ -55,7 +56,7 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
     Differs from torchvision in not clipping.
     """
     channels = _channels(_floating(image))
-    return _image(_blend(channels, contrast_factor, _mean_gray(channels, Info(image.shape[:2]))))
+    return _image(_blend(channels, contrast_factor, _mean_gray(channels, Info((image.shape[0], image.shape[1])))))
 
 
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
@@ -113,18 +114,19 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
 class Jitter(NamedTuple):
     """Sampled parameters of `ColorJitter`: float32 factors, the hue shift in turns, and the order.
 
-    `rank` int32[4] says when brightness, contrast, saturation and hue take their turns.
+    `order` int32[k] names the k components that are asked for, in the order of their turns: 0 brightness,
+    1 contrast, 2 saturation, 3 hue.
     """
 
     brightness: Array
     contrast: Array
     saturation: Array
     hue: Array
-    rank: Array
+    order: Array
 
 
 _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
-_Turn = Callable[[int], Array]  # whether component i takes its turn now
+_NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -166,55 +168,58 @@ class ColorJitter(Pixelwise):
         del info
         on_key, order_key, *keys = jax.random.split(key, 6)
         on = jax.random.uniform(on_key, (), jnp.float32) < self.p
-        ranges = (self.brightness, self.contrast, self.saturation, self.hue)
-        drawn = (jax.random.uniform(k, (), jnp.float32, *pair) for k, pair in zip(keys, ranges))
-        values = (jnp.where(on, value, neutral) for value, neutral in zip(drawn, _NEUTRAL))
-        return Jitter(*values, jax.random.permutation(order_key, jnp.arange(4, dtype=jnp.int32)))
+        drawn = [jax.random.uniform(k, (), jnp.float32, *pair) for k, pair in zip(keys, self._ranges)]
+        brightness, contrast, saturation, hue = (
+            jnp.where(on, value, neutral) for value, neutral in zip(drawn, _NEUTRAL)
+        )
+        order = jax.random.permutation(order_key, jnp.asarray(self._components, jnp.int32))
+        return Jitter(brightness, contrast, saturation, hue, order)
 
     def apply(self, params: Jitter, image: Array, info: Info) -> Array:
-        """The components in their order.
+        """The components in their order."""
+        if not self._components:
+            return image
+        # A loop rather than its unrolled body: XLA would inline the earlier turns into every later mean.
+        channels, _ = lax.scan(
+            lambda channels, component: (self._turn(params, channels, component, info), None),
+            _channels(image),
+            params.order,
+        )
+        return _image(channels)
 
-        Contrast needs a mean over the image, a pass of its own, so everything is arranged around it: the
-        others are offered a turn before it and one after, and one of the two is neutral.
+    @property
+    def _ranges(self) -> tuple[tuple[float, float], ...]:
+        """The ranges of the four components."""
+        factors = (self.brightness, self.contrast, self.saturation)
+        return (*(_as_factor_range("", factor) for factor in factors), _as_hue_range(self.hue))
+
+    @property
+    def _components(self) -> tuple[int, ...]:
+        """The components that are asked for."""
+        return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
+
+    def _turn(self, params: Jitter, channels: Channels, component: Array, info: Info) -> Channels:
+        """One component, which one is traced: blends with black, the mean gray or gray; or a shift of hue.
+
+        What a turn leaves out is multiplied by 0 rather than selected away, see `_shift_hue`.
         """
-        rank, channels = params.rank, _channels(image)
-        if not self._active(_CONTRAST):
-            return _image(self._others(params, channels, lambda i: jnp.asarray(True)))
-        channels = self._others(params, channels, lambda i: rank[i] < rank[_CONTRAST])
-        channels = _clip(_blend(channels, params.contrast, _mean_gray(channels, info)))
-        return _image(self._others(params, channels, lambda i: rank[i] > rank[_CONTRAST]))
 
-    def _active(self, component: int) -> bool:
-        pair = (self.brightness, self.contrast, self.saturation, self.hue)[component]
-        return pair != (_NEUTRAL[component], _NEUTRAL[component])
+        def only(index: int, value: Scalar) -> Array:
+            return jnp.where(component == index, value, 0.0)
 
-    def _others(self, params: Jitter, channels: Channels, turn: _Turn) -> Channels:
-        """Brightness, saturation and hue: the first two again get a turn on either side of the third."""
-        if not self._active(_HUE):
-            return self._blends(params, channels, turn)
-        rank = params.rank
-        channels = self._blends(params, channels, lambda i: turn(i) & (rank[i] < rank[_HUE]))
-        now = turn(_HUE) & (params.hue != 0)
-        shifted = _clip(_shift_hue(channels, params.hue))
-        channels = _map(lambda a, b: jnp.where(now, a, b), shifted, channels)
-        return self._blends(params, channels, lambda i: turn(i) & (rank[i] > rank[_HUE]))
-
-    def _blends(self, params: Jitter, channels: Channels, turn: _Turn) -> Channels:
-        """Brightness (a blend with black) and saturation (a blend with gray), whichever comes first."""
-        factors = {_BRIGHTNESS: params.brightness, _SATURATION: params.saturation}
-        active = [i for i in factors if self._active(i)]
-        brightness_first = params.rank[_BRIGHTNESS] < params.rank[_SATURATION]
-        for position in range(len(active)):
-            if len(active) == 1:
-                factor = jnp.where(turn(active[0]), factors[active[0]], 1.0)
-                other = _gray(channels) if active[0] == _SATURATION else 0.0
-            else:
-                bright = brightness_first if position == 0 else ~brightness_first
-                chosen = jnp.where(bright, factors[_BRIGHTNESS], factors[_SATURATION])
-                factor = jnp.where(jnp.where(bright, turn(_BRIGHTNESS), turn(_SATURATION)), chosen, 1.0)
-                other = jnp.where(bright, 0.0, _gray(channels))
-            channels = _clip(_blend(channels, factor, other))
-        return channels
+        factors = jnp.stack([params.brightness, params.contrast, params.saturation, jnp.ones_like(params.hue)])
+        factor = factors[component]
+        other: Scalar = 0.0
+        if _CONTRAST in self._components:
+            other = other + only(_CONTRAST, 1 - factor) * _mean_gray(channels, info)
+        if _SATURATION in self._components:
+            other = other + only(_SATURATION, 1 - factor) * _gray(channels)
+        blended = _map(lambda c: jnp.clip(factor * c + other, 0.0, 1.0), channels)
+        if _HUE not in self._components:
+            return blended
+        turned = only(_HUE, (params.hue != 0).astype(jnp.float32))
+        shifted = _shift_hue(channels, params.hue)
+        return _map(lambda a, b: turned * jnp.clip(a, 0.0, 1.0) + (1 - turned) * b, shifted, blended)
 
 
 class Gray(NamedTuple):
@@ -251,9 +256,6 @@ class Grayscale(Pixelwise):
         return jnp.where(params.on, rgb_to_grayscale(image, 3), image)
 
 
-_NEUTRAL = (1.0, 1.0, 1.0, 0.0)
-
-
 def _channels(image: Array) -> Channels:
     return image[:, :, 0], image[:, :, 1], image[:, :, 2]
 
@@ -265,10 +267,6 @@ def _image(channels: Channels) -> Array:
 def _map(function: Callable[..., Array], *channels: Channels) -> Channels:
     red, green, blue = map(function, *channels)
     return red, green, blue
-
-
-def _clip(channels: Channels) -> Channels:
-    return _map(lambda c: jnp.clip(c, 0.0, 1.0), channels)
 
 
 def _blend(channels: Channels, factor: Scalar, other: Scalar) -> Channels:
@@ -294,22 +292,21 @@ def _mean_gray(channels: Channels, info: Info) -> Array:
 def _shift_hue(channels: Channels, turns: Scalar) -> Channels:
     """Through HSV: with V the largest channel and C the chroma, a channel is V - C * t(hue).
 
+    Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy of all that
+    leads to it, which doubles with every step of a chain, and calls fmod for each pixel.
+
     Reference: https://en.wikipedia.org/wiki/HSL_and_HSV, the alternative HSV to RGB formula.
     """
     red, green, blue = channels
     value = jnp.maximum(red, jnp.maximum(green, blue))
     chroma = value - jnp.minimum(red, jnp.minimum(green, blue))
-    safe = jnp.where(chroma > 0, chroma, 1.0)  # a gray pixel has no hue, and no gradient through it either
-    sixths = jnp.where(
-        value == red,
-        (green - blue) / safe,
-        jnp.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
-    sixths = sixths + 6 * turns
+    is_red, is_green, is_gray = ((value == c).astype(jnp.float32) for c in (red, green, value - chroma))
+    from_green = is_green * (2 * chroma + blue - red) + (1 - is_green) * (4 * chroma + red - green)
+    sixths = (is_red * (green - blue) + (1 - is_red) * from_green) / (chroma + is_gray) + 6 * turns
 
     def channel(offset: float) -> Array:
         k = sixths + offset
-        k = k - 6 * jnp.floor(k / 6)  # jnp.mod is a call of fmod for every pixel on CPUs
+        k = k - 6 * jnp.floor(k / 6)
         return value - chroma * jnp.clip(jnp.minimum(k, 4 - k), 0.0, 1.0)
 
     return channel(5.0), channel(3.0), channel(1.0)
@@ -327,9 +324,7 @@ def _as_factor_range(name: str, value) -> tuple[float, float]:
     """(max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
     if isinstance(value, (int, float)):
         if value < 0:
-            raise ValueError(
-                f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
-            )
+            raise ValueError(f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}.")
         return max(0.0, 1.0 - value), 1.0 + value
     return as_range(name, value, 0.0)
 

@@ -91,8 +91,8 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
 
     Equals `PIL.Image.resize` with BILINEAR, up to rounding.
     """
-    target = _shorter_side(*image.shape[:2], size) if isinstance(size, int) else as_size("size", size)
-    return warp(image, _resize(Info(tuple(image.shape[:2])), target, None), interpolation)
+    target = _shorter_side(image.shape[0], image.shape[1], size) if isinstance(size, int) else as_size("size", size)
+    return warp(image, _resize(Info((image.shape[0], image.shape[1])), target, None), interpolation)
 
 
 def resized_crop(
@@ -125,7 +125,7 @@ def resized_crop(
     """
     corner, window = (top, left), jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
     return warp(
-        image, _resized_crop(corner, window, tuple(image.shape[:2]), as_size("size", size)), interpolation
+        image, _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)), interpolation
     )
 
 
@@ -241,8 +241,8 @@ class CenterCrop(Geometric):
     def _share(self, share: float, info: Info) -> Factor:
         height, width = info.height_width
         if info.size is None:
-            target = tuple(max(1, round(share * side)) for side in info.canvas)
-            return _crop(_central(height, target[0]), _central(width, target[1]), target, None, True)
+            rows, columns = (max(1, round(share * side)) for side in info.canvas)
+            return _crop(_central(height, rows), _central(width, columns), (rows, columns), None, True)
         target = jnp.maximum(jnp.round(share * info.size.astype(jnp.float32)), 1.0).astype(jnp.int32)
         canvas = (math.ceil(share * info.canvas[0]), math.ceil(share * info.canvas[1]))
         return _crop(_central(height, target[0]), _central(width, target[1]), canvas, target, True)
@@ -431,7 +431,9 @@ def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> 
     return jnp.minimum(side, limit), jnp.where(side > limit, other_at_limit, other)
 
 
-def _resized_crop(corner, window: Array, canvas: tuple[int, int], size: tuple[int, int]) -> Factor:
+def _resized_crop(
+    corner: tuple[Scalar, Scalar], window: Array, canvas: tuple[int, int], size: tuple[int, int]
+) -> Factor:
     """The window of int32[2] pixels at `corner`, resized to `size`."""
     taken = _crop(*corner, canvas, window, True)
     return taken.then(_resize(Info(canvas, window), size, None))

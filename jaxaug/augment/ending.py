@@ -24,8 +24,8 @@ def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence
       >>> normalize(jnp.full((1, 1, 3), 0.75), 0.5, (0.25, 0.5, 1.0)).tolist()
       [[[1.0, 0.5, 0.25]]]
     """
-    mean, std = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (mean, std))
-    return (image - mean) / std
+    shift, scale = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (mean, std))
+    return (image - shift) / scale
 
 
 def to_float(image: Array, dtype: str = "float32") -> Array:

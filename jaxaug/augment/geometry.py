@@ -446,9 +446,7 @@ def _happens(key: Key, p: float) -> Array:
 
 def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:
     """(sign, shift) of one axis."""
-    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(
-        on, jnp.asarray(length, jnp.float32), 0.0
-    )
+    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(on, jnp.asarray(length, jnp.float32), 0.0)
 
 
 def _within(info: Info, matrix: Matrix, most: float) -> Factor:

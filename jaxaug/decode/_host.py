@@ -98,7 +98,8 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     height, width = size
     if not _suits_turbojpeg(header):
         format = _pillow.format_of(data) or "JPEG"
-        image = _despite_damage(lambda data: _pillow.upright_rgb(data, format), data, header)
+        orientation = int(header.orientation)
+        image = _despite_damage(lambda data: _pillow.upright_rgb(data, format, orientation), data, header)
         row[:height, :width] = _shrink(image, size, image.size)
         return
     stored = (int(header.height), int(header.width))
@@ -155,14 +156,11 @@ def _decode_jpeg(data: memoryview, header: Headers, scale: int, buffer: np.ndarr
     """uint8[h, w, 3] at scale / 8 of the stored size; accurate DCT, fancy upsampling."""
     import simplejpeg
 
-    options: dict[str, Any] = {"buffer": buffer, "strict": False}
-    if scale < 8:  # simplejpeg takes the smallest scale that gives this size
-        options["min_height"] = -(-int(header.height) * scale // 8)
-        options["min_width"] = -(-int(header.width) * scale // 8)
+    height, width = -(-int(header.height) * scale // 8), -(-int(header.width) * scale // 8)
 
     def decode(data: memoryview | bytes) -> np.ndarray:
         try:
-            return simplejpeg.decode_jpeg(data, "RGB", **options)
+            return simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width, buffer=buffer, strict=False)
         except ValueError as error:
             raise DecodeError(f"libjpeg-turbo: {error}") from error
 

@@ -32,7 +32,6 @@ class HybridWorker:
         ]
         self._states = [self._make_state(pinned) for pinned in self._pinned_buffers]
         self._parsed = [_nvjpeg.create("nvjpegJpegStreamCreate", self._handle) for _ in range(2)]
-        self._events = [_cuda.call("cudaEventCreate") for _ in range(2)]
         self._parameters = _nvjpeg.create("nvjpegDecodeParamsCreate", self._handle)
         _nvjpeg.library().nvjpegDecodeParamsSetOutputFormat(self._parameters, _nvjpeg.RGB_INTERLEAVED)
         self._stream = _cuda.create_stream()
@@ -58,12 +57,10 @@ class HybridWorker:
         self._turn = 1 - turn
         state, parsed = self._states[turn], self._parsed[turn]
         nvjpeg.nvjpegJpegStreamParse(self._handle, address, length, 0, 0, parsed)
-        _cuda.call("cudaEventSynchronize", self._events[turn])
-        nvjpeg.nvjpegDecodeJpegHost(self._handle, self._decoder, state, self._parameters, parsed)
-        nvjpeg.nvjpegDecodeJpegTransferToDevice(self._handle, self._decoder, state, parsed, self._stream)
         self._image[0, 0] = pointer
-        nvjpeg.nvjpegDecodeJpegDevice(self._handle, self._decoder, state, self._image_address, self._stream)
-        _cuda.call("cudaEventRecord", self._events[turn], self._stream)
+        nvjpeg.nvjpegDecodeJpeg(
+            self._handle, self._decoder, state, parsed, self._image_address, self._parameters, self._stream
+        )
 
     def decode_on_host(self, data: memoryview, header: Headers, size: tuple[int, int], pointer: int) -> None:
         """Decode any image with the host's libraries, and upload its canvas.
@@ -88,10 +85,9 @@ class HybridWorker:
         nvjpeg = _nvjpeg.library()
         _cuda.set_device(self._ordinal)
         self.wait()
-        for state, parsed, event in zip(self._states, self._parsed, self._events):
+        for state, parsed in zip(self._states, self._parsed):
             nvjpeg.nvjpegJpegStateDestroy(state)
             nvjpeg.nvjpegJpegStreamDestroy(parsed)
-            _cuda.call("cudaEventDestroy", event)
         for pinned in self._pinned_buffers:
             nvjpeg.nvjpegBufferPinnedDestroy(pinned)
         nvjpeg.nvjpegBufferDeviceDestroy(self._device_buffer)

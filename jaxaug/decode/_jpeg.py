@@ -38,7 +38,7 @@ _HAS_LENGTH = _IS_FRAME | _lookup(_SOS, _DHT, _DAC, _DQT, _DNL, _DRI, _COM, *ran
 _DECODABLE = _lookup(0, 1, 2, 9, 10)  # SOF numbers: baseline, extended, progressive; the arithmetic ones
 _PROGRESSIVE = _lookup(2, 10)
 _COUNTABLE = _lookup(1, 3, 4)  # components with a colour model
-_NEXT_MARKER = re.compile(rb"\xff+([^\x00\xff])")
+_NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long filling
 _CODE_SPACE = 1 << np.arange(15, -1, -1)  # what a code of 1..16 bits takes of 2^16 codes
 
 

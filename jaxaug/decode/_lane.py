@@ -30,15 +30,25 @@ class Lane:
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], backend: int):
         self._ordinal, self._canvas, self._row_bytes = ordinal, canvas, canvas[0] * canvas[1] * 3
-        self._rows, self._pointer = 0, 0
+        self._rows, self._pointer, self._pixels_address = 0, 0, 0
         self._readers: Any = ()
-        self._handle = _nvjpeg.create_handle(backend)
-        self._stream = _cuda.create_stream()
+        self._backend, self._handle, self._stream = backend, None, 0
         self._calls: dict[int, tuple[Any, int]] = {}  # group -> (state, stream), made when first met
+
+    def open(self) -> None:
+        """Make the nvJPEG handle and the stream, which takes some tenths of a second the first time.
+
+        Raises:
+          NvjpegError: the device has no such backend.
+        """
+        if self._handle is None:
+            self._handle = _nvjpeg.create_handle(self._backend)
+            self._stream = _cuda.create_stream()
 
     def prepare(self, rows: int) -> np.ndarray:
         """Make the buffer ready: not read any more, large enough, zero but for the marks. Returns uint64[rows] pointers."""
         self._wait_for_readers()
+        self.open()
         if rows > self._rows:
             self._resize(rows)
         _cuda.call("cudaMemsetAsync", self._pointer, 0, rows * self._row_bytes, self._stream)
@@ -109,13 +119,14 @@ class Lane:
         """Free everything, once the readers are done."""
         _cuda.set_device(self._ordinal)
         self._wait_for_readers()
+        if self._handle is None:
+            return
         for state, stream in self._calls.values():
             _nvjpeg.library().nvjpegJpegStateDestroy(state)
             _cuda.call("cudaStreamDestroy", stream)
         _nvjpeg.library().nvjpegDestroy(self._handle)
         _cuda.call("cudaStreamDestroy", self._stream)
-        if self._pointer:
-            _cuda.call("cudaFree", self._pointer)
+        self._free()
 
     def _call(self, group: int) -> tuple[Any, int]:
         if group not in self._calls:
@@ -128,25 +139,28 @@ class Lane:
         self._readers = ()
 
     def _resize(self, rows: int) -> None:
-        if self._pointer:
-            _cuda.call("cudaFree", self._pointer)
-        self._rows, self._pointer = 0, 0
+        self._free()
         self._pointer = _cuda.allocate(rows * self._row_bytes)
+        # Page-locked: a copy from or to pageable memory would make the host wait for everything on the device.
+        self._pixels, self._pixels_address = _cuda.pinned_array((rows, 3))
         self._rows = rows
 
+    def _free(self) -> None:
+        if self._rows:
+            _cuda.call("cudaFree", self._pointer)
+            _cuda.call("cudaFreeHost", self._pixels_address)
+        self._rows, self._pointer, self._pixels_address = 0, 0, 0
+
     def _write_marks(self, pointer: int, rows: int) -> None:
-        marks = np.tile(_MARK, (rows, 1))
-        self._copy_pixels(pointer, self._row_bytes, marks.ctypes.data, 3, rows, "HostToDevice")
+        self._pixels[:rows] = _MARK
+        self._copy_pixels(pointer, self._row_bytes, self._pixels_address, 3, rows, "HostToDevice")
 
     def _marked(self, pointer: int, rows: int) -> np.ndarray:
-        pixels = np.empty((rows, 3), np.uint8)
-        self._copy_pixels(pixels.ctypes.data, 3, pointer, self._row_bytes, rows, "DeviceToHost")
+        self._copy_pixels(self._pixels_address, 3, pointer, self._row_bytes, rows, "DeviceToHost")
         self._synchronize()
-        return (pixels == _MARK).all(axis=1)
+        return (self._pixels[:rows] == _MARK).all(axis=1)
 
-    def _copy_pixels(
-        self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str
-    ) -> None:
+    def _copy_pixels(self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str) -> None:
         kind = getattr(_cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
         _cuda.call("cudaMemcpy2DAsync", to, to_pitch, source, pitch, 3, rows, kind, self._stream)
 

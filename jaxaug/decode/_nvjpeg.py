@@ -27,7 +27,7 @@ from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import _cuda, _nvjpeg
 from jaxaug.errors import DecodeError
 
-IN_FLIGHT = 3  # batches; measured on an H200: 2 and 3 in flight are faster than 1, more is no faster
+IN_FLIGHT = 3  # batches: one on the engines, one before and one behind them
 
 _ENGINES, _HYBRID, _HOST, _NONE = 0, 1, 2, 3
 _SAMPLINGS = np.array([0x11111100, 0x21111100, 0x12111100, 0x22111100], np.uint32)  # 444, 422, 440, 420
@@ -64,7 +64,7 @@ class NvjpegEngine:
     def __init__(
         self, devices: Sequence[jax.Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
     ):
-        threads = max(1, num_threads // len(devices))
+        threads = max(1, num_threads // len(devices) - 2)  # the engines' own call and its caller keep two CPUs busy
         self._gpus = [_Gpu(device, canvas, threads, deterministic) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
 
@@ -139,6 +139,8 @@ class _Gpu:
         self.lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         for lane in self._all_lanes:
             self.lanes.put(lane)
+        # The engines take one batched call at a time: two at once are a tenth slower (measured on an H200).
+        self._engines = threading.Lock()
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._workers: list[HybridWorker] = []
         self._local = threading.local()
@@ -168,7 +170,7 @@ class _Gpu:
         tasks = self._start_threads(batch, pointers, failures)
         refused = False
         try:
-            if rows.size:
+            with self._engines:
                 lane.decode(batch.encoded.take(rows), pointers[rows], batch.headers.sampling[rows])
         except _nvjpeg.NvjpegError:
             refused = True  # a batched call has no status an image
@@ -257,10 +259,13 @@ class Balance:
 
 def _make_lanes(ordinal: int, canvas: tuple[int, int]) -> list[Lane]:
     """Lanes on the engines, or on the GPU's multiprocessors where it has no engines."""
+    lanes = [Lane(ordinal, canvas, _nvjpeg.HARDWARE) for _ in range(IN_FLIGHT)]
     try:
-        return [Lane(ordinal, canvas, _nvjpeg.HARDWARE) for _ in range(IN_FLIGHT)]
+        lanes[0].open()
     except _nvjpeg.NvjpegError:
-        return [Lane(ordinal, canvas, _nvjpeg.GPU_HYBRID) for _ in range(IN_FLIGHT)]
+        lanes = [Lane(ordinal, canvas, _nvjpeg.GPU_HYBRID) for _ in range(IN_FLIGHT)]
+        lanes[0].open()
+    return lanes
 
 
 def _all_results(futures: list[Future]) -> list:

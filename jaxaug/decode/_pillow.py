@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _ORIENTATION = 0x0112  # the EXIF and TIFF tag
+_TURNS = {  # EXIF orientation -> Pillow's name of the way back
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 _LARGEST_SIDE = 2**31 - 1
 
 
@@ -60,7 +69,7 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
         raise DecodeError(f"{format}: {error}") from error
 
 
-def read_facts(data: memoryview | bytes, format: str) -> tuple[int, int, int]:
+def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
     """(height, width, orientation) as the file stores them, before any turning.
 
     Raises:
@@ -69,7 +78,7 @@ def read_facts(data: memoryview | bytes, format: str) -> tuple[int, int, int]:
     image = open_image(data, format)
     width, height = image.size
     try:
-        orientation = image.getexif().get(_ORIENTATION, 1)
+        orientation = _read_orientation(image, data)
         if format == "TIFF":  # Pillow reports the size of the turned image
             width, height = int(image.tag_v2[256]), int(image.tag_v2[257])  # type: ignore[attr-defined]
     except Exception as error:
@@ -79,26 +88,49 @@ def read_facts(data: memoryview | bytes, format: str) -> tuple[int, int, int]:
     return height, width, orientation if orientation in range(1, 9) else 1
 
 
-def upright_rgb(data: memoryview | bytes, format: str) -> "Image.Image":
-    """The decoded image in mode RGB, upright.
+def upright_rgb(data: memoryview | bytes, format: str, orientation: int) -> "Image.Image":
+    """The decoded image in mode RGB, turned as EXIF orientation 1..8 asks.
 
     Alpha is dropped; 16 bit keep their upper 8, as Pillow does for RGB by itself.
 
     Raises:
       DecodeError: the pixels are damaged, or of a kind without an agreed way to 8 bits.
     """
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
     image = open_image(data, format)
     try:
         image.load()
-        image = ImageOps.exif_transpose(image)  # after load: a TIFF has turned itself by then
+        if format == "TIFF":  # recent versions of Pillow have turned it by now, and taken the tag away
+            image = ImageOps.exif_transpose(image)
+        elif orientation > 1:
+            image = image.transpose(Image.Transpose[_TURNS[orientation]])
         image.info.pop("transparency", None)
         return _to_rgb(image, format)
     except DecodeError:
         raise
     except Exception as error:
         raise DecodeError(f"{format}: {error}") from error
+
+
+def _read_orientation(image: "Image.Image", data: memoryview) -> int:
+    """The orientation tag, found without decoding: the getexif of Pillow's PNG plugin decodes the image."""
+    from PIL import Image
+
+    if image.format == "PNG" and "exif" not in image.info:
+        image.info["exif"] = _exif_behind_pixels(data)
+    return Image.Image.getexif(image).get(_ORIENTATION, 1)
+
+
+def _exif_behind_pixels(data: memoryview) -> bytes:
+    """What the eXIf chunk of a PNG holds, wherever it stands; b"" without one."""
+    position = 8
+    while position + 12 <= len(data):
+        length = int.from_bytes(data[position : position + 4], "big")
+        if data[position + 4 : position + 8] == b"eXIf":
+            return b"Exif\0\0" + data[position + 8 : position + 8 + length]
+        position += 12 + length
+    return b""
 
 
 def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":

@@ -8,8 +8,8 @@ from jaxaug.decode._types import Encoded
 
 _DECODING_MARKERS = frozenset((*range(0xC0, 0xD0), 0xDA, 0xDB, 0xDD))  # SOF, DHT, DAC, SOS, DQT, DRI
 _TRANSFORM = {CMYK: 0, RGB: 0, YCBCR: 1, YCCK: 2}  # Adobe's flag, libjpeg-turbo's libjpeg.txt
-_IMPOSSIBLE_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7\xc4\xcc\xd9-\xdd\xe0-\xef\xfe]")
-_ANY_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")
+_IMPOSSIBLE_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7\xc4\xcc\xd9-\xdd\xe0-\xef\xfe]")
+_ANY_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 def repaired_jpegs(data: memoryview, color: int) -> Iterator[bytes]:

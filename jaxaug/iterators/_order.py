@@ -177,13 +177,9 @@ class Weighted:
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
         bits = _mix(positions.astype(np.uint64) * _GOLDEN + np.uint64(_key(self.seed, epoch)))
-        uniform = (bits >> np.uint64(11)).astype(
-            np.float64
-        ) * 2.0**-53  # [0, 1), times the sum: below the sum
+        uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1), times the sum: below the sum
         # side="right" finds the first record whose cumulative weight exceeds the draw: never one of weight 0
-        return np.searchsorted(self._cumulative, uniform * self._cumulative[-1], side="right").astype(
-            np.int64
-        )
+        return np.searchsorted(self._cumulative, uniform * self._cumulative[-1], side="right").astype(np.int64)
 
 
 def balanced_weights(labels: np.ndarray) -> np.ndarray:
@@ -232,9 +228,7 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
 
 def _check_length(value: int, name: str = "length") -> None:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise ValueError(
-            f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}."
-        )
+        raise ValueError(f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}.")
 
 
 def _check_positions(positions: np.ndarray, n: int) -> None:

@@ -44,9 +44,7 @@ def test_positions_may_be_asked_in_any_grouping():
 
 
 def test_seeds_and_epochs_differ_and_do_not_mirror():
-    shuffles = {
-        permute(seed, epoch, np.arange(50), 50).tobytes() for seed in range(20) for epoch in range(20)
-    }
+    shuffles = {permute(seed, epoch, np.arange(50), 50).tobytes() for seed in range(20) for epoch in range(20)}
     assert len(shuffles) == 400
 
 

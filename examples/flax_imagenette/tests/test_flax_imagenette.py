@@ -1,5 +1,6 @@
 """The example on tiny data: one step, padded evaluation, resume in the middle of an epoch, the comparison."""
 
+import argparse
 import dataclasses
 import json
 
@@ -7,6 +8,7 @@ import compare  # pyright: ignore[reportMissingImports]
 import config as configs  # pyright: ignore[reportMissingImports]
 import input as inputs  # pyright: ignore[reportMissingImports]
 import jax
+import jax.numpy as jnp
 import model as models  # pyright: ignore[reportMissingImports]
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import jaxaug
 
 pytestmark = pytest.mark.training
 COUNTS = {"train": 20, "val": 11}  # a class; 22 validation images do not fill their last batch of 16
+STEPS = 8  # of a whole run: two full batches of 16 in each of four epochs
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +64,12 @@ def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
     images = inputs.open_split(config, "train")
     with inputs.train_loader(config, images) as loader:
         batch = next(loader)
-        assert batch["image"].shape == (16, 8, 8, 3) and batch["image"].sharding == jaxaug.sharding.batch_sharding()
-        model, optimizer = train.create(config, 2, 10, batch["image"].sharding.mesh)
+        assert batch["image"].shape == (16, 8, 8, 3)
+        assert batch["image"].sharding == jaxaug.sharding.batch_sharding()
+        model, optimizer = train.create(config, 2, STEPS)
         before = jax.device_get(nnx.state(model, nnx.Param))
-        for _ in range(2):  # the first step of the warm-up has learning rate 0
-            loss = train.train_step(model, optimizer, batch["image"], batch["label"])
+        train.train_step(model, optimizer, batch["image"], batch["label"])  # warm-up begins at rate 0
+        loss = train.train_step(model, optimizer, batch["image"], batch["label"])
     assert 0 < float(loss) < 5
     after = nnx.state(model, nnx.Param)
     assert all((a != np.asarray(b)).any() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
@@ -74,14 +78,15 @@ def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
 
 def test_padding_does_not_count(config):
     """Counted over padded batches and image by image, the accuracy is the same."""
-    model = models.ResNet(2, blocks=(1, 1), width=8, image_size=8, rngs=nnx.Rngs(3))
+    model, _ = train.create(config, 2, STEPS)
     images = inputs.open_split(config, "val")
     assert len(images) % config.batch_size
     with inputs.test_loader(config, images) as loader:
         accuracy = train.evaluate(model, loader)
     transform = inputs.test_transform(config)
     pixels = np.stack([np.asarray(Image.open(images.path(k))) for k in range(len(images))])
-    normalised = jax.vmap(transform)(jax.random.split(jax.random.key(0), len(pixels)), pixels)
+    keys = jax.random.split(jax.random.key(0), len(pixels))
+    normalised = jax.jit(jax.vmap(transform))(keys, jnp.asarray(pixels))
     predicted = np.asarray(model(normalised, train=False).argmax(axis=-1))
     assert accuracy == pytest.approx(np.mean(predicted == images.labels))
 
@@ -91,7 +96,7 @@ def test_learns_and_resumes_to_the_same_parameters(config, whole_run, tmp_path, 
     accuracy, parameters = whole_run
     assert accuracy > 0.8
     config = dataclasses.replace(config, checkpoint=str(tmp_path / "checkpoints"), checkpoint_every=1)
-    steps_before_cut, original = 3, train.save  # two steps an epoch: the cut comes within the second
+    steps_before_cut, original = STEPS // 2 - 1, train.save  # the cut comes within the second epoch
 
     def cut(checkpoints, step, *args):
         original(checkpoints, step, *args)
@@ -118,30 +123,40 @@ def test_resume_needs_a_checkpoint(config, tmp_path):
         train.train(dataclasses.replace(config, checkpoint=str(tmp_path / "empty")), resume=True)
 
 
-def test_comparison_writes_lines_and_a_table(config, tmp_path, capsys):
+def test_comparison_writes_lines_and_a_table(config, tmp_path, monkeypatch):
+    known = {("none", 0): 0.5, ("flips", 0): 0.7, ("none", 1): 0.6, ("flips", 1): 0.8}
+    monkeypatch.setattr(compare, "train", lambda config: known[config.augment, config.seed])
     results = tmp_path / "results.jsonl"
-    short = dataclasses.replace(config, epochs=1)
-    accuracies = compare.compare(short, ["none", "flip_resized_crop_jitter"], [0, 1], results)
+    accuracies = compare.compare(config, ["none", "flips"], [0, 1], results)
     runs = [json.loads(line) for line in results.read_text().splitlines()]
-    assert [(run["seed"], run["augment"]) for run in runs] == [
-        (seed, augment) for seed in (0, 1) for augment in ("none", "flip_resized_crop_jitter")
-    ]
-    assert accuracies["none"] == [run["accuracy"] for run in runs if run["augment"] == "none"]
-    table = compare.table({"none": [0.5, 0.6], "flips": [0.75, 0.75]})
-    assert "| `none` | 55.00% | 50.00%, 60.00% |" in table and "| `flips` | 75.00% |" in table
+    assert {(run["augment"], run["seed"]): run["accuracy"] for run in runs} == known
+    table = compare.table(accuracies)
+    assert "| `none` | 55.00% | 50.00%, 60.00% |" in table
+    assert "| `flips` | 75.00% | 70.00%, 80.00% |" in table
 
 
 @pytest.mark.parametrize("image_size, first_stage_side", [(32, 32), (160, 40)])
 def test_network_shapes(image_size, first_stage_side, monkeypatch):
-    model = models.ResNet(10, blocks=(1, 1, 1), width=4, image_size=image_size, rngs=nnx.Rngs(0))
     sides, call = [], models.Block.__call__
 
     def record(self, x, *, train):
         sides.append(x.shape[1])
         return call(self, x, train=train)
 
+    def logits(image):
+        rngs = nnx.Rngs(0)
+        return models.ResNet(10, blocks=(1, 1, 1), width=4, image_size=image_size, rngs=rngs)(image, train=False)
+
     monkeypatch.setattr(models.Block, "__call__", record)
     image = jax.ShapeDtypeStruct((2, image_size, image_size, 3), "float32")
-    logits = nnx.eval_shape(lambda model, image: model(image, train=False), model, image)
-    assert logits.shape == (2, 10)
+    assert nnx.eval_shape(logits, image).shape == (2, 10)
     assert sides == [first_stage_side, first_stage_side, first_stage_side // 2]
+
+
+def test_options_override_the_preset():
+    parser = argparse.ArgumentParser()
+    configs.add_arguments(parser)
+    given = ["--data", "here", "--preset", "cifar10", "--blocks", "1", "2", "--learning-rate", "0.05"]
+    parsed = configs.from_arguments(parser.parse_args(given))
+    expected = dataclasses.replace(configs.PRESETS["cifar10"], data="here", blocks=(1, 2), learning_rate=0.05)
+    assert parsed == expected and parsed.test_split == "test"

@@ -56,9 +56,7 @@ _PROTOTYPES: dict[str, tuple] = {
     "nvjpegDecodeParamsCreate": (_HANDLE, _OUT),
     "nvjpegDecodeParamsDestroy": (_HANDLE,),
     "nvjpegDecodeParamsSetOutputFormat": (_HANDLE, c_int),
-    "nvjpegDecodeJpegHost": (_HANDLE, _HANDLE, _HANDLE, _HANDLE, _HANDLE),
-    "nvjpegDecodeJpegTransferToDevice": (_HANDLE, _HANDLE, _HANDLE, _HANDLE, c_void_p),
-    "nvjpegDecodeJpegDevice": (_HANDLE, _HANDLE, _HANDLE, c_void_p, c_void_p),
+    "nvjpegDecodeJpeg": (_HANDLE, _HANDLE, _HANDLE, _HANDLE, c_void_p, _HANDLE, c_void_p),
 }
 
 

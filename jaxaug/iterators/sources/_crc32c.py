@@ -42,9 +42,7 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     lanes = np.concatenate(
         [_NOTHING]
         + [
-            _lane_crcs(
-                padded, lane_starts[part] + _LANE, np.maximum(0, starts[message[part]] - lane_starts[part])
-            )
+            _lane_crcs(padded, lane_starts[part] + _LANE, np.maximum(0, starts[message[part]] - lane_starts[part]))
             for part in (slice(at, at + _TOGETHER) for at in range(0, message.size, _TOGETHER))
         ]
     )

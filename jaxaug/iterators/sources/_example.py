@@ -85,9 +85,7 @@ def _integers(data: memoryview, start: int, stop: int) -> np.ndarray:
             while begin < end:
                 value, begin = _varint(data, begin, end)
                 values.append(value)
-    return np.array(values, np.uint64).view(
-        np.int64
-    )  # negative numbers are stored as their 64-bit complement
+    return np.array(values, np.uint64).view(np.int64)  # negative numbers are stored as their 64-bit complement
 
 
 def _messages(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -7,6 +7,7 @@ import glob
 import importlib
 import os
 import re
+import stat
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
 _DESCRIPTORS = 256  # open at a time for reading, below the usual limit of 1024
+_FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
 
 
@@ -53,9 +55,7 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
       >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
       ['a-08.tar', 'a-09.tar', 'a-10.tar']
     """
-    given = (
-        [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
-    )
+    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     if not given:
         raise SourceError("`paths` must name at least one file, got none.")
     found = [path for pattern in given for braced in _braces(pattern) for path in _matches(braced)]
@@ -74,7 +74,7 @@ def _braces(pattern: str) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    if not glob.has_magic(pattern):
+    if not ("*" in pattern if is_remote(pattern) else glob.has_magic(pattern)):  # a URL may well hold a "?"
         return [pattern if is_remote(pattern) else os.path.abspath(pattern)]
     if is_remote(pattern):
         system, below = _system(pattern)
@@ -90,7 +90,7 @@ def _stat(path: str) -> DataFile:
     try:
         if not is_remote(path):
             facts = os.stat(path)
-            if os.path.isdir(path):
+            if stat.S_ISDIR(facts.st_mode):
                 raise SourceError(f"`paths`: {path!r} is a folder; name its files, for example {path}/*.tar.")
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
         system, name = _system(path)
@@ -98,9 +98,7 @@ def _stat(path: str) -> DataFile:
     except OSError as error:
         raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
     if info.get("size") is None:
-        raise SourceError(
-            f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read."
-        )
+        raise SourceError(f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read.")
     stamps = (info.get(key) for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated"))
     return DataFile(path, int(info["size"]), str(next((stamp for stamp in stamps if stamp), "")))
 
@@ -170,16 +168,12 @@ def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview,
             count = read(file, offset + done, destination[done:])
         except OSError as error:
             if failures == retries:
-                raise SourceError(
-                    f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}."
-                ) from error
-            time.sleep(0.1 * 2**failures)
+                raise SourceError(f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}.") from error
+            time.sleep(_FIRST_PAUSE * 2**failures)
             failures += 1
             continue
         if count <= 0:
-            raise SourceError(
-                f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut."
-            )
+            raise SourceError(f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut.")
         done += count
 
 
@@ -193,7 +187,9 @@ class Window:
 
     def at(self, offset: int, length: int) -> np.ndarray:
         """uint8[length] from `offset` on; fewer where the file ends."""
-        length = max(0, min(length, self.file.size - offset))
+        length = min(length, self.file.size - offset)
+        if length <= 0:
+            return self._block[:0]
         begin = offset - self._start
         if not 0 <= begin <= begin + length <= self._block.size:
             size = min(max(length, self.block_size), self.file.size - offset)

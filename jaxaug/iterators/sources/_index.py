@@ -20,7 +20,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ import numpy as np
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, FileReader, Window, is_remote, reason
+from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._table import FACTS, FEATURE, Part, Rows, join
 
 _MAGIC = b"jaxaugIX"
@@ -120,7 +120,7 @@ def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray
         with open(partial, "xb") as file:
             file.write(_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text)
             for column in columns.values():
-                file.seek(_aligned(file.tell()))
+                file.write(bytes(_aligned(file.tell()) - file.tell()))
                 file.write(_bytes(column))
             file.flush()
             os.fsync(file.fileno())
@@ -209,7 +209,7 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
         report(file.size)
         return rows.finish(), found
 
-    with _progress(files) as advance:
+    with byte_progress(sum(file.size for file in files), "index") as advance:
         for part, found in _in_threads(run, files, stopped):
             parts.append(part)
             extra |= found
@@ -233,29 +233,7 @@ def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Ite
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-@contextmanager
-def _progress(files: list[DataFile]) -> Iterator[Callable[[int], None]]:
-    """A function to call with the bytes done since the last call; it draws a bar if tqdm is there."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        yield lambda count: None
-        return
-    lock = threading.Lock()
-    with tqdm(
-        total=sum(file.size for file in files), unit="B", unit_scale=True, desc="index", delay=1
-    ) as bar:
-
-        def advance(count: int) -> None:
-            with lock:
-                bar.update(count)
-
-        yield advance
-
-
-def _fingerprint(
-    subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]
-) -> str:
+def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]) -> str:
     """Places and features, not header facts: another version of jaxaug may know more of those."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
+from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import FileReader, Window, is_remote, list_files
 from jaxaug.iterators.sources._index import open_index
 from jaxaug.iterators.sources._storage import Mapped, Staged, Storage
@@ -32,9 +33,7 @@ class PackedSource(abc.ABC):
         self._storage: Storage = Mapped(self._files) if mmap and not remote else Staged(self._files)
         self._columns = self._index.columns
         self._features = {
-            name.removeprefix(FEATURE): column
-            for name, column in self._columns.items()
-            if name.startswith(FEATURE)
+            name.removeprefix(FEATURE): column for name, column in self._columns.items() if name.startswith(FEATURE)
         }
         self._failures: dict[int, str] = {}  # why a record could not be read when it was last asked for
 
@@ -42,9 +41,7 @@ class PackedSource(abc.ABC):
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
-        )
+        return f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """Where the images lie, and their features; a record that cannot be read has length 0.
@@ -54,9 +51,7 @@ class PackedSource(abc.ABC):
         """
         indices = np.asarray(indices, np.int64)
         if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            raise IndexError(
-                f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
-            )
+            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}.")
         files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
         offsets = self._columns["offset"][indices].astype(np.int64)
         lengths = self._columns["length"][indices].astype(np.int64)
@@ -75,11 +70,7 @@ class PackedSource(abc.ABC):
         return Headers(**facts, reason=np.full(len(indices), "", object))
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The file, the record's number in it, the strings it holds, and "error" if it could not be read.
-
-        Raises:
-          SourceError: the file cannot be read now.
-        """
+        """The file, the record's number in it, the strings it holds, and "error" if it cannot be read."""
         number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
         file = self._files[number]
         found = {
@@ -90,7 +81,10 @@ class PackedSource(abc.ABC):
         if index in self._failures:
             return found | {"error": self._failures[index]}
         start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
-        return found | self._strings(Window(FileReader(), file, _DESCRIBE_BLOCK), start)
+        try:
+            return found | self._strings(Window(FileReader(), file, _DESCRIBE_BLOCK), start)
+        except SourceError as error:
+            return found | {"error": str(error)}
 
     def fingerprint(self) -> str:
         """A hash of the files' names and sizes, of where each image lies, and of the features."""

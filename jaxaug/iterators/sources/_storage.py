@@ -13,15 +13,15 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, FileReader, Read, check_unchanged, read_fully, reason
 
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
+_FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
+_SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 
 
 class Storage(Protocol):
     """Ranges of files, by number of the file."""
 
-    def read(
-        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
-    ) -> tuple[Encoded, dict[int, str]]:
+    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """The ranges (all int64[k]), and why a row could not be read; such a row has length 0."""
         ...
 
@@ -40,18 +40,18 @@ class Mapped:
     """
 
     def __init__(self, files: list[DataFile]):
-        self._files, self._mappings, self._lock = files, {}, threading.Lock()
+        self._files, self._lock = files, threading.Lock()
+        self._mappings: dict[int, _Mapping] = {}
         _allow_descriptors(len(files))
 
-    def read(
-        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
-    ) -> tuple[Encoded, dict[int, str]]:
+    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
         touched, which = np.unique(files, return_inverse=True)
         bases, owners, refused = np.zeros(touched.size, np.int64), [], {}
         for row, number in enumerate(touched.tolist()):
             try:
-                mapping = self._mapping(number)
+                mapping = self._mappings.get(number) or self._map(number)
+                _check_size(self._files[number], mapping)
             except SourceError as error:
                 refused[row] = str(error)
                 continue
@@ -64,16 +64,11 @@ class Mapped:
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), owners), failures
 
-    def _mapping(self, number: int) -> "_Mapping":
-        mapping = self._mappings.get(number)
-        if mapping is None:
-            with self._lock:
-                mapping = self._mappings.setdefault(number, _map(self._files[number]))
-        size = mapping.memory.size()  # the file's size now, by fstat on the mapping's own descriptor
-        if size != self._files[number].size:
-            file = self._files[number]
-            raise SourceError(f"{file.path!r} has {size} bytes now and had {file.size} when it was indexed")
-        return mapping
+    def _map(self, number: int) -> "_Mapping":
+        with self._lock:
+            if number not in self._mappings:
+                self._mappings[number] = _map_file(self._files[number])
+            return self._mappings[number]
 
 
 class _Mapping(NamedTuple):
@@ -81,7 +76,7 @@ class _Mapping(NamedTuple):
     address: int
 
 
-def _map(file: DataFile) -> _Mapping:
+def _map_file(file: DataFile) -> _Mapping:
     try:
         with open(file.path, "rb") as opened:
             check_unchanged(file, opened.fileno())
@@ -89,6 +84,12 @@ def _map(file: DataFile) -> _Mapping:
     except OSError as error:
         raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
     return _Mapping(memory, np.frombuffer(memory, np.uint8).ctypes.data)
+
+
+def _check_size(file: DataFile, mapping: _Mapping) -> None:
+    size = mapping.memory.size()  # the file's size now, by fstat on a descriptor of the mapping's own
+    if size != file.size:
+        raise SourceError(f"{file.path!r} has {size} bytes now and had {file.size} when it was indexed")
 
 
 def _allow_descriptors(count: int) -> None:
@@ -130,9 +131,7 @@ class Staged:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def read(
-        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
-    ) -> tuple[Encoded, dict[int, str]]:
+    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside a new staging buffer."""
         spans, span_of, places, size = _merge(files, offsets, lengths)
         staging = np.empty(size, np.uint8)
@@ -147,44 +146,57 @@ class Staged:
         waiting, errors = list(range(len(spans))), {}
         for attempt in range(self._retries + 1):
             if attempt:
-                time.sleep(0.1 * 2 ** (attempt - 1))
-            futures = {self._submit(spans[number], staging): number for number in waiting}
-            errors = self._collect(futures)
+                time.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+            shares = min(len(waiting), _SHARES * self._threads)  # a task for each span would cost more than it
+            tasks = [waiting[share::shares] for share in range(shares)]
+            stalled, errors = self._collect({self._submit(spans, numbers, staging): numbers for numbers in tasks})
+            for number in stalled:
+                errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
             waiting = sorted(errors)
             if not waiting:
                 break
         return errors
 
-    def _submit(self, span: "_Span", staging: memoryview) -> Future:
-        destination = staging[span.place : span.place + span.length]
+    def _submit(self, spans: list["_Span"], numbers: list[int], staging: memoryview) -> Future:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
-            return self._pool.submit(
-                read_fully, self._read, self._files[span.file], span.offset, destination, 0
-            )
+            return self._pool.submit(_read_spans, self._read, self._files, spans, numbers, staging)
 
-    def _collect(self, futures: dict[Future, int]) -> dict[int, str]:
-        """Wait for reads; the errors by number, those of stalled reads included."""
-        errors, pending = {}, set(futures)
+    def _collect(self, tasks: dict[Future, list[int]]) -> tuple[list[int], dict[int, str]]:
+        """Wait for tasks: the spans of those that stalled, and the errors of the others by number of the span."""
+        errors, pending = {}, set(tasks)
         while pending:
             done, pending = wait(pending, self._timeout, FIRST_COMPLETED)
             if not done:
                 self._abandon_pool()
-                return errors | {
-                    futures[future]: f"no answer within {self._timeout:g} s" for future in pending
-                }
-            for future in done:
-                if (error := future.exception()) is not None:
-                    errors[futures[future]] = str(error)
-        return errors
+                for task in pending:
+                    task.cancel()  # those that have not begun
+                break
+            for task in done:
+                errors |= task.result()
+        return [number for task in pending for number in tasks[task]], errors
 
     def _abandon_pool(self) -> None:
         """Threads that hang cannot be ended; the next read starts with new ones."""
         with self._lock:
             if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool.shutdown(wait=False)
                 self._pool = None
+
+
+def _read_spans(
+    read: Read, files: list[DataFile], spans: list["_Span"], numbers: list[int], staging: memoryview
+) -> dict[int, str]:
+    """Read some of the spans, each tried once; the errors by number."""
+    errors = {}
+    for number in numbers:
+        file, offset, length, place = spans[number]
+        try:
+            read_fully(read, files[file], offset, staging[place : place + length], retries=0)
+        except SourceError as error:
+            errors[number] = str(error)
+    return errors
 
 
 class _Span(NamedTuple):
@@ -210,10 +222,7 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
         return [], np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     sizes = np.maximum.reduceat(stop, heads) - start[heads]
     bases = np.cumsum(sizes) - sizes
-    spans = [
-        _Span(*row)
-        for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())
-    ]
+    spans = [_Span(*row) for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())]
     span_of, places = np.empty_like(order), np.empty_like(order)
     span_of[order] = number = np.cumsum(first) - 1
     places[order] = bases[number] + start - start[heads][number]

@@ -91,9 +91,7 @@ class Rows:
 def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
     """The columns of the records of all files, one file after the other."""
     filled = [part for part in parts if part.rows]
-    columns = {
-        name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns
-    }
+    columns = {name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns}
     for name in sorted({name for part in filled for name in part.features}):
         found = [part.features.get(name, (_NO_VALUES, np.zeros(part.rows, np.int64))) for part in filled]
         values = np.concatenate([values for values, _ in found if values.size] or [_NO_VALUES])

@@ -57,13 +57,20 @@ def members(window: Window, at: int = 0) -> Iterator[Member]:
         if at + BLOCK + size > window.file.size:
             raise _damaged(window, at, f"is cut within the member {name or _name(header)!r}")
         if kind == _SPARSE:
-            raise _damaged(
-                window, at, f"has the sparse member {name or _name(header)!r}, which is not supported"
-            )
+            raise _damaged(window, at, f"has the sparse member {name or _name(header)!r}, which is not supported")
         if kind in _REGULAR:
             yield Member(name or _name(header), start, at + BLOCK, size)
         at += BLOCK + _padded(size)
         start, name, size_given = at, None, None
+
+
+def is_tar(window: Window) -> bool:
+    """Whether a file begins with a tar header."""
+    header = window.at(0, BLOCK)
+    try:
+        return header.size == BLOCK and bool(header.any()) and bool(_verified(window, 0, header))
+    except SourceError:
+        return False
 
 
 def _verified(window: Window, at: int, header: np.ndarray) -> tuple[int, bytes]:

@@ -17,9 +17,7 @@ from jaxaug.iterators.sources._table import Rows
 # A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of the data.
 # tensorflow/core/lib/io/record_writer.h
 _HEAD, _TAIL = 12, 4
-_MASK_DELTA = np.uint32(
-    0xA282EAD8
-)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+_MASK_DELTA = np.uint32(0xA282EAD8)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
 
 
 class TFRecord(PackedSource):
@@ -80,9 +78,7 @@ class TFRecord(PackedSource):
             report(offset)
         return {}
 
-    def _record(
-        self, found: dict[str, Feature], window: Window, number: int
-    ) -> tuple[int, int, dict[str, np.ndarray]]:
+    def _record(self, found: dict[str, Feature], window: Window, number: int) -> tuple[int, int, dict[str, np.ndarray]]:
         """(start, stop) of the image, and the numbers to keep."""
         image = found.pop(self._image, None)
         if not isinstance(image, list) or len(image) != 1:
@@ -91,9 +87,7 @@ class TFRecord(PackedSource):
         if self._label is not None:
             label = found.pop(self._label, None)
             if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
-                what = (
-                    f"has no integer label {self._label!r} (None for none); its features are {sorted(found)}"
-                )
+                what = f"has no integer label {self._label!r} (None for none); its features are {sorted(found)}"
                 raise _damaged(window, number, what)
             numbers["label"] = label
         for name, value in found.items():
@@ -114,9 +108,7 @@ class TFRecord(PackedSource):
         return strings
 
 
-def _frames(
-    window: Window, offset: int, first_record: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _frames(window: Window, offset: int, first_record: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The next whole records from `offset` on, verified: (block, where their data start in it, lengths)."""
     block = window.at(offset, window.block_size)
     starts, lengths, wanted = _walk(block, window, first_record)
@@ -124,9 +116,7 @@ def _frames(
         block = window.at(offset, wanted)
         starts, lengths, wanted = _walk(block, window, first_record)
     if not starts:
-        raise _damaged(
-            window, first_record, f"is cut: the file ends within it, {wanted - block.size} bytes early"
-        )
+        raise _damaged(window, first_record, f"is cut: the file ends within it, {wanted - block.size} bytes early")
     begins, sizes = np.array(starts, np.int64), np.array(lengths, np.int64)
     good = _stored(block, begins + sizes) == _masked(crc32c(block, begins, sizes))
     if not good.all():

@@ -55,7 +55,7 @@ class WebDataset(PackedSource):
         self,
         paths: PathLike | Sequence[PathLike],
         *,
-        image: Sequence[str] = ("jpg", "jpeg", "png", "webp"),
+        image: Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
         mmap: bool = True,
     ):
         self._image = [extension.lower().lstrip(".") for extension in image]

@@ -1,0 +1,318 @@
+"""Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in one run.
+
+    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--seconds 1.5] [--rounds 5] [--json OUT]
+
+The contestants take turns, round after round; the table gives medians and the spread (min to max). Rivals that are
+not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself, driven by the
+thinnest loop there is: the limit.
+"""
+
+import argparse
+import io
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+from PIL import Image
+
+from jaxaug.decode import Decoder, Encoded
+from jaxaug.decode._hybrid import HybridWorker
+from jaxaug.decode.native import _cuda, _nvjpeg
+
+
+def read(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg")]
+
+
+def reencode(image: bytes, quality: int) -> bytes:
+    out = io.BytesIO()
+    Image.open(io.BytesIO(image)).convert("RGB").save(out, "JPEG", quality=quality, subsampling=2)
+    return out.getvalue()
+
+
+def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None], threads: int, seconds: float) -> float:
+    """Images/s of `threads` threads that run `work(thread, running, count)` together, warm-up left out."""
+    counts, stop = [0] * threads, threading.Event()
+    barrier = threading.Barrier(threads + 1)
+
+    def run(thread: int) -> None:
+        waiting = True
+
+        def running() -> bool:  # the first call ends the warm-up
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                barrier.wait()
+            return not stop.is_set()
+
+        def count(images: int) -> None:
+            counts[thread] += images
+
+        work(thread, running, count)
+
+    pool = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
+    for thread in pool:
+        thread.start()
+    barrier.wait()
+    time.sleep(0.4)
+    before, started = sum(counts), time.perf_counter()
+    time.sleep(seconds)
+    images, elapsed = sum(counts) - before, time.perf_counter() - started
+    stop.set()
+    for thread in pool:
+        thread.join()
+    return images / elapsed
+
+
+def jaxaug_rate(decoder: Decoder, encoded: Encoded, threads: int, seconds: float) -> float:
+    def work(thread, running, count):
+        jax.block_until_ready(decoder.decode(encoded).pixels)
+        while running():
+            decoder.decode(encoded)
+            count(len(encoded.lengths))
+
+    return rate(work, threads, seconds)
+
+
+def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
+    """The raw batched engines on images grouped by chroma sampling."""
+    row = canvas[0] * canvas[1] * 3
+
+    def work(thread, running, count):
+        _cuda.set_device(0)
+        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
+        calls = []
+        for group in groups:
+            encoded = Encoded.from_bytes(group)
+            buffer = int(_cuda.call("cudaMalloc", row * len(group)))
+            pointers = np.arange(len(group), dtype=np.uint64) * np.uint64(row) + np.uint64(buffer)
+            state = _nvjpeg.create("nvjpegJpegStateCreate", handle)
+            calls.append((state, encoded, _nvjpeg.destinations(pointers, canvas[1] * 3), _cuda.create_stream(), buffer))
+        while running():
+            for state, encoded, images, stream, _ in calls:
+                _nvjpeg.decode_batched(handle, state, encoded.addresses, encoded.lengths, images, stream)
+            for *_, stream, _ in calls:
+                _cuda.call("cudaStreamSynchronize", stream)
+            count(sum(map(len, groups)))
+        for state, _, _, stream, buffer in calls:
+            _nvjpeg.library().nvjpegJpegStateDestroy(state)
+            _cuda.call("cudaStreamDestroy", stream)
+            _cuda.call("cudaFree", buffer)
+        _nvjpeg.library().nvjpegDestroy(handle)
+
+    return work
+
+
+def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
+    encoded = Encoded.from_bytes(images)
+    addresses, lengths = encoded.addresses.tolist(), encoded.lengths.tolist()
+
+    def work(thread, running, count):
+        worker = HybridWorker(0, canvas)
+        buffer = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
+        number = thread * 7
+        while running():
+            number = (number + 1) % len(addresses)
+            worker.decode(addresses[number], lengths[number], buffer)
+            count(1)
+        worker.close()
+        _cuda.call("cudaFree", buffer)
+
+    return work
+
+
+def raw_together(images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float) -> float:
+    """Engines, two batches in flight, and HYBRID threads at once."""
+    engines, hybrid = raw_engines(groups, canvas), raw_hybrid(images, canvas)
+
+    def work(thread, running, count):
+        (engines if thread < 2 else hybrid)(thread, running, count)
+
+    return rate(work, threads, seconds)
+
+
+def dali_rate(images: list[bytes], batch: int, threads: int, load: float, seconds: float) -> float:
+    from nvidia.dali import fn, pipeline_def
+
+    arrays = [np.frombuffer(image, np.uint8) for image in images]
+    batches = [[arrays[(start + i) % len(arrays)] for i in range(batch)] for start in range(0, len(arrays), batch)]
+
+    @pipeline_def
+    def pipeline():
+        import itertools
+
+        source = itertools.cycle(batches)
+        data = fn.external_source(source=source, batch=True, no_copy=True)
+        return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
+
+    built = pipeline(batch_size=batch, num_threads=threads, device_id=0, prefetch_queue_depth=2)
+    built.build()
+    for _ in range(8):
+        built.run()
+    started, done = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        built.run()
+        done += batch
+    return done / (time.perf_counter() - started)
+
+
+def dali_latency(images: list[bytes], batch: int, threads: int, load: float, rounds: int) -> list[float]:
+    """Seconds from bytes to arrays on the GPU, nothing in flight before."""
+    from nvidia.dali import fn, pipeline_def
+
+    @pipeline_def
+    def pipeline():
+        data = fn.external_source(name="data", batch=True, no_copy=True)
+        return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
+
+    built = pipeline(
+        batch_size=batch, num_threads=threads, device_id=0, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False
+    )
+    built.build()
+    arrays = [np.frombuffer(image, np.uint8) for image in images]
+    times = []
+    for number in range(rounds):
+        rows = [arrays[(number * batch + i) % len(arrays)] for i in range(batch)]
+        started = time.perf_counter()
+        built.feed_input("data", rows)
+        output = built.run()[0]
+        _cuda.call("cudaDeviceSynchronize")
+        times.append(time.perf_counter() - started)
+        del output
+    return times[rounds // 10 :]
+
+
+def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: int) -> list[float]:
+    times = []
+    for number in range(rounds):
+        rows = [images[(number * batch + i) % len(images)] for i in range(batch)]
+        started = time.perf_counter()
+        jax.block_until_ready(decoder.decode(rows).pixels)
+        times.append(time.perf_counter() - started)
+    return times[rounds // 10 :]
+
+
+def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: float) -> float:
+    from nvidia import nvimgcodec
+
+    decoder = nvimgcodec.Decoder(max_num_cpu_threads=threads)
+    arrays = [np.frombuffer(images[i % len(images)], np.uint8) for i in range(batch)]
+    for _ in range(4):
+        decoder.decode(arrays)
+    started, done = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        decoder.decode(arrays)
+        done += batch
+    _cuda.call("cudaDeviceSynchronize")
+    return done / (time.perf_counter() - started)
+
+
+def simplejpeg_rate(images: list[bytes], threads: int, seconds: float) -> float:
+    import simplejpeg
+
+    def work(thread, running, count):
+        number = thread * 7
+        while running():
+            number = (number + 1) % len(images)
+            simplejpeg.decode_jpeg(images[number])
+            count(1)
+
+    return rate(work, threads, seconds)
+
+
+def by_sampling(images: list[bytes]) -> list[list[bytes]]:
+    from jaxaug.decode import read_headers
+
+    headers = read_headers(Encoded.from_bytes(images))
+    baseline = headers.coding == 0
+    return [
+        [image for image, s, good in zip(images, headers.sampling, baseline) if s == sampling and good]
+        for sampling in np.unique(headers.sampling[baseline])
+        if sampling != 0
+    ]
+
+
+def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
+    canvas, threads, batch = tuple(args.canvas), os.cpu_count() or 1, args.batch
+    repeated = (images * -(-batch // len(images)))[:batch]
+    encoded = Encoded.from_bytes(repeated)
+    groups = by_sampling(repeated)
+    decoder = Decoder(canvas, backend="nvjpeg", devices=jax.local_devices()[:1])
+    fixed = Decoder(canvas, backend="nvjpeg", devices=jax.local_devices()[:1], deterministic=True)
+    seconds = args.seconds
+    table = {
+        "jaxaug, 1 caller": lambda: jaxaug_rate(decoder, encoded, 1, seconds),
+        "jaxaug, 3 callers": lambda: jaxaug_rate(decoder, encoded, 3, seconds),
+        "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(fixed, encoded, 3, seconds),
+        "raw engines, 3 in flight": lambda: rate(raw_engines(groups, canvas), 3, seconds),
+        "raw HYBRID": lambda: rate(raw_hybrid(images, canvas), threads - 2, seconds),
+        "raw engines + HYBRID together": lambda: raw_together(images, groups, canvas, threads, seconds),
+        "simplejpeg": lambda: simplejpeg_rate(images, threads, seconds),
+    }
+    try:
+        import nvidia.dali  # noqa: F401
+
+        for load in (0.65, 0.9, 1.0):
+            table[f"DALI mixed, hw_decoder_load {load}"] = lambda load=load: dali_rate(images, batch, threads, load, seconds)
+    except ImportError:
+        print("DALI is not installed")
+    try:
+        from nvidia import nvimgcodec  # noqa: F401
+
+        table["nvImageCodec"] = lambda: nvimgcodec_rate(images, batch, threads, seconds)
+    except ImportError:
+        print("nvImageCodec is not installed")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--quality-420", type=int, default=0, help="re-encode as 4:2:0 with this quality first")
+    parser.add_argument("--canvas", type=int, nargs=2, default=(512, 512))
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    images = read(args.images)
+    if args.quality_420:
+        images = [reencode(image, args.quality_420) for image in images]
+    print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}")
+    table = contestants(images, args)
+    results: dict[str, list[float]] = {name: [] for name in table}
+    for _ in range(args.rounds):
+        for name, measure in table.items():
+            try:
+                results[name].append(measure())
+            except Exception as error:
+                print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+    print(f"\n{'images/s':36s} {'median':>8s} {'min':>8s} {'max':>8s}")
+    for name, values in results.items():
+        if values:
+            print(f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}")
+    for batch in args.latency:
+        decoder = Decoder(tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1])
+        rows = {"jaxaug": jaxaug_latency(decoder, images, batch, 300)}
+        try:
+            for load in (0.65, 1.0):
+                rows[f"DALI {load}"] = dali_latency(images, batch, os.cpu_count() or 1, load, 300)
+        except ImportError:
+            pass
+        for name, times in rows.items():
+            p50, p99 = np.percentile(times, [50, 99]) * 1e3
+            print(f"latency, batch {batch:3d}, {name:10s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms")
+    if args.json:
+        args.json.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

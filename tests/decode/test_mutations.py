@@ -1,0 +1,82 @@
+"""Thousands of damaged files: each gives an image or a reason, the byte check tells which, and the rest stands."""
+
+import random
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug.decode import Decoder, Encoded, read_headers
+from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert
+from tests.images import encode
+
+SEED = 20260  # another seed, other damage; a failure prints the file
+WHOLE = JPEGS["4:2:0"]
+MARKERS = bytes([0x01, 0xC0, 0xC1, 0xC2, 0xC3, 0xC4, 0xC9, 0xCA, 0xCC, 0xD0, 0xD8, 0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xE1])
+
+
+def damage(file: bytes, rng: random.Random) -> bytes:
+    """One to three of: a flipped bit, a new byte, bytes lost or added, a swapped marker, a cut tail."""
+    data = bytearray(file)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        if len(data) < 16:
+            break
+        at = rng.randrange(2, len(data) - 2) if rng.random() < 0.3 else rng.randrange(2, min(len(data), 700) - 2)
+        kind = rng.randrange(12)
+        if kind < 5:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind < 7:
+            data[at] = rng.randrange(256)
+        elif kind < 8:
+            del data[at : at + rng.randrange(1, 5)]
+        elif kind < 9:
+            data[at:at] = rng.randbytes(rng.randrange(1, 5))
+        elif kind < 11:
+            found = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] not in (0, 255)]
+            if found:
+                data[rng.choice(found) + 1] = rng.choice(MARKERS)
+        else:
+            del data[at:]
+    return bytes(data)
+
+
+def run(sources: list[bytes], count: int, decoder: Decoder, rng: random.Random):
+    """Decode `count` damaged files, 50 at a time, the last of each batch whole."""
+    expected = np.asarray(decoder.decode([WHOLE]).pixels)[0]
+    for _ in range(count // 50):
+        files = [damage(rng.choice(sources), rng) for _ in range(49)] + [WHOLE]
+        encoded = Encoded.from_bytes(files)
+        headers = read_headers(encoded, decoder.max_pixels)
+        decoded = decoder.decode_rows(encoded)
+        pixels = np.asarray(decoded.pixels[0])
+        np.testing.assert_array_equal(pixels[-1], expected)
+        assert not pixels[~decoded.valid].any()
+        assert set(decoded.failures) == set((~decoded.valid).nonzero()[0].tolist())
+        assert all(decoded.failures.values())
+        for row, file in enumerate(files):
+            height, width = decoded.size[row]
+            assert not pixels[row, height:].any() and not pixels[row, :, width:].any(), file.hex()
+        yield files, headers, decoded
+
+
+def test_damaged_jpegs_the_byte_check_decides():
+    """So that the verdict is the same whatever decodes: what it lets pass does become an image."""
+    sources = [*JPEGS.values(), *[insert(WHOLE, exif_segment(8, order)) for order in "<>"]]
+    kinds = set()
+    with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**20) as decoder:
+        for files, headers, decoded in run(sources, 4000, decoder, random.Random(SEED)):
+            for row in ((headers.kind == 1) != decoded.valid).nonzero()[0].tolist():
+                assert headers.kind[row] == 2, (decoded.failures.get(row), files[row].hex())
+            kinds |= set(zip(headers.kind.tolist(), decoded.valid.tolist()))
+    assert {(0, False), (1, True)} <= kinds
+
+
+@pytest.mark.filterwarnings("ignore:::PIL")
+def test_damaged_files_of_other_formats():
+    sources = [encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")]
+    count = 0
+    with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**20) as decoder:
+        for _, headers, decoded in run(sources, 1000, decoder, random.Random(SEED)):
+            assert not decoded.valid[headers.kind == 0].any()
+            count += decoded.valid.sum()
+    assert 20 < count < 1000

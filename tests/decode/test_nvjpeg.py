@@ -1,0 +1,385 @@
+"""The nvJPEG engine on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow` for the long ones."""
+
+import gc
+import io
+import threading
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+
+from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode._lane import Lane
+from jaxaug.decode.native import _cuda, _nvjpeg
+from jaxaug.errors import DecodeError
+from tests.images import encode, jpegs, picture
+
+pytestmark = pytest.mark.gpu
+CANVAS = (128, 160)
+
+
+@pytest.fixture
+def gpu():
+    return jax.devices("gpu")[:1]
+
+
+@pytest.fixture
+def engines(gpu):
+    with Decoder(CANVAS, "nvjpeg", gpu, on_error="mask", deterministic=True) as decoder:
+        yield decoder
+
+
+@pytest.fixture
+def balanced(gpu):
+    with Decoder(CANVAS, "nvjpeg", gpu, on_error="mask") as decoder:
+        yield decoder
+
+
+def noisy(seed: int, height: int = 97, width: int = 131) -> np.ndarray:
+    """A picture with edges and grain: what chroma upsampling is visible on."""
+    grain = np.random.default_rng(seed).normal(0, 12, (height, width, 1))
+    return np.clip(picture(seed, height, width) + grain, 0, 255).astype(np.uint8)
+
+
+def variants() -> dict[str, bytes]:
+    """One image in every form of JPEG, and in two other formats."""
+    pixels = noisy(3)
+    made = {s: simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=s) for s in ("444", "422", "420", "440", "411")}
+    made["gray"] = encode(pixels[..., 0], quality=90)
+    made["progressive"] = encode(pixels, quality=90, progressive=True)
+    made["restart"] = encode(pixels, quality=90, restart_marker_blocks=5)
+    made["cmyk"] = _saved(Image.fromarray(pixels).convert("CMYK"), "JPEG")
+    made["rgb"] = encode(pixels, quality=90, keep_rgb=True)
+    made["larger"] = encode(noisy(4, 300, 200), quality=90)
+    made["one pixel"] = encode(noisy(5, 1, 1))
+    made["exif"] = encode(pixels, exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0")
+    made["png"] = encode(pixels, "PNG")
+    return made
+
+
+def _saved(image: Image.Image, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.ndarray:
+    with Decoder(canvas, "host", jax.devices("cpu")[:1], on_error="mask") as decoder:
+        return np.asarray(decoder.decode(images).pixels)
+
+
+ON_ENGINES = ("444", "422", "420", "440", "gray", "restart", "one pixel")
+
+
+def test_each_form_of_jpeg_goes_its_way_and_looks_the_same(engines):
+    forms = variants()
+    batch = engines.decode(list(forms.values()))
+    stats = engines.stats
+    assert batch.valid.all()
+    assert (stats["engines"], stats["hybrid"]) == (len(ON_ENGINES), 1)
+    assert stats["host"] == len(forms) - len(ON_ENGINES) - 1
+    difference = np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(list(forms.values())))
+    for name, d in zip(forms, difference):
+        # Interpolated chroma is libjpeg-turbo's up to one rounding; HYBRID's inverse DCT is another one, good to 4.
+        assert d.max() <= (4 if name == "progressive" else 1 if name in ON_ENGINES else 0), name
+        assert d.mean() < 0.5, name
+
+
+def test_hybrid_agrees_too(balanced):
+    images = [simplejpeg.encode_jpeg(noisy(i), 90, colorsubsampling=("444", "420")[i % 2]) for i in range(64)]
+    difference = np.abs(np.asarray(balanced.decode(images).pixels).astype(int) - host_pixels(images))
+    assert balanced.stats["hybrid"] > 0 and balanced.stats["engines"] > 0
+    assert difference.max() <= 4 and difference.mean(axis=(1, 2, 3)).max() < 1
+
+
+def test_deterministic_bits_do_not_depend_on_the_batch(engines):
+    images = [*variants().values(), *jpegs(50)]
+    whole = np.asarray(engines.decode(images).pixels)
+    np.testing.assert_array_equal(np.asarray(engines.decode(images).pixels), whole)
+    for size in (1, 7, 32):
+        parts = [np.asarray(engines.decode(images[i : i + size]).pixels) for i in range(0, len(images), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
+    for _ in range(4):  # every lane once with large images
+        engines.decode([encode(np.full((*CANVAS, 3), 255, np.uint8))] * 8)
+    batch = engines.decode([encode(np.full((20, 30, 3), 255, np.uint8))] * 4 + [b"broken"] * 4)
+    pixels = np.asarray(batch.pixels)
+    assert pixels[:4, :20, :30].min() > 250
+    assert not pixels[:, 20:].any() and not pixels[:, :, 30:].any() and not pixels[4:].any()
+
+
+def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
+    from jaxaug.decode import _nvjpeg as engine
+
+    routes = engine.routes
+    monkeypatch.setattr(engine, "routes", lambda h, s: np.where(routes(h, s) == 1, 0, routes(h, s)))
+    images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
+    batch = engines.decode(images)
+    assert batch.valid.all() and engines.stats["engines"] == 6 and engines.stats["host"] == 1
+    assert np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images)).max() <= 1
+
+
+def test_an_image_that_the_engines_skip_is_noticed(engines, monkeypatch):
+    decode = Lane.decode
+
+    def skip_third(self, batch, pointers, groups):
+        kept = np.arange(len(pointers)) != 2
+        decode(self, batch.take(kept), pointers[kept], groups[kept])
+
+    images = jpegs(6)
+    expected = np.asarray(engines.decode(images).pixels)
+    monkeypatch.setattr(Lane, "decode", skip_third)
+    np.testing.assert_array_equal(np.asarray(engines.decode(images).pixels), expected)
+
+
+def test_all_broken_none_and_too_large(engines):
+    batch = engines.decode([b"no", b"", jpegs(1)[0][:200]])
+    assert not batch.valid.any() and not np.asarray(batch.pixels).any()
+    assert engines.decode([]).pixels.shape == (0, *CANVAS, 3)
+    large = engines.decode([encode(noisy(0, 2000, 3000))])
+    assert large.size.tolist() == [[107, 160]] and large.original_size.tolist() == [[2000, 3000]]
+
+
+def test_raise_names_the_row(gpu):
+    with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
+        with pytest.raises(DecodeError, match="record 1"):
+            decoder.decode([jpegs(1)[0], b"text"])
+        assert decoder.decode(jpegs(2)).valid.all()
+
+
+# ---- lifetimes
+
+
+@jax.jit
+def slow_checksum(pixels, work):
+    """Sums over `pixels` that are read only after a long computation."""
+    for _ in range(24):  # not a loop of XLA's: the host would take part in it, and the call not return at once
+        work = jnp.tanh(work @ work)
+    zero = jnp.isnan(work[0, 0]).astype(jnp.uint32)  # known only when the work is done
+    weights = jnp.arange(1, 252, dtype=jnp.uint32) + zero
+    flat = pixels.reshape(pixels.shape[0], -1).astype(jnp.uint32)
+    flat = flat * jnp.resize(weights, flat.shape[1])[None]
+    return flat.sum(axis=1), work[0, 0]  # the work must be needed, or XLA leaves it out
+
+
+def stress(decoder: Decoder, rounds: int = 12) -> int:
+    """How many of `rounds` batches were read wrong while later ones were decoded into the same few buffers."""
+    batches = [Encoded.from_bytes([encode(noisy(100 * b + i)) for i in range(32)]) for b in range(4)]
+    work = jnp.full((8192, 8192), 1e-3, jnp.bfloat16)  # some 30 ms on an H200
+    nothing = jnp.zeros((8, 8), jnp.bfloat16)
+    expected = []
+    for batch in batches:
+        expected.append(np.asarray(slow_checksum(decoder.decode(batch).pixels, nothing)[0]))
+    jax.block_until_ready(slow_checksum(decoder.decode(batches[0]).pixels, work))
+    sums = []
+    for number in range(rounds):
+        decoded = decoder.decode_rows(batches[number % 4])
+        checksum, done = slow_checksum(decoded.pixels[0], work)
+        decoded.release(done)
+        sums.append(checksum)
+    return sum(not np.array_equal(np.asarray(s), expected[n % 4]) for n, s in enumerate(sums))
+
+
+def test_buffers_are_not_written_while_they_are_read(engines):
+    assert stress(engines) == 0
+
+
+def test_the_stress_test_fails_without_the_wait(engines, monkeypatch):
+    monkeypatch.setattr(Lane, "_wait_for_readers", lambda self: None)
+    assert stress(engines) > 0
+
+
+def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(engines, monkeypatch):
+    def prepare(self, rows):
+        if rows > self._rows:
+            self.open()
+            self._resize(rows)
+            _cuda.call("cudaMemset", self._pointer, 0, rows * self._row_bytes)
+        for stream in [self._stream, *(stream for _, stream in self._calls.values())]:
+            for array in jax.tree.leaves(self._readers):
+                array.__dlpack__(stream=stream)  # makes the stream wait for the array on the device
+        pointers = np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
+        return pointers
+
+    monkeypatch.setattr(Lane, "prepare", prepare)
+    monkeypatch.setattr(Lane, "wipe_marks", lambda self, rows: np.zeros(rows, bool))
+    assert stress(engines) > 0
+
+
+def free_memory() -> int:
+    return int(_cuda.runtime().cudaMemGetInfo()[1])
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_opened_and_closed_decoders_leave_nothing(gpu, count):
+    import psutil
+
+    def once():
+        with Decoder(CANVAS, "nvjpeg", gpu, num_threads=3) as decoder:
+            jax.block_until_ready(decoder.decode(list(variants().values())).pixels)
+
+    for _ in range(5):
+        once()
+    gc.collect()
+    device, host, threads = free_memory(), psutil.Process().memory_info().rss, threading.active_count()
+    for _ in range(count):
+        once()
+    gc.collect()
+    print("device and host bytes lost:", device - free_memory(), psutil.Process().memory_info().rss - host)
+    assert threading.active_count() == threads
+    assert device - free_memory() < 64 * 2**20
+    assert psutil.Process().memory_info().rss - host < 128 * 2**20
+
+
+@pytest.mark.slow
+def test_ten_thousand_batches_leave_memory_flat(balanced):
+    import psutil
+
+    batch = Encoded.from_bytes((list(variants().values()) * 3)[:32])
+    readings = []
+    for number in range(10_000):
+        jax.block_until_ready(balanced.decode(batch).pixels)
+        if number in (999, 9_999):
+            gc.collect()
+            readings.append((free_memory(), psutil.Process().memory_info().rss))
+    print("free device memory and resident memory after 1,000 and 10,000 batches:", readings)
+    assert readings[0][0] - readings[1][0] < 32 * 2**20
+    assert readings[1][1] - readings[0][1] < 64 * 2**20
+
+
+# ---- robustness
+
+
+def mutate(rng: np.random.Generator, data: bytes) -> bytes:
+    """One of the damages that files suffer."""
+    image = bytearray(data)
+    kind = rng.integers(6)
+    if kind == 0:  # bits
+        for position in rng.integers(0, len(image), rng.integers(1, 20)):
+            image[position] ^= 1 << rng.integers(8)
+    elif kind == 1:  # tail
+        del image[rng.integers(1, len(image)) :]
+    elif kind == 2:  # markers
+        markers = [i for i in range(len(image) - 1) if image[i] == 0xFF and image[i + 1] not in (0, 0xFF)]
+        a, b = rng.choice(markers, 2)
+        image[a + 1], image[b + 1] = image[b + 1], image[a + 1]
+    elif kind == 3:  # a segment's length
+        markers = [i for i in range(min(len(image) - 3, 700)) if image[i] == 0xFF and image[i + 1] >= 0xC0]
+        image[rng.choice(markers) + 3] ^= int(rng.integers(1, 256))
+    elif kind == 4:  # size in the header
+        frame = next(i for i in range(len(image)) if image[i] == 0xFF and image[i + 1] in (0xC0, 0xC1, 0xC2))
+        image[frame + 5 + rng.integers(4)] = int(rng.integers(256))
+    else:  # header bits
+        for position in rng.integers(2, 620, rng.integers(1, 4)):
+            image[position] ^= 1 << rng.integers(8)
+    return bytes(image)
+
+
+def fuzz(gpu, count: int, batch_size: int = 64) -> dict[str, int]:
+    """Mutated images between good ones, through both backends: verdicts, neighbours and guard bytes are checked."""
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print("seed", seed)
+    rng = np.random.default_rng(seed)
+    forms = [v for k, v in variants().items() if k not in ("png", "cmyk", "one pixel")]
+    good = jpegs(8)
+    good_pixels = host_pixels(good)
+    outcomes = {"images": 0, "errors": 0, "differences": 0}
+    with (
+        Decoder(CANVAS, "nvjpeg", gpu, on_error="mask", deterministic=True, max_pixels=2**22) as ours,
+        Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
+    ):
+        ours.decode(good * (batch_size // 8 + 1))  # one row more than is used below: the guard
+        lane = ours._engine._gpus[0]._all_lanes
+        row_bytes = CANVAS[0] * CANVAS[1] * 3
+        for _ in range(count // (batch_size - 8)):
+            images = [mutate(rng, forms[rng.integers(len(forms))]) for _ in range(batch_size - 8)]
+            images = [*images[: batch_size // 2], *good, *images[batch_size // 2 :]]
+            for each in lane:
+                if each._rows > batch_size:
+                    _cuda.call("cudaMemset", each._pointer + batch_size * row_bytes, 0xA5, row_bytes)
+            _cuda.call("cudaDeviceSynchronize")
+            a, b = ours.decode(images), host.decode(images)
+            np.testing.assert_array_equal(a.valid, b.valid)
+            np.testing.assert_array_equal(a.size, b.size)
+            pixels, at = np.asarray(a.pixels), batch_size // 2
+            assert np.abs(pixels[at : at + 8].astype(int) - good_pixels).max() <= 1
+            for row, (height, width) in enumerate(a.size.tolist()):
+                assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
+            assert not pixels[~a.valid].any()
+            guard = np.empty(row_bytes, np.uint8)
+            for each in lane:
+                if each._rows > batch_size:
+                    kind = _cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
+                    pointer = each._pointer + batch_size * row_bytes
+                    _cuda.call("cudaMemcpy", guard.ctypes.data, pointer, row_bytes, kind)
+                    assert (guard == 0xA5).all()
+            difference = np.abs(pixels.astype(int) - np.asarray(b.pixels)).max(axis=(1, 2, 3))
+            outcomes["images"] += int(a.valid.sum()) - 8
+            outcomes["errors"] += int((~a.valid).sum())
+            outcomes["differences"] += int((difference > 4).sum())
+    return outcomes
+
+
+def test_damaged_images_get_the_same_verdict_from_both_backends(gpu):
+    print(fuzz(gpu, 600))
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_images(gpu):
+    print(fuzz(gpu, 10_000))
+
+
+# ---- without the library
+
+
+def test_auto_falls_back_to_the_host_and_says_so_once(gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAXAUG_NVJPEG", str(tmp_path / "missing.so"))
+    _nvjpeg.library.cache_clear()
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                with Decoder(CANVAS, devices=gpu) as decoder:
+                    assert decoder.backend == "host" and decoder.decode(jpegs(2)).valid.all()
+        assert len([w for w in caught if "jaxaug decodes on the host" in str(w.message)]) == 1
+        with pytest.raises(ImportError, match=r"missing\.so.*\n.*jaxaug\[cuda13\]"):
+            Decoder(CANVAS, "nvjpeg", gpu)
+    finally:
+        monkeypatch.undo()
+        _nvjpeg.library.cache_clear()
+
+
+def test_memory_that_does_not_suffice_is_explained(gpu):
+    with Decoder((2**14, 2**14), "nvjpeg", gpu) as decoder:
+        with pytest.raises(MemoryError, match="XLA_PYTHON_CLIENT_MEM_FRACTION"):
+            decoder.decode(Encoded.from_bytes(jpegs(1) * 256))
+        assert decoder._engine._gpus[0].lanes.qsize() == decoder.in_flight
+
+
+def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
+    create = _nvjpeg.create_handle
+
+    def no_engines(backend):
+        if backend == _nvjpeg.HARDWARE:
+            raise _nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        return create(backend)
+
+    monkeypatch.setattr(_nvjpeg, "create_handle", no_engines)
+    images = [*jpegs(60), *variants().values()]
+    with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
+        batch = decoder.decode(images)
+    assert batch.valid.all()
+    assert np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images)).mean(axis=(1, 2, 3)).max() < 1
+
+
+def test_real_headers_are_read_alike(engines):
+    headers = read_headers(Encoded.from_bytes(list(variants().values())))
+    assert [decode_image(image).shape[:2] for image in variants().values()] == [
+        tuple(size) for size in headers.original_size().tolist()
+    ]

@@ -1,0 +1,234 @@
+"""The index: stored once, found again, rebuilt when it must be, and never trusted when damaged."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from jaxaug.decode import Encoded, read_headers
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _index
+from jaxaug.iterators.sources._index import Damaged, read_index, write_index
+from jaxaug.iterators.sources.tfrecord import TFRecord
+from tests.iterators import containers
+
+HEADER = {"counts": [3, 0, 2], "extra": {"classes": ["a"]}, "fingerprint": "f", "kind": "test"}
+
+
+def columns():
+    return {
+        "offset": np.arange(5, dtype=np.uint64) * 10**12,
+        "boxes": np.arange(30, dtype=np.float32).reshape(5, 3, 2),
+        "flag": np.array([1, 0, 1, 0, 1], np.uint8),
+        "empty": np.zeros((5, 0), np.int32),
+    }
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """Counts how often an index is built."""
+    count, build = [], _index._build
+    monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
+    return count
+
+
+@pytest.fixture
+def shards(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    examples = containers.labelled_examples(5)
+    for name, part in (("a", examples[:2]), ("b", examples[2:])):
+        (folder / f"{name}.tfrecord").write_bytes(containers.tfrecord(part))
+    return folder
+
+
+def open_shards(folder, **options):
+    source = TFRecord(folder / "*.tfrecord", **options)
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(len(source))))
+    return source
+
+
+def index_files(folder):
+    return [name for name in os.listdir(folder) if name.endswith(".index")] if folder.exists() else []
+
+
+def test_columns_come_back_as_they_were(tmp_path):
+    write_index(tmp_path / "x", dict(HEADER), columns())
+    index = read_index(tmp_path / "x")
+    assert (index.extra, index.fingerprint, index.row_starts.tolist()) == ({"classes": ["a"]}, "f", [0, 3, 3, 5])
+    for name, column in columns().items():
+        assert index.columns[name].dtype == column.dtype and np.array_equal(index.columns[name], column)
+    assert os.listdir(tmp_path) == ["x"]
+    with pytest.raises(Damaged, match="other files"):
+        read_index(tmp_path / "x", {"kind": "another"})
+
+
+def test_every_damaged_byte_is_found(tmp_path):
+    path = tmp_path / "x"
+    write_index(path, dict(HEADER), columns())
+    good, unnoticed = path.read_bytes(), 0
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        try:
+            index = read_index(path)
+        except Damaged:
+            continue
+        unnoticed += 1  # only the zeros between two columns: they are nobody's
+        assert good[at] == 0 and all(np.array_equal(index.columns[name], c) for name, c in columns().items())
+    assert unnoticed < 4 * 64
+    for length in range(0, len(good), 7):
+        path.write_bytes(good[:length])
+        with pytest.raises(Damaged):
+            read_index(path)
+    path.write_bytes(good + b"x")
+    with pytest.raises(Damaged, match="another length"):
+        read_index(path)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=pytest.mark.slow)])
+def test_a_mutated_index_is_built_anew(shards, builds, count):
+    open_shards(shards)
+    (path,) = [shards / name for name in index_files(shards)]
+    good, generator = path.read_bytes(), np.random.default_rng(count)
+    for _ in range(count):
+        path.write_bytes(containers.mutate(good, generator))
+        open_shards(shards)
+    assert 0.7 * count < len(builds) - 1 <= count
+    assert path.read_bytes() == good
+
+
+def test_the_stored_index_is_used(shards, builds):
+    first, second = open_shards(shards), open_shards(shards)
+    assert len(builds) == 1 and first.fingerprint() == second.fingerprint()
+    assert len(index_files(shards)) == 1
+    TFRecord(shards / "*.tfrecord", label=None)
+    TFRecord(shards / "a.tfrecord")
+    assert len(builds) == 3  # other options, other files
+    open_shards(shards)
+    assert len(builds) == 3
+
+
+def test_the_index_follows_the_data(shards, builds):
+    old = open_shards(shards)
+    examples = containers.labelled_examples(6)
+    (shards / "b.tfrecord").write_bytes(containers.tfrecord(examples[2:]))
+    assert len(open_shards(shards)) == 6 and len(builds) == 2
+    assert open_shards(shards).fingerprint() != old.fingerprint()
+    os.utime(shards / "b.tfrecord", ns=(1, 1))
+    open_shards(shards)
+    assert len(builds) == 3
+    (shards / "c.tfrecord").write_bytes(b"")
+    open_shards(shards)
+    assert len(builds) == 4
+
+
+def test_a_moved_data_set_keeps_its_index_and_fingerprint(shards, builds):
+    before = open_shards(shards).fingerprint()
+    shards.rename(shards.parent / "moved")
+    assert open_shards(shards.parent / "moved").fingerprint() == before and len(builds) == 1
+
+
+def test_facts_in_the_index_are_those_of_the_bytes(shards):
+    source = open_shards(shards)
+    images = containers.jpegs(5)
+    wanted = read_headers(Encoded.from_bytes([images[3], images[0]]))
+    found = source.headers(np.array([3, 0]))
+    for name, column in wanted._asdict().items():
+        assert getattr(found, name).tolist() == column.tolist(), name
+
+
+def refuse_to_write(monkeypatch, folder):
+    """As if there were no permission; the tests may run as root, whom no mode bits stop."""
+    write = _index.write_index
+
+    def refusing(path, *args):
+        if path.startswith(str(folder)):
+            raise PermissionError(13, "Permission denied")
+        write(path, *args)
+
+    monkeypatch.setattr(_index, "write_index", refusing)
+
+
+def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(shards, tmp_path, builds, monkeypatch):
+    refuse_to_write(monkeypatch, shards)
+    open_shards(shards)
+    open_shards(shards)
+    assert len(builds) == 1 and index_files(shards) == []
+    assert len(index_files(tmp_path / "cache" / "jaxaug")) == 1
+
+
+def test_an_index_that_can_be_written_nowhere(shards, tmp_path, monkeypatch):
+    refuse_to_write(monkeypatch, tmp_path)
+    with pytest.raises(SourceError, match=r"no index can be written to .*Permission denied.*set XDG_CACHE_HOME"):
+        open_shards(shards)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_index(tmp_path / "x", dict(HEADER), columns())
+    assert os.listdir(tmp_path) == []
+
+
+def test_many_open_at_once(shards):
+    sources, errors = [], []
+
+    def run():
+        try:
+            sources.append(open_shards(shards))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not errors and len({source.fingerprint() for source in sources}) == 1
+    assert len(os.listdir(shards)) == 3
+
+
+def test_a_damaged_file_stops_the_others(tmp_path):
+    """The error comes from the first bad file, and no thread of the index is left."""
+    for number in range(20):
+        data = containers.tfrecord(containers.labelled_examples(5))
+        (tmp_path / f"{number:02d}.tfrecord").write_bytes(data[:-1] if number == 3 else data)
+    with pytest.raises(SourceError, match=r"03.tfrecord': record 4 is cut"):
+        TFRecord(tmp_path / "*.tfrecord")
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-index")]
+    assert index_files(tmp_path) == []
+
+
+LARGE = """
+import resource, sys, time
+import numpy as np
+from jaxaug.iterators.sources._index import read_index
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+before, start = resident(), time.perf_counter()
+index = read_index(sys.argv[1])
+opened = time.perf_counter() - start
+rows = np.random.default_rng(0).integers(0, 10**7, 10**6)
+total = sum(int(column[rows].astype(np.int64).sum()) for column in index.columns.values())
+print(opened, (resident() - before) / 1e6)
+"""
+
+
+@pytest.mark.slow
+def test_ten_million_records(tmp_path):
+    generator, count = np.random.default_rng(0), 10**7
+    wide = {"offset": np.uint64, "length": np.uint32, "lead": np.uint16, "feature/label": np.int32}
+    narrow = {f"header/{name}": np.uint16 for name in ("height", "width", "scan_offset")}
+    narrow |= {f"header/{n}": np.uint8 for n in ("kind", "orientation", "coding", "precision", "components", "color")}
+    kinds = wide | narrow | {"header/scan_components": np.uint8, "header/sampling": np.uint32}
+    data = {name: generator.integers(0, 100, count).astype(dtype) for name, dtype in kinds.items()}
+    write_index(tmp_path / "x", HEADER | {"counts": [count]}, data)
+    run = subprocess.run([sys.executable, "-c", LARGE, tmp_path / "x"], capture_output=True, text=True, check=True)
+    seconds, megabytes = map(float, run.stdout.split())
+    print(f"opened in {seconds:.2f} s, {megabytes:.0f} MB after reading a tenth of all rows")
+    assert megabytes < 400

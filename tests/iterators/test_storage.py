@@ -1,0 +1,330 @@
+"""Mapped and staged reading: the same bytes, and what happens when files change, fail, stall, or are far away."""
+
+import gc
+import http.server
+import importlib
+import os
+import threading
+import time
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
+from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge
+from jaxaug.iterators.sources.tfrecord import TFRecord
+from jaxaug.iterators.sources.webdataset import WebDataset
+from tests.iterators import containers
+
+
+def noise(folder, sizes):
+    """Files of random bytes: (DataFiles, their contents)."""
+    generator, contents = np.random.default_rng(0), []
+    for number, size in enumerate(sizes):
+        contents.append(generator.bytes(size))
+        (folder / f"{number}.bin").write_bytes(contents[-1])
+    return list_files([folder / f"{number}.bin" for number in range(len(sizes))]), contents
+
+
+def ranges(contents, count, seed=1):
+    generator = np.random.default_rng(seed)
+    files = generator.integers(0, len(contents), count)
+    sizes = np.array([len(content) for content in contents])[files]
+    offsets = (generator.random(count) * sizes).astype(np.int64)
+    return files, offsets, (generator.random(count) * np.minimum(sizes - offsets, 5000)).astype(np.int64)
+
+
+@pytest.mark.parametrize("make", [Mapped, Staged])
+def test_ranges_of_several_files(tmp_path, make):
+    files, contents = noise(tmp_path, [50_000, 1, 300_000])
+    wanted = ranges(contents, 200)
+    encoded, failures = make(files).read(*wanted)
+    assert not failures and encoded.addresses.dtype == encoded.lengths.dtype == np.uint64
+    for row, (file, offset, length) in enumerate(zip(*(column.tolist() for column in wanted))):
+        assert bytes(encoded.view(row)) == contents[file][offset : offset + length]
+    nothing = np.zeros(0, np.int64)
+    assert make(files).read(nothing, nothing, nothing)[0].lengths.shape == (0,)
+
+
+def test_neighbours_are_read_in_one_go():
+    files = np.array([1, 0, 0, 0, 0, 1])
+    offsets = np.array([0, 100, 0, 300 + _GAP, 301 + 2 * _GAP, 0])
+    spans, span_of, places, size = _merge(files, offsets, np.array([10, 200, 100, 1, 5, 10]))
+    assert [(span.file, span.offset, span.length) for span in spans] == [
+        (0, 0, 302 + 2 * _GAP + 4),
+        (1, 0, 10),  # the same record twice is read once
+    ]
+    assert span_of.tolist() == [1, 0, 0, 0, 0, 1] and places[0] == places[5] and size == places.max() + 10
+    far, *_ = _merge(np.zeros(2, int), np.array([0, 11 + _GAP]), np.array([10, 10]))
+    assert len(far) == 2
+    starts = np.arange(0, 5 * _SPAN // 2, 1 << 20)
+    run, *_ = _merge(np.zeros(starts.size, int), starts, np.full(starts.size, 1 << 20))
+    assert [span.length for span in run] == [_SPAN, _SPAN, _SPAN // 2]
+
+
+def test_staged_memory_outlives_the_storage_and_is_never_reused(tmp_path):
+    files, contents = noise(tmp_path, [100_000])
+    storage = Staged(files)
+    first, _ = storage.read(np.array([0]), np.array([5]), np.array([1000]))
+    storage.read(np.array([0]), np.array([50_000]), np.array([1000]))
+    os.truncate(files[0].path, 0)
+    del storage
+    assert bytes(first.view(0)) == contents[0][5:1005]
+
+
+def source_of(folder, mmap):
+    """Six records in two files."""
+    examples = containers.labelled_examples(6)
+    for name, part in (("a", examples[:3]), ("b", examples[3:])):
+        (folder / f"{name}.tfrecord").write_bytes(containers.tfrecord(part))
+    return TFRecord(folder / "*.tfrecord", mmap=mmap)
+
+
+def check_rows(source, bad):
+    """Rows of `bad` have length 0 and an error that names the file; the others are right."""
+    encoded, features = source.read(np.arange(6))
+    assert features["label"].tolist() == list(range(6))
+    for row, image in enumerate(containers.jpegs(6)):
+        assert bytes(encoded.view(row)) == (b"" if row in bad else image)
+        about = source.describe(row) if row in bad else {}
+        assert ("error" in about) == (row in bad)
+        assert row not in bad or about["path"] in about["error"]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_truncated_in_the_epoch_gives_failed_rows(tmp_path, mmap, opened):
+    source = source_of(tmp_path, mmap)
+    if not mmap:
+        source._storage = Staged(source._files, retries=0)
+    whole, stamp = (tmp_path / "b.tfrecord").read_bytes(), (tmp_path / "b.tfrecord").stat().st_mtime_ns
+    if opened:
+        check_rows(source, [])
+    os.truncate(tmp_path / "b.tfrecord", 20)
+    check_rows(source, [3, 4, 5])
+    check_rows(source, [3, 4, 5])  # the source stays usable
+    if opened:
+        (tmp_path / "b.tfrecord").write_bytes(whole)
+        os.utime(tmp_path / "b.tfrecord", ns=(stamp, stamp))
+        check_rows(source, [])  # and forgets errors that are over
+        assert "error" not in source.describe(4)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_deleted_before_its_first_use(tmp_path, mmap):
+    source = source_of(tmp_path, mmap)
+    if not mmap:
+        source._storage = Staged(source._files, retries=0)
+    os.unlink(tmp_path / "a.tfrecord")
+    check_rows(source, [0, 1, 2])
+    assert "No such file" in source.describe(0)["error"]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_deleted_or_replaced_after_its_first_use_is_read_on(tmp_path, mmap):
+    source = source_of(tmp_path, mmap)
+    check_rows(source, [])
+    os.unlink(tmp_path / "a.tfrecord")
+    (tmp_path / "new").write_bytes(b"something else")
+    os.replace(tmp_path / "new", tmp_path / "b.tfrecord")
+    check_rows(source, [])
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
+    source = source_of(tmp_path, mmap)
+    if not mmap:
+        source._storage = Staged(source._files, retries=0)
+    path = tmp_path / "b.tfrecord"
+    path.write_bytes(path.read_bytes()[::-1])
+    os.utime(path, ns=(0, 0))
+    check_rows(source, [3, 4, 5])
+    assert "changed since it was indexed" in source.describe(3)["error"]
+
+
+class Faulty:
+    """A `Read` that misbehaves at chosen calls for the ranges of one file."""
+
+    def __init__(self, file, faults):
+        self.inner, self.file, self.faults, self.lock = FileReader(), file, list(faults), threading.Lock()
+
+    def __call__(self, file, offset, destination):
+        fault = None
+        if file.path.endswith(self.file):
+            with self.lock:
+                fault = self.faults.pop(0) if self.faults else None
+        if fault is None:
+            return self.inner(file, offset, destination)
+        return fault(lambda part: self.inner(file, offset, part), destination)
+
+
+def error(read, destination):
+    raise OSError(5, "Input/output error")
+
+
+def short(read, destination):
+    return read(destination[: max(1, len(destination) // 3)])
+
+
+def end(read, destination):
+    return 0
+
+
+def stall(read, destination):
+    time.sleep(1.0)
+    return read(destination)
+
+
+@pytest.mark.parametrize(
+    "faults, bad, message",
+    [
+        ([error], [], ""),
+        ([error] * 2, [], ""),
+        ([error] * 3, [3, 4, 5], "Input/output error"),
+        ([short] * 5, [], ""),
+        ([short, error, short], [], ""),
+        ([end], [], ""),
+        ([end] * 3, [3, 4, 5], "ends at byte"),
+        ([stall], [], ""),
+        ([stall] * 3, [3, 4, 5], "no answer within 0.4 s"),
+    ],
+)
+def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, message):
+    monkeypatch.setattr("jaxaug.iterators.sources._storage._FIRST_PAUSE", 0.001)
+    source = source_of(tmp_path, mmap=False)
+    source._storage = Staged(source._files, timeout=0.4, retries=2, read=Faulty("b.tfrecord", faults))
+    check_rows(source, bad)
+    assert all(message in source.describe(row)["error"] for row in bad)
+    check_rows(source, [])  # the next batch is whole again
+
+
+def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._storage._FIRST_PAUSE", 0.001)
+    source = source_of(tmp_path, mmap=False)
+    source._storage = Staged(source._files, timeout=0.4, retries=0, read=Faulty("b.tfrecord", [stall]))
+    check_rows(source, [3, 4, 5])
+    del source
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("jaxaug-read")]
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left
+
+
+def test_reading_a_file_through_retries_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    (file,), (content,) = noise(tmp_path, [1000])
+    destination = bytearray(1000)
+    read_fully(Faulty(".bin", [short, error, error, short]), file, 0, memoryview(destination), retries=2)
+    assert destination == content
+    with pytest.raises(SourceError, match=r"0.bin' cannot be read at byte 10: Input/output error"):
+        read_fully(Faulty(".bin", [error] * 3), file, 10, memoryview(destination)[:5], retries=2)
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Files with ranges; every `fails`-th answer of content is a 503."""
+
+    contents: ClassVar[dict] = {}
+    requests: ClassVar[list] = []
+    fails = 0
+    ranges = True
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def answer(self, body):
+        content = self.contents.get(self.path)
+        wanted = self.headers.get("Range") if self.ranges else None
+        if body and content is not None:
+            self.requests.append(wanted)
+            if self.fails and len(self.requests) % self.fails == 0:
+                return self.send(503, b"")
+        if content is None:
+            return self.send(404, b"")
+        extra = {"ETag": f'"{len(content)}"'} | ({"Accept-Ranges": "bytes"} if self.ranges else {})
+        if wanted:
+            first, last = wanted.removeprefix("bytes=").split("-")
+            first, last = int(first), min(int(last or len(content) - 1), len(content) - 1)
+            extra["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            content = content[first : last + 1]
+        self.send(206 if wanted else 200, content, body, extra)
+
+    def send(self, status, content, body=True, extra=None):
+        self.send_response(status)
+        for name, value in ((extra or {}) | {"Content-Length": str(len(content))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    handler = type("Handler", (Server,), {"contents": {}, "requests": []})
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    yield handler, f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("fails", [0, 4])
+def test_remote_files(server, monkeypatch, fails):
+    for module in ("_files", "_storage"):
+        monkeypatch.setattr(f"jaxaug.iterators.sources.{module}._FIRST_PAUSE", 0.001)
+    handler, url = server
+    files = containers.labelled_files(8)
+    names = list(files)
+    for shard in range(2):
+        handler.contents[f"/s-{shard}.tar"] = containers.tar({name: files[name] for name in names[shard * 8 :][:8]})
+    handler.fails = fails
+    source = WebDataset(url + "/s-{0..1}.tar")
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(8)))
+    handler.requests.clear()
+    again = WebDataset(url + "/s-{0..1}.tar")  # the stored index serves: no content is asked for
+    assert handler.requests == [] and again.fingerprint() == source.fingerprint()
+    encoded, _ = again.read(np.array([0, 5]))
+    assert bytes(encoded.view(1)) == containers.jpegs(8)[5] and None not in handler.requests
+    assert fails or len(handler.requests) == 2
+    assert again.describe(5)["key"] == "0005"
+
+
+def test_globs_of_a_remote_store(server):
+    memory = importlib.import_module("fsspec").filesystem("memory")
+    data = containers.tfrecord(containers.labelled_examples(3))
+    for name in ("a", "b"):
+        memory.pipe_file(f"/jaxaug-test/{name}.tfrecord", data)
+    source = TFRecord("memory://jaxaug-test/*.tfrecord")
+    assert len(source) == 6 and source.describe(3)["path"] == "memory:///jaxaug-test/b.tfrecord"
+    encoded, _ = source.read(np.array([4]))
+    assert bytes(encoded.view(0)) == containers.jpegs(3)[1]
+    with pytest.raises(SourceError, match="matches no file"):
+        TFRecord("memory://jaxaug-test/*.tar")
+    memory.rm("/jaxaug-test", recursive=True)
+
+
+def test_remote_files_that_are_missing_or_changed(server):
+    handler, url = server
+    with pytest.raises(SourceError, match=r"none.tar' cannot be opened"):
+        WebDataset(url + "/none.tar")
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
+    first = WebDataset(url + "/a.tar")
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(9))
+    assert (len(first), len(WebDataset(url + "/a.tar"))) == (2, 9)

@@ -1,0 +1,227 @@
+"""TFRecord: framing, checksums, tf.Example, features, damage."""
+
+import random
+
+import numpy as np
+import pytest
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators import Source
+from jaxaug.iterators.sources._crc32c import crc32c
+from jaxaug.iterators.sources._example import parse_example
+from jaxaug.iterators.sources.tfrecord import TFRecord
+from tests.iterators import containers
+
+
+def write(folder, shards, name="a"):
+    paths = [folder / f"{name}-{number:02d}.tfrecord" for number in range(len(shards))]
+    for path, records in zip(paths, shards):
+        path.write_bytes(containers.tfrecord(records))
+    return paths
+
+
+def test_crc32c_equals_the_definition():
+    generator = np.random.default_rng(1)
+    data = generator.integers(0, 256, 5000, dtype=np.uint8)
+    lengths = np.array([0, 1, 2, 3, 8, 9, 511, 512, 513, 1024, 2500, 5000])
+    starts = np.array([17, 0, 4998, 7, 1, 4991, 3, 0, 1, 77, 2500, 0])
+    expected = [containers.crc32c(data[a : a + n].tobytes()) for a, n in zip(starts, lengths)]
+    assert crc32c(data, starts, lengths).tolist() == expected
+    assert crc32c(data, np.zeros(0, int), np.zeros(0, int)).shape == (0,)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_records_of_several_files(tmp_path, mmap):
+    examples = containers.labelled_examples(23)
+    write(tmp_path, [examples[:9], [], examples[9:10], examples[10:]])
+    source = TFRecord(tmp_path / "a-*.tfrecord", mmap=mmap)
+    assert isinstance(source, Source) and len(source) == 23
+    indices = np.random.default_rng(0).integers(0, 23, 60)  # any order, with repeats
+    encoded, features = source.read(indices)
+    assert features["label"].dtype == np.int32 and features["label"].tolist() == indices.tolist()
+    images = containers.jpegs(23)
+    assert [bytes(encoded.view(row)) for row in range(60)] == [images[index] for index in indices]
+    empty, none = source.read(np.zeros(0, np.int64))
+    assert empty.lengths.shape == (0,) and none["label"].shape == (0,)
+
+
+def test_records_longer_than_a_block_and_across_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files.Window.__init__.__defaults__", (700,))
+    examples = containers.labelled_examples(12)  # 300 to 900 bytes each
+    source = TFRecord(write(tmp_path, [examples]))
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(12)))
+
+
+def test_features_become_columns(tmp_path):
+    records = [
+        containers.example(
+            {
+                "image/encoded": image,
+                "image/class/label": np.int64(label),
+                "size": np.array([label, -label]),
+                "boxes": np.arange(label % 4, dtype=np.float32) + 0.5,
+                "big": np.array(2**40 + label),
+                "sometimes": np.array([7]) if label == 2 else np.zeros(0, int),
+                "never": np.zeros(0, int),
+                "name": f"näme {label}".encode(),
+                "tags": [b"x", b"\xff"],
+            },
+            packed=bool(label % 2),
+        )
+        for label, image in enumerate(containers.jpegs(6))
+    ]
+    source = TFRecord(write(tmp_path, [records[:4], records[4:]]))
+    _, features = source.read(np.arange(6))
+    assert sorted(features) == [
+        "big", "boxes", "boxes_count", "label", "size", "sometimes", "sometimes_count"
+    ]  # fmt: skip
+    assert features["size"].dtype == np.int32 and features["size"].tolist() == [[i, -i] for i in range(6)]
+    assert features["big"].dtype == np.int64 and features["big"].tolist() == [2**40 + i for i in range(6)]
+    assert features["boxes"].dtype == np.float32 and features["boxes"].shape == (6, 3)
+    assert features["boxes"][3].tolist() == [0.5, 1.5, 2.5] and features["boxes"][4].tolist() == [0, 0, 0]
+    assert features["boxes_count"].tolist() == [0, 1, 2, 3, 0, 1]
+    assert features["sometimes"].tolist() == [0, 0, 7, 0, 0, 0]
+    about = source.describe(4)
+    assert about["path"].endswith("a-01.tfrecord") and about["record_in_file"] == 0 and about["record"] == 4
+    assert about["name"] == "näme 4" and about["tags"] == ["x", b"\xff"]
+    fewer = TFRecord(tmp_path / "a-*", label=None, features=["big"])
+    assert sorted(fewer.read(np.array([0]))[1]) == ["big"]
+    assert fewer.fingerprint() != source.fingerprint()
+
+
+def test_features_that_come_and_go_over_many_records(tmp_path):
+    """More records than are collected at a time, so that whole chunks lack a feature."""
+    records, expected = [], []
+    for number in range(900):
+        boxes = np.arange(number % 3) + number if 600 <= number < 700 else np.zeros(0, int)
+        expected.append(boxes.tolist() + [0] * (2 - boxes.size))
+        features = {"image/encoded": b"x" * (number + 1), "image/class/label": np.int64(number)}
+        records.append(containers.example(features | ({"boxes": boxes} if boxes.size else {})))
+    source = TFRecord(write(tmp_path, [records[:850], records[850:]]))
+    encoded, features = source.read(np.arange(900))
+    assert encoded.lengths.tolist() == list(range(1, 901)) and features["label"].tolist() == list(range(900))
+    assert features["boxes"].tolist() == expected
+    assert features["boxes_count"].tolist() == [n % 3 if 600 <= n < 700 else 0 for n in range(900)]
+
+
+def test_the_parser_agrees_with_the_protobuf_library():
+    generated = pytest.importorskip("tensorflow_datasets.proto.tf_example_generated_pb2")
+    generator = random.Random(0)
+    for _ in range(200):
+        message, expected = generated.Example(), {}
+        for name in {"".join(generator.choices("abcé/", k=3)) for _ in range(generator.randrange(6))}:
+            kind, count = generator.randrange(3), generator.randrange(5)
+            kept = message.features.feature[name]
+            if kind == 0:
+                expected[name] = [generator.randbytes(generator.randrange(200)) for _ in range(count)]
+                kept.bytes_list.value.extend(expected[name])
+            elif kind == 1:
+                expected[name] = np.array([generator.gauss(0, 1e10) for _ in range(count)], np.float32).tolist()
+                kept.float_list.value.extend(expected[name])
+            else:
+                expected[name] = [generator.randrange(-(2**63), 2**63) >> generator.randrange(64) for _ in range(count)]
+                kept.int64_list.value.extend(expected[name])
+        data = memoryview(b"pre" + message.SerializeToString() + b"post")
+        found = parse_example(data, 3, len(data) - 4)
+        plain = {k: [bytes(data[a:b]) for a, b in v] if isinstance(v, list) else v.tolist() for k, v in found.items()}
+        assert plain == expected
+
+
+def test_the_parser_survives_any_bytes():
+    good = containers.example({"a": b"xyz", "b": np.arange(5), "c": np.ones(3, np.float32), "d": np.array(-1)})
+    generator = np.random.default_rng(2)
+    refused = 0
+    for _ in range(3000):
+        data = containers.mutate(good, generator)
+        try:
+            for value in parse_example(memoryview(data), 0, len(data)).values():
+                assert not isinstance(value, list) or all(0 <= a <= b <= len(data) for a, b in value)
+        except ValueError:
+            refused += 1
+    assert 300 < refused < 3000
+
+
+def damaged(data, how):
+    records = [len(containers.tfrecord([record])) for record in containers.labelled_examples(3)]
+    second = records[0]
+    return {
+        "flipped image byte": data[: second + 60] + bytes([data[second + 60] ^ 4]) + data[second + 61 :],
+        "flipped length byte": data[: second + 1] + bytes([data[second + 1] ^ 1]) + data[second + 2 :],
+        "length beyond the file": data[: second + 6] + b"\x01" + data[second + 7 :],
+        "cut in a record": data[: second + 100],
+        "cut in a header": data[: second + 5],
+        "cut before the last checksum": data[: second + records[1] - 2],
+    }[how]
+
+
+@pytest.mark.parametrize(
+    "how, message",
+    [
+        ("flipped image byte", "record 1 is damaged: the checksum of its data"),
+        ("flipped length byte", "record 1 is damaged: the checksum of its length"),
+        ("length beyond the file", "record 1 is damaged: the checksum of its length"),
+        ("cut in a record", "record 1 is cut"),
+        ("cut in a header", "record 1 is cut"),
+        ("cut before the last checksum", "record 1 is cut"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_record(tmp_path, how, message):
+    good, bad = write(tmp_path, [containers.labelled_examples(3)] * 2)
+    bad.write_bytes(damaged(bad.read_bytes(), how))
+    with pytest.raises(SourceError, match=message) as caught:
+        TFRecord([good, bad])
+    assert str(bad) in str(caught.value)
+
+
+def test_records_without_what_was_asked_for(tmp_path):
+    path = write(tmp_path, [[containers.example({"picture": b"x", "class": np.int64(1)})]])
+    with pytest.raises(SourceError, match=r"record 0 has no image 'image/encoded'; its features are \['class', 'pic"):
+        TFRecord(path)
+    with pytest.raises(SourceError, match=r"record 0 has no integer label 'image/class/label' \(None for none\)"):
+        TFRecord(path, image="picture")
+    assert len(TFRecord(path, image="picture", label="class")) == 1
+    for wrong in ({"x": b"1"}, {"x": np.array([1, 2])}, {"x": np.float32(1)}):
+        path = write(tmp_path, [[containers.example({"image/encoded": b"..."} | wrong)]], name="wrong")
+        with pytest.raises(SourceError, match="no integer label 'x'"):
+            TFRecord(path, label="x")
+    path = write(tmp_path, [[b"\x0a\xff no example"]], name="other")
+    with pytest.raises(SourceError, match=r"record 0 is no tf\.Example"):
+        TFRecord(path)
+
+
+def test_missing_and_empty_files(tmp_path):
+    with pytest.raises(SourceError, match="matches no file"):
+        TFRecord(tmp_path / "*.tfrecord")
+    with pytest.raises(SourceError, match="cannot be opened: No such file"):
+        TFRecord(tmp_path / "a.tfrecord")
+    with pytest.raises(SourceError, match=r"is a folder; name its files"):
+        TFRecord(tmp_path)
+    with pytest.raises(SourceError, match="at least one file"):
+        TFRecord([])
+    (tmp_path / "empty.tfrecord").write_bytes(b"")
+    with pytest.raises(SourceError, match="no records in 1 file"):
+        TFRecord(tmp_path / "empty.tfrecord")
+
+
+def test_indices_outside_are_refused(tmp_path):
+    source = TFRecord(write(tmp_path, [containers.labelled_examples(3)]))
+    for wrong in ([-1], [3]):
+        with pytest.raises(IndexError, match=r"`indices` must lie in \[0, 3\)"):
+            source.read(np.array(wrong))
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.slow)])
+def test_mutated_files_give_an_error_or_right_data(tmp_path, count):
+    good, truth = containers.tfrecord(containers.labelled_examples(4)), dict(enumerate(containers.jpegs(4)))
+    generator = np.random.default_rng(count)
+    refused = 0
+    for number in range(count):
+        path = tmp_path / f"{number}.tfrecord"  # a new file: within one tick of the clock, mtime tells nothing
+        path.write_bytes(containers.mutate(good, generator))
+        try:
+            found = containers.images_by_label(TFRecord(path))
+        except SourceError:
+            refused += 1
+        else:
+            assert found.items() <= truth.items()  # whole records were cut off, or nothing was changed
+    assert refused > 0.9 * count

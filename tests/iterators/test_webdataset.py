@@ -1,0 +1,227 @@
+"""WebDataset: tar formats, grouping by key, features, damage; and packing a folder."""
+
+import io
+import json
+import os
+import tarfile
+
+import numpy as np
+import pytest
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators import ImageFolder
+from jaxaug.iterators.sources._files import FileReader, Window, list_files
+from jaxaug.iterators.sources._tar import members
+from jaxaug.iterators.sources.pack import build_index, pack_folder
+from jaxaug.iterators.sources.tfrecord import TFRecord
+from jaxaug.iterators.sources.webdataset import WebDataset
+from tests.iterators import containers
+
+LONG = "a/very/" + "deep/" * 30 + "n" * 90  # 247 characters, so that gnu needs a long name and ustar a prefix
+FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+def write(folder, files, name="a.tar", format=tarfile.PAX_FORMAT):
+    path = folder / name
+    path.write_bytes(containers.tar(files, format))
+    return path
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_tar_format(tmp_path, format, mmap):
+    first, second, third = containers.jpegs(3)
+    accented = "é" if format == "ustar" else "é€" * 60
+    files = {
+        f"{LONG}.jpg": first,
+        f"{LONG}.cls": b"2",
+        f"{accented}.JPG": second,
+        f"{accented}.cls": b" 0\n",
+        "plain.jpeg": third,
+        "plain.cls": b"1",
+    }
+    source = WebDataset(write(tmp_path, files, format=FORMATS[format]), mmap=mmap)
+    encoded, features = source.read(np.array([2, 0, 1]))
+    assert [bytes(encoded.view(row)) for row in range(3)] == [third, first, second]
+    assert features["label"].dtype == np.int32 and features["label"].tolist() == [1, 2, 0]
+    assert [source.describe(index)["key"] for index in range(3)] == [LONG, accented, "plain"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_members_agree_with_tarfile(tmp_path, format):
+    """Folders, links, empty files, sizes around the block of 512 bytes."""
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=FORMATS[format]) as archive:
+        for number, size in enumerate([0, 1, 511, 512, 513, 5000]):
+            folder, link = tarfile.TarInfo(f"d{number}"), tarfile.TarInfo(f"link{number}")
+            folder.type, link.type, link.linkname = tarfile.DIRTYPE, tarfile.SYMTYPE, "x" * 99
+            archive.addfile(folder)
+            archive.addfile(link)
+            member = tarfile.TarInfo(f"d{number}/file")
+            member.size = size
+            archive.addfile(member, io.BytesIO(bytes(size)))
+    (file,) = list_files(path)
+    with tarfile.open(path) as archive:
+        expected = [(m.name, m.offset, m.offset_data, m.size) for m in archive if m.isreg()]
+    assert [tuple(member) for member in members(Window(FileReader(), file, block=1024))] == expected
+
+
+def test_a_size_beyond_octal(tmp_path):
+    """GNU tar writes sizes of 8 GiB and more in binary; the data itself is a hole in the file."""
+    size, path = 9 << 30, tmp_path / "big.tar"
+    member = tarfile.TarInfo("big.jpg")
+    member.size = size
+    with open(path, "wb") as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT))
+        file.truncate(512 + size + 1024)
+    (file,) = list_files(path)
+    walk = members(Window(FileReader(), file, block=1024))
+    assert tuple(next(walk)) == ("big.jpg", 0, 512, size) and list(walk) == []
+
+
+def test_members_become_features_and_strings(tmp_path):
+    one, two, three = containers.jpegs(3)
+    files = {
+        "x/1.json": json.dumps({"width": 7, "score": 1, "half": True, "name": "n", "huge": 2**80}).encode(),
+        "x/1.seg.png": b"a mask",
+        "x/1.jpg": one,
+        "x/1.txt": "größer".encode(),
+        "x/2.png": two,
+        "x/2.json": json.dumps({"width": 9, "score": 0.5, "half": False, "only here": 4}).encode(),
+        "y/2.jpg": three,
+        "y/2.png": b"not chosen: jpg comes first",
+        "y/2.json": b'{"width": 1, "score": 2, "half": true}',
+    }
+    source = WebDataset(write(tmp_path, files))
+    encoded, features = source.read(np.arange(3))
+    assert [bytes(encoded.view(row)) for row in range(3)] == [one, two, three]
+    assert {name: column.tolist() for name, column in features.items()} == {
+        "width": [7, 9, 1],
+        "score": [1, 0.5, 2],
+        "half": [1, 0, 1],
+        "only here": [0, 4, 0],
+        "only here_count": [0, 1, 0],
+    }
+    assert features["score"].dtype == np.float32 and features["width"].dtype == np.int32
+    about = source.describe(0)
+    assert (about["key"], about["txt"], about["json"]["name"], about["record"]) == ("x/1", "größer", "n", 0)
+    assert source.describe(2)["record_in_file"] == 2 and "txt" not in source.describe(2)
+
+
+def test_several_shards_by_braces(tmp_path):
+    files = containers.labelled_files(7)
+    names = list(files)
+    for shard in range(3):
+        mine = {name: files[name] for number, name in enumerate(names) if number // 2 % 3 == shard}
+        write(tmp_path, mine, f"a-{shard:03d}.tar")
+    source = WebDataset(str(tmp_path / "a-{000..002}.tar"))
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(7)))
+    assert [source.describe(index)["record_in_file"] for index in range(7)] == [0, 1, 2, 0, 1, 0, 1]
+    with pytest.raises(SourceError, match=r"a-003.tar' cannot be opened"):
+        WebDataset(str(tmp_path / "a-{000..003}.tar"))
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"a.txt": b"1"}, r"'a' has no image \['jpg', 'jpeg'.*it has \['txt'\]"),
+        ({"a.jpg": b"1", "a.cls": b"cat"}, r"'a.cls' is no integer but b'cat'"),
+        ({"a.jpg": b"1", "a.json": b"{"}, r"'a.json' is no JSON"),
+        ({"a.jpg": b"1", "a.JPG": b"2"}, r"'a' has two members with the extension 'jpg'"),
+        ({"a.jpg": b"1", "a.cls": b"1", "b.jpg": b"2"}, r"1 of 2 records have no single label"),
+        ({"a.jpg": b"1", "a.json": b'{"label": 1.5}'}, r"labels must be one int32 a record, got float32"),
+        ({"__classes__": b"[]"}, r"no records in 1 file"),
+    ],
+)
+def test_wrong_contents_are_named(tmp_path, files, message):
+    with pytest.raises(SourceError, match=message):
+        WebDataset(write(tmp_path, files))
+
+
+@pytest.mark.parametrize(
+    "cut, message",
+    [
+        (700, r"is cut within the member '0000.jpg' \(byte 0\)"),
+        (-11000, r"it was cut|is cut within"),
+        (200, r"ends without the blocks of zeros"),
+        (0, r"ends without the blocks of zeros"),
+    ],
+)
+def test_a_cut_tar_is_an_error(tmp_path, cut, message):
+    path = write(tmp_path, containers.labelled_files(20))
+    os.truncate(path, cut if cut >= 0 else path.stat().st_size + cut)
+    with pytest.raises(SourceError, match=message):
+        WebDataset(path)
+
+
+def test_a_tar_without_its_end_and_one_with_two(tmp_path):
+    data = containers.tar(containers.labelled_files(2)).rstrip(b"\0")
+    whole = -(-len(data) // 512) * 512
+    (tmp_path / "cut.tar").write_bytes(data.ljust(whole, b"\0"))
+    with pytest.raises(SourceError, match="ends without the blocks of zeros"):
+        WebDataset(tmp_path / "cut.tar")
+    archive = containers.tar(containers.labelled_files(2))
+    (tmp_path / "two.tar").write_bytes(archive + archive)
+    with pytest.raises(SourceError, match="has data behind its end"):
+        WebDataset(tmp_path / "two.tar")
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.slow)])
+def test_mutated_tars_give_an_error_or_what_tarfile_finds(tmp_path, count):
+    """A tar has no checksum of its data, so the file's own bytes are the truth, found by another reader."""
+    good = containers.tar(containers.labelled_files(3), tarfile.GNU_FORMAT).rstrip(b"\0") + bytes(2048)
+    good = good[: len(good) // 512 * 512]
+    generator, refused = np.random.default_rng(count), 0
+    for number in range(count):
+        path = tmp_path / f"{number}.tar"
+        path.write_bytes(containers.mutate(good, generator))
+        try:
+            source = WebDataset(path)
+        except SourceError:
+            refused += 1
+            continue
+        with tarfile.open(path) as archive:
+            truth = {member.name: archive.extractfile(member).read() for member in archive if member.isreg()}
+        encoded, features = source.read(np.arange(len(source)))
+        for row in range(len(source)):
+            key = source.describe(row)["key"]
+            assert bytes(encoded.view(row)) == truth[f"{key}.jpg"]
+            assert features["label"][row] == int(truth[f"{key}.cls"])
+    assert 0.3 * count < refused < count
+
+
+def make_folder(root):
+    for index, image in enumerate(containers.jpegs(11)):
+        folder = root / f"class.{index % 3}" / ("deeper" if index % 2 else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"some.name {index}{['.jpg', '.JPEG', '.jfif'][index % 3]}").write_bytes(image)
+    (root / "class.0" / "notes.txt").write_text("no image")
+    return root
+
+
+def test_a_packed_folder_holds_what_the_folder_does(tmp_path):
+    folder = ImageFolder(make_folder(tmp_path / "images"))
+    packed = pack_folder(tmp_path / "images", tmp_path / "images.tar")
+    assert len(packed) == 11 and packed.classes == ("class.0", "class.1", "class.2")
+    (ours, features), (theirs, wanted) = (source.read(np.arange(11)) for source in (packed, folder))
+    assert [bytes(ours.view(row)) for row in range(11)] == [bytes(theirs.view(row)) for row in range(11)]
+    assert features["label"].tolist() == wanted["label"].tolist()
+    assert packed.describe(0)["key"].startswith("class.0/00-some_name")
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+    with pytest.raises(SourceError, match="exists"):
+        pack_folder(tmp_path / "images", tmp_path / "images.tar")
+
+
+def test_a_folder_that_cannot_be_read_leaves_no_tar(tmp_path):
+    root = make_folder(tmp_path / "images")
+    (root / "class.1" / "dangling.jpg").symlink_to("nowhere")
+    with pytest.raises((SourceError, OSError)):
+        pack_folder(root, tmp_path / "images.tar")
+    assert os.listdir(tmp_path) == ["images"]
+
+
+def test_the_format_is_told_by_content(tmp_path):
+    tar = write(tmp_path, containers.labelled_files(2), "one.bin")
+    (tmp_path / "two.bin").write_bytes(containers.tfrecord(containers.labelled_examples(2)))
+    assert isinstance(build_index(tar), WebDataset)
+    assert isinstance(build_index(tmp_path / "two.bin", label=None), TFRecord)
