@@ -114,7 +114,9 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
     addresses, lengths = encoded.addresses.tolist(), encoded.lengths.tolist()
 
     def work(thread, running, count):
-        worker = HybridWorker(0, canvas)
+        _cuda.set_device(0)
+        handle = _nvjpeg.create_handle(_nvjpeg.HYBRID)
+        worker = HybridWorker(0, canvas, handle)
         buffer = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
         number = thread * 7
         while running():
@@ -122,17 +124,18 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             worker.decode(addresses[number], lengths[number], buffer)
             count(1)
         worker.close()
+        _nvjpeg.library().nvjpegDestroy(handle)
         _cuda.call("cudaFree", buffer)
 
     return work
 
 
 def raw_together(images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float) -> float:
-    """Engines, two batches in flight, and HYBRID threads at once."""
+    """The engines, one batch at a time, and HYBRID threads at once."""
     engines, hybrid = raw_engines(groups, canvas), raw_hybrid(images, canvas)
 
     def work(thread, running, count):
-        (engines if thread < 2 else hybrid)(thread, running, count)
+        (engines if thread < 1 else hybrid)(thread, running, count)
 
     return rate(work, threads, seconds)
 
@@ -172,7 +175,12 @@ def dali_latency(images: list[bytes], batch: int, threads: int, load: float, rou
         return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
 
     built = pipeline(
-        batch_size=batch, num_threads=threads, device_id=0, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False
+        batch_size=batch,
+        num_threads=threads,
+        device_id=0,
+        prefetch_queue_depth=1,
+        exec_async=False,
+        exec_pipelined=False,
     )
     built.build()
     arrays = [np.frombuffer(image, np.uint8) for image in images]
@@ -259,7 +267,9 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
         import nvidia.dali  # noqa: F401
 
         for load in (0.65, 0.9, 1.0):
-            table[f"DALI mixed, hw_decoder_load {load}"] = lambda load=load: dali_rate(images, batch, threads, load, seconds)
+            table[f"DALI mixed, hw_decoder_load {load}"] = lambda load=load: dali_rate(
+                images, batch, threads, load, seconds
+            )
     except ImportError:
         print("DALI is not installed")
     try:

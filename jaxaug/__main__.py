@@ -26,13 +26,16 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
     _add_preview(commands)
+    _add_doctor(commands)
+    _add_index(commands)
+    _add_pack(commands)
     return parser
 
 
 def _add_demo(commands) -> None:
     parser = commands.add_parser("demo", help="draw a data set, measure the pipeline on it, train a network")
     parser.add_argument("--out", default="jaxaug_demo.png", help="contact sheet (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=10, help="of training (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=8, help="of training (default: %(default)s)")
     parser.add_argument("--data-cache", help="folder for the data set (default: ~/.cache/jaxaug)")
     parser.set_defaults(run=_demo)
 
@@ -45,6 +48,28 @@ def _add_preview(commands) -> None:
     parser.set_defaults(run=_preview)
 
 
+def _add_index(commands) -> None:
+    parser = commands.add_parser("index", help="index TFRecord files or tar shards, once, before training")
+    parser.add_argument(
+        "paths", nargs="+", help="files, glob patterns, brace ranges, URLs; the format is told by content"
+    )
+    parser.add_argument("--image", help="feature (TFRecord) or extension (tar) of the image, if not the usual one")
+    parser.add_argument("--label", help="integer feature that is the label (TFRecord); '' for none")
+    parser.set_defaults(run=_index)
+
+
+def _add_pack(commands) -> None:
+    parser = commands.add_parser("pack", help="pack a folder of images into one indexed tar, read many times as fast")
+    parser.add_argument("folder", help="class folders with images")
+    parser.add_argument("out", help="the tar to write")
+    parser.set_defaults(run=_pack)
+
+
+def _add_doctor(commands) -> None:
+    parser = commands.add_parser("doctor", help="tell what was found on this machine, and what to install")
+    parser.set_defaults(run=_doctor)
+
+
 # The commands import what they need when they run: `--help` should not wait for jax.
 
 
@@ -54,10 +79,38 @@ def _demo(arguments: argparse.Namespace) -> None:
     run_demo(arguments.out, arguments.epochs, arguments.data_cache)
 
 
+def _doctor(arguments: argparse.Namespace) -> None:
+    from jaxaug._doctor import report
+
+    del arguments
+    for subject, finding in report():
+        print(f"{subject:20s} {finding}")
+
+
 def _preview(arguments: argparse.Namespace) -> None:
     from jaxaug._demo.preview import draw_sheet
 
-    print(draw_sheet(arguments.folder, arguments.out, arguments.seed).resolve())
+    title = f"jaxaug preview: {arguments.folder}"
+    print(draw_sheet(arguments.folder, arguments.out, title, arguments.seed).resolve())
+
+
+def _index(arguments: argparse.Namespace) -> None:
+    from jaxaug.iterators.sources.pack import build_index
+
+    options = {} if arguments.image is None else {"image": arguments.image}
+    if arguments.label is not None:
+        options["label"] = arguments.label or None
+    print(build_index(arguments.paths, **options))
+
+
+def _pack(arguments: argparse.Namespace) -> None:
+    from jaxaug.iterators import ImageFolder
+    from jaxaug.iterators.sources.pack import measure_reads, pack_folder
+
+    packed = pack_folder(arguments.folder, arguments.out)
+    print(packed)
+    before, after = measure_reads(ImageFolder(arguments.folder)), measure_reads(packed)
+    print(f"{before:,.0f} records/s from the folder, {after:,.0f} from the tar: {after / before:.1f} x")
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def test_sheet_size_and_places(tmp_path):
     red, green = np.zeros((40, 20, 3), np.uint8), np.zeros((20, 40, 3), np.uint8)
     red[..., 0], green[..., 1] = 255, 255
     rows = [Row("A", "a", [red, green, red]), Row("B", "b", [green])]
-    path = contact_sheet(rows, tmp_path / "new" / "x.png")
+    path = contact_sheet(rows, tmp_path / "new" / "x.png", "title")
     sheet = np.asarray(Image.open(path))
     width = 2 * MARGIN + 3 * TILE + FIRST_GAP + GAP
     height = 2 * MARGIN + TITLE_HEIGHT + 2 * (CAPTION_HEIGHT + TILE) + GAP
@@ -122,7 +122,7 @@ def test_sheet_size_and_places(tmp_path):
 
 def test_sheet_needs_rows(tmp_path):
     with pytest.raises(ValueError, match="`rows` must have at least one row"):
-        contact_sheet([], tmp_path / "x.png")
+        contact_sheet([], tmp_path / "x.png", "title")
 
 
 def test_progress_without_tqdm(monkeypatch, capsys):
@@ -186,7 +186,7 @@ def test_demo_from_data_to_accuracy(dataset, tmp_path, capsys):
 
 
 def test_demo_without_flax_says_what_to_install(dataset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run, "draw_sheet", lambda folder, path: path)
+    monkeypatch.setattr(run, "draw_sheet", lambda folder, path, title: path)
     monkeypatch.setattr(run, "_measure", lambda images, batch_size: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     run.run_demo(tmp_path / "sheet.png", cache=dataset.parent, count=COUNT)

@@ -34,12 +34,13 @@ SHOWN: Sequence[augment.Transform] = (
 )
 
 
-def draw_sheet(folder: PathLike, path: PathLike, seed: int = 0) -> Path:
+def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> Path:
     """Draw the contact sheet of the images in a folder.
 
     Args:
       folder: a folder with images somewhere below it, with or without class folders.
       path: where to write the PNG.
+      title: stands above everything.
       seed: of the random draws.
 
     Returns:
@@ -55,7 +56,7 @@ def draw_sheet(folder: PathLike, path: PathLike, seed: int = 0) -> Path:
         name, image = names[number % len(names)], images[number % len(names)]
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number), DRAWS)
         rows.append(Row(_title(transform), name, [image, *_draw(transform, keys, image)]))
-    return contact_sheet(rows, path, f"jaxaug preview of {source.root.resolve().name}")
+    return contact_sheet(rows, path, title)
 
 
 def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray]]:

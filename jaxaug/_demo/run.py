@@ -34,7 +34,7 @@ VALIDATE = augment.Compose(
 )
 
 
-def run_demo(out: PathLike, epochs: int = 10, cache: PathLike | None = None, count: int = 2000) -> None:
+def run_demo(out: PathLike, epochs: int = 8, cache: PathLike | None = None, count: int = 2000) -> None:
     """Draw a data set, look at it, measure the pipeline over it, and train on it; everything is printed.
 
     Args:
@@ -48,7 +48,7 @@ def run_demo(out: PathLike, epochs: int = 10, cache: PathLike | None = None, cou
     root = make_dataset(cache, count)
     images, val_images = ImageFolder(root / "train"), ImageFolder(root / "val")
     _say("data", f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}")
-    _say("sheet", str(draw_sheet(root / "train", out).resolve()))
+    _say("sheet", str(draw_sheet(root / "train", out, "jaxaug demo").resolve()))
     batch_size = 64 // jax.device_count() * jax.device_count() or jax.device_count()
     _measure(images, batch_size)
     if not all(importlib.util.find_spec(name) for name in ("flax", "optax")):

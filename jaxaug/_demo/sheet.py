@@ -33,7 +33,7 @@ class Row(NamedTuple):
     images: Sequence[np.ndarray]
 
 
-def contact_sheet(rows: Sequence[Row], path: PathLike, title: str = "jaxaug") -> Path:
+def contact_sheet(rows: Sequence[Row], path: PathLike, title: str) -> Path:
     """Draw rows of images with captions and store them as a PNG.
 
     Args:

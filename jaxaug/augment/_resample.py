@@ -8,9 +8,10 @@ Axis-aligned maps go one axis at a time, the rest as a two-dimensional gather. B
 number of taps; neither is a dot, whose rounding would depend on the batch size.
 """
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -124,7 +125,9 @@ def _axes(factor: Factor, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]
 def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     """The taps of source positions (edge coordinates) along one axis."""
     half = jnp.ones_like(scale) if axis.taps <= 2 else jnp.clip(scale, 1.0, axis.most)
-    coverage = _coverage(position, half, axis) if axis.mode == "constant" else None
+    # Multiplied, not divided: for a division by one number XLA does either, not the same on one device and on several.
+    inverse = 1.0 / half
+    coverage = _coverage(position, inverse, axis) if axis.mode == "constant" else None
     if axis.taps == 1:
         return _Taps([_fold(jnp.floor(position), axis).astype(jnp.int32)], [], coverage)
     centre = _fold(position - 0.5, axis)
@@ -132,7 +135,7 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     indices, weights = [], []
     for tap in range(axis.taps):
         index = first + tap
-        weight = jnp.maximum(0.0, 1.0 - jnp.abs(index - centre) / half)
+        weight = jnp.maximum(0.0, 1.0 - jnp.abs(index - centre) * inverse)
         if axis.mode == "wrap":
             index = _modulo(index, axis.extent)
         else:
@@ -140,9 +143,6 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
             index = jnp.clip(index, axis.low, axis.high)
         indices.append(index.astype(jnp.int32))
         weights.append(weight)
-    if axis.taps > 2:  # two weights are 1 - f and f: what is dropped of them weighs nothing
-        total = sum(weights[1:], weights[0])
-        weights = [weight / total for weight in weights]
     return _Taps(indices, weights, coverage)
 
 
@@ -166,11 +166,11 @@ def _modulo(value: Array, period: Scalar) -> Array:
     return value - period * jnp.floor(value / period)
 
 
-def _coverage(position: Array, half: Array, axis: _Axis) -> Array:
+def _coverage(position: Array, inverse: Array, axis: _Axis) -> Array:
     """The share of a footprint that lies inside; with half-width 1, bilinear with a filled border."""
     if axis.taps == 1:
         return ((position >= 0) & (position < axis.extent)).astype(jnp.float32)
-    before, behind = position / half + 0.5, (axis.extent - position) / half + 0.5
+    before, behind = position * inverse + 0.5, (axis.extent - position) * inverse + 0.5
     return jnp.clip(before, 0.0, 1.0) * jnp.clip(behind, 0.0, 1.0)
 
 
@@ -191,26 +191,33 @@ def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
     """Columns first: gathering 3-vectors from uint8, then whole rows, is the fastest order on CPUs."""
     if not rows.weights:
         return _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
-    terms = [
-        _take_columns(image, i).astype(jnp.float32) * w[None, :, None] for i, w in zip(columns.indices, columns.weights)
-    ]
-    # Without the barrier every row tap gathers its columns anew.
-    squeezed = lax.optimization_barrier(sum(terms[1:], terms[0]))
-    terms = [_take_rows(squeezed, i) * w[:, None, None] for i, w in zip(rows.indices, rows.weights)]
-    return sum(terms[1:], terms[0])
+    row_total, column_total = _sum(rows.weights), _sum(columns.weights)
+    squeezed = _sum(
+        [
+            _take_columns(image, i).astype(jnp.float32) * (w / column_total)[None, :, None]
+            for i, w in zip(columns.indices, columns.weights)
+        ]
+    )
+    # Without the barrier a GPU may gather the columns anew for every row.
+    squeezed = lax.optimization_barrier(squeezed)
+    return _sum([_take_rows(squeezed, i) * (w / row_total)[:, None, None] for i, w in zip(rows.indices, rows.weights)])
 
 
 def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:
     """Every tap of every output pixel, wherever it lies."""
     if not rows.weights:
         return _take(image, rows.indices[0], columns.indices[0])
-    total: Any = 0.0
+    lines = []
     for i, row_weight in zip(rows.indices, rows.weights):
         terms = [
             _take(image, i, j).astype(jnp.float32) * w[:, :, None] for j, w in zip(columns.indices, columns.weights)
         ]
-        total = total + sum(terms[1:], terms[0]) * row_weight[:, :, None]
-    return total
+        lines.append(_sum(terms) * row_weight[:, :, None])
+    return _sum(lines) / (_sum(rows.weights) * _sum(columns.weights))[:, :, None]
+
+
+def _sum(terms: list[Array]) -> Array:
+    return functools.reduce(jnp.add, terms)
 
 
 def _take_rows(image: Array, index: Array) -> Array:
@@ -243,7 +250,7 @@ def _clip(value, low, high):
     """Python floats stay Python floats."""
     if all(isinstance(v, (int, float)) for v in (value, low, high)):
         return min(max(value, low), high)
-    return jnp.clip(value, low, high)
+    return jnp.clip(_f32(value), low, high)
 
 
 def _f32(value) -> Array:

@@ -5,7 +5,7 @@ torchvision does. Nothing here is a matrix product: three channels are too few f
 depend on the batch size.
 """
 
-from collections.abc import Callable
+import math
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
@@ -17,10 +17,9 @@ from jaxaug._checks import check_probability
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._arguments import as_range
 from jaxaug.augment._base import Info, Pixelwise
+from jaxaug.augment._random import between, order, uniforms
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
-
-Channels = tuple[Array, Array, Array]
 
 
 def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
@@ -55,8 +54,9 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    channels = _channels(_floating(image))
-    return _image(_blend(channels, contrast_factor, _mean_gray(channels, Info((image.shape[0], image.shape[1])))))
+    planes = _planes(_floating(image))
+    mean = _mean_gray(planes, Info((image.shape[0], image.shape[1])))
+    return _image(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
@@ -73,8 +73,8 @@ def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    channels = _channels(_floating(image))
-    return _image(_blend(channels, saturation_factor, _gray(channels)))
+    planes = _planes(_floating(image))
+    return _image(saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None])
 
 
 def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
@@ -89,7 +89,7 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
       >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return _image(_shift_hue(_channels(_floating(image)), hue_factor))
+    return _image(_shift_hue(_planes(_floating(image)), hue_factor))
 
 
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
@@ -104,7 +104,7 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
       >>> print(rgb_to_grayscale(jnp.array([[[0.0, 1.0, 0.0]]])))
       [[[0.587]]]
     """
-    gray = _gray(_channels(_floating(image)))
+    gray = _gray(_planes(_floating(image)))
     return jnp.repeat(gray[:, :, None], num_output_channels, axis=2)
 
 
@@ -166,26 +166,26 @@ class ColorJitter(Pixelwise):
     def sample(self, key: Key, info: Info) -> Jitter:
         """The three factors, the shift and the order."""
         del info
-        on_key, order_key, *keys = jax.random.split(key, 6)
-        on = jax.random.uniform(on_key, (), jnp.float32) < self.p
-        drawn = [jax.random.uniform(k, (), jnp.float32, *pair) for k, pair in zip(keys, self._ranges)]
+        numbers = uniforms(key, 9)
+        on = numbers[0] < self.p
         brightness, contrast, saturation, hue = (
-            jnp.where(on, value, neutral) for value, neutral in zip(drawn, _NEUTRAL)
+            jnp.where(on, between(number, *pair), neutral)
+            for number, pair, neutral in zip(numbers[1:5], self._ranges, _NEUTRAL)
         )
-        order = jax.random.permutation(order_key, jnp.asarray(self._components, jnp.int32))
-        return Jitter(brightness, contrast, saturation, hue, order)
+        components = jnp.asarray(self._components, jnp.int32)
+        return Jitter(brightness, contrast, saturation, hue, components[order(numbers[5:][: len(components)])])
 
     def apply(self, params: Jitter, image: Array, info: Info) -> Array:
         """The components in their order."""
         if not self._components:
             return image
         # A loop rather than its unrolled body: XLA would inline the earlier turns into every later mean.
-        channels, _ = lax.scan(
-            lambda channels, component: (self._turn(params, channels, component, info), None),
-            _channels(image),
+        planes, _ = lax.scan(
+            lambda planes, component: (self._turn(params, planes, component, info), None),
+            _planes(image),
             params.order,
         )
-        return _image(channels)
+        return _image(planes)
 
     @property
     def _ranges(self) -> tuple[tuple[float, float], ...]:
@@ -198,7 +198,7 @@ class ColorJitter(Pixelwise):
         """The components that are asked for."""
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
-    def _turn(self, params: Jitter, channels: Channels, component: Array, info: Info) -> Channels:
+    def _turn(self, params: Jitter, planes: Array, component: Array, info: Info) -> Array:
         """One component, which one is traced: blends with black, the mean gray or gray; or a shift of hue.
 
         What a turn leaves out is multiplied by 0 rather than selected away, see `_shift_hue`.
@@ -209,17 +209,17 @@ class ColorJitter(Pixelwise):
 
         factors = jnp.stack([params.brightness, params.contrast, params.saturation, jnp.ones_like(params.hue)])
         factor = factors[component]
-        other: Scalar = 0.0
+        blended = factor * planes
         if _CONTRAST in self._components:
-            other = other + only(_CONTRAST, 1 - factor) * _mean_gray(channels, info)
+            blended = blended + only(_CONTRAST, 1 - factor) * _mean_gray(planes, info)
         if _SATURATION in self._components:
-            other = other + only(_SATURATION, 1 - factor) * _gray(channels)
-        blended = _map(lambda c: jnp.clip(factor * c + other, 0.0, 1.0), channels)
+            blended = blended + (only(_SATURATION, 1 - factor) * _gray(planes))[None]
+        blended = jnp.clip(blended, 0.0, 1.0)
         if _HUE not in self._components:
             return blended
         turned = only(_HUE, (params.hue != 0).astype(jnp.float32))
-        shifted = _shift_hue(channels, params.hue)
-        return _map(lambda a, b: turned * jnp.clip(a, 0.0, 1.0) + (1 - turned) * b, shifted, blended)
+        shifted = jnp.clip(_shift_hue(planes, params.hue), 0.0, 1.0)
+        return turned * shifted + (1 - turned) * blended
 
 
 class Gray(NamedTuple):
@@ -248,7 +248,7 @@ class Grayscale(Pixelwise):
     def sample(self, key: Key, info: Info) -> Gray:
         """Whether to."""
         del info
-        return Gray(jax.random.uniform(key, (), jnp.float32) < self.p)
+        return Gray(uniforms(key, 1)[0] < self.p)
 
     def apply(self, params: Gray, image: Array, info: Info) -> Array:
         """Gray, or the image."""
@@ -256,40 +256,47 @@ class Grayscale(Pixelwise):
         return jnp.where(params.on, rgb_to_grayscale(image, 3), image)
 
 
-def _channels(image: Array) -> Channels:
-    return image[:, :, 0], image[:, :, 1], image[:, :, 2]
+def _planes(image: Array) -> Array:
+    """[3, H, W]: whole planes are quicker to compute on than interleaved channels."""
+    return image.transpose(2, 0, 1)
 
 
-def _image(channels: Channels) -> Array:
-    return jnp.stack(channels, axis=2)
+def _image(planes: Array) -> Array:
+    """[H, W, 3] of [3, H, W]."""
+    return planes.transpose(1, 2, 0)
 
 
-def _map(function: Callable[..., Array], *channels: Channels) -> Channels:
-    red, green, blue = map(function, *channels)
-    return red, green, blue
+def _gray(planes: Array) -> Array:
+    return _GRAY[0] * planes[0] + _GRAY[1] * planes[1] + _GRAY[2] * planes[2]
 
 
-def _blend(channels: Channels, factor: Scalar, other: Scalar) -> Channels:
-    """factor * channels + (1 - factor) * other."""
-    rest = (1 - factor) * other
-    return _map(lambda c: factor * c + rest, channels)
-
-
-def _gray(channels: Channels) -> Array:
-    red, green, blue = channels
-    return _GRAY[0] * red + _GRAY[1] * green + _GRAY[2] * blue
-
-
-def _mean_gray(channels: Channels, info: Info) -> Array:
+def _mean_gray(planes: Array, info: Info) -> Array:
     """The mean of the gray values over the used part."""
-    gray, used = _gray(channels), info.used()
+    gray, used = _gray(planes), info.used()
     if used is None:
-        return jnp.mean(gray)
+        return _sum(gray) / gray.size
     height, width = info.extent
-    return jnp.sum(jnp.where(used, gray, 0.0)) / (height * width)
+    return _sum(jnp.where(used, gray, 0.0)) / (height * width)
 
 
-def _shift_hue(channels: Channels, turns: Scalar) -> Channels:
+@jax.custom_jvp
+def _sum(values: Array) -> Array:
+    """The sum of values of about [0, 1], in fixed point.
+
+    XLA adds floats up in an order that depends on the batch size; integers give the same sum in any order. Each value
+    is rounded to 2^-bits, 13 bits for 224 x 224, so that the mean is off by less than one part in 10^5.
+    """
+    bits = 29 - math.ceil(math.log2(max(values.size, 2)))  # sums of values up to 2 in magnitude fit int32
+    fixed = jnp.round(jnp.clip(values, -2.0, 2.0) * 2.0**bits).astype(jnp.int32)
+    return jnp.sum(fixed, dtype=jnp.int32).astype(jnp.float32) * 2.0**-bits
+
+
+@_sum.defjvp
+def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _sum(primals[0]), jnp.sum(tangents[0])
+
+
+def _shift_hue(planes: Array, turns: Scalar) -> Array:
     """Through HSV: with V the largest channel and C the chroma, a channel is V - C * t(hue).
 
     Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy of all that
@@ -297,19 +304,15 @@ def _shift_hue(channels: Channels, turns: Scalar) -> Channels:
 
     Reference: https://en.wikipedia.org/wiki/HSL_and_HSV, the alternative HSV to RGB formula.
     """
-    red, green, blue = channels
+    red, green, blue = planes
     value = jnp.maximum(red, jnp.maximum(green, blue))
     chroma = value - jnp.minimum(red, jnp.minimum(green, blue))
-    is_red, is_green, is_gray = ((value == c).astype(jnp.float32) for c in (red, green, value - chroma))
+    is_red, is_green, is_gray = ((value == c).astype(planes.dtype) for c in (red, green, value - chroma))
     from_green = is_green * (2 * chroma + blue - red) + (1 - is_green) * (4 * chroma + red - green)
     sixths = (is_red * (green - blue) + (1 - is_red) * from_green) / (chroma + is_gray) + 6 * turns
-
-    def channel(offset: float) -> Array:
-        k = sixths + offset
-        k = k - 6 * jnp.floor(k / 6)
-        return value - chroma * jnp.clip(jnp.minimum(k, 4 - k), 0.0, 1.0)
-
-    return channel(5.0), channel(3.0), channel(1.0)
+    k = sixths[None] + jnp.asarray([5, 3, 1], planes.dtype)[:, None, None]
+    k = k - 6 * jnp.floor(k / 6)
+    return value[None] - chroma[None] * jnp.clip(jnp.minimum(k, 4 - k), 0.0, 1.0)
 
 
 def _floating(image: Array) -> Array:

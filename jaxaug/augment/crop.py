@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
@@ -17,6 +16,7 @@ from jaxaug.augment._arguments import as_colour, as_range, as_size
 from jaxaug.augment._base import Geometric, Info, Sampling
 from jaxaug.augment._factor import Factor, cropped
 from jaxaug.augment._matrix import scaling
+from jaxaug.augment._random import between, uniforms, whole
 from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
 
 _TRIES = 10  # torchvision's
@@ -284,9 +284,9 @@ class RandomCrop(Geometric):
 
     def sample(self, key: Key, info: Info) -> Window:
         """A corner, uniform over the places where the window fits the padded image."""
-        sides = (self._place(k, info, axis) for axis, k in enumerate(jax.random.split(key, 2)))
-        (top, height), (left, width) = sides
-        return Window(top, left, height, width)
+        numbers = uniforms(key, 2)
+        top, left = self._place(numbers[0], info, 0), self._place(numbers[1], info, 1)
+        return Window(top, left, *(jnp.asarray(side, jnp.int32) for side in self._window))
 
     def factor(self, params: Window, info: Info) -> Factor:
         """The shift to the window."""
@@ -305,8 +305,8 @@ class RandomCrop(Geometric):
     def _window(self) -> tuple[int, int]:
         return as_size("size", self.size)
 
-    def _place(self, key: Key, info: Info, axis: int) -> tuple[Array, Array]:
-        """(begin, length) of the window along y (0) or x (1)."""
+    def _place(self, number: Array, info: Info, axis: int) -> Array:
+        """Where the window begins along y (0) or x (1)."""
         length, window = info.height_width[axis], self._window[axis]
         left, top, right, bottom = _as_padding(self.padding) or (0, 0, 0, 0)
         before, behind = ((top, bottom), (left, right))[axis]
@@ -316,10 +316,8 @@ class RandomCrop(Geometric):
                 f"RandomCrop{self._window} does not fit an image of {info.canvas}:"
                 " give `padding`, or `pad_if_needed=True`."
             )
-        room = jnp.asarray(room, jnp.int32)
         # torchvision's `pad_if_needed` adds the missing pixels on both sides.
-        begin = jax.random.randint(key, (), jnp.minimum(room, 0), jnp.maximum(room, 0) + 1, jnp.int32)
-        return begin - before, jnp.asarray(window, jnp.int32)
+        return whole(number, jnp.minimum(room, 0), jnp.maximum(room, 0)) - before
 
 
 @dataclass(frozen=True)
@@ -360,12 +358,12 @@ class RandomResizedCrop(Geometric):
 
     def sample(self, key: Key, info: Info) -> Window:
         """The window."""
-        area_key, ratio_key, top_key, left_key = jax.random.split(key, 4)
+        numbers = uniforms(key, 2 * _TRIES + 2)
         full = [jnp.asarray(side, jnp.int32) for side in info.height_width]
         full_height, full_width = (side.astype(jnp.float32) for side in full)
-        share = jax.random.uniform(area_key, (_TRIES,), jnp.float32, *self.scale)
+        share = between(numbers[:_TRIES], *self.scale)
         low, high = (math.log(ratio) for ratio in self.ratio)
-        ratio = jnp.exp(jax.random.uniform(ratio_key, (_TRIES,), jnp.float32, low, high))
+        ratio = jnp.exp(between(numbers[_TRIES : 2 * _TRIES], low, high))
         area = share * (full_height * full_width)
         heights, widths = jnp.round(jnp.sqrt(area / ratio)), jnp.round(jnp.sqrt(area * ratio))
         fits = (heights > 0) & (heights <= full_height) & (widths > 0) & (widths <= full_width)
@@ -373,8 +371,7 @@ class RandomResizedCrop(Geometric):
         fallback = _largest(full_height, full_width, self.ratio)
         height = jnp.where(fits[first], heights[first], fallback[0]).astype(jnp.int32)
         width = jnp.where(fits[first], widths[first], fallback[1]).astype(jnp.int32)
-        top = jax.random.randint(top_key, (), 0, full[0] - height + 1, jnp.int32)
-        left = jax.random.randint(left_key, (), 0, full[1] - width + 1, jnp.int32)
+        top, left = whole(numbers[-2], 0, full[0] - height), whole(numbers[-1], 0, full[1] - width)
         top = jnp.where(fits[first], top, (full[0] - height) // 2)
         left = jnp.where(fits[first], left, (full[1] - width) // 2)
         return Window(top, left, height, width)

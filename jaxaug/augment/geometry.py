@@ -9,7 +9,6 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice, check_probability
@@ -29,6 +28,7 @@ from jaxaug.augment._matrix import (
     translation,
     unit_square_to,
 )
+from jaxaug.augment._random import between, uniforms
 from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
 
 # Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft enough.
@@ -165,7 +165,7 @@ def perspective(
 
     Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
 
-    Differs from torchvision in reading the points as edge coordinates (there the corners are W - 1, H - 1).
+    Differs from torchvision in some antialiasing where it shrinks.
     """
     start, end = (unit_square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints))
     info = Info((image.shape[0], image.shape[1]))
@@ -251,25 +251,24 @@ class RandomAffine(_Warping):
 
     def sample(self, key: Key, info: Info) -> Affine:
         """The angle, shift, scale and shear, or those of the identity."""
-        on_key, *keys = jax.random.split(key, 7)
-        on = _happens(on_key, self.p)
-        height, width = info.extent
+        numbers, (height, width) = uniforms(key, 7), info.extent
+        on = numbers[0] < self.p
         x_share, y_share = self.translate or (0.0, 0.0)
         shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
 
-        def draw(key: Key, low: float, high: float, neutral: float = 0.0) -> Scalar:
+        def draw(number: Array, low: float, high: float, neutral: float = 0.0) -> Scalar:
             if low == high == neutral:
                 return neutral
-            return jnp.where(on, jax.random.uniform(key, (), jnp.float32, low, high), neutral)
+            return jnp.where(on, between(number, low, high), neutral)
 
         return Affine(
-            draw(keys[0], *as_symmetric_range("degrees", self.degrees)),
+            draw(numbers[1], *as_symmetric_range("degrees", self.degrees)),
             (
-                _whole(draw(keys[1], -x_share, x_share), width),
-                _whole(draw(keys[2], -y_share, y_share), height),
+                _whole(draw(numbers[2], -x_share, x_share), width),
+                _whole(draw(numbers[3], -y_share, y_share), height),
             ),
-            draw(keys[3], *(self.scale or (1.0, 1.0)), 1.0),
-            (draw(keys[4], *shear[:2]), draw(keys[5], *shear[2:])),
+            draw(numbers[4], *(self.scale or (1.0, 1.0)), 1.0),
+            (draw(numbers[5], *shear[:2]), draw(numbers[6], *shear[2:])),
         )
 
     def factor(self, params: Affine, info: Info) -> Factor:
@@ -304,7 +303,7 @@ class RandomHorizontalFlip(Geometric):
     def sample(self, key: Key, info: Info) -> Flip:
         """Whether to."""
         del info
-        return Flip(_happens(key, self.p))
+        return Flip(uniforms(key, 1)[0] < self.p)
 
     def factor(self, params: Flip, info: Info) -> Factor:
         """width - x, or x."""
@@ -331,7 +330,7 @@ class RandomVerticalFlip(Geometric):
     def sample(self, key: Key, info: Info) -> Flip:
         """Whether to."""
         del info
-        return Flip(_happens(key, self.p))
+        return Flip(uniforms(key, 1)[0] < self.p)
 
     def factor(self, params: Flip, info: Info) -> Factor:
         """height - y, or y."""
@@ -376,9 +375,9 @@ class RandomPerspective(_Warping):
     def sample(self, key: Key, info: Info) -> Perspective:
         """The corners' moves, or none."""
         del info
-        on_key, key = jax.random.split(key)
-        inwards = jax.random.uniform(key, (4, 2), jnp.float32, 0.0, self.distortion_scale / 2)
-        return Perspective(jnp.where(_happens(on_key, self.p), inwards, 0.0))
+        numbers = uniforms(key, 9)
+        inwards = between(numbers[1:].reshape(4, 2), 0.0, self.distortion_scale / 2)
+        return Perspective(jnp.where(numbers[0] < self.p, inwards, 0.0))
 
     def factor(self, params: Perspective, info: Info) -> Factor:
         """The homography from the moved corners back to the image's."""
@@ -426,9 +425,9 @@ class RandomRotation(_Warping):
     def sample(self, key: Key, info: Info) -> Rotation:
         """The angle, or 0."""
         del info
-        on_key, key = jax.random.split(key)
-        angle = jax.random.uniform(key, (), jnp.float32, *as_symmetric_range("degrees", self.degrees))
-        return Rotation(jnp.where(_happens(on_key, self.p), angle, 0.0))
+        on, number = uniforms(key, 2)
+        angle = between(number, *as_symmetric_range("degrees", self.degrees))
+        return Rotation(jnp.where(on < self.p, angle, 0.0))
 
     def factor(self, params: Rotation, info: Info) -> Factor:
         """The turn about the centre."""
@@ -437,11 +436,6 @@ class RandomRotation(_Warping):
 
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-
-
-def _happens(key: Key, p: float) -> Array:
-    """True with probability `p`; exactly never for 0 and always for 1."""
-    return jax.random.uniform(key, (), jnp.float32) < p
 
 
 def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:

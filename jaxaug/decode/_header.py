@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxaug.decode import _pillow
 from jaxaug.decode._jpeg import JpegColumns, check_jpegs
-from jaxaug.decode._memory import read_bytes
+from jaxaug.decode._memory import read_windows
 from jaxaug.decode._types import Encoded
 from jaxaug.errors import DecodeError
 
@@ -82,12 +82,13 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
     long_enough = (stops - starts >= 2).nonzero()[0]
-    magic = read_bytes(starts[long_enough], 2, stops[long_enough])
-    jpegs = long_enough[(magic[:, 0] == 0xFF) & (magic[:, 1] == 0xD8)]
-    headers.kind[jpegs] = JPEG
+    magic = read_windows(starts[long_enough], 2, stops[long_enough]).view(">u2")
+    jpegs = long_enough[magic == 0xFFD8]
     columns, failures = check_jpegs(starts[jpegs], stops[jpegs])
+    rows = jpegs if jpegs.size < starts.size else slice(None)  # the usual batch of JPEGs alone is copied, not scattered
+    headers.kind[rows] = JPEG
     for name in JpegColumns._fields:
-        getattr(headers, name)[jpegs] = getattr(columns, name)
+        getattr(headers, name)[rows] = getattr(columns, name)
     for row, clause in failures.items():
         _refuse(headers, jpegs[row], clause)
     for row in (headers.kind == BAD).nonzero()[0].tolist():
@@ -117,9 +118,7 @@ def _read_other(headers: Headers, row: int, data: memoryview) -> None:
     format = _pillow.format_of(data)
     if format is None:
         start = bytes(data[:8])
-        return _refuse(
-            headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty"
-        )
+        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty")
     try:
         height, width, orientation = _pillow.read_facts(data, format)
     except DecodeError as error:

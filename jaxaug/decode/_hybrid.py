@@ -4,6 +4,8 @@ HYBRID does the Huffman decoding on the calling thread and the rest on the GPU; 
 quarter faster than libjpeg-turbo alone, and its pixels need no upload.
 """
 
+from typing import Any
+
 import numpy as np
 
 from jaxaug.decode._header import Headers
@@ -19,12 +21,12 @@ class HybridWorker:
     Args:
       ordinal: the CUDA device.
       canvas: (H, W) of each row.
+      handle: an nvJPEG handle for HYBRID, which the threads of a GPU share.
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int]):
+    def __init__(self, ordinal: int, canvas: tuple[int, int], handle: Any):
         _cuda.set_device(ordinal)
-        self._ordinal, self._canvas = ordinal, canvas
-        self._handle = _nvjpeg.create_handle(_nvjpeg.HYBRID)
+        self._ordinal, self._canvas, self._handle = ordinal, canvas, handle
         self._decoder = _nvjpeg.create("nvjpegDecoderCreate", self._handle, _nvjpeg.HYBRID)
         self._device_buffer = _nvjpeg.create("nvjpegBufferDeviceCreate", self._handle, None)
         self._pinned_buffers = [
@@ -93,7 +95,6 @@ class HybridWorker:
         nvjpeg.nvjpegBufferDeviceDestroy(self._device_buffer)
         nvjpeg.nvjpegDecodeParamsDestroy(self._parameters)
         nvjpeg.nvjpegDecoderDestroy(self._decoder)
-        nvjpeg.nvjpegDestroy(self._handle)
         _cuda.call("cudaStreamDestroy", self._stream)
         _cuda.call("cudaFreeHost", self._row_address)
 

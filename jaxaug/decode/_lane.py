@@ -1,12 +1,13 @@
 """A lane: one batch in flight on one GPU, with the canvas buffer that it fills and the rule that keeps it safe.
 
-The JPEG engines do not wait for device events: a batched call on Hopper writes at once, whatever still stands in the
-stream (pytorch/torchcodec#1634, pytorch/vision#9606). So before a buffer is written again the HOST waits for all
-that read it.
+Nothing promises that the JPEG engines wait for device events: batched calls on Hopper were seen to write at once,
+whatever still stood in the stream (pytorch/torchcodec#1634, pytorch/vision#9606), and with nvJPEG 12.4 and 13.3 to
+wait for the whole device (measured on an H200). So before a buffer is written again the HOST waits for all that read
+it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,6 +18,15 @@ from jaxaug.decode.native import _cuda, _nvjpeg
 # Written to the first pixel of each canvas before the engines are asked: where it is still there afterwards, the
 # engines skipped the image although they reported success. No camera makes it; if one did, the host decodes again.
 _MARK = np.array([3, 250, 7], np.uint8)
+
+
+class Call(NamedTuple):
+    """A batched call: images of one group."""
+
+    state: Any
+    stream: int
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray]  # addresses, lengths, destinations
+    owner: Any  # keeps the encoded bytes alive
 
 
 class Lane:
@@ -46,7 +56,10 @@ class Lane:
             self._stream = _cuda.create_stream()
 
     def prepare(self, rows: int) -> np.ndarray:
-        """Make the buffer ready: not read any more, large enough, zero but for the marks. Returns uint64[rows] pointers."""
+        """Make the buffer ready: not read any more, large enough, zero but for the marks.
+
+        Returns uint64[rows], where each canvas begins.
+        """
         self._wait_for_readers()
         self.open()
         if rows > self._rows:
@@ -56,40 +69,48 @@ class Lane:
         self._synchronize()  # the engines do not wait for the stream
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
 
-    def decode(self, batch: Encoded, pointers: np.ndarray, groups: np.ndarray) -> None:
-        """Decode images on the engines, each to the canvas at its pointer, and wait for them.
+    def plan(self, batch: Encoded, pointers: np.ndarray, groups: np.ndarray) -> "list[Call]":
+        """The batched calls that decode images, each to the canvas at its pointer.
 
         Args:
           batch: the images.
           pointers: uint64[n].
           groups: n numbers; images of one group share a batched call. Grouped by their chroma sampling, images are
             decoded three times as fast as mixed (measured on an H200, with interpolated chroma).
+        """
+        images = _nvjpeg.destinations(pointers, self._canvas[1] * 3)
+        calls = []
+        for group in np.unique(groups).tolist():
+            rows = groups == group
+            arrays = batch.addresses[rows], batch.lengths[rows], images[rows]
+            calls.append(Call(*self._group(group), arrays, batch.owner))
+        return calls
+
+    def start(self, calls: "list[Call]") -> None:
+        """Hand the calls to the engines; `finish` before anything else, also after an exception.
 
         Raises:
           NvjpegError: some image was refused; none is to be trusted.
         """
-        streams, kept = [], []
-        try:
-            for group in np.unique(groups).tolist():
-                rows = groups == group
-                images = _nvjpeg.destinations(pointers[rows], self._canvas[1] * 3)
-                arrays = batch.addresses[rows], batch.lengths[rows], images
-                state, stream = self._call(group)
-                kept.append(arrays)  # read until the stream is done, as the encoded bytes are
-                streams.append(stream)
-                _nvjpeg.decode_batched(self._handle, state, *arrays, stream)
-        finally:
-            for stream in streams:
-                _cuda.call("cudaStreamSynchronize", stream)
+        for call in calls:
+            _nvjpeg.decode_batched(self._handle, call.state, *call.arrays, call.stream)
+
+    def finish(self, calls: "list[Call]") -> None:
+        """Wait until the calls are done; until then their arrays and the encoded bytes are read."""
+        for call in calls:
+            _cuda.call("cudaStreamSynchronize", call.stream)
 
     def decode_one(self, batch: Encoded, row: int, pointers: np.ndarray) -> bool:
         """Decode one image of a batch alone; False if the engines refuse or skip it."""
         self._write_marks(int(pointers[row]), 1)
         self._synchronize()
+        calls = self.plan(batch.take(np.array([row])), pointers[[row]], np.zeros(1, np.int64))
         try:
-            self.decode(batch.take(np.array([row])), pointers[[row]], np.zeros(1, np.int64))
+            self.start(calls)
         except _nvjpeg.NvjpegError:
             return False
+        finally:
+            self.finish(calls)
         return not self._marked(int(pointers[row]), 1)[0]
 
     def wipe_marks(self, rows: int) -> np.ndarray:
@@ -128,7 +149,7 @@ class Lane:
         _cuda.call("cudaStreamDestroy", self._stream)
         self._free()
 
-    def _call(self, group: int) -> tuple[Any, int]:
+    def _group(self, group: int) -> tuple[Any, int]:
         if group not in self._calls:
             state = _nvjpeg.create("nvjpegJpegStateCreate", self._handle)
             self._calls[group] = state, _cuda.create_stream()

@@ -1,59 +1,59 @@
 """Bytes at absolute addresses, read for many images in one numpy call."""
 
+from functools import cache
+
 import numpy as np
 
 
-class _HostMemory:
-    """All of this process's memory as one uint8 array, whose element i is the byte at address i + 1.
+@cache
+def _memory(width: int) -> np.ndarray:
+    """All of this process's memory as overlapping items of `width` bytes; item i begins at address i + 1.
 
-    numpy takes a null data pointer for "no data", hence the 1. Only `read_bytes` indexes it.
+    numpy takes a null data pointer for "no data", hence the 1. It copies an item at once, however wide it is: a
+    window costs no more than a byte. Only `read_windows` indexes it.
     """
 
-    __array_interface__ = {"version": 3, "typestr": "|u1", "data": (1, True), "shape": (2**62,)}  # noqa: RUF012
+    class HostMemory:
+        __array_interface__ = {  # noqa: RUF012
+            "version": 3,
+            "typestr": f"|V{width}",
+            "data": (1, True),
+            "shape": (2**57,),  # the largest address spaces have 57 bits; more would overflow as a size in bytes
+            "strides": (1,),
+        }
+
+    return np.asarray(HostMemory())
 
 
-_MEMORY = np.asarray(_HostMemory())
-
-
-def read_bytes(starts: np.ndarray, count: int, stops: np.ndarray) -> np.ndarray:
-    """The `count` bytes from each start on, never one at or beyond its stop.
+def read_windows(starts: np.ndarray, width: int, stops: np.ndarray) -> np.ndarray:
+    """The `width` bytes from each start on, never one at or beyond its stop.
 
     Args:
       starts: int64[k] absolute addresses inside readable memory.
-      count: how many bytes to read for each.
+      width: how many bytes to read for each.
       stops: int64[k], where the readable memory of each ends; what would lie beyond repeats the last byte.
 
     Returns:
-      uint8[k, count].
+      V{width}[k]: an item a window, to be viewed as whatever it holds.
 
     Example:
       >>> import numpy as np
       >>> data = np.arange(5, dtype=np.uint8)
       >>> start = np.array([data.ctypes.data])
-      >>> read_bytes(start + 2, 4, start + 5).tolist()
+      >>> as_bytes(read_windows(start + 2, 4, start + 5)).tolist()
       [[2, 3, 4, 4]]
     """
-    addresses = np.minimum(starts[:, None] + np.arange(count), stops[:, None] - 1)
-    return _MEMORY[addresses - 1]
+    inside = starts <= stops - width
+    if np.count_nonzero(inside) == starts.size:
+        return _memory(width)[starts - 1]
+    windows = np.empty(starts.size, f"V{width}")
+    windows[inside] = _memory(width)[starts[inside] - 1]
+    late = (~inside).nonzero()[0]
+    addresses = np.minimum(starts[late, None] + np.arange(width), stops[late, None] - 1)
+    as_bytes(windows)[late] = _memory(1)[addresses - 1].view(np.uint8)
+    return windows
 
 
-def read_ragged(starts: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All bytes of the ranges [start, start + count), one range after the other.
-
-    Args:
-      starts: int64[k] absolute addresses; the caller has checked that each range is readable.
-      counts: int64[k] lengths.
-
-    Returns:
-      (range number int64[total], bytes uint8[total]).
-
-    Example:
-      >>> import numpy as np
-      >>> data = np.arange(5, dtype=np.uint8)
-      >>> rows, found = read_ragged(np.array([0, 3]) + data.ctypes.data, np.array([2, 1]))
-      >>> rows.tolist(), found.tolist()
-      ([0, 0, 1], [0, 1, 3])
-    """
-    rows = np.repeat(np.arange(counts.size), counts)
-    within = np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return rows, _MEMORY[starts[rows] + within - 1]
+def as_bytes(windows: np.ndarray) -> np.ndarray:
+    """V{width}[k] as uint8[k, width], the same memory."""
+    return windows.view(np.uint8).reshape(windows.size, windows.itemsize)

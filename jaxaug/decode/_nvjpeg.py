@@ -27,6 +27,8 @@ from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import _cuda, _nvjpeg
 from jaxaug.errors import DecodeError
 
+_FEW = 8  # images: about as many as there are engines (7 on an H200)
+
 IN_FLIGHT = 3  # batches: one on the engines, one before and one behind them
 
 _ENGINES, _HYBRID, _HOST, _NONE = 0, 1, 2, 3
@@ -64,6 +66,7 @@ class NvjpegEngine:
     def __init__(
         self, devices: Sequence[jax.Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
     ):
+        _cuda.core()
         threads = max(1, num_threads // len(devices) - 2)  # the engines' own call and its caller keep two CPUs busy
         self._gpus = [_Gpu(device, canvas, threads, deterministic) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
@@ -143,6 +146,8 @@ class _Gpu:
         self._engines = threading.Lock()
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._workers: list[HybridWorker] = []
+        self._hybrid_handle: Any = None  # shared: making one takes some tenths of a second
+        self._making = threading.Lock()
         self._local = threading.local()
         self._balance = Balance()
 
@@ -163,23 +168,25 @@ class _Gpu:
     def _decode(self, lane: Lane, batch: Batch) -> Result:
         pointers = lane.prepare(len(batch.ways))
         if not self._deterministic:
-            batch = batch._replace(ways=self._balance.divide(batch.ways))
+            batch = batch._replace(ways=self._balance.divide(batch.ways, batch.headers.sampling))
         rows = (batch.ways == _ENGINES).nonzero()[0]
+        calls = lane.plan(batch.encoded.take(rows), pointers[rows], batch.headers.sampling[rows])
         failures: dict[int, str] = {}
         started = time.perf_counter()
         tasks = self._start_threads(batch, pointers, failures)
         refused = False
         try:
             with self._engines:
-                lane.decode(batch.encoded.take(rows), pointers[rows], batch.headers.sampling[rows])
+                lane.start(calls)
         except _nvjpeg.NvjpegError:
             refused = True  # a batched call has no status an image
         finally:
+            lane.finish(calls)
             engines_done = time.perf_counter() - started
             counts = _all_results(tasks)
         skipped = lane.wipe_marks(len(batch.ways))
         redo = rows if refused else rows[skipped[rows]]
-        if tasks and not redo.size:
+        if tasks and calls and not redo.size:
             self._balance.learn(engines_done, max(done for done, _ in counts) - started)
         to_host = np.array([row for row in redo if not lane.decode_one(batch.encoded, row, pointers)], np.int64)
         if to_host.size:
@@ -220,8 +227,10 @@ class _Gpu:
     def _worker(self) -> HybridWorker:
         """This thread's own."""
         if not hasattr(self._local, "worker"):
-            self._local.worker = HybridWorker(self._ordinal, self._canvas)
-            self._workers.append(self._local.worker)
+            with self._making:
+                self._hybrid_handle = self._hybrid_handle or _make_hybrid_handle(self._ordinal)
+                self._local.worker = HybridWorker(self._ordinal, self._canvas, self._hybrid_handle)
+                self._workers.append(self._local.worker)
         return self._local.worker
 
     def close(self) -> None:
@@ -229,32 +238,50 @@ class _Gpu:
         self._pool.shutdown()
         for part in (*self._workers, *self._all_lanes):
             part.close()
+        if self._hybrid_handle is not None:
+            _nvjpeg.library().nvjpegDestroy(self._hybrid_handle)
 
 
 class Balance:
     """How large a share of the engines' images the host threads take, so that both finish together.
 
-    After each batch the share moves against the side that finished late, by a step in proportion to how late
-    it was: no speed of either side need be known, and a host that gets busy with other work loses its share.
+    After each batch the share moves against the side that finished late, by a step in proportion to how late it was:
+    no speed of either side need be known, and a host that gets busy with other work loses its share. A batched call
+    on the engines waits until the whole device is idle (measured), so beside a training that fills the GPU they are
+    late by whole training steps: the share then grows to all of the images, and the engines are only tried again
+    now and then.
     """
 
-    def __init__(self, share: float = 0.2):
-        self._share, self._lock = share, threading.Lock()
+    _STEP, _RETRY = 0.2, 64  # of the share for a side that took no time at all; batches between tries
 
-    def divide(self, ways: np.ndarray) -> np.ndarray:
-        """`ways` with an evenly spread share of the engines' rows given to HYBRID."""
+    def __init__(self, share: float = 0.2):
+        self._share, self._lock, self._batches = share, threading.Lock(), 0
+
+    def divide(self, ways: np.ndarray, sampling: np.ndarray) -> np.ndarray:
+        """`ways` with a share of the engines' rows given to HYBRID: rare samplings first, the rest evenly spread."""
         on_engines = (ways == _ENGINES).nonzero()[0]
-        count = int(self._share * len(on_engines))
         ways = ways.copy()
+        kinds, kind, counts = np.unique(sampling[on_engines], return_inverse=True, return_counts=True)
+        if len(kinds) > 1:  # a batched call of few images keeps few engines busy
+            rare = counts[kind] < _FEW
+            ways[on_engines[rare]] = _HYBRID
+            on_engines = on_engines[~rare]
+        count = int(self._next_share() * len(on_engines) + 0.5)
         if count:
             ways[on_engines[np.linspace(0, len(on_engines) - 1, count).astype(np.int64)]] = _HYBRID
         return ways
 
+    def _next_share(self) -> float:
+        with self._lock:
+            self._batches += 1
+            retry = self._share > 0.9 and self._batches % self._RETRY == 0
+            return 0.5 if retry else 1.0 if self._share > 0.9 else self._share
+
     def learn(self, engines_seconds: float, threads_seconds: float) -> None:
-        """Take in how long the two sides of a batch took."""
+        """Take in how long the two sides of a batch took; both had a part of it."""
         lateness = (engines_seconds - threads_seconds) / max(engines_seconds + threads_seconds, 1e-9)
         with self._lock:
-            self._share = min(max(self._share + 0.05 * lateness, 0.01), 0.95)
+            self._share = min(max(self._share + self._STEP * lateness, 0.01), 1.0)
 
 
 def _make_lanes(ordinal: int, canvas: tuple[int, int]) -> list[Lane]:
@@ -266,6 +293,11 @@ def _make_lanes(ordinal: int, canvas: tuple[int, int]) -> list[Lane]:
         lanes = [Lane(ordinal, canvas, _nvjpeg.GPU_HYBRID) for _ in range(IN_FLIGHT)]
         lanes[0].open()
     return lanes
+
+
+def _make_hybrid_handle(ordinal: int) -> Any:
+    _cuda.set_device(ordinal)
+    return _nvjpeg.create_handle(_nvjpeg.HYBRID)
 
 
 def _all_results(futures: list[Future]) -> list:

@@ -1,7 +1,7 @@
 """The Loader: a source in, global batches out, in an exact order that can be resumed anywhere."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ from jaxaug._typing import Array
 from jaxaug.decode import Decoder
 from jaxaug.iterators._build import BatchBuilder, Transform, group_size
 from jaxaug.iterators._canvas import pick_canvas
+from jaxaug.iterators._checkpoint import load_state, write_state
 from jaxaug.iterators._cursor import Cursor, batches_per_epoch, from_state, to_state
 from jaxaug.iterators._order import Order, Sequential, Shuffled
 from jaxaug.iterators._prefetch import Prefetch
@@ -22,6 +23,7 @@ from jaxaug.iterators._stats import Stats
 from jaxaug.sharding._mesh import batch_sharding, check_batch_sharding
 from jaxaug.sharding._split import Part, local_parts
 
+_RESERVED = {"image", "size", "valid", "index"}  # what the Loader itself puts into a batch
 _READ_AHEAD = 2  # batches of encoded bytes that wait for the decoder
 
 
@@ -110,12 +112,12 @@ class Loader:
                 "take a smaller one, or last_batch='pad'."
             )
         self._fingerprint = source.fingerprint()
-        self._stats = Stats()
         own = decoder is None
         if decoder is None:
             decoder = Decoder(pick_canvas(source, self._seed), devices=[part.devices[0] for part in parts])
         parts = _order_parts(parts, decoder)
         self._rows = self._rows._replace(local=_local_rows(parts))
+        self._stats = Stats(decoder.in_flight)
         self._builder = BatchBuilder(
             source,
             self._order,
@@ -150,9 +152,7 @@ class Loader:
         waited = stage.waited
         try:
             after, batch = next(stage)
-        except (
-            BaseException
-        ):  # the end, a failed stage, or Ctrl-C: no thread stays, and the next call starts anew
+        except BaseException:  # the end, a failed stage, or Ctrl-C: no thread stays, and the next call starts anew
             self._running.stop()
             raise
         finally:
@@ -183,21 +183,37 @@ class Loader:
         """Where the consumer stands, as JSON scalars: the same on every process, whatever the batch size."""
         return to_state(self._cursor, self._seed, self._fingerprint)
 
+    async def save(self, directory: Any) -> Awaitable[None]:
+        """Orbax v1's `StatefulCheckpointable`: `get_state()`, as it is now, into a checkpoint.
+
+        The first process writes: the state is that of all.
+        """
+        return write_state(self.get_state(), directory)
+
+    async def load(self, directory: Any) -> Awaitable[None]:
+        """Orbax v1's `StatefulCheckpointable`: `set_state()` of what a checkpoint holds."""
+        return load_state(self, directory)
+
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on behind the last batch that was delivered before `state` was taken.
 
         Raises:
           StateError: a damaged state, one of a newer version, of another data set or seed.
         """
-        cursor = from_state(
-            state, self._seed, self._fingerprint, None if self._order is None else self._order.length
-        )
+        cursor = from_state(state, self._seed, self._fingerprint, None if self._order is None else self._order.length)
         self._running.stop()
         self._cursor = cursor
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Counts, rate, seconds of each stage, and the bad records by name (of this process)."""
+        """What this process has done so far.
+
+        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name, and since the
+        first batch was asked for: "seconds", "images_per_second", and "shares", how much of the time each stage was
+        at work, 0 to 1. "reader" gets bytes; "decoder" decodes, and waits for canvases that the device still reads;
+        "device" is the hand-over to it, compilation included; "consumer" is your code between two batches. The
+        stage that is at work all the time is the "bottleneck".
+        """
         return self._stats.snapshot()
 
     @property
@@ -217,9 +233,11 @@ class Loader:
 
     def _start(self) -> Prefetch:
         """Reader thread -> builder thread -> consumer, from the cursor on."""
-        if self._order is None:
+        self._stats.start()
+        if isinstance(self._source, Stream):
             records = read_stream(self._source, self._rows, self._cursor, self._stats)
         else:
+            assert self._order is not None
             records = read_batches(self._source, self._order, self._rows, self._cursor, self._stats)
         reader = Prefetch(records, _READ_AHEAD, "jaxaug-reader")
         return Prefetch(self._builder.batches(reader), self._prefetch, "jaxaug-builder")
@@ -290,5 +308,12 @@ def _feature_columns(source: Source | Stream) -> dict[str, np.ndarray]:
         first = next(source.iterate(), None)
         if first is None:
             raise ValueError("`source` must yield at least one record, got an empty stream.")
-        return stack_features([first[1]])
-    return read_rows(source, np.zeros(1, np.int64))[1]
+        columns = stack_features([first[1]])
+    else:
+        columns = read_rows(source, np.zeros(1, np.int64))[1]
+    if taken := sorted(columns.keys() & _RESERVED):
+        raise ValueError(
+            f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own entries are "
+            f"{', '.join(map(repr, sorted(_RESERVED)))}. Rename it, or leave it out."
+        )
+    return columns

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from jaxaug._typing import Features
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Headers
 
 
 @runtime_checkable
@@ -35,6 +35,15 @@ class Source(Protocol):
 
     def fingerprint(self) -> str:
         """A short hash of what the source holds: another data set has another one."""
+        ...
+
+
+@runtime_checkable
+class Indexed(Source, Protocol):
+    """A source that may know its images' headers without reading them."""
+
+    def headers(self, indices: np.ndarray) -> Headers | None:
+        """The header facts of images `indices` (int64[n]); None if they are not known."""
         ...
 
 

@@ -168,6 +168,15 @@ def test_odd_but_whole_files_are_good(file):
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([2, *[0] * 15, 1, 2]))), "malformed JPEG Huffman table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([1, *[0] * 15, 16]))), "malformed JPEG Huffman table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [200]))), "malformed JPEG Huffman table"),
+        (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [20, *[15] * 20]))), ""),  # one DC symbol, many codes
+        (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [20, *[15] * 19, 16]))), "malformed JPEG Huffman table"),
+        (insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 15 + [3, 16, 99, 255]))), ""),  # AC symbols are bytes
+        (insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 14 + [56, 200] + [1] * 256))), ""),
+        (
+            insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 14 + [57, 200] + [1] * 257))),
+            "malformed JPEG Huffman table",
+        ),
+        (insert(PLAIN, b"\xff\xe3\0\1"), "FFE3 is cut or has a wrong length"),
         (insert(PLAIN, segment(0xDD, bytes(3))), "restart interval of the wrong length"),
         (insert(ARITHMETIC, segment(0xCC, b"\x40\x10")), "arithmetic conditioning"),
         (patch_sof(PLAIN, 4, b"\x0c"), "12 bits a sample"),
@@ -209,6 +218,21 @@ def test_every_truncation_is_refused():
     assert (check(*files).kind == 0).all()
     progressive = JPEGS["progressive"]
     assert (check(*[progressive[:length] for length in range(len(progressive) - 1)]).kind == 0).all()
+
+
+def test_files_of_one_layout_keep_their_own_facts():
+    """A layout is judged once: what differs below it, sides and damaged tables, stays with its file."""
+    sides = [(1, 1), (37, 50), (8, 65500), (9, 65501), (0, 7)]
+    files = [patch_sof(PLAIN, 5, bytes([h >> 8, h & 255, w >> 8, w & 255])) for h, w in sides]
+    files += [PLAIN.replace(PLAIN[PLAIN.index(b"\xff\xc4") + 5 :][:16], bytes([255] * 16)), PLAIN]
+    headers = check(*files, *files)
+    clauses = ["", "", "", "a JPEG side above 65500 pixels", "a JPEG without height or width"]
+    clauses += ["a malformed JPEG Huffman table", ""]
+    assert headers.reason.tolist() == clauses * 2
+    good = headers.kind == 1
+    sizes = [size for size, clause in zip([*sides, (), (37, 50)], clauses) if not clause] * 2
+    assert list(zip(headers.height[good].tolist(), headers.width[good].tolist())) == sizes
+    assert set(headers.sampling[good].tolist()) == {check(PLAIN).sampling[0]}
 
 
 def test_max_pixels_counts_pixels_of_every_format():

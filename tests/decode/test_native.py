@@ -1,9 +1,11 @@
 """Finding the library and choosing the backend, where there is no GPU."""
 
 import jax
+import numpy as np
 import pytest
 
 from jaxaug.decode import Decoder
+from jaxaug.decode._nvjpeg import Balance
 from jaxaug.decode.native import _load, _nvjpeg
 
 
@@ -34,3 +36,30 @@ def test_status_codes_have_names():
     assert str(_nvjpeg.NvjpegError("nvjpegDecode", 4)) == "nvjpegDecode: JPEG_NOT_SUPPORTED (4)"
     assert "unknown" in str(_nvjpeg.NvjpegError("nvjpegDecode", 99))
     assert jax.devices("cpu")
+
+
+def simulate(balance, engine, thread, batches, images=256):
+    """Let the two sides decode at these seconds an image, engine(count) and thread(count); the shares they took."""
+    shares = []
+    for _ in range(batches):
+        ways = balance.divide(np.zeros(images, np.uint8), np.full(images, 0x11111100))
+        count = int((ways == 1).sum())
+        shares.append(count / images)
+        if 0 < count < images:
+            balance.learn(engine(images - count), thread(count))
+    return np.array(shares)
+
+
+def test_the_balance_makes_both_sides_finish_together():
+    shares = simulate(Balance(), lambda n: n / 24000, lambda n: n / 6000, 300)
+    assert abs(shares[-50:].mean() - 0.2) < 0.02  # 6,000 of 30,000 images a second
+    shares = simulate(Balance(), lambda n: n / 24000, lambda n: n / 1000, 300)
+    assert shares[-50:].mean() < 0.08
+
+
+def test_engines_that_wait_for_a_training_are_left_alone_and_tried_again():
+    balance = Balance()
+    busy = simulate(balance, lambda n: 0.05 + n / 24000, lambda n: n / 6000, 300)
+    assert (busy[-200:] == 1).mean() > 0.95 and (busy[-200:] < 1).any()
+    free = simulate(balance, lambda n: n / 24000, lambda n: n / 6000, 400)
+    assert abs(free[-50:].mean() - 0.2) < 0.03

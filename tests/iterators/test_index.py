@@ -112,6 +112,13 @@ def test_the_stored_index_is_used(shards, builds):
     assert len(builds) == 3
 
 
+def test_an_index_beside_the_data_is_not_data(shards, builds):
+    for _ in range(2):
+        source = TFRecord(shards / "*")
+        assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(5)))
+    assert len(builds) == 1 and len(index_files(shards)) == 1
+
+
 def test_the_index_follows_the_data(shards, builds):
     old = open_shards(shards)
     examples = containers.labelled_examples(6)

@@ -62,10 +62,7 @@ def test_a_batch_holds_the_decoded_records(source, images):
     assert batch["size"].tolist() == [[40, 56]] * 4 and batch["valid"].all()
     for row in range(4):
         np.testing.assert_array_equal(batch["image"][row, :40, :56], decode_image(images[row]))
-        assert (
-            not np.asarray(batch["image"][row, 40:]).any()
-            and not np.asarray(batch["image"][row, :, 56:]).any()
-        )
+        assert not np.asarray(batch["image"][row, 40:]).any() and not np.asarray(batch["image"][row, :, 56:]).any()
 
 
 def test_element_spec_is_what_comes(source):
@@ -123,9 +120,7 @@ def test_resume_after_every_step_gives_exactly_the_rest(source, reference, batch
             rest: dict = {}
             for batch in other.epoch():
                 rest |= {
-                    int(i): np.asarray(batch["image"][r]).tobytes()
-                    for r, i in enumerate(batch["index"])
-                    if i >= 0
+                    int(i): np.asarray(batch["image"][r]).tobytes() for r, i in enumerate(batch["index"]) if i >= 0
                 }
             assert delivered.keys().isdisjoint(rest)
             assert delivered | rest == reference
@@ -142,9 +137,7 @@ def test_epochs_differ_and_end(source):
 
 
 def test_pad_fills_the_tail_with_marked_rows(source):
-    with Loader(
-        source, 10, shuffle=False, transform=jitter, last_batch="pad", sharding=one_device()
-    ) as loader:
+    with Loader(source, 10, shuffle=False, transform=jitter, last_batch="pad", sharding=one_device()) as loader:
         assert len(loader) == 3
         last = list(loader.epoch())[-1]
     assert last["index"].tolist() == [20, 21, 22, 23] + [-1] * 6
@@ -180,9 +173,7 @@ def test_batch_transform_mixes_consecutive_samples(source):
 
 def test_boxes_follow_exif_and_shrinking():
     boxes = np.array([[[10.0, 4.0, 30.0, 12.0]]])
-    image = encode(
-        picture(0, 40, 80), exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
-    )
+    image = encode(picture(0, 40, 80), exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0")
     source = InMemory([image], {"boxes": boxes})
     with Decoder((40, 40), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(source, 1, decoder=decoder, sharding=one_device()) as loader:
@@ -232,9 +223,7 @@ def test_replace_yields_100_from_the_same_order_for_any_batch_size(broken_folder
             sharding=one_device(),
             epochs=1,
         ) as loader:
-            rows = [
-                (int(i), np.asarray(im).tobytes()) for b in loader for i, im in zip(b["index"], b["image"])
-            ]
+            rows = [(int(i), np.asarray(im).tobytes()) for b in loader for i, im in zip(b["index"], b["image"])]
             assert bad_names(loader) == BROKEN and loader.stats["replaced"] == 10
             assert loader.stats["images"] == 100
         runs.append(rows)
@@ -246,9 +235,7 @@ def test_raise_names_the_first_and_leaves_the_loader_usable(broken_folder):
     source = ImageFolder(broken_folder)
     with Loader(source, 20, shuffle=False, on_error="raise", sharding=one_device(), epochs=1) as loader:
         first = next(i for i in range(100) if int(source.path(i)[-7:-4]) in BROKEN)
-        with pytest.raises(
-            DecodeError, match=rf"record {first} \(.*{source.path(first)}, \d+ bytes\)"
-        ) as caught:
+        with pytest.raises(DecodeError, match=rf"record {first} \(.*{source.path(first)}, \d+ bytes\)") as caught:
             for _ in range(5):
                 next(loader)
         assert caught.value.index == first and caught.value.file == source.path(first)
@@ -359,9 +346,7 @@ def test_a_shared_decoder_stays_open(source):
 )
 def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
     if arguments.get("sharding") == "image":
-        arguments = arguments | {
-            "sharding": NamedSharding(mesh((2,), ("data",), AxisType.Auto), P(None, "data"))
-        }
+        arguments = arguments | {"sharding": NamedSharding(mesh((2,), ("data",), AxisType.Auto), P(None, "data"))}
     options = {"source": source, "batch_size": 4, "sharding": one_device()} | arguments
     with pytest.raises(error, match=words):
         Loader(options.pop("source"), options.pop("batch_size"), **options)

@@ -4,6 +4,7 @@ import ctypes
 import functools
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxaug.decode.native._load import LibraryError
@@ -43,8 +44,12 @@ def set_device(ordinal: int) -> None:
 
 
 def create_stream() -> int:
-    """A stream that does not wait for the legacy default stream."""
-    return int(call("cudaStreamCreateWithFlags", 1))  # cudaStreamNonBlocking
+    """A stream that does not wait for the legacy default stream, and goes before what the GPU computes meanwhile.
+
+    A decode's few small kernels would else stand behind whole training steps.
+    """
+    non_blocking, (_, greatest) = 1, runtime().cudaDeviceGetStreamPriorityRange()[1:]
+    return int(call("cudaStreamCreateWithPriority", non_blocking, greatest))
 
 
 def allocate(size: int) -> int:
@@ -71,11 +76,23 @@ def pinned_array(shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).reshape(shape), address
 
 
-def import_buffer(pointer: int, shape: tuple[int, ...], owner: object) -> Any:
-    """A jax.Array uint8[shape] that views device memory; whoever owns that must keep `owner` alive."""
-    import jax
-    from cuda.core import Buffer
-    from cuda.core.utils import StridedMemoryView
+@functools.cache
+def core() -> tuple[Any, Any]:
+    """cuda.core's Buffer and StridedMemoryView; first called from one thread alone, as its import needs.
 
-    buffer = Buffer.from_handle(pointer, int(np.prod(shape)), owner=owner)
-    return jax.dlpack.from_dlpack(StridedMemoryView.from_buffer(buffer, shape, dtype=np.dtype(np.uint8)))
+    Raises:
+      LibraryError: cuda-core is not installed.
+    """
+    try:
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+    except ImportError as error:
+        raise LibraryError(f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12].") from error
+    return Buffer, StridedMemoryView
+
+
+def import_buffer(pointer: int, shape: tuple[int, ...], owner: object) -> jax.Array:
+    """A jax.Array uint8[shape] that views device memory; whoever owns that must keep `owner` alive."""
+    buffer_class, view_class = core()
+    buffer = buffer_class.from_handle(pointer, int(np.prod(shape)), owner=owner)
+    return jax.dlpack.from_dlpack(view_class.from_buffer(buffer, shape, dtype=np.dtype(np.uint8)))

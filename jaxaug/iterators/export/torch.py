@@ -1,12 +1,11 @@
 """Batches as PyTorch tensors, without a copy."""
 
-from collections.abc import Iterator
-from typing import Any
-
+from jaxaug._typing import Array
 from jaxaug.iterators._loader import Loader
+from jaxaug.iterators.export._local import Export, one_or_list
 
 
-class to_torch:
+def to_torch(loader: Loader) -> Export:
     """A Loader's batches as dicts of torch tensors that share the JAX arrays' memory (DLPack).
 
     Iterating yields one epoch: exactly the rest of the Loader's current one, then the next. Each value is a tensor,
@@ -19,22 +18,10 @@ class to_torch:
     Example:
       `for batch in to_torch(loader): loss = model(batch["image"], batch["label"])`
     """
-
-    def __init__(self, loader: Loader):
-        self._loader = loader
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self._loader.epoch():
-            yield {name: _export(array) for name, array in batch.items()}
+    return Export(loader, _to_tensors)
 
 
-def _export(array) -> Any:
+def _to_tensors(shards: list[Array]):
     from torch.utils.dlpack import from_dlpack  # torch is the user's, never ours
 
-    # A replicated row range lies on several devices; one of them is enough.
-    shards = {shard.index[0].start or 0 if shard.index else 0: shard for shard in reversed(array.addressable_shards)}
-    tensors = [from_dlpack(shards[start].data) for start in sorted(shards)]
-    return tensors[0] if len(tensors) == 1 else tensors
+    return one_or_list([from_dlpack(shard) for shard in shards])

@@ -19,6 +19,7 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
+INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
 _DESCRIPTORS = 256  # open at a time for reading, below the usual limit of 1024
 _FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
@@ -39,6 +40,12 @@ Read = Callable[[DataFile, int, memoryview], int]
 def is_remote(path: str) -> bool:
     """Whether a path is a URL for fsspec."""
     return "://" in path
+
+
+def is_index(path: str) -> bool:
+    """Whether a file is an index that lies beside its data, where "folder/*" finds it too."""
+    name = os.path.basename(path)
+    return name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name  # one that is being written has more behind it
 
 
 def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
@@ -80,7 +87,8 @@ def _matches(pattern: str) -> list[str]:
         system, below = _system(pattern)
         found = sorted(system.unstrip_protocol(name) for name in system.glob(below))
     else:
-        found = sorted(os.path.abspath(name) for name in glob.glob(pattern, recursive=True))
+        names = (name for name in glob.glob(pattern, recursive=True) if not is_index(name))
+        found = sorted(os.path.abspath(name) for name in names)
     if not found:
         raise SourceError(f"`paths`: {pattern!r} matches no file.")
     return found

@@ -26,7 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import DataFile, FileReader, Window, is_remote, reason
+from jaxaug.iterators.sources._files import (
+    INDEX_PREFIX,
+    INDEX_SUFFIX,
+    DataFile,
+    FileReader,
+    Window,
+    is_remote,
+    reason,
+)
 from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._table import FACTS, FEATURE, Part, Rows, join
 
@@ -246,7 +254,8 @@ def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns
 def _places(folder: str, what: list) -> list[str]:
     """Where the index may lie, the best place first."""
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug")
-    beside = [] if is_remote(folder) else [os.path.join(folder, f"jaxaug-{_short_hash(what)}.index")]
+    name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
+    beside = [] if is_remote(folder) else [os.path.join(folder, name)]
     return [*beside, os.path.join(cache, f"{_short_hash([folder, *what])}.index")]
 
 

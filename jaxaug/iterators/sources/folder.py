@@ -1,6 +1,5 @@
 """A folder of images, one sub-folder a class."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
 _EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -52,38 +52,29 @@ class ImageFolder:
         self.classes: tuple[str, ...] = tuple(sorted(set(folders)))
         ranks = {name: rank for rank, name in enumerate(self.classes)}
         self.labels = np.array([ranks[folder] for folder in folders], np.int32)
-        self._names = names
+        self._files = LooseFiles(str(self.root), names)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._files)
 
     def __repr__(self) -> str:
         return f"ImageFolder({str(self.root)!r}: {len(self)} images, {len(self.classes)} classes)"
 
     def path(self, index: int) -> str:
         """The path of record `index`."""
-        return os.path.join(self.root, self._names[index])
+        return self._files.path(index)
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
-        images = [_read_file(self.path(index)) for index in indices.tolist()]
-        return Encoded.from_bytes(images), {"label": self.labels[indices]}
+        return self._files.read(indices), {"label": self.labels[indices]}
 
     def describe(self, index: int) -> dict[str, Any]:
         """The record's path and class, and "error" if the file cannot be read now."""
-        path = self.path(index)
-        description = {"record": index, "path": path, "class": self.classes[self.labels[index]]}
-        try:
-            os.close(os.open(path, os.O_RDONLY))
-        except OSError as error:
-            description["error"] = f"cannot be read: {error.strerror}"
-        return description
+        return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
 
     def fingerprint(self) -> str:
         """A hash of the relative paths."""
-        return hashlib.blake2b(
-            "\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8
-        ).hexdigest()
+        return self._files.fingerprint()
 
 
 def _image_files(root: str, below: str = "") -> Iterator[str]:
@@ -95,17 +86,3 @@ def _image_files(root: str, below: str = "") -> Iterator[str]:
                 yield from _image_files(root, name)
             elif entry.name.lower().endswith(_EXTENSIONS):
                 yield name
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        # One read of the size known beforehand: half the system calls of open().read().
-        return os.read(descriptor, os.fstat(descriptor).st_size)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import tarfile
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
+from jaxaug.iterators._protocol import Source
 from jaxaug.iterators.sources._files import FileReader, Window, list_files
 from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._tar import is_tar
@@ -33,10 +35,12 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
       The opened source.
 
     Raises:
-      SourceError: a missing or damaged file.
+      SourceError: a missing or damaged file, or a `label` for tar files, which have it in `cls` members.
     """
     files = [file for file in list_files(paths) if file.size]
     tar = bool(files) and is_tar(Window(FileReader(), files[0], block=512))
+    if tar and "label" in options:
+        raise SourceError(f"{files[0].path!r} is a tar file, whose labels are in `cls` members: leave out `label`.")
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 
@@ -79,6 +83,22 @@ def pack_folder(folder: PathLike, out: PathLike) -> WebDataset:
     packed = WebDataset(out)
     _compare(source, packed)
     return packed
+
+
+def measure_reads(source: Source, seconds: float = 1.0) -> float:
+    """Records/s of a source in random order, each byte copied once, so that it is really in memory.
+
+    Args:
+      source: what to read.
+      seconds: how long to read at least.
+    """
+    generator, records, started = np.random.default_rng(0), 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < seconds:
+        encoded, _ = source.read(generator.integers(0, len(source), 256))
+        for row in range(256):
+            bytes(encoded.view(row))
+        records += 256
+    return records / elapsed
 
 
 def _write_tar(source: ImageFolder, path: str) -> None:

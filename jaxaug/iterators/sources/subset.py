@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from jaxaug._typing import Features
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Source
+from jaxaug.iterators._protocol import Indexed, Source
 
 
 class Subset:
@@ -52,6 +52,11 @@ class Subset:
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The source's records behind `indices`."""
         return self.source.read(self._original(np.asarray(indices, np.int64)))
+
+    def headers(self, indices: np.ndarray) -> Headers | None:
+        """What the source's index knows of images; None if it has none."""
+        original = self._original(np.asarray(indices, np.int64))
+        return self.source.headers(original) if isinstance(self.source, Indexed) else None
 
     def describe(self, index: int) -> dict[str, Any]:
         """What the source says of the record."""

@@ -55,10 +55,11 @@ class WebDataset(PackedSource):
         self,
         paths: PathLike | Sequence[PathLike],
         *,
-        image: Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
+        image: str | Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
         mmap: bool = True,
     ):
-        self._image = [extension.lower().lstrip(".") for extension in image]
+        extensions = [image] if isinstance(image, str) else image
+        self._image = [extension.lower().lstrip(".") for extension in extensions]
         super().__init__(paths, mmap, {"image": self._image})
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)

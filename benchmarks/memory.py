@@ -1,0 +1,83 @@
+"""Epoch after epoch at full speed: anonymous memory, threads and open files must stay flat.
+
+    python benchmarks/memory.py [--images FOLDER] [--minutes 60]
+
+Each source has an equal share of the minutes: class folders, a tar mapped, the same tar read, and images in memory.
+A line every half minute; at the end of each share the growth of its second half.
+"""
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from input import load
+
+from jaxaug import Loader
+from jaxaug.iterators import ImageFolder, InMemory, Source, WebDataset
+from jaxaug.iterators.sources.pack import pack_folder
+
+
+def scale(key: jax.Array, sample: dict) -> dict:
+    noise = jax.random.uniform(key, (), jnp.float32)
+    return {"image": sample["image"][:64, :64].astype(jnp.float32) * noise}
+
+
+def anonymous_megabytes() -> float:
+    """Memory of this process that is no page cache."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) / 1024
+
+
+def watch(name: str, source: Source, seconds: float) -> None:
+    started, told, seen = time.perf_counter(), 0.0, []
+    with Loader(source, 64, transform=scale, last_batch="pad") as loader:
+        for batch in loader:
+            jax.block_until_ready(batch)
+            elapsed = time.perf_counter() - started
+            seen.append((elapsed, anonymous_megabytes()))
+            if elapsed > told + 30 or elapsed > seconds:
+                told = elapsed
+                state, files = loader.get_state(), len(os.listdir("/proc/self/fd"))
+                print(
+                    f"{name:24} {elapsed:6.0f} s  epoch {state['epoch']:5}  {loader.stats['images']:9,} images  "
+                    f"{seen[-1][1]:7.1f} MB  {threading.active_count()} threads  {files} files",
+                    flush=True,
+                )
+            if elapsed > seconds:
+                break
+    half = [megabytes for elapsed, megabytes in seen if elapsed > seconds / 2]
+    third = max(1, len(half) // 3)
+    early, late = sum(half[:third]) / third, sum(half[-third:]) / third
+    print(f"{name:24} second half of {seconds / 60:.1f} minutes: {early:.1f} MB, then {late:.1f} MB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    args = parser.parse_args()
+    images = load(args.images)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "images"
+        folder.mkdir()
+        for number, image in enumerate(images):
+            (folder / f"{number:04d}.jpg").write_bytes(image)
+        tar = f"{temporary}/images.tar"
+        pack_folder(folder, tar)
+        sources = {
+            "ImageFolder": ImageFolder(folder),
+            "WebDataset": WebDataset(tar),
+            "WebDataset mmap=False": WebDataset(tar, mmap=False),
+            "InMemory": InMemory(images),
+        }
+        for name, source in sources.items():
+            watch(name, source, args.minutes * 60 / len(sources))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The marker segments of JPEG files, found for many files in one walk."""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode._memory import as_bytes, read_windows
+from jaxaug.decode._types import memory_view
+
+# Marker codes, ITU-T T.81 table B.1.
+EOI, SOS, DHT, DAC, DQT, DNL, DRI = 0xD9, 0xDA, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD
+APP0, APP1, APP14, COM = 0xE0, 0xE1, 0xEE, 0xFE
+FRAMES = (0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
+
+NOWHERE = 2**60  # beyond the stop of every file: what has no defined size does not fit
+
+_HEAD = 22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
+_WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": _HEAD})
+_MOST_SEGMENTS = 1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
+_NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long filling
+
+
+def lookup(values: dict[int, int], default: int, size: int = 256) -> np.ndarray:
+    """int64[size]: the values at their keys, the default elsewhere."""
+    table = np.full(size, default)
+    table[list(values)] = list(values.values())
+    return table
+
+
+_WITH_LENGTH = {*FRAMES, SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0 + 16)}
+_SIZE = lookup({0xFF00 | marker: 2 for marker in _WITH_LENGTH}, NOWHERE, 2**16)  # of the marker; its length follows
+
+
+class Segments(NamedTuple):
+    """Marker segments of many files; the payload of each is the memory [start, stop)."""
+
+    row: np.ndarray
+    marker: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    head: np.ndarray  # V22, from the marker on; the payload begins at 4
+
+    def pick(self, marker: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, start and stop of the segments of one marker."""
+        chosen = (self.marker == marker).nonzero()[0]
+        return self.row[chosen], self.start[chosen], self.stop[chosen]
+
+    def tagged(self, marker: int, tag: bytes, least: int) -> np.ndarray:
+        """Which segments of one marker have `least` bytes of payload or more that begin with the tag and a zero."""
+        chosen = (self.marker == marker).nonzero()[0]
+        if not chosen.size:
+            return chosen
+        match = as_bytes(self.head[chosen])[:, 4 : 4 + 5].view("S5")[:, 0] == tag
+        return chosen[match & (self.stop[chosen] - self.start[chosen] >= least)]
+
+
+def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[int, str]) -> Segments:
+    """All marker segments up to the first SOS; every step advances each unfinished file by one segment.
+
+    Args:
+      starts, stops: int64[k], the memory [start, stop) of each file.
+      row: int64[m], the files to walk over.
+      failures: takes what is wrong with a file whose walk does not end at an SOS.
+    """
+    position, stop = starts[row] + 2, stops[row]
+    parts: list[tuple[np.ndarray, ...]] = [(row[:0], position[:0], position[:0], np.zeros(0, f"V{_HEAD}"))]
+    for _ in range(_MOST_SEGMENTS):
+        if not row.size:
+            break
+        head = read_windows(position, _HEAD, stop)
+        words = head.view(_WORDS)
+        code, length = words["code"].astype(np.int64), words["length"].astype(np.int64)
+        after = position + _SIZE[code] + length
+        good = (after <= stop) & (length >= 2)
+        going = good & (code != (0xFF00 | SOS))
+        step = row, position, after, head
+        if np.count_nonzero(good) < row.size:
+            parts.append(tuple(column[good] for column in step))
+            for odd in (~good).nonzero()[0].tolist():  # filling, rubbish between segments, or an error
+                resumed = _resume(int(position[odd]), int(stop[odd]))
+                if isinstance(resumed, str):
+                    failures[int(row[odd])] = resumed
+                else:
+                    after[odd], going[odd] = resumed, True
+        else:
+            parts.append(step)
+        position = after
+        if np.count_nonzero(going) < row.size:
+            kept = going.nonzero()[0]
+            row, position, stop = row[kept], position[kept], stop[kept]
+    for late in row.tolist():
+        failures[late] = f"more than {_MOST_SEGMENTS} segments before the image data"
+    rows, positions, ends, heads = (np.concatenate(column) for column in zip(*parts))
+    return Segments(rows, as_bytes(heads)[:, 1].copy(), positions + 4, ends, heads)
+
+
+def _resume(position: int, stop: int) -> int | str:
+    """Where a file whose next bytes are no well-formed segment goes on, or what is wrong with it."""
+    data = memory_view(position, max(stop - position, 0))
+    found = _NEXT_MARKER.search(data)
+    if not found:
+        return "the JPEG ends inside its header"
+    marker, at = found[1][0], found.end() - 2
+    if marker == 0x01 or 0xD0 <= marker <= 0xD7:  # TEM and RST have no segment
+        return position + found.end()
+    if marker == EOI:
+        return "the JPEG ends before any image data"
+    if marker not in _WITH_LENGTH:
+        return f"a marker FF{marker:02X} in the JPEG header"
+    if at > 0:
+        return position + at
+    return f"the JPEG segment FF{marker:02X} is cut or has a wrong length"

@@ -1,0 +1,39 @@
+"""Orbax v0: a Loader as an item of a checkpoint. Needs orbax-checkpoint."""
+
+import dataclasses
+from pathlib import Path
+
+import orbax.checkpoint as ocp
+
+from jaxaug.iterators._checkpoint import read_file, write_file
+from jaxaug.iterators._loader import Loader
+
+
+class LoaderHandler(ocp.CheckpointHandler):
+    """Saves and restores what `LoaderState` names; Orbax makes it where it is needed."""
+
+    def save(self, directory: Path, args: "LoaderState") -> None:
+        """Write the Loader's state, as it is at the call, also in an asynchronous save."""
+        write_file(args.loader.get_state(), directory)
+
+    def restore(self, directory: Path, args: "LoaderState") -> Loader:
+        """Set the Loader to the saved state."""
+        args.loader.set_state(read_file(directory))
+        return args.loader
+
+
+@ocp.args.register_with_handler(LoaderHandler, for_save=True, for_restore=True)
+@dataclasses.dataclass
+class LoaderState(ocp.args.CheckpointArgs):
+    """The arguments of an item that holds a Loader's state, to save it and to restore it in place.
+
+    Args:
+      loader: the Loader.
+
+    Example:
+      `manager.save(step, args=ocp.args.Composite(model=ocp.args.StandardSave(state), data=LoaderState(loader)))`
+      and `manager.restore(step, args=ocp.args.Composite(model=ocp.args.StandardRestore(state),
+      data=LoaderState(loader)))`
+    """
+
+    loader: Loader

@@ -1,0 +1,98 @@
+"""A text file that names images and their labels."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from jaxaug._typing import Features, PathLike
+from jaxaug.decode import Encoded
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._loose import LooseFiles
+
+
+class FileList:
+    """Images named line by line: `path label`, or `path label label ...` where an image has several labels.
+
+    Labels are integers from 0. If each image has one, "label" is int32[n]. If some have more or none, it is
+    int32[n, k] padded with -1, and `jax.nn.one_hot(sample["label"], num_classes).max(0)` is the multi-hot target:
+    -1 is all zeros. Without any labels there is no such feature.
+
+    Args:
+      path: the text file, UTF-8; image paths are relative to its folder, or absolute. Blank lines do not count.
+      sep: what stands between path and labels, such as "," or "\\t"; None for any blanks. Paths must not hold it.
+
+    Raises:
+      SourceError: the file is missing or names no images, or a label is no integer from 0 to 2^31 - 1.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+      ...     _ = file.write("cat.jpg,0\\nboth.jpg,0,1\\n"), file.flush()
+      ...     source = FileList(file.name, sep=",")
+      >>> source.labels.tolist(), os.path.basename(source.path(1))
+      ([[0, -1], [0, 1]], 'both.jpg')
+    """
+
+    def __init__(self, path: PathLike, *, sep: str | None = None):
+        self._list = os.path.abspath(path)
+        names, labels = [], []
+        for number, line in enumerate(_lines(self._list), 1):
+            name, *texts = line.strip("\r\n").split(sep)
+            names.append(name.strip())
+            labels.append([_label(text, f"{self._list!r}, line {number}", sep) for text in texts])
+        if not names:
+            raise SourceError(f"`path` {self._list!r} names no images: expected lines of `image label`.")
+        self.labels: np.ndarray | None = _columns(labels)
+        self._files = LooseFiles(os.path.dirname(self._list), names)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __repr__(self) -> str:
+        shape = "no labels" if self.labels is None else f"labels {list(self.labels.shape)}"
+        return f"FileList({self._list!r}: {len(self)} images, {shape})"
+
+    def path(self, index: int) -> str:
+        """The path of record `index`."""
+        return self._files.path(index)
+
+    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+        """The files' bytes and "label"; a file that cannot be read has length 0."""
+        return self._files.read(indices), {} if self.labels is None else {"label": self.labels[indices]}
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """The record's path, and "error" if the file cannot be read now."""
+        return self._files.describe(index)
+
+    def fingerprint(self) -> str:
+        """A hash of the paths as listed and of the labels."""
+        return self._files.fingerprint() if self.labels is None else self._files.fingerprint(self.labels)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [line for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error
+
+
+def _label(text: str, where: str, sep: str | None) -> int:
+    try:
+        label = int(text)
+    except ValueError:
+        label = -1
+    if not 0 <= label < 2**31:
+        hint = " or, if it belongs to the path, choose another `sep`" if sep is None or sep == " " else ""
+        raise SourceError(f"{where}: a label must be an integer from 0 to 2^31 - 1, got {text!r}: correct it{hint}.")
+    return label
+
+
+def _columns(labels: list[list[int]]) -> np.ndarray | None:
+    most = max(map(len, labels))
+    if most == 0:
+        return None
+    if most == 1 and min(map(len, labels)) == 1:
+        return np.array(labels, np.int32)[:, 0]
+    return np.array([row + [-1] * (most - len(row)) for row in labels], np.int32)

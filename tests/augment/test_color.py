@@ -1,0 +1,101 @@
+"""Colour: the pure functions and the jitter against numpy and colorsys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxaug.augment import ColorJitter, Grayscale, Info
+from jaxaug.augment import functional as F
+from tests.reference import color as reference
+
+KEY = jax.random.key(0)
+IMAGE = np.random.default_rng(0).uniform(0, 1, (9, 13, 3)).astype(np.float32)
+IMAGE[0, :4] = [[0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.5], [1, 0, 1]]
+TURNS = (reference.brightness, reference.contrast, reference.saturation, reference.hue)
+NAMES = ("brightness", "contrast", "saturation", "hue")
+
+
+@pytest.mark.parametrize("value", [0.0, 0.4, 1.0, 1.7])
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_factors(name, value):
+    out = getattr(F, f"adjust_{name}")(IMAGE, value)
+    expected = getattr(reference, name)(IMAGE.astype(np.float64), value)
+    np.testing.assert_allclose(np.clip(out, 0, 1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("turns", [-0.5, -0.21, 0.0, 0.1, 0.5])
+def test_hue(turns):
+    np.testing.assert_allclose(F.adjust_hue(IMAGE, turns), reference.hue(IMAGE, turns), atol=2e-6)
+
+
+def test_hue_has_finite_gradients_on_gray():
+    gray = jnp.full((2, 2, 3), 0.3)
+    slopes = jax.grad(lambda x, t: F.adjust_hue(x, t).sum(), argnums=(0, 1))(gray, jnp.float32(0.2))
+    assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_jitter_takes_its_turns_in_the_drawn_order():
+    transform = ColorJitter(0.6, 0.6, 0.6, 0.3)
+    jitter = jax.jit(transform)
+    orders = set()
+    for seed in range(6):
+        key = jax.random.key(seed)
+        params = transform.sample(jax.random.fold_in(key, 0), Info((9, 13)))
+        expected, order = IMAGE.astype(np.float64), tuple(np.asarray(params.order).tolist())
+        for component in order:
+            expected = TURNS[component](expected, float(params[component]))
+        np.testing.assert_allclose(jitter(key, IMAGE), expected, atol=1e-5)
+        orders.add(order)
+    assert len(orders) > 3
+
+
+def test_jitter_draws_orders_and_factors_uniformly_and_apart():
+    transform = ColorJitter(0.4, (0.5, 1.0), 1.5, 0.1)
+    sample = jax.jit(jax.vmap(lambda key: transform.sample(key, Info((9, 13)))))
+    params = jax.tree.map(np.asarray, sample(jax.random.split(KEY, 4800)))
+    for values, (low, high) in zip(params[:4], [(0.6, 1.4), (0.5, 1.0), (0.0, 2.5), (-0.1, 0.1)]):
+        assert low <= values.min() < low + (high - low) / 100 and high - (high - low) / 100 < values.max() <= high
+        assert abs(values.mean() - (low + high) / 2) < (high - low) / 40
+    _, counts = np.unique(params.order, axis=0, return_counts=True)
+    assert len(counts) == 24 and counts.min() > 150 and counts.max() < 250  # 200 each, sigma 14
+    first = params.order[:, 0].astype(float)
+    assert np.abs(np.corrcoef([*params[:4], first]) - np.eye(5)).max() < 0.06
+
+
+def test_components_left_out_are_left_out():
+    transform = ColorJitter(saturation=0.5, hue=0.1)
+    params = transform.sample(KEY, Info((9, 13)))
+    assert sorted(params.order.tolist()) == [2, 3]
+    text = str(jax.make_jaxpr(lambda x: transform.apply(params, x, Info((9, 13))))(IMAGE))
+    assert "reduce_sum" not in text  # no contrast, no mean
+    np.testing.assert_array_equal(ColorJitter()(KEY, IMAGE), IMAGE)
+
+
+def test_contrast_takes_the_mean_of_the_used_part():
+    canvas = np.ones((20, 20, 3), np.float32)
+    canvas[:9, :13] = IMAGE
+    transform = ColorJitter(contrast=(0.5, 0.5))
+    out = transform(KEY, {"image": canvas, "size": jnp.array([9, 13], jnp.int32)})["image"]
+    np.testing.assert_allclose(out[:9, :13], reference.contrast(IMAGE, 0.5), atol=1e-6)
+
+
+def test_jitter_probability():
+    sample = jax.vmap(lambda key: ColorJitter(0.5, p=0.3).sample(key, Info((9, 13))))
+    assert abs((sample(jax.random.split(KEY, 3000)).brightness != 1).mean() - 0.3) < 0.03
+
+
+def test_grayscale():
+    expected = np.repeat((IMAGE @ np.array([0.2989, 0.587, 0.114]))[..., None], 3, axis=2)
+    np.testing.assert_allclose(Grayscale()(KEY, IMAGE), expected, atol=1e-6)
+    on = jax.vmap(lambda key: Grayscale(0.2).sample(key, Info((9, 13))))(jax.random.split(KEY, 3000)).on
+    assert abs(on.mean() - 0.2) < 0.03
+
+
+def test_errors():
+    with pytest.raises(TypeError, match=r"expected a float image .*, got uint8\[2, 2, 3\]: call `to_float`"):
+        F.adjust_hue(jnp.zeros((2, 2, 3), jnp.uint8), 0.1)
+    with pytest.raises(ValueError, match=r"`brightness` must be one number of at least 0 .* got -0.1"):
+        ColorJitter(-0.1)
+    with pytest.raises(ValueError, match=r"`hue` must be one number in \[0, 0.5\] .* got 0.6"):
+        ColorJitter(hue=0.6)

@@ -1,0 +1,243 @@
+"""Chains: one resample a run, the oracle `fuse=False`, what moves along, what comes out, what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxaug import augment as A
+from tests.images import picture
+
+KEY = jax.random.key(0)
+IMAGE = picture(0, 44, 60)
+SIZE = jnp.array([36, 55], jnp.int32)
+
+
+def run(transform, sample=IMAGE):
+    """Compiled: op by op, most of a test's time would go into compiling the ops one by one."""
+    return jax.jit(transform)(KEY, sample)
+
+
+def gathers(transform):
+    return str(jax.make_jaxpr(transform)(KEY, IMAGE)).count(" gather[")
+
+
+def with_and_without(*transforms, sample=IMAGE):
+    fused = run(A.Compose(transforms), sample)
+    return fused, run(A.Compose(transforms, fuse=False), sample)
+
+
+def test_whole_pixel_runs_are_one_exact_read():
+    chain = (A.RandomCrop(32, 4, padding_mode="reflect"), A.RandomHorizontalFlip(1.0), A.CenterCrop(20))
+    fused, separate = with_and_without(*chain)
+    np.testing.assert_array_equal(fused, separate)
+    assert gathers(A.Compose(chain)) == 2  # rows, columns
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        (A.RandomHorizontalFlip(1.0), A.RandomRotation(30), A.CenterCrop((32, 40)), A.RandomVerticalFlip(1.0)),
+        (A.RandomResizedCrop(20), A.RandomHorizontalFlip(1.0)),
+        (A.CenterCrop((33, 50)), A.Resize((17, 19)), A.RandomVerticalFlip(1.0)),
+        (A.RandomVerticalFlip(1.0), A.RandomPerspective(0.4, p=1.0, padding_mode="reflect")),
+        (A.RandomAffine(20, scale=(0.6, 0.8), padding_mode="wrap"), A.CenterCrop(0.5)),
+    ],
+)
+def test_a_run_with_one_resample_equals_its_parts(chain):
+    """Flips and crops move whole pixels, so fusing them into the one interpolation changes nothing."""
+    noise = np.random.default_rng(0).uniform(0, 1, (44, 60, 3)).astype(np.float32)
+    sample = {"image": jnp.asarray(noise), "size": SIZE}
+    fused, separate = with_and_without(*chain, sample=sample)
+    np.testing.assert_allclose(fused["image"], separate["image"], atol=3e-5)
+    assert fused.keys() == separate.keys()
+
+
+def test_a_run_with_several_resamples_is_close_to_its_parts_on_a_smooth_image():
+    chain = (A.RandomResizedCrop(40, (0.5, 1.0)), A.RandomRotation(20), A.RandomAffine(0, shear=10))
+    fused, separate = with_and_without(*chain)
+    difference = np.abs(np.asarray(fused, int) - np.asarray(separate, int))[10:30, 10:30]
+    assert difference.max() <= 3
+    assert gathers(A.Compose(chain)) < gathers(A.Compose(chain, fuse=False))
+
+
+def test_frames_inside_a_run_do_not_clip():
+    """Pushed out to the right and brought back: nothing was lost on the way."""
+    chain = A.Compose([_Shift(20.0), _Shift(-20.0)])
+    np.testing.assert_array_equal(run(chain, IMAGE), IMAGE)
+    separate = run(A.Compose(chain.transforms, fuse=False), IMAGE)
+    assert not separate[:, -20:].any()
+
+
+def test_a_turned_crop_shows_what_lay_beyond_it():
+    """The window of a crop bounds a resize after it, but no rotation."""
+    turned = run(A.Compose([A.CenterCrop(24), A.RandomRotation((45, 45))]))
+    whole = run(A.Compose([A.RandomRotation((45, 45)), A.CenterCrop(24)]))
+    np.testing.assert_allclose(np.asarray(turned, int), np.asarray(whole, int), atol=1)
+    assert turned[0, 0].any()
+
+
+class _Shift(A.RandomAffine):
+    """A known shift along x."""
+
+    def __init__(self, pixels):
+        super().__init__(0)
+        object.__setattr__(self, "pixels", pixels)
+
+    def sample(self, key, info):
+        del key, info
+        return (0.0, (jnp.float32(self.pixels), 0.0), 1.0, (0.0, 0.0))
+
+
+def test_runs_end_where_the_border_changes():
+    same = [A.RandomRotation(10, padding_mode="edge"), A.RandomAffine(10, padding_mode="edge")]
+    other = [A.RandomRotation(10, padding_mode="edge"), A.RandomAffine(10, padding_mode="reflect")]
+    assert gathers(A.Compose(same)) == 4 and gathers(A.Compose(other)) == 8
+    assert gathers(A.Compose([A.RandomRotation(10), A.RandomAffine(10, fill=0.5)])) == 8
+
+
+def test_keys():
+    """Transform k takes fold_in(key, k), nested ones fold again; a lone transform is a chain of one."""
+    jitter = A.ColorJitter(0.5)
+    nested = A.Compose([A.RandomHorizontalFlip(0.0), A.Compose([A.RandomVerticalFlip(0.0), jitter])])
+    key = jax.random.fold_in(jax.random.fold_in(KEY, 1), 1)
+    factor = jitter.sample(key, A.Info((44, 60))).brightness
+    expected = np.clip(IMAGE.astype(np.float32) * float(factor), 0, 255)
+    np.testing.assert_allclose(run(nested, IMAGE), expected, atol=0.51)
+    np.testing.assert_array_equal(run(jitter, IMAGE), run(A.Compose([jitter]), IMAGE))
+
+
+# ---- what moves along
+
+
+def blob(x, y, height=61, width=83):
+    """A Gaussian dot at (x, y) in edge coordinates."""
+    rows, columns = np.arange(height)[:, None] + 0.5, np.arange(width)[None] + 0.5
+    dot = np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / 8)
+    return np.repeat(dot[:, :, None], 3, axis=2).astype(np.float32)
+
+
+def centroid(image):
+    plane = np.asarray(image, np.float64)[:, :, 0]
+    rows, columns = np.arange(plane.shape[0])[:, None] + 0.5, np.arange(plane.shape[1])[None] + 0.5
+    return np.array([(plane * columns).sum(), (plane * rows).sum()]) / plane.sum()
+
+
+@pytest.mark.parametrize(
+    "transform, tolerance",
+    [
+        (A.Compose([A.RandomHorizontalFlip(1.0), A.RandomVerticalFlip(1.0)]), 1e-3),
+        (A.CenterCrop((50, 70)), 1e-2),
+        (A.Resize((90, 77)), 1e-2),
+        (A.RandomRotation((25, 25)), 1e-2),
+        (A.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 8), 0.02),
+        # A homography moves the centre of a dot only nearly as it moves its centroid.
+        (A.RandomPerspective(0.3, 1.0), 0.15),
+        (A.Compose([A.RandomCrop(50), A.RandomRotation(20), A.Resize(64)]), 0.02),
+        (A.Compose([A.RandomCrop(50), A.RandomRotation(20), A.Resize(64)], fuse=False), 0.02),
+    ],
+)
+def test_keypoints_go_where_the_image_goes(transform, tolerance):
+    x, y = 41.3, 29.8
+    sample = {"image": blob(x, y), "keypoints": jnp.array([[x, y]], jnp.float32)}
+    out = run(transform, sample)
+    np.testing.assert_allclose(out["keypoints"][0], centroid(out["image"]), atol=tolerance)
+
+
+def test_boxes_are_hulls_of_their_corners():
+    boxes = jnp.array([[10.0, 5.0, 30.0, 25.0]])
+    flipped = run(A.RandomHorizontalFlip(1.0), {"image": IMAGE, "boxes": boxes})["boxes"]
+    assert flipped.tolist() == [[30.0, 5.0, 50.0, 25.0]]
+    turned = run(A.RandomRotation((90, 90)), {"image": IMAGE, "boxes": boxes})["boxes"]
+    # About (30, 22), counter-clockwise: (x, y) -> (30 + (y - 22), 22 - (x - 30)).
+    np.testing.assert_allclose(turned, [[13.0, 22.0, 33.0, 42.0]], atol=1e-4)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_masks_go_where_the_image_goes(fuse):
+    mask = np.random.default_rng(0).integers(1, 200, (44, 60), dtype=np.int32)
+    image = np.repeat(mask[:, :, None], 3, axis=2).astype(np.uint8)
+    chain = A.Compose(
+        [A.RandomResizedCrop(30, interpolation="nearest"), A.RandomRotation(40, interpolation="nearest")], fuse
+    )
+    out = run(chain, {"image": image, "mask": mask, "label": jnp.int32(3)})
+    assert out["mask"].dtype == jnp.int32 and out["label"] == 3
+    np.testing.assert_array_equal(out["mask"], out["image"][:, :, 0])
+    planes = run(chain, {"image": image, "mask": np.stack([mask, mask + 1], axis=2)})["mask"]
+    np.testing.assert_array_equal(planes[:, :, 0], out["mask"])
+
+
+# ---- what comes out
+
+
+def test_dtypes_and_layouts():
+    jitter = A.ColorJitter(0.3)
+    assert run(jitter, IMAGE).dtype == jnp.uint8
+    for dtype in (jnp.float16, jnp.bfloat16, jnp.float32):
+        assert run(A.Compose([jitter, A.RandomRotation(5)]), jnp.zeros((8, 9, 3), dtype)).dtype == dtype
+    out = run(A.Normalize((0.1, 0.2, 0.3), 0.5, "bfloat16", "NCHW"), IMAGE)
+    expected = (IMAGE.astype(np.float32) / 255 - np.float32([0.1, 0.2, 0.3])) / 0.5
+    assert out.dtype == jnp.bfloat16 and out.shape == (3, 44, 60)
+    np.testing.assert_allclose(out.astype(jnp.float32), expected.transpose(2, 0, 1), atol=0.01)
+    np.testing.assert_allclose(run(A.ToFloat(), IMAGE), IMAGE.astype(np.float32) / 255, rtol=2e-7)
+
+
+def test_size_stays_until_every_image_has_the_same():
+    sample = {"image": IMAGE, "size": SIZE, "label": jnp.int32(1)}
+    kept = run(A.Compose([A.RandomRotation(10), A.ColorJitter(0.1), A.RandomHorizontalFlip()]), sample)
+    assert kept["size"].tolist() == SIZE.tolist()
+    assert not kept["image"][36:].any() and not kept["image"][:, 55:].any()
+    ended = run(A.Compose([A.RandomRotation(10), A.Normalize(0.5, 0.5)]), sample)
+    assert not ended["image"][36:].any()
+    assert "size" not in run(A.Compose([A.CenterCrop(20), A.RandomRotation(10)]), sample)
+    assert "size" not in run(A.RandomRotation(10), {"image": IMAGE})
+
+
+def test_lambda_is_any_function_of_key_and_image():
+    def noise(key, image):
+        return image + 0.1 * jax.random.normal(key, image.shape, jnp.float32)
+
+    out = run(A.Lambda(noise), IMAGE)
+    expected = noise(jax.random.fold_in(KEY, 0), jnp.float32(IMAGE) / 255)
+    np.testing.assert_allclose(out, np.clip(np.round(expected * 255), 0, 255), atol=1)
+    halved = run(A.Lambda(lambda key, image: image[::2]), {"image": IMAGE, "size": SIZE})
+    assert halved["image"].shape == (22, 60, 3) and "size" not in halved
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    "image, error, message",
+    [
+        (np.zeros((8, 224, 224, 3), np.uint8), ValueError, r"\(8, 224, 224, 3\): batches go through jax.vmap"),
+        (np.zeros((224, 224), np.uint8), ValueError, r"expected one image \(h, w, 3\), got \(224, 224\)"),
+        (np.zeros((224, 224, 4), np.uint8), ValueError, r"expected one image \(h, w, 3\), got \(224, 224, 4\)"),
+        (np.zeros((8, 8, 3), np.int32), TypeError, r"uint8 image, or a float image .*, got int32\[8, 8, 3\]"),
+        ({"pixels": 1}, ValueError, r"a sample must have an 'image', got the keys \['pixels'\]"),
+        ({"image": IMAGE, "size": jnp.zeros(2)}, ValueError, r"`size` must be int32\[2\], .* got float32\[2\]"),
+        ({"image": IMAGE, "boxes": jnp.zeros((2, 5))}, ValueError, r"`boxes` must be float\[n, 4\]"),
+    ],
+)
+def test_wrong_samples(image, error, message):
+    with pytest.raises(error, match=message):
+        A.RandomHorizontalFlip()(KEY, image)
+
+
+def test_wrong_chains():
+    with pytest.raises(ValueError, match=r"Normalize must be the last transform"):
+        A.Compose([A.Normalize(0.5, 0.5), A.CenterCrop(8)])
+    with pytest.raises(ValueError, match=r"ToFloat must be the last transform"):
+        A.Compose([A.Compose([A.ToFloat()]), A.Normalize(0.5, 0.5)])
+    with pytest.raises(TypeError, match="wrap a function in `Lambda`"):
+        A.Compose([lambda key, image: image])  # pyright: ignore
+    with pytest.raises(ValueError, match=r"`mean` must lie in \[0, 1\], .* divide by 255"):
+        A.Normalize(127.5, 0.5)
+    with pytest.raises(ValueError, match=r"`std` must be above 0, got \(0.0,\)"):
+        A.Normalize(0.5, 0.0)
+    with pytest.raises(ValueError, match=r"`dtype` must be a floating dtype .* got 'uint8'"):
+        A.ToFloat("uint8")
+    with pytest.raises(ValueError, match=r"`layout` must be one of 'HWC', .* got 'CWH'"):
+        A.ToFloat(layout="CWH")
+    with pytest.raises(TypeError, match=r"`function` of Lambda must return a float image"):
+        A.Lambda(lambda key, image: image[0])(KEY, IMAGE)

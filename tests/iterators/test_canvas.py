@@ -1,0 +1,51 @@
+"""The canvas that a Loader picks."""
+
+import numpy as np
+import pytest
+
+from jaxaug.iterators import FromIterable, InMemory, WebDataset
+from jaxaug.iterators._canvas import canvas_of, pick_canvas
+from jaxaug.iterators.sources.subset import Subset, split
+from tests.images import encode, picture
+from tests.iterators import containers
+
+TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """40 images: 38 of 30 x 50, one stored 130 x 200 that stands upright as 200 x 130, one broken."""
+    images = [encode(picture(i, 30, 50)) for i in range(38)]
+    images += [encode(picture(1, 130, 200), exif=TURNED), b"no image"]
+    files = {f"{i:02d}.jpg": image for i, image in enumerate(images)}
+    (tmp_path / "a.tar").write_bytes(containers.tar(files))
+    return WebDataset(tmp_path / "a.tar"), images
+
+
+def test_sides_are_percentiles_rounded_up():
+    sizes = np.stack([np.arange(1, 101), np.full(100, 64)], axis=1)
+    assert canvas_of(sizes) == (128, 64)  # the 95th percentile of 1..100 is 96
+    assert canvas_of(sizes[:64]) == (64, 64) and canvas_of(sizes[:0]) == (512, 512)
+
+
+def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
+    source, images = packed
+    in_memory = InMemory(images)
+    assert pick_canvas(in_memory, 0) == pick_canvas(source, 0) == (64, 64)
+    rare = Subset(source, np.array([38, 38, 39, 0]))
+    monkeypatch.setattr(source, "read", lambda indices: pytest.fail("the index knows all"))
+    monkeypatch.setattr("jaxaug.iterators._canvas._SAMPLE", 1)
+    monkeypatch.setattr("jaxaug.iterators._canvas._CHUNK", 7)
+    assert pick_canvas(source, 0) == (64, 64)
+    assert pick_canvas(split(source, "[:50%]"), 0) == (64, 64)
+    assert pick_canvas(rare, 0) == (256, 192)  # upright
+    assert pick_canvas(Subset(rare, range(2, 4)), 0) == (64, 64)
+    assert pick_canvas(Subset(source, np.array([39] * 30 + [0])), 0) == (64, 64)  # broken ones do not count
+    assert pick_canvas(Subset(source, np.array([39])), 0) == (512, 512)
+
+
+def test_without_an_index_headers_are_sampled(packed):
+    _, images = packed
+    subset = Subset(InMemory(images), np.array([38, 0, 38]))
+    assert subset.headers(np.arange(3)) is None and pick_canvas(subset, 0) == (256, 192)
+    assert pick_canvas(FromIterable([(image, {}) for image in images[38:]]), 0) == (256, 192)

@@ -1,0 +1,223 @@
+"""Loose files: how they are read, and the sources on top of them."""
+
+import gc
+import json
+import os
+import pickle
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.errors import SourceError
+from jaxaug.iterators import Coco, FileList, ImageFolder, Source
+from jaxaug.iterators.sources import _loose
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+
+
+@pytest.fixture
+def files(tmp_path):
+    """(folder, names, contents): 150 files of odd sizes, an empty one and one larger than a chunk among them."""
+    generator = np.random.default_rng(0)
+    sizes = [*generator.integers(1, 5000, 147), 0, _loose._CHUNK + 17, _loose._CHUNK]
+    contents = [generator.bytes(int(size)) for size in generator.permutation(sizes)]
+    names = [f"{number:03d}.jpg" for number in range(len(contents))]
+    for name, content in zip(names, contents):
+        (tmp_path / name).write_bytes(content)
+    return tmp_path, names, contents
+
+
+@pytest.mark.parametrize("count", [1, 5, 150])
+def test_files_are_read_byte_for_byte_in_any_order_and_any_number_of_threads(files, count):
+    folder, names, contents = files
+    original = _loose.LooseFiles(str(folder), names)
+    indices = np.random.default_rng(count).integers(0, len(names), count)
+    for source in (original, pickle.loads(pickle.dumps(original))):
+        encoded = source.read(indices)
+        assert [bytes(encoded.view(row)) for row in range(count)] == [contents[i] for i in indices]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-files")]
+
+
+def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files):
+    folder, names, contents = files
+    source = _loose.LooseFiles(str(folder), names)
+    first = source.read(np.arange(10))
+    start = int(first.addresses[0])
+    kept = first.take(slice(3, 4))  # holds the owner
+    del first
+    others = [source.read(np.arange(20, 30)) for _ in range(3)]
+    assert bytes(kept.view(0)) == contents[3]
+    assert all(bytes(other.view(5)) == contents[25] for other in others)
+    chunks = {int(other.addresses[0]) for other in others}
+    assert len(chunks) == 3 and not chunks & {start}
+    del others, kept
+    gc.collect()
+    assert chunks | {start} <= {chunk.ctypes.data for chunk in _loose._FREE}
+    assert int(source.read(np.arange(20, 30)).addresses[0]) in chunks | {start}
+
+
+def test_a_file_that_cannot_be_read_has_length_0_and_a_reason(files):
+    folder, names, _ = files
+    source = _loose.LooseFiles(str(folder), names)
+    (folder / names[1]).unlink()
+    (folder / names[2]).unlink()
+    (folder / names[2]).mkdir()
+    lengths = source.read(np.arange(4)).lengths
+    assert lengths[1] == lengths[2] == 0 and lengths[3] > 0
+    assert source.describe(1)["error"] == "cannot be read: No such file or directory"
+
+
+def write_list(tmp_path, text):
+    path = tmp_path / "list.txt"
+    path.write_text(text)
+    return path
+
+
+def test_a_list_of_single_labels(tmp_path):
+    for name, image in zip(("a.jpg", "b c.jpg"), jpegs(2)):
+        (tmp_path / name).write_bytes(image)
+    source = FileList(write_list(tmp_path, "b c.jpg\t7\n\na.jpg\t0\r\n"), sep="\t")
+    assert isinstance(source, Source) and len(source) == 2
+    encoded, features = source.read(np.array([1, 0]))
+    assert [bytes(encoded.view(row)) for row in range(2)] == jpegs(2)
+    assert features["label"].dtype == np.int32 and features["label"].tolist() == [0, 7]
+    assert source.describe(0) == {"record": 0, "path": str(tmp_path / "b c.jpg")}
+
+
+def test_several_labels_become_a_multi_hot_target_through_the_loader(tmp_path):
+    for number, image in enumerate(jpegs(4)):
+        (tmp_path / f"{number}.jpg").write_bytes(image)
+    path = write_list(tmp_path, "0.jpg 2 0\n1.jpg 1\n2.jpg\n3.jpg   3 1 0\n")
+    assert FileList(path).labels.tolist() == [[2, 0, -1], [1, -1, -1], [-1, -1, -1], [3, 1, 0]]
+
+    def multi_hot(key, sample):
+        return sample | {"label": jax.nn.one_hot(sample["label"], 4).max(0)}
+
+    sharding = batch_sharding(jax.devices("cpu")[:1])
+    with Loader(FileList(path), 4, transform=multi_hot, shuffle=False, sharding=sharding) as loader:
+        label = np.asarray(next(loader)["label"])
+    assert label.tolist() == [[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 0, 1]]
+
+
+def test_a_list_without_labels_and_absolute_paths(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    (tmp_path / "below").mkdir()
+    path = write_list(tmp_path / "below", f"{tmp_path}/a.jpg\n../a.jpg\n")
+    encoded, features = FileList(path).read(np.arange(2))
+    assert [bytes(encoded.view(row)) for row in range(2)] == [b"image"] * 2 and features == {}
+
+
+@pytest.mark.parametrize(
+    "text, sep, message",
+    [
+        ("", None, "names no images"),
+        ("a.jpg 1\nb c.jpg 1\n", None, r"line 2: a label must be an integer.*got 'c.jpg'.*another `sep`"),
+        ("a.jpg,x", ",", "line 1: a label must be an integer from 0 to 2.31 - 1, got 'x': correct it."),
+        ("a.jpg -1", None, "got '-1'"),
+        (f"a.jpg {2**31}", None, "got '2147483648'"),
+    ],
+)
+def test_lists_that_will_not_do(tmp_path, text, sep, message):
+    with pytest.raises(SourceError, match=message):
+        FileList(write_list(tmp_path, text), sep=sep)
+    with pytest.raises(SourceError, match=r"missing.txt.*cannot be read"):
+        FileList(tmp_path / "missing.txt")
+
+
+def test_fingerprints_of_lists_see_paths_and_labels(tmp_path):
+    texts = ["a.jpg 1\n", "a.jpg 2\n", "b.jpg 1\n", "a.jpg 1 2\n", "a.jpg\n"]
+    assert len({FileList(write_list(tmp_path, text)).fingerprint() for text in texts}) == len(texts)
+
+
+def coco(**changes):
+    """Three images, boxes out of order, ids with gaps."""
+    images = [{"id": 50, "file_name": "x.jpg"}, {"id": 7, "file_name": "y.jpg"}, {"id": 9, "file_name": "z.jpg"}]
+    boxes = [
+        (9, 90, [1.5, 2, 3, 4], 0),
+        (50, 3, [10, 20, 30, 5], 0),
+        (9, 3, [0, 0, 56, 40], 0),
+        (9, 3, [5, 5, 9, 9], 1),  # a crowd
+        (50, 90, [4, 4, 0, 3], 0),  # without area
+    ]
+    annotations = [{"image_id": i, "category_id": c, "bbox": b, "iscrowd": crowd} for i, c, b, crowd in boxes]
+    categories = [{"id": 90, "name": "brush"}, {"id": 3, "name": "car"}]
+    return {"images": images, "annotations": annotations, "categories": categories} | changes
+
+
+def write_coco(tmp_path, found):
+    path = tmp_path / "instances.json"
+    path.write_text(json.dumps(found))
+    return path
+
+
+def test_coco_boxes(tmp_path):
+    source = Coco(tmp_path / "images", write_coco(tmp_path, coco()))
+    assert isinstance(source, Source) and len(source) == 3 and source.classes == ("car", "brush")
+    _, features = source.read(np.array([2, 1, 0]))
+    assert features["boxes"].dtype == np.float32
+    assert features["boxes"].tolist() == [
+        [[1.5, 2, 4.5, 6], [0, 0, 56, 40]],
+        [[0] * 4] * 2,
+        [[10, 20, 40, 25], [0] * 4],
+    ]
+    assert features["box_labels"].tolist() == [[1, 0], [-1, -1], [0, -1]]
+    assert features["box_count"].tolist() == [2, 0, 1]
+    about = source.describe(2)
+    assert (about["image_id"], about["categories"]) == (9, ["brush", "car"])
+    assert about["path"] == str(tmp_path / "images" / "z.jpg") and "No such file" in about["error"]
+
+
+def test_coco_boxes_are_scaled_with_their_image(tmp_path):
+    (tmp_path / "images").mkdir()
+    for name, image in zip("xyz", jpegs(3, height=80, width=112)):
+        (tmp_path / "images" / f"{name}.jpg").write_bytes(image)
+    source = Coco(tmp_path / "images", write_coco(tmp_path, coco()))
+    from jaxaug import Decoder
+
+    sharding = batch_sharding(jax.devices("cpu")[:1])
+    with Decoder((40, 56), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(source, 3, shuffle=False, sharding=sharding, decoder=decoder) as loader:
+            batch = next(loader)
+    assert batch["boxes"][2, 1].tolist() == [0, 0, 28, 20] and batch["box_count"].tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"images": []}, "has no images"),
+        ({"annotations": [{"image_id": 1, "category_id": 3, "bbox": [0, 0, 1, 1]}]}, "names image 1, which is not"),
+        ({"annotations": [{"image_id": 9, "category_id": 4, "bbox": [0, 0, 1, 1]}]}, "names category 4, which is"),
+        ({"annotations": [{"image_id": 9, "category_id": 3, "bbox": [0, 0, 1]}]}, "no COCO instances file"),
+        ({"categories": None}, "no COCO instances file: TypeError"),
+        ({"images": [{"id": 1}]}, "no COCO instances file: KeyError: 'file_name'"),
+    ],
+)
+def test_coco_files_that_will_not_do(tmp_path, changes, message):
+    with pytest.raises(SourceError, match=message):
+        Coco(tmp_path, write_coco(tmp_path, coco(**changes)))
+
+
+def test_coco_without_any_box(tmp_path):
+    source = Coco(tmp_path, write_coco(tmp_path, coco(annotations=[])))
+    _, features = source.read(np.arange(3))
+    assert features["boxes"].shape == (3, 1, 4) and not features["box_count"].any()
+
+
+def test_a_folder_that_goes_and_comes_back_is_masked_meanwhile(tmp_path):
+    for number, image in enumerate(jpegs(4)):
+        path = tmp_path / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(image)
+    sharding = batch_sharding(jax.devices("cpu")[:1])
+    with Loader(ImageFolder(tmp_path), 4, shuffle=False, on_error="mask", sharding=sharding) as loader:
+        assert next(loader)["valid"].all()
+        os.rename(tmp_path / "class0", tmp_path / "elsewhere")
+        loader.set_state(loader.get_state())  # forget what was read ahead
+        assert next(loader)["valid"].tolist() == [False, False, True, True]
+        assert "No such file" in loader.stats["bad_records"][0]["reason"]
+        os.rename(tmp_path / "elsewhere", tmp_path / "class0")
+        loader.set_state(loader.get_state())
+        assert next(loader)["valid"].all()

@@ -1,0 +1,183 @@
+"""What a run shows and leaves behind: statistics, progress, interrupts, faults."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.errors import DecodeError
+from jaxaug.iterators import InMemory, TFRecord, progress
+from jaxaug.iterators._stats import Stats
+from jaxaug.iterators.sources._files import FileReader
+from jaxaug.iterators.sources._storage import Staged
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+from tests.iterators import containers
+
+N = 24
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+class Slow(InMemory):
+    """A source that takes its time."""
+
+    def read(self, indices):
+        time.sleep(0.03)
+        return super().read(indices)
+
+
+@pytest.mark.parametrize("name", ["image", "size", "valid", "index"])
+def test_features_with_the_names_of_a_batch_are_refused(name):
+    with pytest.raises(ValueError, match=f"`source` must not have a feature named '{name}'.*Rename it"):
+        Loader(InMemory(jpegs(4), {name: np.arange(4)}), 4, sharding=one_device())
+
+
+def test_stats_tell_rate_and_the_stage_that_is_always_at_work():
+    with Loader(Slow(jpegs(N)), 4, sharding=one_device()) as loader:
+        before = loader.stats
+        assert before["seconds"] == before["images_per_second"] == 0 and before["bottleneck"] is None
+        for _ in range(12):
+            next(loader)
+        stats = loader.stats
+    assert stats["bottleneck"] == "reader" and stats["shares"]["reader"] > 0.5
+    assert set(stats["shares"]) == {"reader", "decoder", "device", "consumer"}
+    assert all(0 <= share <= 1 for share in stats["shares"].values())
+    np.testing.assert_allclose(stats["images_per_second"], stats["images"] / stats["seconds"])
+
+
+def test_a_slow_consumer_is_named():
+    with Loader(InMemory(jpegs(N)), 4, sharding=one_device()) as loader:
+        next(loader)
+        for _ in range(10):
+            time.sleep(0.03)
+            next(loader)
+        assert loader.stats["bottleneck"] == "consumer"
+
+
+def test_time_in_several_builders_is_shared_out():
+    stats = Stats(builders=3)
+    stats.start()
+    time.sleep(0.05)
+    stats.add_seconds("decoder", 0.06)  # of 3 x 0.05
+    assert 0.1 < stats.snapshot()["shares"]["decoder"] <= 0.4
+
+
+def test_progress_is_the_rest_of_the_epoch_and_names_the_bottleneck(capsys):
+    with Loader(Slow(jpegs(N)), 4, sharding=one_device()) as loader:
+        next(loader), next(loader)
+        seen = [i for batch in progress(loader) for i in batch["index"].tolist()]
+        assert len(set(seen)) == 16 and loader.get_state()["epoch"] == 1
+    line = capsys.readouterr().err.split("\r")[-1]
+    assert "epoch 0: 100%" in line and "6/6" in line and "images/s, slowest: reading" in line
+
+
+INTERRUPTED = """
+import pathlib, sys, threading
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+from jaxaug import Loader
+from jaxaug.iterators import ImageFolder
+from tests.images import jpegs
+root = pathlib.Path(sys.argv[1])
+for i, image in enumerate(jpegs(64)):
+    (root / f"{i}.jpg").write_bytes(image)
+loader = Loader(ImageFolder(root), 32)
+try:
+    for batch in loader:
+        print("BATCH", flush=True)
+except KeyboardInterrupt:
+    stages = ("jaxaug-reader", "jaxaug-build", "jaxaug-files")
+    before = [t.name for t in threading.enumerate() if t.name.startswith(stages)]
+    batch = next(loader)  # still usable
+    loader.close()
+    after = [t.name for t in threading.enumerate() if t.name.startswith("jaxaug")]
+    print("LEFT", before, after, flush=True)
+    sys.exit(3)
+"""
+
+
+def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(5):
+        assert child.stdout is not None and child.stdout.readline().startswith("BATCH")
+    children = f"/proc/{child.pid}/task/{child.pid}/children"
+    assert not os.path.exists(children) or not open(children).read().split()
+    child.send_signal(signal.SIGINT)
+    try:
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 3, err[-2000:]
+    assert "LEFT [] []" in out and "Traceback" not in err, (out[-200:], err[-2000:])
+
+
+def two_files(tmp_path, mmap) -> TFRecord:
+    """Eight images, four to a file."""
+    for name, start in (("a", 0), ("b", 4)):
+        records = [
+            containers.example({"image/encoded": image, "image/class/label": start + i})
+            for i, image in enumerate(jpegs(4, seed=start))
+        ]
+        (tmp_path / f"{name}.tfrecord").write_bytes(containers.tfrecord(records))
+    return TFRecord(tmp_path / "*.tfrecord", mmap=mmap)
+
+
+# A mapping does not ask for permission again, and waiting for it cannot be stopped: see `Mapped`.
+@pytest.mark.parametrize(
+    "fault, mmap",
+    [("cut", True), ("cut", False), ("deleted", True), ("deleted", False), ("taken", False), ("stalled", False)],
+)
+def test_a_fault_of_one_file_masks_its_rows_and_the_next_epoch_works(tmp_path, fault, mmap):
+    source = two_files(tmp_path, mmap)
+    path, moved = tmp_path / "b.tfrecord", tmp_path / "moved"
+    data, times = path.read_bytes(), path.stat().st_mtime_ns
+    reader, refuse = FileReader(), []
+
+    def read(file, offset, destination):
+        if refuse and file.path == str(path):
+            time.sleep(1.0 if refuse[0] == "stalled" else 0)
+            raise PermissionError(13, "Permission denied")
+        return reader(file, offset, destination)
+
+    if fault in ("taken", "stalled"):
+        source._storage = Staged(source._files, timeout=0.3, retries=0, read=read)
+    elif not mmap:
+        source._storage = Staged(source._files, retries=0)
+    options = {"shuffle": False, "sharding": one_device(), "on_error": "mask"}
+    with Loader(source, 8, **options) as loader, Loader(source, 8, **(options | {"on_error": "raise"})) as strict:
+        if fault == "cut":
+            path.write_bytes(data[:100])
+        elif fault == "deleted":
+            path.rename(moved)
+        else:
+            refuse.append(fault)
+        assert next(loader)["valid"].tolist() == [True] * 4 + [False] * 4
+        bad = loader.stats["bad_records"]
+        message = {"cut": "100 bytes|ends at byte|changed", "deleted": "No such file", "taken": "Permission denied"}
+        assert [record["index"] for record in bad[:4]] == [4, 5, 6, 7] and bad[0]["file"] == str(path)
+        assert re.search(message.get(fault, "no answer within 0.3 s"), bad[0]["reason"])
+        with pytest.raises(DecodeError, match=r"record 4 \(.*b.tfrecord"):
+            next(strict)
+        refuse.clear()
+        if fault == "cut":
+            path.write_bytes(data)
+            os.utime(path, ns=(times, times))
+        elif fault == "deleted":
+            moved.rename(path)
+        for each in (loader, strict):
+            each.set_state(each.get_state())  # forget what was read ahead
+            assert each.get_state()["epoch"] == 1 and next(each)["label"].tolist() == list(range(8))
+            assert each.get_state()["epoch"] == 2
+        assert loader.stats["images"] >= 12

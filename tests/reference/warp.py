@@ -1,0 +1,60 @@
+"""Resampling in numpy float64, straight from the definitions: pad, then interpolate; weigh, then sum."""
+
+import numpy as np
+
+
+def warp(image, pull, shape, mode="constant", fill=0.0, nearest=False):
+    """`image` [H, W, C] through the output-to-source matrix `pull`: padded widely, then read bilinearly."""
+    pad = 3 * max(image.shape[:2])
+    options = {"constant_values": fill} if mode == "constant" else {}
+    padded = np.pad(image.astype(np.float64), ((pad, pad), (pad, pad), (0, 0)), mode, **options)
+    result = np.empty((*shape, image.shape[2]))
+    for row in range(shape[0]):
+        for column in range(shape[1]):
+            x, y, w = pull @ np.array([column + 0.5, row + 0.5, 1.0])
+            x, y = x / w + pad, y / w + pad
+            result[row, column] = padded[int(y), int(x)] if nearest else _bilinear(padded, x - 0.5, y - 0.5)
+    return result
+
+
+def _bilinear(image, x, y):
+    left, top = int(np.floor(x)), int(np.floor(y))
+    right_share, bottom_share = x - left, y - top
+    upper = image[top, left] * (1 - right_share) + image[top, left + 1] * right_share
+    lower = image[top + 1, left] * (1 - right_share) + image[top + 1, left + 1] * right_share
+    return upper * (1 - bottom_share) + lower * bottom_share
+
+
+def resize(image, height, width):
+    """Antialiased: every source pixel weighed by a triangle as wide as an output pixel, at least 1."""
+    rows, columns = _triangle(image.shape[0], height), _triangle(image.shape[1], width)
+    return np.einsum("oh,hwc,pw->opc", rows, image.astype(np.float64), columns)
+
+
+def _triangle(length, target):
+    scale = length / target
+    centres = (np.arange(target) + 0.5) * scale
+    distance = np.abs(centres[:, None] - (np.arange(length) + 0.5)[None]) / max(scale, 1.0)
+    weights = np.maximum(0.0, 1.0 - distance)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def rotation(degrees, height, width):
+    """The pull matrix of a counter-clockwise turn about the centre of an image, y pointing down."""
+    cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+    return shift(width / 2, height / 2) @ turn @ shift(-width / 2, -height / 2)
+
+
+def shift(x, y):
+    """The matrix that adds (x, y)."""
+    return np.array([[1, 0, x], [0, 1, y], [0, 0, 1]], np.float64)
+
+
+def homography(source, target):
+    """The matrix that takes four points (x, y) to four others, from the eight linear equations."""
+    rows, right = [], []
+    for (x, y), (u, v) in zip(source, target):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+        right += [u, v]
+    return np.append(np.linalg.solve(np.array(rows, np.float64), np.array(right, np.float64)), 1).reshape(3, 3)

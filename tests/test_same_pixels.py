@@ -1,0 +1,71 @@
+"""The promise of the whole pipeline: a record's pixels depend on (seed, epoch, record), on no layout."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxaug import Decoder, Loader, augment
+from jaxaug.iterators import InMemory
+from jaxaug.sharding import batch_sharding
+from tests.images import encode, picture
+
+N = 128
+DEVICES = np.array(jax.devices("cpu"))
+CHAIN = augment.Compose(
+    [
+        augment.RandomResizedCrop(24),
+        augment.RandomHorizontalFlip(),
+        augment.RandomRotation(20),
+        augment.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        augment.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def source():
+    sizes = np.random.default_rng(0).integers(20, 60, (N, 2)).tolist()
+    return InMemory([encode(picture(i, h, w), quality=90) for i, (h, w) in enumerate(sizes)])
+
+
+def pixels(source, batch_size, sharding):
+    """{record: bytes of its image} over one epoch."""
+    rows = {}
+    parts = sharding.addressable_devices_indices_map((batch_size,))
+    homes = list({(index[0].start if index else 0): device for device, index in parts.items()}.values())
+    with Decoder((64, 64), "host", homes) as decoder:
+        options = {"transform": CHAIN, "seed": 3, "epochs": 1, "decoder": decoder, "sharding": sharding}
+        with Loader(source, batch_size, **options) as loader:
+            for batch in loader:
+                images = np.asarray(batch["image"])
+                rows |= {int(i): image.tobytes() for i, image in zip(np.asarray(batch["index"]), images)}
+    return rows
+
+
+def mesh(kind, *shape):
+    return Mesh(DEVICES.reshape(shape), ("data", "model")[: len(shape)], axis_types=(kind,) * len(shape))
+
+
+LAYOUTS = {
+    "batch 64, 1 device": (64, lambda: batch_sharding(DEVICES[:1])),
+    "batch 32, 8 devices": (32, lambda: batch_sharding(DEVICES)),
+    "batch 64, 8 devices, Auto": (64, lambda: NamedSharding(mesh(AxisType.Auto, 8), P("data"))),
+    "batch 64, 8 devices, Explicit": (64, lambda: NamedSharding(mesh(AxisType.Explicit, 8), P("data"))),
+    "batch 32, replicated axis": (32, lambda: NamedSharding(mesh(AxisType.Auto, 4, 2), P("data"))),
+    "batch 16, 8 devices: two rows each": (16, lambda: batch_sharding(DEVICES)),
+}
+
+
+@pytest.fixture(scope="module")
+def reference(source):
+    return pixels(source, 32, batch_sharding(DEVICES[:1]))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_the_same_pixels(name, source, reference):
+    batch_size, make = LAYOUTS[name]
+    found = pixels(source, batch_size, make())
+    assert found.keys() == reference.keys() == set(range(N))
+    assert [index for index in range(N) if found[index] != reference[index]] == []
