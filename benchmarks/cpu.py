@@ -19,7 +19,7 @@ from pathlib import Path
 import jax
 
 from jaxaug import Loader, augment
-from jaxaug.iterators import InMemory
+from jaxaug.iterators import ImageFolder
 
 BATCH, CHAIN = 64, "full decode + rrc + flip + normalise"
 
@@ -30,8 +30,8 @@ def chains() -> dict[str, augment.Compose]:
     return {CHAIN: augment.Compose([*crop, end])}
 
 
-def jaxaug_rate(images: list[bytes], transform: augment.Compose, batches: int = 12) -> float:
-    with Loader(InMemory(images), BATCH, transform=transform) as loader:
+def jaxaug_rate(source: ImageFolder, transform: augment.Compose, batches: int = 12) -> float:
+    with Loader(source, BATCH, transform=transform) as loader:
         for _ in range(3):
             jax.block_until_ready(next(loader))
         started = time.perf_counter()
@@ -55,15 +55,16 @@ def main() -> None:
     parser.add_argument("--rival", help="command of the rival's benchmark")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    images = [p.read_bytes() for p in sorted(args.images.rglob("*")) if p.suffix.lower() in (".jpg", ".jpeg")]
+    source = ImageFolder(args.images)
     ours: dict[str, list[float]] = {}
     theirs: dict[str, list[float]] = {}
     for _ in range(args.rounds):
         for name, transform in chains().items():
-            ours.setdefault(name, []).append(jaxaug_rate(images, transform))
+            ours.setdefault(name, []).append(jaxaug_rate(source, transform))
         for name, rate in rival_rates(args.rival, args.images.resolve()).items() if args.rival else ():
             theirs.setdefault(name, []).append(rate)
-    print(f"{len(images)} images, batch {BATCH}, {os.cpu_count()} CPUs, jax {jax.__version__}, Python {sys.version.split()[0]}")
+    versions = f"jax {jax.__version__}, Python {sys.version.split()[0]}"
+    print(f"{len(source)} images, batch {BATCH}, {os.cpu_count()} CPUs, {versions}")
     for name, rates in ours.items():
         print(f"jaxaug  {name:56s} {statistics.median(rates):7.0f} images/s ({min(rates):.0f} to {max(rates):.0f})")
     for name, rates in theirs.items():

@@ -44,7 +44,7 @@ def _nvidia() -> Iterator[tuple[str, str]]:
     from jaxaug.decode.native import _cuda, _nvjpeg
 
     try:
-        yield "nvJPEG", f"{_nvjpeg.version()} ({_nvjpeg.library().path})"
+        yield "nvJPEG", f"{_nvjpeg.version()} ({_nvjpeg.path()})"
         _cuda.core()
         handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
         yield "engines", f"{_nvjpeg.engine_count(handle)} on the first GPU"

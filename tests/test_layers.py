@@ -67,7 +67,8 @@ from jaxaug import augment, decode, sharding, iterators, errors
 jaxaug.Loader, jaxaug.Decoder
 from jax._src import xla_bridge
 assert not xla_bridge._backends, "a device client exists"
-assert not {"simplejpeg", "PIL", "torch", "tensorflow", "cuda"} & {name.split(".")[0] for name in set(sys.modules) - modules}
+imported = {name.split(".")[0] for name in set(sys.modules) - modules}
+assert not {"simplejpeg", "PIL", "torch", "tensorflow", "cuda"} & imported
 new = {path for path in maps() - before if "lib-dynload" not in path}  # Python's own modules are not ours
 assert not new, new
 print("clean")

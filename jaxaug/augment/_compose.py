@@ -1,6 +1,6 @@
 """Chains of transforms, in which a run of geometric ops is one resample."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ class Compose(Transform):
     Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`).
     """
 
-    transforms: tuple[Transform, ...]
+    transforms: Sequence[Transform]
     fuse: bool = True
 
     def __post_init__(self):

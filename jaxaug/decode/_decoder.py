@@ -200,9 +200,7 @@ def _make_engine(
     """The backend's name and engine."""
     on_gpus = all(device.platform == "gpu" for device in devices)
     if backend == "nvjpeg" and not on_gpus:
-        raise ValueError(
-            f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: take 'auto' or 'host'."
-        )
+        raise ValueError(f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: take 'auto' or 'host'.")
     if backend == "host" or not on_gpus:
         return "host", HostEngine(devices, canvas, num_threads)
     from jaxaug.decode._nvjpeg import NvjpegEngine
@@ -246,9 +244,7 @@ def _as_encoded(encoded: "Encoded | Sequence[bytes]") -> Encoded:
     if isinstance(encoded, Encoded):
         return encoded
     if isinstance(encoded, (bytes, bytearray, memoryview, np.ndarray)):
-        raise TypeError(
-            "`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a list."
-        )
+        raise TypeError("`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a list.")
     return Encoded.from_bytes(encoded)
 
 

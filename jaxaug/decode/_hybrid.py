@@ -29,9 +29,7 @@ class HybridWorker:
         self._ordinal, self._canvas, self._handle = ordinal, canvas, handle
         self._decoder = _nvjpeg.create("nvjpegDecoderCreate", self._handle, _nvjpeg.HYBRID)
         self._device_buffer = _nvjpeg.create("nvjpegBufferDeviceCreate", self._handle, None)
-        self._pinned_buffers = [
-            _nvjpeg.create("nvjpegBufferPinnedCreate", self._handle, None) for _ in range(2)
-        ]
+        self._pinned_buffers = [_nvjpeg.create("nvjpegBufferPinnedCreate", self._handle, None) for _ in range(2)]
         self._states = [self._make_state(pinned) for pinned in self._pinned_buffers]
         self._parsed = [_nvjpeg.create("nvjpegJpegStreamCreate", self._handle) for _ in range(2)]
         self._parameters = _nvjpeg.create("nvjpegDecodeParamsCreate", self._handle)

@@ -93,6 +93,7 @@ class Lane:
           NvjpegError: some image was refused; none is to be trusted.
         """
         for call in calls:
+            assert self._handle is not None  # `prepare` has opened the lane
             _nvjpeg.decode_batched(self._handle, call.state, *call.arrays, call.stream)
 
     def finish(self, calls: "list[Call]") -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxaug._typing import Device
 from jaxaug.decode._engine import Canvases
 from jaxaug.decode._header import BAD, JPEG, Headers
 from jaxaug.decode._hybrid import HybridWorker
@@ -63,9 +64,7 @@ class NvjpegEngine:
 
     in_flight = IN_FLIGHT
 
-    def __init__(
-        self, devices: Sequence[jax.Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
-    ):
+    def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
         threads = max(1, num_threads // len(devices) - 2)  # the engines' own call and its caller keep two CPUs busy
         self._gpus = [_Gpu(device, canvas, threads, deterministic) for device in devices]
@@ -81,12 +80,8 @@ class NvjpegEngine:
         if len(parts) == 1:  # in the caller's thread
             results = [self._gpus[0].decode(parts[0])]
         else:
-            results = _all_results(
-                [self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)]
-            )
-        failures = {
-            n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()
-        }
+            results = _all_results([self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)])
+        failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
         decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
 
         def release(readers: Any) -> None:
@@ -94,9 +89,7 @@ class NvjpegEngine:
                 result.lane.lend(readers)
                 gpu.lanes.put(result.lane)
 
-        return Canvases(
-            [result.lane.view(count) for result in results], failures, decoded, release, lent=True
-        )
+        return Canvases([result.lane.view(count) for result in results], failures, decoded, release, lent=True)
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
@@ -117,9 +110,7 @@ class Batch(NamedTuple):
         """Some of the rows."""
         addresses, lengths, owner = self.encoded
         headers = Headers(*(column[rows] for column in self.headers))
-        return Batch(
-            Encoded(addresses[rows], lengths[rows], owner), headers, self.size[rows], self.ways[rows]
-        )
+        return Batch(Encoded(addresses[rows], lengths[rows], owner), headers, self.size[rows], self.ways[rows])
 
 
 class Result(NamedTuple):
@@ -133,7 +124,7 @@ class Result(NamedTuple):
 class _Gpu:
     """One GPU: its lanes, its host threads, and the balance between them."""
 
-    def __init__(self, device: jax.Device, canvas: tuple[int, int], num_threads: int, deterministic: bool):
+    def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, deterministic: bool):
         self._device, self._canvas, self._deterministic = device, canvas, deterministic
         self._ordinal = device.local_hardware_id or 0
         self._num_threads = num_threads

@@ -112,9 +112,7 @@ class BatchBuilder:
         try:
             rows, index = jax.device_put(self._host_rows(records, decoded), self._split)
             shape = (len(index), *decoded.pixels[0].shape[1:])
-            rows["sample"]["image"] = jax.make_array_from_single_device_arrays(
-                shape, self._split, decoded.pixels
-            )
+            rows["sample"]["image"] = jax.make_array_from_single_device_arrays(shape, self._split, decoded.pixels)
             outputs, readers = self._compiled(self._seed, rows)
         finally:
             decoded.release(readers)
@@ -177,11 +175,9 @@ class BatchBuilder:
             return records, decoded
         return self._replace(records, decoded, failures)
 
-    def _replace(
-        self, records: Records, decoded: Decoded, failures: dict[int, DecodeError]
-    ) -> tuple[Records, Decoded]:
+    def _replace(self, records: Records, decoded: Decoded, failures: dict[int, DecodeError]) -> tuple[Records, Decoded]:
         """Put the next decodable record of the epoch's order in the place of each broken one."""
-        assert self._order is not None
+        assert self._order is not None and isinstance(self._source, Source)  # the Loader has refused streams
         self._note(failures, "replaced")
         self._stats.count(replaced=len(failures))
         for attempt in range(1, _REPLACEMENT_TRIES + 1):
@@ -218,9 +214,7 @@ class BatchBuilder:
 
     def _note(self, failures: dict[int, DecodeError], action: str) -> None:
         for _, error in sorted(failures.items()):
-            self._stats.add_bad(
-                {"index": error.index, "file": error.file, "reason": error.reason, "action": action}
-            )
+            self._stats.add_bad({"index": error.index, "file": error.file, "reason": error.reason, "action": action})
 
     def _words(self, records: Records) -> np.ndarray:
         """uint32[n, k] to fold into the keys: epoch, record, and the position where a record may come twice."""
@@ -250,9 +244,7 @@ def make_batch_function(transform: Transform | None, batch_transform: Transform 
     def one(key: Key, words: Array, valid: Array, sample: dict[str, Array]) -> dict[str, Array]:
         output = sample if transform is None else transform(fold_words(key, words), sample)
         if not isinstance(output, dict):
-            raise TypeError(
-                f"`transform` must return a dict, as it is given one, got {type(output).__name__}."
-            )
+            raise TypeError(f"`transform` must return a dict, as it is given one, got {type(output).__name__}.")
         # Also what makes the output a fresh buffer where there is no transform.
         return {k: v if k == "size" else jnp.where(valid, v, jnp.zeros_like(v)) for k, v in output.items()}
 
@@ -271,7 +263,8 @@ def make_batch_function(transform: Transform | None, batch_transform: Transform 
         size = group_size(batch_transform)
         groups = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch | {"valid": rows["valid"]})
         first = rows["words"].reshape(-1, size, rows["words"].shape[1])[:, 0]
-        mixed = jax.vmap(lambda words, group: batch_transform(fold_words(key, words), group))(first, groups)
+        keys = jax.vmap(lambda words: fold_words(key, words))(first)
+        mixed = jax.vmap(batch_transform)(keys, groups)
         mixed.pop("valid", None)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mixed)
 

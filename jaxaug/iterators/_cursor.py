@@ -16,11 +16,11 @@ class Cursor(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One batch: positions [start, start + count) of `epoch`, and the cursor once it is delivered."""
+    """One batch: positions [start, start + rows) of `epoch`, and the cursor once it is delivered."""
 
     epoch: int
     start: int
-    count: int
+    rows: int
     after: Cursor
 
 
@@ -29,15 +29,15 @@ def next_step(cursor: Cursor, length: int, batch_size: int, drop: bool) -> Step:
 
     Example:
       >>> next_step(Cursor(0, 8), length=10, batch_size=4, drop=False)
-      Step(epoch=0, start=8, count=2, after=Cursor(epoch=1, position=0))
+      Step(epoch=0, start=8, rows=2, after=Cursor(epoch=1, position=0))
     """
     epoch, start = cursor
     if length - start < (batch_size if drop else 1):
         epoch, start = epoch + 1, 0
-    count = min(batch_size, length - start)
-    stop = start + count
+    rows = min(batch_size, length - start)
+    stop = start + rows
     done = length - stop < (batch_size if drop else 1)
-    return Step(epoch, start, count, Cursor(epoch + 1, 0) if done else Cursor(epoch, stop))
+    return Step(epoch, start, rows, Cursor(epoch + 1, 0) if done else Cursor(epoch, stop))
 
 
 def batches_per_epoch(length: int, batch_size: int, drop: bool) -> int:
@@ -81,7 +81,5 @@ def from_state(state: Any, seed: int, fingerprint: str, length: int | None) -> C
             f"the state was saved with seed={state['seed']}, this Loader has seed={seed}: make it with the same seed."
         )
     if state["epoch"] < 0 or state["position"] < 0 or (length is not None and state["position"] > length):
-        raise StateError(
-            f"damaged state: epoch {state['epoch']}, position {state['position']} of {length} records."
-        )
+        raise StateError(f"damaged state: epoch {state['epoch']}, position {state['position']} of {length} records.")
     return Cursor(state["epoch"], state["position"])

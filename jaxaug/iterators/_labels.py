@@ -29,9 +29,7 @@ def place_features(
     return placed
 
 
-def _place(
-    points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
-) -> np.ndarray:
+def _place(points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray) -> np.ndarray:
     """Transpose, mirror, scale points float[n, k, 2] (x, y)."""
     height, width = original_size[:, :1].astype(np.float32), original_size[:, 1:].astype(np.float32)
     x, y = points[..., 0].astype(np.float32), points[..., 1].astype(np.float32)

@@ -50,7 +50,7 @@ def read_batches(
             return
         cursor = step.after
         started = time.perf_counter()
-        positions = np.where(rows.local < step.count, step.start + rows.local, PADDING)
+        positions = np.where(rows.local < step.rows, step.start + rows.local, PADDING)
         indices = np.full(len(positions), PADDING, np.int64)
         real = positions != PADDING
         try:
@@ -75,9 +75,7 @@ def read_rows(source: Source, indices: np.ndarray) -> tuple[Encoded, dict[str, n
     return encoded._replace(lengths=np.where(real, encoded.lengths, np.uint64(0))), blank
 
 
-def read_stream(
-    stream: Stream, rows: Rows, cursor: Cursor, stats: Stats
-) -> Generator[RecordsOrError, None, None]:
+def read_stream(stream: Stream, rows: Rows, cursor: Cursor, stats: Stats) -> Generator[RecordsOrError, None, None]:
     """Batches of a stream: each process runs through all of it and keeps its rows; a resume skips."""
     for epoch in itertools.count(cursor.epoch):
         if rows.epochs is not None and epoch >= rows.epochs:
@@ -86,9 +84,7 @@ def read_stream(
         items = itertools.islice(stream.iterate(), position, None)
         chunk, following = _take(items, rows), None
         if not chunk and position == 0:
-            raise ValueError(
-                "`source` yields no records in an epoch: it must be re-iterable, not a used-up iterator."
-            )
+            raise ValueError("`source` yields no records in an epoch: it must be re-iterable, not a used-up iterator.")
         while len(chunk) >= (rows.batch_size if rows.drop else 1):
             started = time.perf_counter()
             following = _take(items, rows)  # one batch ahead, to know which batch ends the epoch
@@ -113,9 +109,7 @@ def _stream_records(chunk: list, rows: Rows, epoch: int, position: int) -> Recor
     mine = [chunk[row] if row < len(chunk) else (b"", chunk[0][1]) for row in rows.local.tolist()]
     encoded = Encoded.from_bytes([image for image, _ in mine])
     columns = stack_features([features for _, features in mine])
-    return Records(
-        epoch, positions, positions, encoded, {k: _zero(v, positions < 0) for k, v in columns.items()}
-    )
+    return Records(epoch, positions, positions, encoded, {k: _zero(v, positions < 0) for k, v in columns.items()})
 
 
 def stack_features(rows: list[Features]) -> dict[str, np.ndarray]:

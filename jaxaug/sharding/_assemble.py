@@ -30,15 +30,11 @@ def assemble(shards: Sequence[jax.Array], sharding: NamedSharding) -> jax.Array:
     batch_size = count_parts(sharding) * rows
     parts = local_parts(sharding, batch_size)
     if len(parts) != len(shards):
-        raise ValueError(
-            f"`shards` must hold one array for each of {len(parts)} local parts, got {len(shards)}."
-        )
+        raise ValueError(f"`shards` must hold one array for each of {len(parts)} local parts, got {len(shards)}.")
     arrays = []
     for part, shard in zip(parts, shards):
         home = next(iter(shard.devices()))
         if home not in part.devices:
-            raise ValueError(
-                f"`shards` rows {part.start}:{part.stop} must lie on one of {part.devices}, got {home}."
-            )
+            raise ValueError(f"`shards` rows {part.start}:{part.stop} must lie on one of {part.devices}, got {home}.")
         arrays += [shard if device == home else jax.device_put(shard, device) for device in part.devices]
     return jax.make_array_from_single_device_arrays((batch_size, *shards[0].shape[1:]), sharding, arrays)

@@ -6,9 +6,11 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from jaxaug._typing import Device
+
 
 def batch_sharding(
-    devices: "Mesh | Sequence[jax.Device] | None" = None, axes: str | tuple[str, ...] | None = None
+    devices: "Mesh | Sequence[Device] | None" = None, axes: str | tuple[str, ...] | None = None
 ) -> NamedSharding:
     """The sharding that splits the first axis of a batch.
 
@@ -32,7 +34,7 @@ def batch_sharding(
     return NamedSharding(devices, PartitionSpec(names[0] if len(names) == 1 else names))
 
 
-def auto_mesh(devices: Sequence[jax.Device]) -> Mesh:
+def auto_mesh(devices: Sequence[Device]) -> Mesh:
     """`devices` on one Auto axis "batch": a mesh of our own, whatever axis types the user's mesh has."""
     return Mesh(np.asarray(devices, dtype=object), ("batch",), axis_types=(AxisType.Auto,))
 

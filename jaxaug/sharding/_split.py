@@ -3,8 +3,9 @@
 import math
 from typing import NamedTuple
 
-import jax
 from jax.sharding import NamedSharding
+
+from jaxaug._typing import Device
 
 
 class Part(NamedTuple):
@@ -12,7 +13,7 @@ class Part(NamedTuple):
 
     start: int
     stop: int
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Device, ...]
 
 
 def count_parts(sharding: NamedSharding) -> int:
@@ -41,10 +42,8 @@ def local_parts(sharding: NamedSharding, batch_size: int) -> list[Part]:
             f"`batch_size` must be a multiple of {parts}, the number of shards of the batch, got {batch_size}: "
             f"take {' or '.join(map(str, near))}."
         )
-    holders: dict[tuple[int, int], list[jax.Device]] = {}
+    holders: dict[tuple[int, int], list[Device]] = {}
     for device, index in sharding.addressable_devices_indices_map((batch_size,)).items():
         rows = index[0] if index else slice(None)
-        holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(
-            device
-        )
+        holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(device)
     return [Part(start, stop, tuple(devices)) for (start, stop), devices in sorted(holders.items())]

@@ -346,9 +346,14 @@ def test_ten_thousand_damaged_images(gpu):
 # ---- without the library
 
 
+def _forget_library():
+    _nvjpeg.library.cache_clear()
+    _nvjpeg._find.cache_clear()
+
+
 def test_auto_falls_back_to_the_host_and_says_so_once(gpu, monkeypatch, tmp_path):
     monkeypatch.setenv("JAXAUG_NVJPEG", str(tmp_path / "missing.so"))
-    _nvjpeg.library.cache_clear()
+    _forget_library()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -360,7 +365,7 @@ def test_auto_falls_back_to_the_host_and_says_so_once(gpu, monkeypatch, tmp_path
             Decoder(CANVAS, "nvjpeg", gpu)
     finally:
         monkeypatch.undo()
-        _nvjpeg.library.cache_clear()
+        _forget_library()
 
 
 def test_memory_that_does_not_suffice_is_explained(gpu):

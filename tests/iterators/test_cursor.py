@@ -11,7 +11,7 @@ def test_an_epoch_is_cut_into_len_batches(length, batch_size, drop):
     while cursor.epoch == 0:
         steps.append(next_step(cursor, length, batch_size, drop))
         cursor = steps[-1].after
-    covered = [position for step in steps for position in range(step.start, step.start + step.count)]
+    covered = [position for step in steps for position in range(step.start, step.start + step.rows)]
     kept = length // batch_size * batch_size if drop else length
     assert covered == list(range(kept))
     assert len(steps) == batches_per_epoch(length, batch_size, drop)

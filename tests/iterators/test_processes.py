@@ -20,7 +20,7 @@ if count > 1:
 import hashlib
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from jaxaug import Loader
 from jaxaug.iterators import InMemory
 from tests.images import jpegs
@@ -30,18 +30,23 @@ def transform(key, sample):
     return {"image": sample["image"].astype(jnp.float32) * noise, "label": sample["label"]}
 
 devices = np.array(jax.devices())
+square = devices.reshape(2, -1)
 auto, explicit = AxisType.Auto, AxisType.Explicit
 sharding = {
-    "auto": lambda: NamedSharding(jax.sharding.Mesh(devices, ("d",)), P("d")),
-    "explicit": lambda: NamedSharding(jax.sharding.Mesh(devices, ("d",), axis_types=(explicit,)), P("d")),
-    "two axes": lambda: NamedSharding(jax.sharding.Mesh(devices.reshape(2, -1), ("a", "b"), axis_types=(explicit, explicit)), P(("b", "a"))),
-    "replicated": lambda: NamedSharding(jax.sharding.Mesh(devices.reshape(2, -1).T, ("a", "b")), P("b")),
+    "auto": lambda: NamedSharding(Mesh(devices, ("d",)), P("d")),
+    "explicit": lambda: NamedSharding(Mesh(devices, ("d",), axis_types=(explicit,)), P("d")),
+    "two axes": lambda: NamedSharding(Mesh(square, ("a", "b"), axis_types=(explicit,) * 2), P(("b", "a"))),
+    "replicated": lambda: NamedSharding(Mesh(square.T, ("a", "b")), P("b")),
 }[layout]()
 source = InMemory(jpegs(22), {"label": np.arange(22)})
 rows = []
-with jax.thread_guard(True), Loader(source, 8, transform=transform, seed=5, last_batch="pad", epochs=1, sharding=sharding) as loader:
+options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1, "sharding": sharding}
+with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     for batch in loader:
-        shards = [{int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards} for name in ("index", "image")]
+        shards = [
+            {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
+            for name in ("index", "image")
+        ]
         for start, index in shards[0].items():
             for offset, number in enumerate(index):
                 rows.append([start + offset, int(number), hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()])

@@ -65,7 +65,7 @@ def test_assemble_names_what_is_wrong():
 
 
 def test_local_parts_wants_a_divisible_batch():
-    with pytest.raises(ValueError, match="multiple of 8, .* got 12: take 8 or 16"):
+    with pytest.raises(ValueError, match=r"multiple of 8, .* got 12: take 8 or 16"):
         local_parts(batch_sharding(), 12)
     with pytest.raises(ValueError, match=r"got 3: take 8\."):
         local_parts(batch_sharding(), 3)

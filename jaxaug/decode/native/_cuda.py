@@ -24,9 +24,7 @@ def runtime() -> Any:
     try:
         from cuda.bindings import runtime
     except ImportError as error:
-        raise LibraryError(
-            f"cuda-bindings is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
-        ) from error
+        raise LibraryError(f"cuda-bindings is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12].") from error
     return runtime
 
 

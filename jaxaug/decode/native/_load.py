@@ -11,9 +11,7 @@ class LibraryError(ImportError):
     """A native library is missing, too old, or does not run on this machine; the message says what to do."""
 
 
-def load_library(
-    names: Sequence[str], folders: Sequence[str], variable: str, advice: str
-) -> tuple[ctypes.CDLL, str]:
+def load_library(names: Sequence[str], folders: Sequence[str], variable: str, advice: str) -> tuple[ctypes.CDLL, str]:
     """Load the first library that can be.
 
     Args:

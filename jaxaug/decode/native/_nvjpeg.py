@@ -70,25 +70,34 @@ class NvjpegError(RuntimeError):
 
 
 @functools.cache
+def _find() -> tuple[ctypes.CDLL, str]:
+    return load_library(
+        names=("libnvjpeg.so.13", "libnvjpeg.so.12"),
+        folders=("cu13/lib", "nvjpeg/lib"),
+        variable="JAXAUG_NVJPEG",
+        advice="install jaxaug[cuda13] or jaxaug[cuda12], or set JAXAUG_NVJPEG to the library's path.",
+    )
+
+
+@functools.cache
 def library() -> ctypes.CDLL:
     """libnvjpeg with its prototypes set; loaded once.
 
     Raises:
       LibraryError: it is not installed, or too old.
     """
-    loaded, path = load_library(
-        names=("libnvjpeg.so.13", "libnvjpeg.so.12"),
-        folders=("cu13/lib", "nvjpeg/lib"),
-        variable="JAXAUG_NVJPEG",
-        advice="install jaxaug[cuda13] or jaxaug[cuda12], or set JAXAUG_NVJPEG to the library's path.",
-    )
+    loaded, found_at = _find()
     for name, arguments in _PROTOTYPES.items():
         function = getattr(loaded, name, None)
         if function is None:
-            raise LibraryError(f"{path} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]).")
+            raise LibraryError(f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]).")
         function.argtypes, function.restype, function.errcheck = arguments, c_int, _check
-    loaded.path = path
     return loaded
+
+
+def path() -> str:
+    """Where the library was found."""
+    return _find()[1]
 
 
 def version() -> str:

@@ -37,7 +37,7 @@ class InMemory:
         for name, column in self._features.items():
             if column.ndim == 0 or len(column) != len(images):
                 raise ValueError(
-                    f"`features[{name!r}]` must have one row for each of {len(images)} images, got shape {column.shape}."
+                    f"`features[{name!r}]` must have one row an image, {len(images)} in all, got shape {column.shape}."
                 )
 
     def __len__(self) -> int:
