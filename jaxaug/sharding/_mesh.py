@@ -22,8 +22,8 @@ def batch_sharding(
       ValueError: an axis that the mesh does not have.
 
     Example:
-      >>> batch_sharding(jax.devices()[:1]).spec
-      PartitionSpec('batch',)
+      >>> batch_sharding(jax.devices()[:1]).shard_shape((8, 3))
+      (8, 3)
     """
     if not isinstance(devices, Mesh):
         devices = auto_mesh(jax.devices() if devices is None else devices)

@@ -20,6 +20,7 @@ def count_parts(sharding: NamedSharding) -> int:
     """Into how many parts `sharding` splits the batch axis.
 
     Example:
+      >>> import jax
       >>> from jaxaug.sharding import batch_sharding
       >>> count_parts(batch_sharding(jax.devices()[:1]))
       1
