@@ -82,7 +82,7 @@ def test_progress_is_the_rest_of_the_epoch_and_names_the_bottleneck(capsys):
 
 
 INTERRUPTED = """
-import pathlib, sys, threading
+import pathlib, sys, threading, time
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 from jaxaug import Loader
@@ -91,7 +91,14 @@ from tests.images import jpegs
 root = pathlib.Path(sys.argv[1])
 for i, image in enumerate(jpegs(64)):
     (root / f"{i}.jpg").write_bytes(image)
-loader = Loader(ImageFolder(root), 32)
+class Slow(ImageFolder):
+    reads = 0
+    def read(self, indices):
+        Slow.reads += 1
+        if Slow.reads > 7:  # two at construction and five batches: the sixth keeps the consumer waiting
+            time.sleep(1.5)
+        return super().read(indices)
+loader = Loader(Slow(root), 32)
 try:
     for batch in loader:
         print("BATCH", flush=True)
@@ -114,6 +121,7 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
         assert child.stdout is not None and child.stdout.readline().startswith("BATCH")
     children = f"/proc/{child.pid}/task/{child.pid}/children"
     assert not os.path.exists(children) or not open(children).read().split()
+    time.sleep(0.3)  # until the child waits for its next batch: an interrupt of its own code is no matter of the Loader
     child.send_signal(signal.SIGINT)
     try:
         out, err = child.communicate(timeout=60)
