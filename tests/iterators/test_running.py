@@ -82,7 +82,8 @@ def test_progress_is_the_rest_of_the_epoch_and_names_the_bottleneck(capsys):
 
 
 INTERRUPTED = """
-import pathlib, sys, threading, time
+import pathlib, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background inherits "ignore"
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 from jaxaug import Loader
