@@ -1,6 +1,6 @@
 """Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in one run.
 
-    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--seconds 1.5] [--rounds 5] [--json OUT]
+    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--seconds 1.5] [--rounds 5] [--beside 3] [--json OUT]
 
 The contestants take turns, round after round; the table gives medians and the spread (min to max). Rivals that are
 not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself, driven by the
@@ -8,6 +8,7 @@ thinnest loop there is: the limit.
 """
 
 import argparse
+import ctypes
 import io
 import json
 import os
@@ -18,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded
-from jaxaug.decode._hybrid import HybridWorker
 from jaxaug.decode.native import _cuda, _nvjpeg
 
 
@@ -110,22 +111,53 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
 
 
 def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
+    """nvJPEG's decoupled HYBRID decoder: Huffman decoding on the calling thread, the rest on the GPU."""
     encoded = Encoded.from_bytes(images)
-    addresses, lengths = encoded.addresses.tolist(), encoded.lengths.tolist()
+    items = list(zip(map(ctypes.c_void_p, encoded.addresses.tolist()), map(ctypes.c_size_t, encoded.lengths.tolist())))
+    hybrid, zero = ctypes.c_int(1), ctypes.c_int(0)
+    library = ctypes.CDLL(_nvjpeg.path())  # functions of our own: jaxaug's have prototypes
+
+    def make(function: str, *arguments) -> ctypes.c_void_p:
+        made = ctypes.c_void_p()
+        assert getattr(library, function)(*arguments, ctypes.byref(made)) == 0, function
+        return made
 
     def work(thread, running, count):
         _cuda.set_device(0)
-        handle = _nvjpeg.create_handle(_nvjpeg.HYBRID)
-        worker = HybridWorker(0, canvas, handle)
-        buffer = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
+        handle = make("nvjpegCreateEx", hybrid, None, None, ctypes.c_uint(1 << 1 | 1 << 5))
+        decoder = make("nvjpegDecoderCreate", handle, hybrid)
+        device, pinned = make("nvjpegBufferDeviceCreate", handle, None), []
+        turns = []
+        for _ in range(2):  # two states take turns: the thread goes on while the GPU finishes
+            state = make("nvjpegDecoderStateCreate", handle, decoder)
+            pinned.append(make("nvjpegBufferPinnedCreate", handle, None))
+            library.nvjpegStateAttachPinnedBuffer(state, pinned[-1])
+            library.nvjpegStateAttachDeviceBuffer(state, device)
+            turns.append((state, make("nvjpegJpegStreamCreate", handle)))
+        parameters = make("nvjpegDecodeParamsCreate", handle)
+        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(_nvjpeg.RGB_INTERLEAVED))
+        buffer, stream = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)), _cuda.create_stream()
+        image = _nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
+        where, on = ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(stream)
         number = thread * 7
         while running():
-            number = (number + 1) % len(addresses)
-            worker.decode(addresses[number], lengths[number], buffer)
+            number += 1
+            state, parsed = turns[number % 2]
+            library.nvjpegJpegStreamParse(handle, *items[number % len(items)], zero, zero, parsed)
+            assert not library.nvjpegDecodeJpeg(handle, decoder, state, parsed, where, parameters, on)
             count(1)
-        worker.close()
-        _nvjpeg.library().nvjpegDestroy(handle)
+        _cuda.call("cudaStreamSynchronize", stream)
+        for state, parsed in turns:
+            library.nvjpegJpegStateDestroy(state)
+            library.nvjpegJpegStreamDestroy(parsed)
+        for each in pinned:
+            library.nvjpegBufferPinnedDestroy(each)
+        library.nvjpegBufferDeviceDestroy(device)
+        library.nvjpegDecodeParamsDestroy(parameters)
+        library.nvjpegDecoderDestroy(decoder)
+        library.nvjpegDestroy(handle)
         _cuda.call("cudaFree", buffer)
+        _cuda.call("cudaStreamDestroy", stream)
 
     return work
 
@@ -234,6 +266,59 @@ def simplejpeg_rate(images: list[bytes], threads: int, seconds: float) -> float:
     return rate(work, threads, seconds)
 
 
+class Training:
+    """A context in which the GPU multiplies bf16 matrices all the time, two calls of some 33 ms always in flight."""
+
+    def __init__(self):
+        self._matrix = jnp.full((8192, 8192), 1e-3, jnp.bfloat16)
+        self._step(self._matrix).block_until_ready()
+
+    @staticmethod
+    @jax.jit
+    def _step(matrix):
+        for _ in range(24):
+            matrix = jnp.tanh(matrix @ matrix)
+        return matrix
+
+    def _run(self) -> None:
+        before = self._step(self._matrix)
+        while not self._stop:
+            after = self._step(self._matrix)
+            before.block_until_ready()
+            before, self._steps = after, self._steps + 1
+        before.block_until_ready()
+
+    def __enter__(self) -> "Training":
+        self._stop, self._steps, self._started = False, 0, time.perf_counter()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.steps_per_second = self._steps / (time.perf_counter() - self._started)
+        self._stop = True
+        self._thread.join()
+
+
+def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
+    """Each contestant's rate alone and beside a training."""
+    training, found = Training(), {name: ([], [], []) for name in table}
+    with training:
+        time.sleep(1)
+    print(f"\ntraining alone: {training.steps_per_second:.1f} steps/s")
+    for _ in range(rounds):
+        for name, measure in table.items():
+            found[name][0].append(measure())
+            with training:
+                measure()  # a while to get used to it
+                found[name][1].append(measure())
+            found[name][2].append(training.steps_per_second)
+    print(f"{'images/s':36s} {'alone':>8s} {'beside':>8s} {'share':>6s} {'steps/s':>8s}")
+    for name, values in found.items():
+        alone, beside, steps = map(statistics.median, values)
+        print(f"{name:36s} {alone:8.0f} {beside:8.0f} {beside / alone:6.2f} {steps:8.1f}")
+
+
 def by_sampling(images: list[bytes]) -> list[list[bytes]]:
     from jaxaug.decode import read_headers
 
@@ -256,8 +341,10 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
     seconds = args.seconds
     table = {
         "jaxaug, 1 caller": lambda: jaxaug_rate(decoder, encoded, 1, seconds),
+        "jaxaug, 2 callers": lambda: jaxaug_rate(decoder, encoded, 2, seconds),
         "jaxaug, 3 callers": lambda: jaxaug_rate(decoder, encoded, 3, seconds),
         "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(fixed, encoded, 3, seconds),
+        "raw engines, 1 in flight": lambda: rate(raw_engines(groups, canvas), 1, seconds),
         "raw engines, 3 in flight": lambda: rate(raw_engines(groups, canvas), 3, seconds),
         "raw HYBRID": lambda: rate(raw_hybrid(images, canvas), threads - 2, seconds),
         "raw engines + HYBRID together": lambda: raw_together(images, groups, canvas, threads, seconds),
@@ -290,13 +377,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
+    parser.add_argument("--beside", type=int, default=0, help="rounds beside a loop of bf16 matrix products")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     images = read(args.images)
     if args.quality_420:
         images = [reencode(image, args.quality_420) for image in images]
     print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}")
+    connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}, {connections=}")
     table = contestants(images, args)
     results: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(args.rounds):
@@ -309,6 +398,9 @@ def main() -> None:
     for name, values in results.items():
         if values:
             print(f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}")
+    if args.beside:
+        chosen = [name for name in table if name.startswith(("jaxaug, 3", "jaxaug det", "DALI", "raw engines, 1"))]
+        beside_training({name: table[name] for name in chosen}, args.beside)
     for batch in args.latency:
         decoder = Decoder(tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1])
         rows = {"jaxaug": jaxaug_latency(decoder, images, batch, 300)}

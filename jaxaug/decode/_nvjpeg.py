@@ -2,9 +2,7 @@
 
 An image goes
 - to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than the canvas;
-- to HYBRID (Huffman decoding on a host thread, the rest on the GPU): such progressive and extended ones, and as many
-  of the engines' as make both finish together;
-- to libjpeg-turbo or Pillow on a host thread: everything else.
+- to libjpeg-turbo or Pillow on a host thread: everything else, and as many of those as make both finish together.
 With `deterministic` the engines' share is not divided, so that an image's way depends on its bytes alone.
 """
 
@@ -19,34 +17,18 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
+from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._engine import Canvases
-from jaxaug.decode._header import BAD, JPEG, Headers
-from jaxaug.decode._hybrid import HybridWorker
-from jaxaug.decode._jpeg import GRAY, YCBCR
+from jaxaug.decode._header import Headers
 from jaxaug.decode._lane import Lane
+from jaxaug.decode._routes import ENGINES, HOST, Balance, routes
 from jaxaug.decode._types import Encoded
+from jaxaug.decode._upload import Uploader
 from jaxaug.decode.native import _cuda, _nvjpeg
 from jaxaug.errors import DecodeError
 
-_FEW = 8  # images: about as many as there are engines (7 on an H200)
-
-IN_FLIGHT = 3  # batches: one on the engines, one before and one behind them
-
-_ENGINES, _HYBRID, _HOST, _NONE = 0, 1, 2, 3
-_SAMPLINGS = np.array([0x11111100, 0x21111100, 0x12111100, 0x22111100], np.uint32)  # 444, 422, 440, 420
-
-
-def routes(headers: Headers, size: np.ndarray) -> np.ndarray:
-    """Which way each image can go: uint8[n] of engines 0, HYBRID 1, host 2, none 3 (a bad image)."""
-    same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1]) & (headers.orientation == 1)
-    gray = (headers.color == GRAY) & (headers.components == 1)
-    colour = (headers.color == YCBCR) & np.isin(headers.sampling, _SAMPLINGS)
-    usual = (headers.kind == JPEG) & same_size & (gray | colour) & (headers.precision == 8)
-    one_scan = headers.scan_components == headers.components
-    engines = usual & (headers.coding == 0) & one_scan
-    hybrid = usual & (headers.coding <= 2)
-    way = np.where(engines, _ENGINES, np.where(hybrid, _HYBRID, _HOST))
-    return np.where(headers.kind == BAD, _NONE, way).astype(np.uint8)
+IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
+_CALLS = 2  # batched calls at once: the engines never pause, and beside a training their kernels wait side by side
 
 
 class NvjpegEngine:
@@ -66,7 +48,8 @@ class NvjpegEngine:
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
-        threads = max(1, num_threads // len(devices) - 2)  # the engines' own call and its caller keep two CPUs busy
+        # The other CPUs are for the callers: 10 threads of 16 decode more than 14 (measured; the GIL is their limit).
+        threads = max(1, 2 * num_threads // (3 * len(devices)))
         self._gpus = [_Gpu(device, canvas, threads, deterministic) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
 
@@ -122,25 +105,26 @@ class Result(NamedTuple):
 
 
 class _Gpu:
-    """One GPU: its lanes, its host threads, and the balance between them."""
+    """One GPU: its lanes, its batched decoders, its host threads, and the balance between them."""
 
     def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, deterministic: bool):
         self._device, self._canvas, self._deterministic = device, canvas, deterministic
         self._ordinal = device.local_hardware_id or 0
-        self._num_threads = num_threads
         _cuda.set_device(self._ordinal)
-        self._all_lanes = _make_lanes(self._ordinal, canvas)
+        self._handle = _make_handle()
+        self._decoders = [BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3) for _ in range(_CALLS)]
+        self._all_lanes = [Lane(self._ordinal, canvas) for _ in range(IN_FLIGHT)]
+        self._free_decoders: queue.LifoQueue[BatchedDecoder] = queue.LifoQueue()
         self.lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for decoder in self._decoders:
+            self._free_decoders.put(decoder)
         for lane in self._all_lanes:
             self.lanes.put(lane)
-        # The engines take one batched call at a time: two at once are a tenth slower (measured on an H200).
-        self._engines = threading.Lock()
+        self._num_threads, self._uploaders = num_threads, []
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
-        self._workers: list[HybridWorker] = []
-        self._hybrid_handle: Any = None  # shared: making one takes some tenths of a second
-        self._making = threading.Lock()
+        self._uploads = _cuda.create_stream()
         self._local = threading.local()
-        self._balance = Balance()
+        self._balance = Balance(num_threads)
 
     def empty(self) -> jax.Array:
         """A batch of no rows."""
@@ -158,137 +142,87 @@ class _Gpu:
 
     def _decode(self, lane: Lane, batch: Batch) -> Result:
         pointers = lane.prepare(len(batch.ways))
+        ways, failures = batch.ways, {}
         if not self._deterministic:
-            batch = batch._replace(ways=self._balance.divide(batch.ways, batch.headers.sampling))
-        rows = (batch.ways == _ENGINES).nonzero()[0]
-        calls = lane.plan(batch.encoded.take(rows), pointers[rows], batch.headers.sampling[rows])
-        failures: dict[int, str] = {}
-        started = time.perf_counter()
-        tasks = self._start_threads(batch, pointers, failures)
-        refused = False
+            ways = self._balance.divide(ways, batch.headers.sampling)
+        rows = (ways == ENGINES).nonzero()[0]
+        tasks = self._start_threads(batch, (ways == HOST).nonzero()[0], pointers, failures)
         try:
-            with self._engines:
-                lane.start(calls)
-        except _nvjpeg.NvjpegError:
-            refused = True  # a batched call has no status an image
-        finally:
-            lane.finish(calls)
-            engines_done = time.perf_counter() - started
-            counts = _all_results(tasks)
-        skipped = lane.wipe_marks(len(batch.ways))
-        redo = rows if refused else rows[skipped[rows]]
-        if tasks and calls and not redo.size:
-            self._balance.learn(engines_done, max(done for done, _ in counts) - started)
-        to_host = np.array([row for row in redo if not lane.decode_one(batch.encoded, row, pointers)], np.int64)
-        if to_host.size:
-            ways = np.full(len(batch.ways), _NONE)
-            ways[to_host] = _HOST
-            counts += _all_results(self._start_threads(batch._replace(ways=ways), pointers, failures))
+            decoded = self._on_engines(batch, rows, pointers)
+        finally:  # until then the threads write to the lane
+            done = _all_results(tasks)
+        skipped = lane.wipe_marks(len(ways))
+        again = rows[skipped[rows]] if decoded else rows
+        to_host = np.array([row for row in again if not self._alone(lane, batch, row, pointers)], np.int64)
+        done += _all_results(self._start_threads(batch, to_host, pointers, failures))
         lane.clear(list(failures))
-        hybrid, host = (sum(count[which] for _, count in counts) for which in range(2))
-        return Result(lane, failures, {"engines": len(rows) - len(to_host), "hybrid": hybrid, "host": host})
+        seconds, by_host = sum(spent for spent, _ in done), sum(images for _, images in done)
+        self._balance.learn_threads(seconds, by_host)
+        return Result(lane, failures, {"engines": len(rows) - len(to_host), "host": by_host})
 
-    def _start_threads(self, batch: Batch, pointers: np.ndarray, failures: dict[int, str]) -> list[Future]:
-        """Host threads for the HYBRID and host ways; each gives (time when done, (hybrid, host) images)."""
-        by_host, by_hybrid = ((batch.ways == way).nonzero()[0].tolist() for way in (_HOST, _HYBRID))
-        # Shared by the threads: each takes the next when it is free, the slow ones first.
-        rows = iter([(row, False) for row in by_host] + [(row, True) for row in by_hybrid])
-        addresses, lengths = batch.encoded.addresses.tolist(), batch.encoded.lengths.tolist()
+    def _on_engines(self, batch: Batch, rows: np.ndarray, pointers: np.ndarray) -> bool:
+        """Decode rows on the engines; False if some image was refused: a batched call has no status an image."""
+        if not rows.size:
+            return True
+        decoder = self._free_decoders.get()
+        started = time.perf_counter()
+        try:
+            decoder.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
+        except _nvjpeg.NvjpegError:
+            return False
+        finally:
+            self._free_decoders.put(decoder)
+            self._balance.learn_engines(started, time.perf_counter(), len(rows))
+        return True
+
+    def _alone(self, lane: Lane, batch: Batch, row: int, pointers: np.ndarray) -> bool:
+        """Decode one image on the engines; False if they refuse or skip it."""
+        lane.mark(row)
+        decoded = self._on_engines(batch, np.array([row]), pointers)
+        return not lane.wipe_marks(len(batch.ways))[row] and decoded
+
+    def _start_threads(
+        self, batch: Batch, chosen: np.ndarray, pointers: np.ndarray, failures: dict[int, str]
+    ) -> list[Future]:
+        """Host threads that decode the chosen rows; each gives (seconds, images)."""
+        rows = iter(chosen.tolist())  # shared by the threads: each takes the next when it is free
         targets = pointers.tolist()
 
-        def work() -> tuple[float, tuple[int, int]]:
-            worker, hybrid, host = self._worker(), 0, 0
-            for row, try_hybrid in rows:
-                pointer = targets[row]
-                if try_hybrid and worker.decode(addresses[row], lengths[row], pointer):
-                    hybrid += 1
-                    continue
+        def work() -> tuple[float, int]:
+            uploader, count, started = self._uploader(), 0, time.perf_counter()
+            for row in rows:
+                data, size = batch.encoded.view(row), tuple(batch.size[row].tolist())
                 try:
-                    data, size = batch.encoded.view(row), tuple(batch.size[row].tolist())
-                    worker.decode_on_host(data, batch.headers.row(row), size, pointer)
-                    host += 1
+                    uploader.decode(data, batch.headers.row(row), size, targets[row])
+                    count += 1
                 except DecodeError as error:
                     failures[row] = error.reason
-            worker.wait()
-            return time.perf_counter(), (hybrid, host)
+            return time.perf_counter() - started, count
 
-        count = min(self._num_threads, len(by_host) + len(by_hybrid))
-        return [self._pool.submit(work) for _ in range(count)]
+        return [self._pool.submit(work) for _ in range(min(self._num_threads, len(chosen)))]
 
-    def _worker(self) -> HybridWorker:
+    def _uploader(self) -> Uploader:
         """This thread's own."""
-        if not hasattr(self._local, "worker"):
-            with self._making:
-                self._hybrid_handle = self._hybrid_handle or _make_hybrid_handle(self._ordinal)
-                self._local.worker = HybridWorker(self._ordinal, self._canvas, self._hybrid_handle)
-                self._workers.append(self._local.worker)
-        return self._local.worker
+        if not hasattr(self._local, "uploader"):
+            self._local.uploader = Uploader(self._ordinal, self._canvas, self._uploads)
+            self._uploaders.append(self._local.uploader)
+        return self._local.uploader
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._pool.shutdown()
-        for part in (*self._workers, *self._all_lanes):
+        for part in (*self._uploaders, *self._all_lanes, *self._decoders):
             part.close()
-        if self._hybrid_handle is not None:
-            _nvjpeg.library().nvjpegDestroy(self._hybrid_handle)
+        _cuda.call("cudaStreamDestroy", self._uploads)
+        _nvjpeg.library().nvjpegDestroy(self._handle)
 
 
-class Balance:
-    """How large a share of the engines' images the host threads take, so that both finish together.
-
-    After each batch the share moves against the side that finished late, by a step in proportion to how late it was:
-    no speed of either side need be known, and a host that gets busy with other work loses its share. A batched call
-    on the engines waits until the whole device is idle (measured), so beside a training that fills the GPU they are
-    late by whole training steps: the share then grows to all of the images, and the engines are only tried again
-    now and then.
-    """
-
-    _STEP, _RETRY = 0.2, 64  # of the share for a side that took no time at all; batches between tries
-
-    def __init__(self, share: float = 0.2):
-        self._share, self._lock, self._batches = share, threading.Lock(), 0
-
-    def divide(self, ways: np.ndarray, sampling: np.ndarray) -> np.ndarray:
-        """`ways` with a share of the engines' rows given to HYBRID: rare samplings first, the rest evenly spread."""
-        on_engines = (ways == _ENGINES).nonzero()[0]
-        ways = ways.copy()
-        kinds, kind, counts = np.unique(sampling[on_engines], return_inverse=True, return_counts=True)
-        if len(kinds) > 1:  # a batched call of few images keeps few engines busy
-            rare = counts[kind] < _FEW
-            ways[on_engines[rare]] = _HYBRID
-            on_engines = on_engines[~rare]
-        count = int(self._next_share() * len(on_engines) + 0.5)
-        if count:
-            ways[on_engines[np.linspace(0, len(on_engines) - 1, count).astype(np.int64)]] = _HYBRID
-        return ways
-
-    def _next_share(self) -> float:
-        with self._lock:
-            self._batches += 1
-            retry = self._share > 0.9 and self._batches % self._RETRY == 0
-            return 0.5 if retry else 1.0 if self._share > 0.9 else self._share
-
-    def learn(self, engines_seconds: float, threads_seconds: float) -> None:
-        """Take in how long the two sides of a batch took; both had a part of it."""
-        lateness = (engines_seconds - threads_seconds) / max(engines_seconds + threads_seconds, 1e-9)
-        with self._lock:
-            self._share = min(max(self._share + self._STEP * lateness, 0.01), 1.0)
-
-
-def _make_lanes(ordinal: int, canvas: tuple[int, int]) -> list[Lane]:
-    """Lanes on the engines, or on the GPU's multiprocessors where it has no engines."""
-    lanes = [Lane(ordinal, canvas, _nvjpeg.HARDWARE) for _ in range(IN_FLIGHT)]
+def _make_handle() -> Any:
+    """For the engines, or for the GPU's multiprocessors where it has no engines."""
     try:
-        lanes[0].open()
+        return _nvjpeg.create_handle(_nvjpeg.HARDWARE)
     except _nvjpeg.NvjpegError:
-        lanes = [Lane(ordinal, canvas, _nvjpeg.GPU_HYBRID) for _ in range(IN_FLIGHT)]
-        lanes[0].open()
-    return lanes
-
-
-def _make_hybrid_handle(ordinal: int) -> Any:
-    _cuda.set_device(ordinal)
-    return _nvjpeg.create_handle(_nvjpeg.HYBRID)
+        return _nvjpeg.create_handle(_nvjpeg.GPU_HYBRID)
 
 
 def _all_results(futures: list[Future]) -> list:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
 from jaxaug.decode import _nvjpeg as nvjpeg_engine
+from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._lane import Lane
 from jaxaug.decode.native import _cuda, _nvjpeg
 from jaxaug.errors import DecodeError
@@ -81,20 +82,19 @@ def test_each_form_of_jpeg_goes_its_way_and_looks_the_same(engines):
     batch = engines.decode(list(forms.values()))
     stats = engines.stats
     assert batch.valid.all()
-    assert (stats["engines"], stats["hybrid"]) == (len(ON_ENGINES), 1)
-    assert stats["host"] == len(forms) - len(ON_ENGINES) - 1
+    assert (stats["engines"], stats["host"]) == (len(ON_ENGINES), len(forms) - len(ON_ENGINES))
     difference = np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(list(forms.values())))
     for name, d in zip(forms, difference):
-        # Interpolated chroma is libjpeg-turbo's up to one rounding; HYBRID's inverse DCT is another one, good to 4.
-        assert d.max() <= (4 if name == "progressive" else 1 if name in ON_ENGINES else 0), name
+        # Interpolated chroma is libjpeg-turbo's up to one rounding; the host's share is libjpeg-turbo's.
+        assert d.max() <= (name in ON_ENGINES), name
         assert d.mean() < 0.5, name
 
 
-def test_hybrid_agrees_too(balanced):
-    images = [simplejpeg.encode_jpeg(noisy(i), 90, colorsubsampling=("444", "420")[i % 2]) for i in range(64)]
+def test_a_balanced_batch_agrees_too(balanced):
+    images = [simplejpeg.encode_jpeg(noisy(i), 90, colorsubsampling=("444", "420")[i % 2]) for i in range(256)]
     difference = np.abs(np.asarray(balanced.decode(images).pixels).astype(int) - host_pixels(images))
-    assert balanced.stats["hybrid"] > 0 and balanced.stats["engines"] > 0
-    assert difference.max() <= 4 and difference.mean(axis=(1, 2, 3)).max() < 1
+    assert balanced.stats["host"] > 0 and balanced.stats["engines"] > 0
+    assert difference.max() <= 1
 
 
 def test_deterministic_bits_do_not_depend_on_the_batch(engines):
@@ -117,7 +117,7 @@ def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
 
 def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
     routes = nvjpeg_engine.routes
-    monkeypatch.setattr(nvjpeg_engine, "routes", lambda h, s: np.where(routes(h, s) == 1, 0, routes(h, s)))
+    monkeypatch.setattr(nvjpeg_engine, "routes", lambda h, s: np.where(h.coding == 2, 0, routes(h, s)))
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
     assert batch.valid.all() and engines.stats["engines"] == 6 and engines.stats["host"] == 1
@@ -125,15 +125,15 @@ def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
 
 
 def test_an_image_that_the_engines_skip_is_noticed(engines, monkeypatch):
-    plan = Lane.plan
+    decode = BatchedDecoder.decode
 
-    def skip_third(self, batch, pointers, groups):
+    def skip_third(self, encoded, sampling, pointers):
         kept = np.arange(len(pointers)) != 2
-        return plan(self, batch.take(kept), pointers[kept], groups[kept])
+        return decode(self, encoded.take(kept), sampling[kept], pointers[kept])
 
     images = jpegs(6)
     expected = np.asarray(engines.decode(images).pixels)
-    monkeypatch.setattr(Lane, "plan", skip_third)
+    monkeypatch.setattr(BatchedDecoder, "decode", skip_third)
     np.testing.assert_array_equal(np.asarray(engines.decode(images).pixels), expected)
 
 
@@ -185,29 +185,17 @@ def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
         return sum(not np.array_equal(np.asarray(s), expected[n % 4]) for n, s in enumerate(sums))
 
 
-FORMS = pytest.mark.parametrize("form", [{}, {"progressive": True}], ids=["engines", "hybrid"])
+def test_buffers_are_not_written_while_they_are_read(monkeypatch, gpu):
+    assert stress(monkeypatch, gpu) == 0
 
 
-@FORMS
-def test_buffers_are_not_written_while_they_are_read(monkeypatch, gpu, form):
-    assert stress(monkeypatch, gpu, **form) == 0
-
-
-@FORMS
-def test_the_stress_test_fails_without_the_wait(monkeypatch, gpu, form):
+def test_the_stress_test_fails_without_the_wait(monkeypatch, gpu):
     monkeypatch.setattr(Lane, "_wait_for_readers", lambda self: None)
-    assert stress(monkeypatch, gpu, **form) > 0
+    assert stress(monkeypatch, gpu) > 0
 
 
 def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypatch, gpu):
-    """On HYBRID, whose threads have streams of their own.
-
-    nvjpegDecodeBatched on the engines itself waits until the whole device is idle (nvJPEG 12.4 and 13.3, measured),
-    so that there an event happens to be enough; nothing documents that.
-    """
-
     def prepare(self, rows):
-        self.open()
         if rows > self._rows:
             self._resize(rows)
             _cuda.call("cudaMemset", self._pointer, 0, rows * self._row_bytes)
@@ -215,9 +203,16 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
             array.__dlpack__(stream=self._stream)  # makes the stream wait for the array on the device
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
 
+    def on_its_stream(self, sampling):
+        state, _ = state_of(self, sampling)
+        return state, lanes[0]._stream
+
     monkeypatch.setattr(Lane, "prepare", prepare)
     monkeypatch.setattr(Lane, "wipe_marks", lambda self, rows: np.zeros(rows, bool))
-    assert stress(monkeypatch, gpu, progressive=True) > 0
+    state_of, lanes, create = BatchedDecoder._state, [], Lane.__init__
+    monkeypatch.setattr(BatchedDecoder, "_state", on_its_stream)
+    monkeypatch.setattr(Lane, "__init__", lambda self, *args: (create(self, *args), lanes.append(self))[0])
+    assert stress(monkeypatch, gpu) > 0
 
 
 def free_memory() -> int:

@@ -89,8 +89,8 @@ def core() -> tuple[Any, Any]:
     return Buffer, StridedMemoryView
 
 
-def import_buffer(pointer: int, shape: tuple[int, ...], owner: object) -> jax.Array:
-    """A jax.Array uint8[shape] that views device memory; whoever owns that must keep `owner` alive."""
+def import_buffer(pointer: int, shape: tuple[int, ...]) -> jax.Array:
+    """A jax.Array uint8[shape] that views device memory, which must outlive it."""
     buffer_class, view_class = core()
-    buffer = buffer_class.from_handle(pointer, int(np.prod(shape)), owner=owner)
+    buffer = buffer_class.from_handle(pointer, int(np.prod(shape)))
     return jax.dlpack.from_dlpack(view_class.from_buffer(buffer, shape, dtype=np.dtype(np.uint8)))

@@ -5,14 +5,14 @@ Names and meanings: https://docs.nvidia.com/cuda/nvjpeg/. ctypes releases the GI
 
 import ctypes
 import functools
-from ctypes import POINTER, c_int, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, c_int, c_uint, c_void_p
 from typing import Any
 
 import numpy as np
 
 from jaxaug.decode.native._load import LibraryError, load_library
 
-HYBRID, GPU_HYBRID, HARDWARE = 1, 2, 3  # nvjpegBackend_t
+GPU_HYBRID, HARDWARE = 2, 3  # nvjpegBackend_t
 RGB_INTERLEAVED = 5  # nvjpegOutputFormat_t: NVJPEG_OUTPUT_RGBI
 # Memory pools spare an allocation a batch; interpolated chroma is libjpeg-turbo's "fancy" upsampling.
 _FLAGS = 1 << 1 | 1 << 5  # NVJPEG_FLAGS_ENABLE_MEMORY_POOLS | NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
@@ -41,22 +41,6 @@ _PROTOTYPES: dict[str, tuple] = {
     "nvjpegJpegStateDestroy": (_HANDLE,),
     "nvjpegDecodeBatchedInitialize": (_HANDLE, _HANDLE, c_int, c_int, c_int),
     "nvjpegDecodeBatched": (_HANDLE, _HANDLE, c_void_p, c_void_p, c_void_p, c_void_p),
-    "nvjpegDecoderCreate": (_HANDLE, c_int, _OUT),
-    "nvjpegDecoderDestroy": (_HANDLE,),
-    "nvjpegDecoderStateCreate": (_HANDLE, _HANDLE, _OUT),
-    "nvjpegBufferPinnedCreate": (_HANDLE, c_void_p, _OUT),
-    "nvjpegBufferPinnedDestroy": (_HANDLE,),
-    "nvjpegBufferDeviceCreate": (_HANDLE, c_void_p, _OUT),
-    "nvjpegBufferDeviceDestroy": (_HANDLE,),
-    "nvjpegStateAttachPinnedBuffer": (_HANDLE, _HANDLE),
-    "nvjpegStateAttachDeviceBuffer": (_HANDLE, _HANDLE),
-    "nvjpegJpegStreamCreate": (_HANDLE, _OUT),
-    "nvjpegJpegStreamDestroy": (_HANDLE,),
-    "nvjpegJpegStreamParse": (_HANDLE, c_void_p, c_size_t, c_int, c_int, _HANDLE),
-    "nvjpegDecodeParamsCreate": (_HANDLE, _OUT),
-    "nvjpegDecodeParamsDestroy": (_HANDLE,),
-    "nvjpegDecodeParamsSetOutputFormat": (_HANDLE, c_int),
-    "nvjpegDecodeJpeg": (_HANDLE, _HANDLE, _HANDLE, _HANDLE, c_void_p, _HANDLE, c_void_p),
 }
 
 
