@@ -1,6 +1,6 @@
 """Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in one run.
 
-    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--seconds 1.5] [--rounds 5] [--beside 3] [--json OUT]
+    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--seconds 1.5] [--rounds 5] [--beside 3]
 
 The contestants take turns, round after round; the table gives medians and the spread (min to max). Rivals that are
 not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself, driven by the
