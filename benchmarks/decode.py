@@ -71,14 +71,17 @@ def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None],
     return images / elapsed
 
 
-def jaxaug_rate(decoder: Decoder, encoded: Encoded, threads: int, seconds: float) -> float:
+def jaxaug_rate(canvas: tuple[int, int], encoded: Encoded, callers: int, seconds: float, **options) -> float:
+    decoder = Decoder(canvas, **{"backend": "nvjpeg", "devices": jax.local_devices()[:1]} | options)
+
     def work(thread, running, count):
         jax.block_until_ready(decoder.decode(encoded).pixels)
         while running():
             decoder.decode(encoded)
             count(len(encoded.lengths))
 
-    return rate(work, threads, seconds)
+    with decoder:
+        return rate(work, callers, seconds)
 
 
 def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
@@ -266,6 +269,24 @@ def simplejpeg_rate(images: list[bytes], threads: int, seconds: float) -> float:
     return rate(work, threads, seconds)
 
 
+def several_gpus(encoded: Encoded, canvas: tuple[int, int], counts: list[int], seconds: float, rounds: int) -> None:
+    """One process, its rate with the first n GPUs over that with one; 16 host threads a GPU."""
+    cases = {(fixed, count): [] for fixed in (False, True) for count in counts}
+    for _ in range(rounds):
+        for (fixed, count), rates in cases.items():
+            rows = np.tile(np.arange(len(encoded.lengths)), count)
+            devices = jax.local_devices()[:count]
+            options = {"devices": devices, "num_threads": 16 * count, "deterministic": fixed}
+            rates.append(jaxaug_rate(canvas, encoded.take(rows), 3, seconds, **options))
+    for (fixed, count), rates in cases.items():
+        ratio = statistics.median(rates) / statistics.median(cases[fixed, counts[0]])
+        name = f"jaxaug{', deterministic' * fixed}, {count} GPUs"
+        print(
+            f"{name:36s} {statistics.median(rates):8.0f} {min(rates):8.0f} {max(rates):8.0f}  {ratio:5.2f} x",
+            flush=True,
+        )
+
+
 class Training:
     """A context in which the GPU multiplies bf16 matrices all the time, two calls of some 33 ms always in flight."""
 
@@ -336,14 +357,12 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
     repeated = (images * -(-batch // len(images)))[:batch]
     encoded = Encoded.from_bytes(repeated)
     groups = by_sampling(repeated)
-    decoder = Decoder(canvas, backend="nvjpeg", devices=jax.local_devices()[:1])
-    fixed = Decoder(canvas, backend="nvjpeg", devices=jax.local_devices()[:1], deterministic=True)
     seconds = args.seconds
     table = {
-        "jaxaug, 1 caller": lambda: jaxaug_rate(decoder, encoded, 1, seconds),
-        "jaxaug, 2 callers": lambda: jaxaug_rate(decoder, encoded, 2, seconds),
-        "jaxaug, 3 callers": lambda: jaxaug_rate(decoder, encoded, 3, seconds),
-        "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(fixed, encoded, 3, seconds),
+        "jaxaug, 1 caller": lambda: jaxaug_rate(canvas, encoded, 1, seconds),
+        "jaxaug, 2 callers": lambda: jaxaug_rate(canvas, encoded, 2, seconds),
+        "jaxaug, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds),
+        "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds, deterministic=True),
         "raw engines, 1 in flight": lambda: rate(raw_engines(groups, canvas), 1, seconds),
         "raw engines, 3 in flight": lambda: rate(raw_engines(groups, canvas), 3, seconds),
         "raw HYBRID": lambda: rate(raw_hybrid(images, canvas), threads - 2, seconds),
@@ -378,6 +397,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
     parser.add_argument("--beside", type=int, default=0, help="rounds beside a loop of bf16 matrix products")
+    parser.add_argument("--gpus", type=int, nargs="*", default=[], help="compare these numbers of GPUs, nothing else")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     images = read(args.images)
@@ -386,6 +406,9 @@ def main() -> None:
     print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
     connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}, {connections=}")
+    if args.gpus:
+        encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
+        return several_gpus(encoded, tuple(args.canvas), args.gpus, args.seconds, args.rounds)
     table = contestants(images, args)
     results: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(args.rounds):

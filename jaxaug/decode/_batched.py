@@ -41,8 +41,8 @@ class BatchedDecoder:
             rows = sampling == group
             calls.append((*self._state(group), encoded.addresses[rows], encoded.lengths[rows], images[rows]))
         try:
-            for state, stream, *arrays in calls:
-                _nvjpeg.decode_batched(self._handle, state, *arrays, stream)
+            for state, stream, addresses, lengths, targets in calls:
+                _nvjpeg.decode_batched(self._handle, state, addresses, lengths, targets, stream)
         finally:  # until then the arrays and the encoded bytes are read
             for _, stream, *_ in calls:
                 _cuda.call("cudaStreamSynchronize", stream)

@@ -1,10 +1,12 @@
-"""A lane: the canvas buffer of one batch in flight on one GPU, and the rule that keeps it safe.
+"""Lanes: the canvas buffers of the batches in flight on one GPU, and the rule that keeps them safe.
 
 The JPEG engines do not wait for device events: batched calls on Hopper write at once, whatever still stands in the
 stream (pytorch/torchcodec#1634, pytorch/vision#9606). So before a buffer is written again the HOST waits for all that
 read it.
 """
 
+import contextlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,74 @@ from jaxaug.decode.native import _cuda
 _MARK = np.array([3, 250, 7], np.uint8)
 
 
+_MOST = 8  # lanes of a GPU: they outlast some steps of a training that the readers of their batches stand behind
+
+
+class Lanes:
+    """The lanes of one GPU: as many as are written or read at the same time, and memory allows.
+
+    Args:
+      ordinal: the CUDA device.
+      canvas: (H, W) of each row.
+    """
+
+    def __init__(self, ordinal: int, canvas: tuple[int, int]):
+        self._ordinal, self._canvas, self._most = ordinal, canvas, _MOST
+        self._all: list[Lane] = []
+        self._free: list[Lane] = []  # the longest free first
+        self._changed = threading.Condition()
+
+    def take(self, rows: int) -> "tuple[Lane, np.ndarray]":
+        """A lane that is prepared for `rows`, and where its canvases begin; see `Lane.prepare`.
+
+        Raises:
+          MemoryError: there is none even for one lane.
+        """
+        while True:
+            lane = self._take()
+            try:
+                return lane, lane.prepare(rows)
+            except MemoryError:
+                if not self._drop(lane):
+                    raise
+            except BaseException:
+                self.put(lane)
+                raise
+
+    def put(self, lane: "Lane", readers: Any = ()) -> None:
+        """Give a lane back; `readers` are arrays whose computation reads it."""
+        lane.readers = readers
+        with self._changed:
+            self._free.append(lane)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Free all, once their readers are done."""
+        for lane in self._all:
+            lane.close()
+
+    def _take(self) -> "Lane":
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or len(self._all) < self._most)
+            ready = [lane for lane in self._free if lane.ready()]
+            if not ready and len(self._all) < self._most:
+                lane = Lane(self._ordinal, self._canvas)
+                self._all.append(lane)
+                return lane
+            lane = ready[0] if ready else self._free[0]
+            self._free.remove(lane)
+            return lane
+
+    def _drop(self, lane: "Lane") -> bool:
+        """Do without this lane from now on; False if there is no other."""
+        lane.close()
+        with self._changed:
+            self._all.remove(lane)
+            self._most = max(len(self._all), 1)
+            self._changed.notify()
+            return bool(self._all)
+
+
 class Lane:
     """The canvases of one batch.
 
@@ -29,7 +99,7 @@ class Lane:
     def __init__(self, ordinal: int, canvas: tuple[int, int]):
         self._ordinal, self._canvas, self._row_bytes = ordinal, canvas, canvas[0] * canvas[1] * 3
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
-        self._readers: Any = ()
+        self.readers: Any = ()  # arrays whose computation reads the canvases; `prepare` waits for them
         self._view: jax.Array | None = None
         self._stream = _cuda.create_stream()
 
@@ -71,14 +141,14 @@ class Lane:
             self._synchronize()
 
     def view(self, rows: int) -> jax.Array:
-        """uint8[rows, H, W, 3] on the buffer itself: nobody may hold it beyond `lend`'s readers."""
+        """uint8[rows, H, W, 3] on the buffer itself: nobody may hold it beyond `readers`."""
         if self._view is None or self._view.shape[0] != rows:  # importing takes as long as decoding five images
             self._view = _cuda.import_buffer(self._pointer, (rows, *self._canvas, 3))
         return self._view
 
-    def lend(self, readers: Any) -> None:
-        """`readers` are arrays whose computation reads the buffer; the next `prepare` waits for them."""
-        self._readers = readers
+    def ready(self) -> bool:
+        """Whether nothing reads the canvases any more."""
+        return all(array.is_deleted() or array.is_ready() for array in jax.tree.leaves(self.readers))
 
     def close(self) -> None:
         """Free everything, once the readers are done."""
@@ -88,8 +158,10 @@ class Lane:
         self._free()
 
     def _wait_for_readers(self) -> None:
-        jax.block_until_ready(self._readers)
-        self._readers = ()
+        for array in jax.tree.leaves(self.readers):
+            with contextlib.suppress(Exception):  # what has failed reads no more, and tells whoever uses it
+                array.block_until_ready()
+        self.readers = ()
 
     def _resize(self, rows: int) -> None:
         self._free()

@@ -20,7 +20,7 @@ from jaxaug._typing import Device
 from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._engine import Canvases
 from jaxaug.decode._header import Headers
-from jaxaug.decode._lane import Lane
+from jaxaug.decode._lane import Lane, Lanes
 from jaxaug.decode._routes import ENGINES, HOST, Balance, routes
 from jaxaug.decode._types import Encoded
 from jaxaug.decode._upload import Uploader
@@ -69,8 +69,7 @@ class NvjpegEngine:
 
         def release(readers: Any) -> None:
             for gpu, result in zip(self._gpus, results):
-                result.lane.lend(readers)
-                gpu.lanes.put(result.lane)
+                gpu.lanes.put(result.lane, readers)
 
         return Canvases([result.lane.view(count) for result in results], failures, decoded, release, lent=True)
 
@@ -113,13 +112,10 @@ class _Gpu:
         _cuda.set_device(self._ordinal)
         self._handle = _make_handle()
         self._decoders = [BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3) for _ in range(_CALLS)]
-        self._all_lanes = [Lane(self._ordinal, canvas) for _ in range(IN_FLIGHT)]
+        self.lanes = Lanes(self._ordinal, canvas)
         self._free_decoders: queue.LifoQueue[BatchedDecoder] = queue.LifoQueue()
-        self.lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         for decoder in self._decoders:
             self._free_decoders.put(decoder)
-        for lane in self._all_lanes:
-            self.lanes.put(lane)
         self._num_threads, self._uploaders = num_threads, []
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._uploads = _cuda.create_stream()
@@ -133,15 +129,14 @@ class _Gpu:
     def decode(self, batch: Batch) -> Result:
         """Decode into a free lane, which the caller puts back."""
         _cuda.set_device(self._ordinal)
-        lane = self.lanes.get()
+        lane, pointers = self.lanes.take(len(batch.ways))
         try:
-            return self._decode(lane, batch)
+            return self._decode(lane, pointers, batch)
         except BaseException:
             self.lanes.put(lane)
             raise
 
-    def _decode(self, lane: Lane, batch: Batch) -> Result:
-        pointers = lane.prepare(len(batch.ways))
+    def _decode(self, lane: Lane, pointers: np.ndarray, batch: Batch) -> Result:
         ways, failures = batch.ways, {}
         if not self._deterministic:
             ways = self._balance.divide(ways, batch.headers.sampling)
@@ -211,7 +206,7 @@ class _Gpu:
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._pool.shutdown()
-        for part in (*self._uploaders, *self._all_lanes, *self._decoders):
+        for part in (*self._uploaders, self.lanes, *self._decoders):
             part.close()
         _cuda.call("cudaStreamDestroy", self._uploads)
         _nvjpeg.library().nvjpegDestroy(self._handle)

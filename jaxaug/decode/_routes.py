@@ -44,16 +44,16 @@ class Balance:
 
     def divide(self, ways: np.ndarray, sampling: np.ndarray) -> np.ndarray:
         """`ways` with a part of the engines' rows given to the host: rare samplings first, the rest evenly spread."""
-        on_engines = (ways == ENGINES).nonzero()[0]
+        rows = (ways == ENGINES).nonzero()[0]
+        count = self._count(len(rows), int((ways == HOST).sum()))
+        if not count:
+            return ways
+        _, kind, counts = np.unique(sampling[rows], return_inverse=True, return_counts=True)
+        rare = counts[kind] < _FEW  # a batched call of few images keeps few engines busy
+        chosen, rows = rows[rare][:count], rows[~rare]
+        spread = np.linspace(0, max(len(rows) - 1, 0), count - len(chosen)).astype(np.int64)
         ways = ways.copy()
-        kinds, kind, counts = np.unique(sampling[on_engines], return_inverse=True, return_counts=True)
-        if len(kinds) > 1:  # a batched call of few images keeps few engines busy
-            rare = counts[kind] < _FEW
-            ways[on_engines[rare]] = HOST
-            on_engines = on_engines[~rare]
-        count = self._count(len(on_engines), np.count_nonzero(ways == HOST))
-        if count:
-            ways[on_engines[np.linspace(0, len(on_engines) - 1, count).astype(np.int64)]] = HOST
+        ways[chosen] = ways[rows[spread]] = HOST
         return ways
 
     def _count(self, images: int, others: int) -> int:

@@ -13,6 +13,7 @@ import simplejpeg
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode import _lane as lanes
 from jaxaug.decode import _nvjpeg as nvjpeg_engine
 from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._lane import Lane
@@ -74,6 +75,13 @@ def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.nda
         return np.asarray(decoder.decode(images).pixels)
 
 
+# The engines' chroma is interpolated as libjpeg-turbo's, up to one rounding; the host's share is libjpeg-turbo's own.
+# nvJPEG 12 rounds more coarsely.
+def most() -> int:
+    """By how many levels the engines may differ from libjpeg-turbo."""
+    return 1 if _nvjpeg.version() >= "13" else 3
+
+
 ON_ENGINES = ("444", "422", "420", "440", "gray", "restart", "one pixel")
 
 
@@ -85,8 +93,7 @@ def test_each_form_of_jpeg_goes_its_way_and_looks_the_same(engines):
     assert (stats["engines"], stats["host"]) == (len(ON_ENGINES), len(forms) - len(ON_ENGINES))
     difference = np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(list(forms.values())))
     for name, d in zip(forms, difference):
-        # Interpolated chroma is libjpeg-turbo's up to one rounding; the host's share is libjpeg-turbo's.
-        assert d.max() <= (name in ON_ENGINES), name
+        assert d.max() <= most() * (name in ON_ENGINES), name
         assert d.mean() < 0.5, name
 
 
@@ -94,7 +101,7 @@ def test_a_balanced_batch_agrees_too(balanced):
     images = [simplejpeg.encode_jpeg(noisy(i), 90, colorsubsampling=("444", "420")[i % 2]) for i in range(256)]
     difference = np.abs(np.asarray(balanced.decode(images).pixels).astype(int) - host_pixels(images))
     assert balanced.stats["host"] > 0 and balanced.stats["engines"] > 0
-    assert difference.max() <= 1
+    assert difference.max() <= most()
 
 
 def test_deterministic_bits_do_not_depend_on_the_batch(engines):
@@ -121,7 +128,7 @@ def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
     assert batch.valid.all() and engines.stats["engines"] == 6 and engines.stats["host"] == 1
-    assert np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images)).max() <= 1
+    assert np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images)).max() <= most()
 
 
 def test_an_image_that_the_engines_skip_is_noticed(engines, monkeypatch):
@@ -169,7 +176,7 @@ def slow_checksum(pixels, work):
 
 def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
     """How many of `rounds` batches were read wrong while later ones were decoded into the same one buffer."""
-    monkeypatch.setattr(nvjpeg_engine, "IN_FLIGHT", 1)
+    monkeypatch.setattr(lanes, "_MOST", 1)
     batches = [Encoded.from_bytes([encode(noisy(100 * b + i), **form) for i in range(32)]) for b in range(4)]
     work = jnp.full((8192, 8192), 1e-3, jnp.bfloat16)  # some 30 ms on an H200
     nothing = jnp.zeros((8, 8), jnp.bfloat16)
@@ -199,19 +206,19 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
         if rows > self._rows:
             self._resize(rows)
             _cuda.call("cudaMemset", self._pointer, 0, rows * self._row_bytes)
-        for array in jax.tree.leaves(self._readers):
+        for array in jax.tree.leaves(self.readers):
             array.__dlpack__(stream=self._stream)  # makes the stream wait for the array on the device
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
 
     def on_its_stream(self, sampling):
         state, _ = state_of(self, sampling)
-        return state, lanes[0]._stream
+        return state, made[0]._stream
 
     monkeypatch.setattr(Lane, "prepare", prepare)
     monkeypatch.setattr(Lane, "wipe_marks", lambda self, rows: np.zeros(rows, bool))
-    state_of, lanes, create = BatchedDecoder._state, [], Lane.__init__
+    state_of, made, create = BatchedDecoder._state, [], Lane.__init__
     monkeypatch.setattr(BatchedDecoder, "_state", on_its_stream)
-    monkeypatch.setattr(Lane, "__init__", lambda self, *args: (create(self, *args), lanes.append(self))[0])
+    monkeypatch.setattr(Lane, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0])
     assert stress(monkeypatch, gpu) > 0
 
 
@@ -298,7 +305,7 @@ def fuzz(gpu, count: int, batch_size: int = 64) -> dict[str, int]:
         Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
     ):
         ours.decode(good * (batch_size // 8 + 1))  # one row more than is used below: the guard
-        lane = ours._engine._gpus[0]._all_lanes
+        lane = ours._engine._gpus[0].lanes._all
         row_bytes = CANVAS[0] * CANVAS[1] * 3
         for _ in range(count // (batch_size - 8)):
             images = [mutate(rng, forms[rng.integers(len(forms))]) for _ in range(batch_size - 8)]
@@ -311,7 +318,7 @@ def fuzz(gpu, count: int, batch_size: int = 64) -> dict[str, int]:
             np.testing.assert_array_equal(a.valid, b.valid)
             np.testing.assert_array_equal(a.size, b.size)
             pixels, at = np.asarray(a.pixels), batch_size // 2
-            assert np.abs(pixels[at : at + 8].astype(int) - good_pixels).max() <= 1
+            assert np.abs(pixels[at : at + 8].astype(int) - good_pixels).max() <= most()
             for row, (height, width) in enumerate(a.size.tolist()):
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
             assert not pixels[~a.valid].any()
@@ -367,7 +374,7 @@ def test_memory_that_does_not_suffice_is_explained(gpu):
     with Decoder((2**14, 2**14), "nvjpeg", gpu) as decoder:
         with pytest.raises(MemoryError, match="XLA_PYTHON_CLIENT_MEM_FRACTION"):
             decoder.decode(Encoded.from_bytes(jpegs(1) * 256))
-        assert decoder._engine._gpus[0].lanes.qsize() == decoder.in_flight
+        assert decoder.decode(jpegs(1)).valid.all()
 
 
 def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):

@@ -1,6 +1,7 @@
 """The Loader on real `jax.distributed` processes: each decodes its own rows of the same batches."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import pytest
 WORKER = """
 import json, sys
 import jax
-port, count, rank, layout = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", 2)
+port, count, rank, layout, platform = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+if platform == "cpu":
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_enable_preemption_service", False)
 if count > 1:
     jax.distributed.initialize(f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60)
@@ -21,7 +23,7 @@ import hashlib
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
-from jaxaug import Loader
+from jaxaug import Decoder, Loader
 from jaxaug.iterators import InMemory
 from tests.images import jpegs
 
@@ -41,6 +43,8 @@ sharding = {
 source = InMemory(jpegs(22), {"label": np.arange(22)})
 rows = []
 options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1, "sharding": sharding}
+if platform == "gpu":
+    options["decoder"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     for batch in loader:
         shards = [
@@ -55,17 +59,22 @@ print("ROWS", json.dumps([rows, state]), flush=True)
 """
 
 
-def run(count: int, layout: str) -> tuple[list, list]:
-    """The rows and the end state that each of `count` processes saw."""
+def run(count: int, layout: str, platform: str = "cpu") -> tuple[list, list]:
+    """The rows and the end state that each of `count` processes saw; on GPUs they share two."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(port), str(count), str(rank), layout],
+            [sys.executable, "-c", WORKER, str(port), str(count), str(rank), layout, platform],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ
+            | {
+                "CUDA_VISIBLE_DEVICES": "0,1" if count == 1 else str(rank),
+                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            },
         )
         for rank in range(count)
     ]
@@ -111,3 +120,17 @@ def test_the_union_of_all_processes_is_the_single_process_batch(alone, count, la
 def test_the_reference_itself_is_one_epoch(alone):
     indices = [index for _, index, _ in alone[0]]
     assert sorted(indices) == [-1] * 2 + list(range(22)) and np.unique(indices).size == 23
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["auto", "explicit", "two axes", "replicated"])
+def test_one_process_for_each_of_two_gpus(layout):
+    import jax
+
+    if len(jax.devices("gpu")) < 2:
+        pytest.skip("needs two GPUs")
+    rows, states = run(1, "auto", "gpu")
+    reference, state = sorted(map(tuple, rows[0])), states[0]
+    rows, states = run(2, layout, "gpu")
+    assert sorted({tuple(row) for process in rows for row in process}) == reference
+    assert all(each == state for each in states)
