@@ -1,6 +1,6 @@
 """Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in one run.
 
-    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--seconds 1.5] [--rounds 5] [--beside 3]
+    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--rounds 5] [--latency 1 32] [--beside 3]
 
 The contestants take turns, round after round; the table gives medians and the spread (min to max). Rivals that are
 not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself, driven by the
@@ -8,11 +8,13 @@ thinnest loop there is: the limit.
 """
 
 import argparse
+import contextlib
 import ctypes
 import io
-import json
 import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -82,6 +84,16 @@ def jaxaug_rate(canvas: tuple[int, int], encoded: Encoded, callers: int, seconds
 
     with decoder:
         return rate(work, callers, seconds)
+
+
+def pinned(encoded: Encoded) -> Encoded:
+    """The same images in page-locked memory, which stays allocated."""
+    memory, address = _cuda.pinned_array((int(encoded.lengths.sum()),))
+    offsets = np.cumsum(encoded.lengths) - encoded.lengths
+    for row, offset in enumerate(offsets.tolist()):
+        data = encoded.view(row)
+        memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+    return Encoded(offsets + np.uint64(address), encoded.lengths, memory)
 
 
 def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
@@ -198,6 +210,42 @@ def dali_rate(images: list[bytes], batch: int, threads: int, load: float, second
         built.run()
         done += batch
     return done / (time.perf_counter() - started)
+
+
+DALI_CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import decode
+images = decode.images_of(decode.arguments(sys.argv[2:]))
+print("ready", flush=True)
+for line in sys.stdin:
+    batch, threads, load, seconds = line.split()
+    print(decode.dali_rate(images, int(batch), int(threads), float(load), float(seconds)), flush=True)
+"""
+
+
+class DaliProcess:
+    """DALI as its users run it: without the hardware queues that importing jaxaug asks CUDA for."""
+
+    def __init__(self):
+        environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
+        command = [sys.executable, "-c", DALI_CHILD, str(Path(__file__).parent), *sys.argv[1:]]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
+        self._answer("ready")
+
+    def rate(self, batch: int, threads: int, load: float, seconds: float) -> float:
+        assert self._child.stdin
+        self._child.stdin.write(f"{batch} {threads} {load} {seconds}\n")
+        self._child.stdin.flush()
+        return float(self._answer(""))
+
+    def _answer(self, begins: str) -> str:
+        assert self._child.stdout
+        while line := self._child.stdout.readline():
+            if line.startswith(begins):
+                return line
+        raise RuntimeError("DALI's process has ended")
 
 
 def dali_latency(images: list[bytes], batch: int, threads: int, load: float, rounds: int) -> list[float]:
@@ -362,6 +410,7 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
         "jaxaug, 1 caller": lambda: jaxaug_rate(canvas, encoded, 1, seconds),
         "jaxaug, 2 callers": lambda: jaxaug_rate(canvas, encoded, 2, seconds),
         "jaxaug, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds),
+        "jaxaug, 3 callers, pinned input": lambda: jaxaug_rate(canvas, pinned(encoded), 3, seconds),
         "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds, deterministic=True),
         "raw engines, 1 in flight": lambda: rate(raw_engines(groups, canvas), 1, seconds),
         "raw engines, 3 in flight": lambda: rate(raw_engines(groups, canvas), 3, seconds),
@@ -372,8 +421,10 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
     try:
         import nvidia.dali  # noqa: F401
 
+        process = DaliProcess()
         for load in (0.65, 0.9, 1.0):
-            table[f"DALI mixed, hw_decoder_load {load}"] = lambda load=load: dali_rate(
+            table[f"DALI, hw_decoder_load {load}"] = lambda load=load: process.rate(batch, threads, load, seconds)
+            table[f"DALI in this process, load {load}"] = lambda load=load: dali_rate(
                 images, batch, threads, load, seconds
             )
     except ImportError:
@@ -387,7 +438,7 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
     return table
 
 
-def main() -> None:
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--quality-420", type=int, default=0, help="re-encode as 4:2:0 with this quality first")
@@ -395,21 +446,40 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[""], help="contestants whose names begin so")
     parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
     parser.add_argument("--beside", type=int, default=0, help="rounds beside a loop of bf16 matrix products")
     parser.add_argument("--gpus", type=int, nargs="*", default=[], help="compare these numbers of GPUs, nothing else")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def images_of(args: argparse.Namespace) -> list[bytes]:
     images = read(args.images)
-    if args.quality_420:
-        images = [reencode(image, args.quality_420) for image in images]
-    print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
+    return [reencode(image, args.quality_420) for image in images] if args.quality_420 else images
+
+
+def tell_latency(images: list[bytes], args: argparse.Namespace) -> None:
+    for batch in args.latency:
+        with Decoder(tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1]) as decoder:
+            rows = {"jaxaug": jaxaug_latency(decoder, images, batch, 300)}
+        with contextlib.suppress(ImportError):
+            for load in (0.65, 1.0):
+                rows[f"DALI {load}"] = dali_latency(images, batch, os.cpu_count() or 1, load, 300)
+        for name, times in rows.items():
+            p50, p99 = np.percentile(times, [50, 99]) * 1e3
+            print(f"latency, batch {batch:3d}, {name:10s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms")
+
+
+def main() -> None:
+    args = arguments()
+    images = images_of(args)
     connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
+    print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}, {connections=}")
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
         return several_gpus(encoded, tuple(args.canvas), args.gpus, args.seconds, args.rounds)
-    table = contestants(images, args)
+    table = {n: measure for n, measure in contestants(images, args).items() if n.startswith(tuple(args.only))}
     results: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(args.rounds):
         for name, measure in table.items():
@@ -420,23 +490,10 @@ def main() -> None:
     print(f"\n{'images/s':36s} {'median':>8s} {'min':>8s} {'max':>8s}")
     for name, values in results.items():
         if values:
-            print(f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}")
+            print(f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}", flush=True)
     if args.beside:
-        chosen = [name for name in table if name.startswith(("jaxaug, 3", "jaxaug det", "DALI", "raw engines, 1"))]
-        beside_training({name: table[name] for name in chosen}, args.beside)
-    for batch in args.latency:
-        decoder = Decoder(tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1])
-        rows = {"jaxaug": jaxaug_latency(decoder, images, batch, 300)}
-        try:
-            for load in (0.65, 1.0):
-                rows[f"DALI {load}"] = dali_latency(images, batch, os.cpu_count() or 1, load, 300)
-        except ImportError:
-            pass
-        for name, times in rows.items():
-            p50, p99 = np.percentile(times, [50, 99]) * 1e3
-            print(f"latency, batch {batch:3d}, {name:10s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms")
-    if args.json:
-        args.json.write_text(json.dumps(results))
+        beside_training(table, args.beside)
+    tell_latency(images, args)
 
 
 if __name__ == "__main__":
