@@ -1,6 +1,7 @@
 """What jaxaug finds on this machine, and what to install for what is missing."""
 
 import importlib.metadata
+import os
 from collections.abc import Iterator
 
 import jax
@@ -48,6 +49,8 @@ def _nvidia() -> Iterator[tuple[str, str]]:
         _cuda.core()
         handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
         yield "engines", f"{_nvjpeg.engine_count(handle)} on the first GPU"
+        queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
+        yield "hardware queues", f"{queues} (CUDA_DEVICE_MAX_CONNECTIONS; 32 are best, set before CUDA starts)"
         _nvjpeg.library().nvjpegDestroy(handle)
         free, total = (int(value) for value in _cuda.runtime().cudaMemGetInfo()[1:])
         yield "memory", f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free for canvases, beside what JAX reserves"

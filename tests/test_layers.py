@@ -1,6 +1,7 @@
 """The layers of the package: who may import whom, and what an import costs."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,11 @@ print(time.perf_counter() - start)
 """
     # The promise is 0.15 s; the best of five runs, so that a busy machine does not decide.
     assert min(float(run(code)) for _ in range(5)) < 0.15
+
+
+def test_importing_jaxaug_asks_for_hardware_queues_unless_the_user_has():
+    code = "import os, jaxaug; print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"}
+    for given, expected in (({}, "32"), ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1")):
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment | given)
+        assert child.stdout.strip() == expected, child.stderr

@@ -2,14 +2,18 @@
 
 An image goes
 - to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than the canvas;
-- to libjpeg-turbo or Pillow on a host thread: everything else, and as many of those as make both finish together.
-With `deterministic` the engines' share is not divided, so that an image's way depends on its bytes alone.
+- to libjpeg-turbo or Pillow on a host thread: everything else, and a share of those.
+
+The share balances itself: a batch's images wait in a line, the engines take half of it at a time from one end, the
+threads one by one from the other, so that both have done when the line is empty, however fast they are. With
+`deterministic` the engines take all, so that an image's way depends on its bytes alone.
 """
 
+import contextlib
 import queue
 import threading
-import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -21,7 +25,7 @@ from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._engine import Canvases
 from jaxaug.decode._header import Headers
 from jaxaug.decode._lane import Lane, Lanes
-from jaxaug.decode._routes import ENGINES, HOST, Balance, routes
+from jaxaug.decode._routes import ENGINES, HOST, commonest_first, routes
 from jaxaug.decode._types import Encoded
 from jaxaug.decode._upload import Uploader
 from jaxaug.decode.native import _cuda, _nvjpeg
@@ -29,6 +33,7 @@ from jaxaug.errors import DecodeError
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _CALLS = 2  # batched calls at once: the engines never pause, and beside a training their kernels wait side by side
+_LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
 
 
 class NvjpegEngine:
@@ -120,7 +125,6 @@ class _Gpu:
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._uploads = _cuda.create_stream()
         self._local = threading.local()
-        self._balance = Balance(num_threads)
 
     def empty(self) -> jax.Array:
         """A batch of no rows."""
@@ -137,64 +141,77 @@ class _Gpu:
             raise
 
     def _decode(self, lane: Lane, pointers: np.ndarray, batch: Batch) -> Result:
-        ways, failures = batch.ways, {}
-        if not self._deterministic:
-            ways = self._balance.divide(ways, batch.headers.sampling)
-        rows = (ways == ENGINES).nonzero()[0]
-        tasks = self._start_threads(batch, (ways == HOST).nonzero()[0], pointers, failures)
+        line = deque(commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling).tolist())
+        failures: dict[int, str] = {}
+        tasks = self._start_threads(batch, (batch.ways == HOST).nonzero()[0].tolist(), line, pointers, failures)
+        taken, refused = [], []
         try:
-            decoded = self._on_engines(batch, rows, pointers)
+            while line:
+                rows, decoded = self._take_and_decode(batch, line, pointers)
+                taken += rows
+                refused += [] if decoded else rows
         finally:  # until then the threads write to the lane
-            done = _all_results(tasks)
-        skipped = lane.wipe_marks(len(ways))
-        again = rows[skipped[rows]] if decoded else rows
-        to_host = np.array([row for row in again if not self._alone(lane, batch, row, pointers)], np.int64)
-        done += _all_results(self._start_threads(batch, to_host, pointers, failures))
+            by_host = sum(_all_results(tasks))
+        skipped = lane.wipe_marks(len(batch.ways))
+        again = {*refused, *(row for row in taken if skipped[row])}
+        to_host = [row for row in again if not self._decode_alone(lane, batch, row, pointers)]
+        by_host += sum(_all_results(self._start_threads(batch, to_host, deque(), pointers, failures)))
         lane.clear(list(failures))
-        seconds, by_host = sum(spent for spent, _ in done), sum(images for _, images in done)
-        self._balance.learn_threads(seconds, by_host)
-        return Result(lane, failures, {"engines": len(rows) - len(to_host), "host": by_host})
+        return Result(lane, failures, {"engines": len(taken) - len(to_host), "host": by_host})
 
-    def _on_engines(self, batch: Batch, rows: np.ndarray, pointers: np.ndarray) -> bool:
-        """Decode rows on the engines; False if some image was refused: a batched call has no status an image."""
-        if not rows.size:
-            return True
+    def _take_and_decode(self, batch: Batch, line: deque[int], pointers: np.ndarray) -> tuple[list[int], bool]:
+        """Decode the first half of the line on the engines: (its rows, False if some image was refused).
+
+        A batched call has no status an image.
+        """
         decoder = self._free_decoders.get()
-        started = time.perf_counter()
+        all_of_it = self._deterministic or len(line) < 2 * _LEAST
+        taken = _take(line, len(line) if all_of_it else len(line) // 2)
+        rows = np.array(taken, np.int64)
         try:
-            decoder.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
+            if taken:
+                decoder.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
         except _nvjpeg.NvjpegError:
-            return False
+            return taken, False
         finally:
             self._free_decoders.put(decoder)
-            self._balance.learn_engines(started, time.perf_counter(), len(rows))
-        return True
+        return taken, True
 
-    def _alone(self, lane: Lane, batch: Batch, row: int, pointers: np.ndarray) -> bool:
+    def _decode_alone(self, lane: Lane, batch: Batch, row: int, pointers: np.ndarray) -> bool:
         """Decode one image on the engines; False if they refuse or skip it."""
         lane.mark(row)
-        decoded = self._on_engines(batch, np.array([row]), pointers)
+        _, decoded = self._take_and_decode(batch, deque([row]), pointers)
         return not lane.wipe_marks(len(batch.ways))[row] and decoded
 
     def _start_threads(
-        self, batch: Batch, chosen: np.ndarray, pointers: np.ndarray, failures: dict[int, str]
+        self, batch: Batch, chosen: list[int], line: deque[int], pointers: np.ndarray, failures: dict[int, str]
     ) -> list[Future]:
-        """Host threads that decode the chosen rows; each gives (seconds, images)."""
-        rows = iter(chosen.tolist())  # shared by the threads: each takes the next when it is free
-        targets = pointers.tolist()
+        """Host threads that decode the chosen rows and then the end of the line; each gives how many."""
+        own, targets = iter(chosen), pointers.tolist()  # `own` is shared: each takes the next when it is free
 
-        def work() -> tuple[float, int]:
-            uploader, count, started = self._uploader(), 0, time.perf_counter()
-            for row in rows:
+        def rows() -> Iterable[int]:
+            yield from own
+            while self._may_take(line):
+                yield from _take(line, 1, last=True)
+
+        def work() -> int:
+            uploader, count = self._uploader(), 0
+            for row in rows():
                 data, size = batch.encoded.view(row), tuple(batch.size[row].tolist())
                 try:
                     uploader.decode(data, batch.headers.row(row), size, targets[row])
                     count += 1
                 except DecodeError as error:
                     failures[row] = error.reason
-            return time.perf_counter() - started, count
+            return count
 
-        return [self._pool.submit(work) for _ in range(min(self._num_threads, len(chosen)))]
+        count = len(chosen) + len(line) * self._may_take(line)
+        return [self._pool.submit(work) for _ in range(min(self._num_threads, count))]
+
+    def _may_take(self, line: deque[int]) -> bool:
+        """Whether the host threads help: not for the last few images, which idle engines decode sooner."""
+        few = len(line) <= _LEAST and not self._free_decoders.empty()
+        return bool(line) and not few and not self._deterministic
 
     def _uploader(self) -> Uploader:
         """This thread's own."""
@@ -218,6 +235,15 @@ def _make_handle() -> Any:
         return _nvjpeg.create_handle(_nvjpeg.HARDWARE)
     except _nvjpeg.NvjpegError:
         return _nvjpeg.create_handle(_nvjpeg.GPU_HYBRID)
+
+
+def _take(line: deque[int], count: int, last: bool = False) -> list[int]:
+    """At most `count` items from the left end, or the right one, while other threads take some, too."""
+    taken = []
+    with contextlib.suppress(IndexError):
+        while len(taken) < count:
+            taken.append(line.pop() if last else line.popleft())
+    return taken
 
 
 def _all_results(futures: list[Future]) -> list:

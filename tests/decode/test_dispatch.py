@@ -1,0 +1,215 @@
+"""How a batch is divided between the engines and the host threads, on a GPU made of host memory."""
+
+import ctypes
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug.decode import Decoder, _lane, _nvjpeg, decode_image
+from jaxaug.decode.native import _cuda
+from jaxaug.decode.native._nvjpeg import NvjpegError
+from tests.images import encode, jpegs
+
+CANVAS = (64, 64)
+
+
+class HostLane:
+    """A `Lane` in host memory."""
+
+    def __init__(self, ordinal, canvas):
+        self.canvas, self.pixels, self.readers = canvas, np.empty((0, *canvas, 3), np.uint8), ()
+
+    def prepare(self, rows):
+        self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
+        self.pixels[:, 0, 0] = _lane._MARK
+        return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(self.pixels[0].nbytes)
+
+    def mark(self, row):
+        self.pixels[row, 0, 0] = _lane._MARK
+
+    def wipe_marks(self, rows):
+        marked = (self.pixels[:, 0, 0] == _lane._MARK).all(1)
+        self.pixels[marked, 0, 0] = 0
+        return marked
+
+    def clear(self, rows):
+        self.pixels[rows] = 0
+
+    def view(self, rows):
+        return jax.numpy.array(self.pixels)
+
+    def ready(self) -> bool:
+        return True
+
+    def close(self):
+        pass
+
+
+def write(image, pointer):
+    """Lay an image on the canvas at an address."""
+    pixels = decode_image(image)
+    for number, row in enumerate(pixels):
+        ctypes.memmove(int(pointer) + number * CANVAS[1] * 3, row.tobytes(), row.nbytes)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """What the GPU does; `calls` are the sizes of the batched calls."""
+    gpu = SimpleNamespace(calls=[], seconds=lambda images: 0.0, thread_seconds=0.0, refused=set(), skipped=set())
+
+    class Engines:
+        def __init__(self, ordinal, handle, pitch):
+            pass
+
+        def decode(self, encoded, sampling, pointers):
+            images = [bytes(encoded.view(row)) for row in range(len(pointers))]
+            gpu.calls.append(len(images))
+            time.sleep(gpu.seconds(len(images)))
+            if any(image in gpu.refused for image in images):
+                raise NvjpegError("nvjpegDecodeBatched", 4)
+            for image, pointer in zip(images, pointers):
+                if image not in gpu.skipped:
+                    write(image, pointer)
+
+        def close(self):
+            pass
+
+    class Threads:
+        def __init__(self, ordinal, canvas, stream):
+            pass
+
+        def decode(self, data, header, size, pointer):
+            time.sleep(gpu.thread_seconds)
+            write(bytes(data), pointer)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(_lane, "Lane", HostLane)
+    monkeypatch.setattr(_nvjpeg, "BatchedDecoder", Engines)
+    monkeypatch.setattr(_nvjpeg, "Uploader", Threads)
+    monkeypatch.setattr(_nvjpeg, "_make_handle", lambda: None)
+    monkeypatch.setattr(_nvjpeg._nvjpeg, "library", lambda: SimpleNamespace(nvjpegDestroy=lambda handle: None))
+    for name in ("core", "set_device", "create_stream", "call"):
+        monkeypatch.setattr(_cuda, name, lambda *arguments: 0)
+    monkeypatch.setattr("jaxaug.decode._decoder._make_engine", make_engine)
+    return gpu
+
+
+def make_engine(backend, devices, canvas, num_threads, deterministic):
+    return "nvjpeg", _nvjpeg.NvjpegEngine(devices, canvas, num_threads, deterministic)
+
+
+def decoder(**options):
+    return Decoder(CANVAS, devices=jax.devices("cpu")[:1], num_threads=12, on_error="mask", **options)
+
+
+def check(decoder, images):
+    """Decode; every image must be on its canvas."""
+    pixels = np.asarray(decoder.decode(images).pixels)
+    for row, image in enumerate(images):
+        expected = decode_image(image)
+        np.testing.assert_array_equal(pixels[row, : expected.shape[0], : expected.shape[1]], expected)
+
+
+def test_a_small_batch_goes_to_idle_engines_whole(gpu):
+    with decoder() as decode:
+        check(decode, jpegs(40))
+        assert gpu.calls == [40] and decode.stats["host"] == 0
+
+
+def test_both_sides_work_until_the_line_is_empty(gpu):
+    gpu.seconds, gpu.thread_seconds = lambda n: 0.1, 0.02
+    with decoder() as decode:
+        check(decode, jpegs(16) * 16)
+        assert 100 <= gpu.calls[0] <= 128 and len(gpu.calls) == 2
+        assert 30 <= decode.stats["host"] <= 100 and decode.stats["engines"] == sum(gpu.calls)
+
+
+def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
+    gpu.seconds, gpu.thread_seconds = lambda n: 0.5, 0.001
+    with decoder() as decode:
+        started = time.perf_counter()
+        check(decode, jpegs(16) * 16)
+        assert decode.stats["host"] >= 64  # all that the first call left but what idle engines are kept for
+        assert time.perf_counter() - started < 2
+
+
+def test_deterministic_leaves_the_line_to_the_engines(gpu):
+    progressive = encode(np.zeros((20, 30, 3), np.uint8), progressive=True)
+    with decoder(deterministic=True) as decode:
+        check(decode, [*jpegs(16) * 16, progressive])
+        assert gpu.calls == [256] and decode.stats["host"] == 1
+
+
+def test_the_rarest_samplings_stand_at_the_threads_end():
+    sampling = np.array([1, 2, 2, 3, 2, 3, 9])
+    assert _nvjpeg.commonest_first(np.array([0, 1, 2, 3, 4, 5]), sampling).tolist() == [1, 2, 4, 3, 5, 0]
+
+
+def test_a_refused_call_and_a_skipped_image_are_decoded_again(gpu):
+    images = jpegs(20)
+    gpu.refused, gpu.skipped = {images[3]}, {images[5]}
+    with decoder(deterministic=True) as decode:
+        check(decode, images)
+        assert decode.stats["host"] == 2 and decode.stats["engines"] == 18
+
+
+def test_what_no_side_can_decode_is_zero(gpu, monkeypatch):
+    from jaxaug.errors import DecodeError
+
+    images = jpegs(6)
+    gpu.skipped = {images[2]}
+
+    def fails(self, data, header, size, pointer):
+        raise DecodeError("torn")
+
+    monkeypatch.setattr(_nvjpeg.Uploader, "decode", fails)
+    with decoder() as decode:
+        batch = decode.decode(images)
+        assert np.asarray(batch.valid).tolist() == [True, True, False, True, True, True]
+        assert not np.asarray(batch.pixels)[2].any()
+
+
+def test_an_exception_of_the_engines_comes_through_and_leaves_the_lane(gpu):
+    with decoder() as decode:
+        gpu.seconds = lambda n: 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            decode.decode(jpegs(4))
+        gpu.seconds = lambda n: 0.0
+        check(decode, jpegs(4))
+
+
+def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
+    room = [3]  # lanes
+
+    class Lane(HostLane):
+        idle = True
+
+        def prepare(self, rows):
+            if not self.pixels.size:
+                room[0] -= 1
+                if room[0] < 0:
+                    raise MemoryError("full")
+            return super().prepare(rows)
+
+        def ready(self):
+            return self.idle
+
+    monkeypatch.setattr(_lane, "Lane", Lane)
+    lanes = _lane.Lanes(0, CANVAS)
+    first, _ = lanes.take(2)
+    lanes.put(first)
+    assert lanes.take(2)[0] is first  # idle: used again
+    monkeypatch.setattr(Lane, "idle", False)
+    lanes.put(first)
+    second, third = lanes.take(2)[0], lanes.take(2)[0]
+    assert len({first, second, third}) == 3
+    assert lanes.take(2)[0] is first  # the fourth did not fit: wait for the oldest
+    lanes.put(third)
+    assert lanes.take(2)[0] is third
+    with pytest.raises(MemoryError, match="full"):
+        _lane.Lanes(0, CANVAS).take(2)
