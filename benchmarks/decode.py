@@ -9,12 +9,9 @@ thinnest loop there is: the limit.
 
 import argparse
 import contextlib
-import ctypes
 import io
 import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image
+from rate import rate
+from raw_nvjpeg import by_sampling, raw_engines, raw_hybrid, raw_together
+from rivals import DaliProcess, dali_latency, dali_rate, nvimgcodec_rate, simplejpeg_rate
 
 from jaxaug.decode import Decoder, Encoded
 from jaxaug.decode.native import _cuda, _nvjpeg
@@ -37,40 +37,6 @@ def reencode(image: bytes, quality: int) -> bytes:
     out = io.BytesIO()
     Image.open(io.BytesIO(image)).convert("RGB").save(out, "JPEG", quality=quality, subsampling=2)
     return out.getvalue()
-
-
-def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None], threads: int, seconds: float) -> float:
-    """Images/s of `threads` threads that run `work(thread, running, count)` together, warm-up left out."""
-    counts, stop = [0] * threads, threading.Event()
-    barrier = threading.Barrier(threads + 1)
-
-    def run(thread: int) -> None:
-        waiting = True
-
-        def running() -> bool:  # the first call ends the warm-up
-            nonlocal waiting
-            if waiting:
-                waiting = False
-                barrier.wait()
-            return not stop.is_set()
-
-        def count(images: int) -> None:
-            counts[thread] += images
-
-        work(thread, running, count)
-
-    pool = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
-    for thread in pool:
-        thread.start()
-    barrier.wait()
-    time.sleep(0.4)
-    before, started = sum(counts), time.perf_counter()
-    time.sleep(seconds)
-    images, elapsed = sum(counts) - before, time.perf_counter() - started
-    stop.set()
-    for thread in pool:
-        thread.join()
-    return images / elapsed
 
 
 def jaxaug_rate(canvas: tuple[int, int], encoded: Encoded, callers: int, seconds: float, **options) -> float:
@@ -96,189 +62,6 @@ def pinned(encoded: Encoded) -> Encoded:
     return Encoded(offsets + np.uint64(address), encoded.lengths, memory)
 
 
-def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
-    """The raw batched engines on images grouped by chroma sampling."""
-    row = canvas[0] * canvas[1] * 3
-
-    def work(thread, running, count):
-        _cuda.set_device(0)
-        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
-        calls = []
-        for group in groups:
-            encoded = Encoded.from_bytes(group)
-            buffer = int(_cuda.call("cudaMalloc", row * len(group)))
-            pointers = np.arange(len(group), dtype=np.uint64) * np.uint64(row) + np.uint64(buffer)
-            state = _nvjpeg.create("nvjpegJpegStateCreate", handle)
-            calls.append((state, encoded, _nvjpeg.destinations(pointers, canvas[1] * 3), _cuda.create_stream(), buffer))
-        while running():
-            for state, encoded, images, stream, _ in calls:
-                _nvjpeg.decode_batched(handle, state, encoded.addresses, encoded.lengths, images, stream)
-            for *_, stream, _ in calls:
-                _cuda.call("cudaStreamSynchronize", stream)
-            count(sum(map(len, groups)))
-        for state, _, _, stream, buffer in calls:
-            _nvjpeg.library().nvjpegJpegStateDestroy(state)
-            _cuda.call("cudaStreamDestroy", stream)
-            _cuda.call("cudaFree", buffer)
-        _nvjpeg.library().nvjpegDestroy(handle)
-
-    return work
-
-
-def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
-    """nvJPEG's decoupled HYBRID decoder: Huffman decoding on the calling thread, the rest on the GPU."""
-    encoded = Encoded.from_bytes(images)
-    items = list(zip(map(ctypes.c_void_p, encoded.addresses.tolist()), map(ctypes.c_size_t, encoded.lengths.tolist())))
-    hybrid, zero = ctypes.c_int(1), ctypes.c_int(0)
-    library = ctypes.CDLL(_nvjpeg.path())  # functions of our own: jaxaug's have prototypes
-
-    def make(function: str, *arguments) -> ctypes.c_void_p:
-        made = ctypes.c_void_p()
-        assert getattr(library, function)(*arguments, ctypes.byref(made)) == 0, function
-        return made
-
-    def work(thread, running, count):
-        _cuda.set_device(0)
-        handle = make("nvjpegCreateEx", hybrid, None, None, ctypes.c_uint(1 << 1 | 1 << 5))
-        decoder = make("nvjpegDecoderCreate", handle, hybrid)
-        device, pinned = make("nvjpegBufferDeviceCreate", handle, None), []
-        turns = []
-        for _ in range(2):  # two states take turns: the thread goes on while the GPU finishes
-            state = make("nvjpegDecoderStateCreate", handle, decoder)
-            pinned.append(make("nvjpegBufferPinnedCreate", handle, None))
-            library.nvjpegStateAttachPinnedBuffer(state, pinned[-1])
-            library.nvjpegStateAttachDeviceBuffer(state, device)
-            turns.append((state, make("nvjpegJpegStreamCreate", handle)))
-        parameters = make("nvjpegDecodeParamsCreate", handle)
-        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(_nvjpeg.RGB_INTERLEAVED))
-        buffer, stream = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)), _cuda.create_stream()
-        image = _nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
-        where, on = ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(stream)
-        number = thread * 7
-        while running():
-            number += 1
-            state, parsed = turns[number % 2]
-            library.nvjpegJpegStreamParse(handle, *items[number % len(items)], zero, zero, parsed)
-            assert not library.nvjpegDecodeJpeg(handle, decoder, state, parsed, where, parameters, on)
-            count(1)
-        _cuda.call("cudaStreamSynchronize", stream)
-        for state, parsed in turns:
-            library.nvjpegJpegStateDestroy(state)
-            library.nvjpegJpegStreamDestroy(parsed)
-        for each in pinned:
-            library.nvjpegBufferPinnedDestroy(each)
-        library.nvjpegBufferDeviceDestroy(device)
-        library.nvjpegDecodeParamsDestroy(parameters)
-        library.nvjpegDecoderDestroy(decoder)
-        library.nvjpegDestroy(handle)
-        _cuda.call("cudaFree", buffer)
-        _cuda.call("cudaStreamDestroy", stream)
-
-    return work
-
-
-def raw_together(images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float) -> float:
-    """The engines, one batch at a time, and HYBRID threads at once."""
-    engines, hybrid = raw_engines(groups, canvas), raw_hybrid(images, canvas)
-
-    def work(thread, running, count):
-        (engines if thread < 1 else hybrid)(thread, running, count)
-
-    return rate(work, threads, seconds)
-
-
-def dali_rate(images: list[bytes], batch: int, threads: int, load: float, seconds: float) -> float:
-    from nvidia.dali import fn, pipeline_def
-
-    arrays = [np.frombuffer(image, np.uint8) for image in images]
-    batches = [[arrays[(start + i) % len(arrays)] for i in range(batch)] for start in range(0, len(arrays), batch)]
-
-    @pipeline_def
-    def pipeline():
-        import itertools
-
-        source = itertools.cycle(batches)
-        data = fn.external_source(source=source, batch=True, no_copy=True)
-        return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
-
-    built = pipeline(batch_size=batch, num_threads=threads, device_id=0, prefetch_queue_depth=2)
-    built.build()
-    for _ in range(8):
-        built.run()
-    started, done = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds:
-        built.run()
-        done += batch
-    return done / (time.perf_counter() - started)
-
-
-DALI_CHILD = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import decode
-images = decode.images_of(decode.arguments(sys.argv[2:]))
-print("ready", flush=True)
-for line in sys.stdin:
-    batch, threads, load, seconds = line.split()
-    print(decode.dali_rate(images, int(batch), int(threads), float(load), float(seconds)), flush=True)
-"""
-
-
-class DaliProcess:
-    """DALI as its users run it: without the hardware queues that importing jaxaug asks CUDA for."""
-
-    def __init__(self):
-        environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
-        command = [sys.executable, "-c", DALI_CHILD, str(Path(__file__).parent), *sys.argv[1:]]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
-        self._answer("ready")
-
-    def rate(self, batch: int, threads: int, load: float, seconds: float) -> float:
-        assert self._child.stdin
-        self._child.stdin.write(f"{batch} {threads} {load} {seconds}\n")
-        self._child.stdin.flush()
-        return float(self._answer(""))
-
-    def _answer(self, begins: str) -> str:
-        assert self._child.stdout
-        while line := self._child.stdout.readline():
-            if line.startswith(begins):
-                return line
-        raise RuntimeError("DALI's process has ended")
-
-
-def dali_latency(images: list[bytes], batch: int, threads: int, load: float, rounds: int) -> list[float]:
-    """Seconds from bytes to arrays on the GPU, nothing in flight before."""
-    from nvidia.dali import fn, pipeline_def
-
-    @pipeline_def
-    def pipeline():
-        data = fn.external_source(name="data", batch=True, no_copy=True)
-        return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
-
-    built = pipeline(
-        batch_size=batch,
-        num_threads=threads,
-        device_id=0,
-        prefetch_queue_depth=1,
-        exec_async=False,
-        exec_pipelined=False,
-    )
-    built.build()
-    arrays = [np.frombuffer(image, np.uint8) for image in images]
-    times = []
-    for number in range(rounds):
-        rows = [arrays[(number * batch + i) % len(arrays)] for i in range(batch)]
-        started = time.perf_counter()
-        built.feed_input("data", rows)
-        output = built.run()[0]
-        _cuda.call("cudaDeviceSynchronize")
-        times.append(time.perf_counter() - started)
-        del output
-    return times[rounds // 10 :]
-
-
 def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: int) -> list[float]:
     times = []
     for number in range(rounds):
@@ -287,34 +70,6 @@ def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: in
         jax.block_until_ready(decoder.decode(rows).pixels)
         times.append(time.perf_counter() - started)
     return times[rounds // 10 :]
-
-
-def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: float) -> float:
-    from nvidia import nvimgcodec
-
-    decoder = nvimgcodec.Decoder(max_num_cpu_threads=threads)
-    arrays = [np.frombuffer(images[i % len(images)], np.uint8) for i in range(batch)]
-    for _ in range(4):
-        decoder.decode(arrays)
-    started, done = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds:
-        decoder.decode(arrays)
-        done += batch
-    _cuda.call("cudaDeviceSynchronize")
-    return done / (time.perf_counter() - started)
-
-
-def simplejpeg_rate(images: list[bytes], threads: int, seconds: float) -> float:
-    import simplejpeg
-
-    def work(thread, running, count):
-        number = thread * 7
-        while running():
-            number = (number + 1) % len(images)
-            simplejpeg.decode_jpeg(images[number])
-            count(1)
-
-    return rate(work, threads, seconds)
 
 
 def several_gpus(encoded: Encoded, canvas: tuple[int, int], counts: list[int], seconds: float, rounds: int) -> None:
@@ -386,18 +141,6 @@ def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
     for name, values in found.items():
         alone, beside, steps = map(statistics.median, values)
         print(f"{name:36s} {alone:8.0f} {beside:8.0f} {beside / alone:6.2f} {steps:8.1f}")
-
-
-def by_sampling(images: list[bytes]) -> list[list[bytes]]:
-    from jaxaug.decode import read_headers
-
-    headers = read_headers(Encoded.from_bytes(images))
-    baseline = headers.coding == 0
-    return [
-        [image for image, s, good in zip(images, headers.sampling, baseline) if s == sampling and good]
-        for sampling in np.unique(headers.sampling[baseline])
-        if sampling != 0
-    ]
 
 
 def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:

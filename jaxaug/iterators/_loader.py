@@ -105,8 +105,8 @@ class Loader:
         sharding = batch_sharding() if sharding is None else check_batch_sharding(sharding)
         parts = local_parts(sharding, batch_size)
         _check_groups(batch_transform, parts)
-        self._rows = Rows(batch_size, _local_rows(parts), last_batch == "drop", epochs)
-        if self._order is not None and len(self) == 0:
+        drop = last_batch == "drop"
+        if self._order is not None and batches_per_epoch(self._order.length, batch_size, drop) == 0:
             raise ValueError(
                 f"`batch_size` must be at most {self._order.length}, the records of an epoch, got {batch_size}: "
                 "take a smaller one, or last_batch='pad'."
@@ -116,7 +116,8 @@ class Loader:
         if decoder is None:
             decoder = Decoder(pick_canvas(source, self._seed), devices=[part.devices[0] for part in parts])
         parts = _order_parts(parts, decoder)
-        self._rows = self._rows._replace(local=_local_rows(parts))
+        local = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+        self._rows = Rows(batch_size, local, drop, epochs)
         self._stats = Stats(decoder.in_flight)
         self._builder = BatchBuilder(
             source,
@@ -275,10 +276,6 @@ def _make_order(source: Source | Stream, shuffle: bool | Order, seed: int) -> Or
     if isinstance(shuffle, bool):
         return Shuffled(len(source), seed) if shuffle else Sequential(len(source))
     return shuffle
-
-
-def _local_rows(parts: list[Part]) -> np.ndarray:
-    return np.concatenate([np.arange(part.start, part.stop) for part in parts])
 
 
 def _order_parts(parts: list[Part], decoder: Decoder) -> list[Part]:

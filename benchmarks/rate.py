@@ -1,0 +1,39 @@
+"""How many images a second some threads get through."""
+
+import threading
+import time
+from collections.abc import Callable
+
+
+def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None], threads: int, seconds: float) -> float:
+    """Images/s of `threads` threads that run `work(thread, running, count)` together, warm-up left out."""
+    counts, stop = [0] * threads, threading.Event()
+    barrier = threading.Barrier(threads + 1)
+
+    def run(thread: int) -> None:
+        waiting = True
+
+        def running() -> bool:  # the first call ends the warm-up
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                barrier.wait()
+            return not stop.is_set()
+
+        def count(images: int) -> None:
+            counts[thread] += images
+
+        work(thread, running, count)
+
+    pool = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
+    for thread in pool:
+        thread.start()
+    barrier.wait()
+    time.sleep(0.4)
+    before, started = sum(counts), time.perf_counter()
+    time.sleep(seconds)
+    images, elapsed = sum(counts) - before, time.perf_counter() - started
+    stop.set()
+    for thread in pool:
+        thread.join()
+    return images / elapsed

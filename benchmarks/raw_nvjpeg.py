@@ -1,0 +1,110 @@
+"""nvJPEG itself, driven by the thinnest loops there are: what the hardware gives at most."""
+
+import ctypes
+
+import numpy as np
+from rate import rate
+
+from jaxaug.decode import Encoded, read_headers
+from jaxaug.decode.native import _cuda, _nvjpeg
+
+
+def by_sampling(images: list[bytes]) -> list[list[bytes]]:
+    headers = read_headers(Encoded.from_bytes(images))
+    baseline = headers.coding == 0
+    return [
+        [image for image, s, good in zip(images, headers.sampling, baseline) if s == sampling and good]
+        for sampling in np.unique(headers.sampling[baseline])
+        if sampling != 0
+    ]
+
+
+def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
+    """The raw batched engines on images grouped by chroma sampling."""
+    row = canvas[0] * canvas[1] * 3
+
+    def work(thread, running, count):
+        _cuda.set_device(0)
+        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
+        calls = []
+        for group in groups:
+            encoded = Encoded.from_bytes(group)
+            buffer = int(_cuda.call("cudaMalloc", row * len(group)))
+            pointers = np.arange(len(group), dtype=np.uint64) * np.uint64(row) + np.uint64(buffer)
+            state = _nvjpeg.create("nvjpegJpegStateCreate", handle)
+            calls.append((state, encoded, _nvjpeg.destinations(pointers, canvas[1] * 3), _cuda.create_stream(), buffer))
+        while running():
+            for state, encoded, images, stream, _ in calls:
+                _nvjpeg.decode_batched(handle, state, encoded.addresses, encoded.lengths, images, stream)
+            for *_, stream, _ in calls:
+                _cuda.call("cudaStreamSynchronize", stream)
+            count(sum(map(len, groups)))
+        for state, _, _, stream, buffer in calls:
+            _nvjpeg.library().nvjpegJpegStateDestroy(state)
+            _cuda.call("cudaStreamDestroy", stream)
+            _cuda.call("cudaFree", buffer)
+        _nvjpeg.library().nvjpegDestroy(handle)
+
+    return work
+
+
+def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
+    """nvJPEG's decoupled HYBRID decoder: Huffman decoding on the calling thread, the rest on the GPU."""
+    encoded = Encoded.from_bytes(images)
+    items = list(zip(map(ctypes.c_void_p, encoded.addresses.tolist()), map(ctypes.c_size_t, encoded.lengths.tolist())))
+    hybrid, zero = ctypes.c_int(1), ctypes.c_int(0)
+    library = ctypes.CDLL(_nvjpeg.path())  # functions of our own: jaxaug's have prototypes
+
+    def make(function: str, *arguments) -> ctypes.c_void_p:
+        made = ctypes.c_void_p()
+        assert getattr(library, function)(*arguments, ctypes.byref(made)) == 0, function
+        return made
+
+    def work(thread, running, count):
+        _cuda.set_device(0)
+        handle = make("nvjpegCreateEx", hybrid, None, None, ctypes.c_uint(1 << 1 | 1 << 5))
+        decoder = make("nvjpegDecoderCreate", handle, hybrid)
+        device, pinned = make("nvjpegBufferDeviceCreate", handle, None), []
+        turns = []
+        for _ in range(2):  # two states take turns: the thread goes on while the GPU finishes
+            state = make("nvjpegDecoderStateCreate", handle, decoder)
+            pinned.append(make("nvjpegBufferPinnedCreate", handle, None))
+            library.nvjpegStateAttachPinnedBuffer(state, pinned[-1])
+            library.nvjpegStateAttachDeviceBuffer(state, device)
+            turns.append((state, make("nvjpegJpegStreamCreate", handle)))
+        parameters = make("nvjpegDecodeParamsCreate", handle)
+        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(_nvjpeg.RGB_INTERLEAVED))
+        buffer, stream = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)), _cuda.create_stream()
+        image = _nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
+        where, on = ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(stream)
+        number = thread * 7
+        while running():
+            number += 1
+            state, parsed = turns[number % 2]
+            library.nvjpegJpegStreamParse(handle, *items[number % len(items)], zero, zero, parsed)
+            assert not library.nvjpegDecodeJpeg(handle, decoder, state, parsed, where, parameters, on)
+            count(1)
+        _cuda.call("cudaStreamSynchronize", stream)
+        for state, parsed in turns:
+            library.nvjpegJpegStateDestroy(state)
+            library.nvjpegJpegStreamDestroy(parsed)
+        for each in pinned:
+            library.nvjpegBufferPinnedDestroy(each)
+        library.nvjpegBufferDeviceDestroy(device)
+        library.nvjpegDecodeParamsDestroy(parameters)
+        library.nvjpegDecoderDestroy(decoder)
+        library.nvjpegDestroy(handle)
+        _cuda.call("cudaFree", buffer)
+        _cuda.call("cudaStreamDestroy", stream)
+
+    return work
+
+
+def raw_together(images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float) -> float:
+    """The engines, one batch at a time, and HYBRID threads at once."""
+    engines, hybrid = raw_engines(groups, canvas), raw_hybrid(images, canvas)
+
+    def work(thread, running, count):
+        (engines if thread < 1 else hybrid)(thread, running, count)
+
+    return rate(work, threads, seconds)

@@ -1,0 +1,132 @@
+"""DALI, nvImageCodec and simplejpeg, each at its best."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from rate import rate
+
+from jaxaug.decode.native import _cuda
+
+
+def dali_rate(images: list[bytes], batch: int, threads: int, load: float, seconds: float) -> float:
+    from nvidia.dali import fn, pipeline_def
+
+    arrays = [np.frombuffer(image, np.uint8) for image in images]
+    batches = [[arrays[(start + i) % len(arrays)] for i in range(batch)] for start in range(0, len(arrays), batch)]
+
+    @pipeline_def
+    def pipeline():
+        import itertools
+
+        source = itertools.cycle(batches)
+        data = fn.external_source(source=source, batch=True, no_copy=True)
+        return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
+
+    built = pipeline(batch_size=batch, num_threads=threads, device_id=0, prefetch_queue_depth=2)
+    built.build()
+    for _ in range(8):
+        built.run()
+    started, done = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        built.run()
+        done += batch
+    return done / (time.perf_counter() - started)
+
+
+DALI_CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import decode, rivals
+images = decode.images_of(decode.arguments(sys.argv[2:]))
+print("ready", flush=True)
+for line in sys.stdin:
+    batch, threads, load, seconds = line.split()
+    print(rivals.dali_rate(images, int(batch), int(threads), float(load), float(seconds)), flush=True)
+"""
+
+
+class DaliProcess:
+    """DALI as its users run it: without the hardware queues that importing jaxaug asks CUDA for."""
+
+    def __init__(self):
+        environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
+        command = [sys.executable, "-c", DALI_CHILD, str(Path(__file__).parent), *sys.argv[1:]]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
+        self._answer("ready")
+
+    def rate(self, batch: int, threads: int, load: float, seconds: float) -> float:
+        assert self._child.stdin
+        self._child.stdin.write(f"{batch} {threads} {load} {seconds}\n")
+        self._child.stdin.flush()
+        return float(self._answer(""))
+
+    def _answer(self, begins: str) -> str:
+        assert self._child.stdout
+        while line := self._child.stdout.readline():
+            if line.startswith(begins):
+                return line
+        raise RuntimeError("DALI's process has ended")
+
+
+def dali_latency(images: list[bytes], batch: int, threads: int, load: float, rounds: int) -> list[float]:
+    """Seconds from bytes to arrays on the GPU, nothing in flight before."""
+    from nvidia.dali import fn, pipeline_def
+
+    @pipeline_def
+    def pipeline():
+        data = fn.external_source(name="data", batch=True, no_copy=True)
+        return fn.decoders.image(data, device="mixed", hw_decoder_load=load)
+
+    built = pipeline(
+        batch_size=batch,
+        num_threads=threads,
+        device_id=0,
+        prefetch_queue_depth=1,
+        exec_async=False,
+        exec_pipelined=False,
+    )
+    built.build()
+    arrays = [np.frombuffer(image, np.uint8) for image in images]
+    times = []
+    for number in range(rounds):
+        rows = [arrays[(number * batch + i) % len(arrays)] for i in range(batch)]
+        started = time.perf_counter()
+        built.feed_input("data", rows)
+        output = built.run()[0]
+        _cuda.call("cudaDeviceSynchronize")
+        times.append(time.perf_counter() - started)
+        del output
+    return times[rounds // 10 :]
+
+
+def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: float) -> float:
+    from nvidia import nvimgcodec
+
+    decoder = nvimgcodec.Decoder(max_num_cpu_threads=threads)
+    arrays = [np.frombuffer(images[i % len(images)], np.uint8) for i in range(batch)]
+    for _ in range(4):
+        decoder.decode(arrays)
+    started, done = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        decoder.decode(arrays)
+        done += batch
+    _cuda.call("cudaDeviceSynchronize")
+    return done / (time.perf_counter() - started)
+
+
+def simplejpeg_rate(images: list[bytes], threads: int, seconds: float) -> float:
+    import simplejpeg
+
+    def work(thread, running, count):
+        number = thread * 7
+        while running():
+            number = (number + 1) % len(images)
+            simplejpeg.decode_jpeg(images[number])
+            count(1)
+
+    return rate(work, threads, seconds)
