@@ -17,12 +17,12 @@ from jaxaug.augment.color import Grayscale as Grayscale
 from jaxaug.augment.crop import CenterCrop as CenterCrop
 from jaxaug.augment.crop import RandomCrop as RandomCrop
 from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop
-from jaxaug.augment.crop import Resize as Resize
 from jaxaug.augment.ending import Lambda as Lambda
 from jaxaug.augment.ending import Normalize as Normalize
 from jaxaug.augment.ending import ToFloat as ToFloat
+from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
+from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
-from jaxaug.augment.geometry import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
 from jaxaug.augment.geometry import RandomRotation as RandomRotation
-from jaxaug.augment.geometry import RandomVerticalFlip as RandomVerticalFlip
+from jaxaug.augment.resize import Resize as Resize

@@ -1,4 +1,4 @@
-"""Transforms that choose a new frame: resizing and cropping.
+"""Cropping, also with a resize to a fixed size.
 
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part. The pure
 functions take whole images, uint8 (and give uint8, rounded) or float in [0, 1] (and do not clip).
@@ -15,9 +15,9 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._arguments import as_colour, as_range, as_size
 from jaxaug.augment._base import Geometric, Info, Sampling
 from jaxaug.augment._factor import Factor, cropped
-from jaxaug.augment._matrix import scaling
 from jaxaug.augment._random import between, uniforms, whole
 from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+from jaxaug.augment.resize import resized
 
 _TRIES = 10  # torchvision's
 
@@ -73,28 +73,6 @@ def center_crop(image: Array, output_size: int | tuple[int, int]) -> Array:
     return crop(image, top, left, height, width)
 
 
-def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bilinear") -> Array:
-    """The whole image in `size` pixels, antialiased when it shrinks.
-
-    Args:
-      image: uint8 or float [H, W, C].
-      size: (height, width), or an int for the shorter side; the longer one is then int(size * long / short).
-      interpolation: "bilinear" or "nearest".
-
-    Returns:
-      [height, width, C], the dtype of `image`.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> resize(jnp.array([0, 70, 140, 210], jnp.uint8).reshape(1, 4, 1), (1, 2))[0, :, 0].tolist()
-      [50, 160]
-
-    Equals `PIL.Image.resize` with BILINEAR, up to rounding.
-    """
-    target = _shorter_side(image.shape[0], image.shape[1], size) if isinstance(size, int) else as_size("size", size)
-    return warp(image, _resize(Info((image.shape[0], image.shape[1])), target, None), interpolation)
-
-
 def resized_crop(
     image: Array,
     top: Scalar,
@@ -139,65 +117,6 @@ class Window(NamedTuple):
     left: Array
     height: Array
     width: Array
-
-
-@dataclass(frozen=True)
-class Resize(Geometric):
-    """Resize every image, antialiased when it shrinks.
-
-    Args:
-      size: (height, width) for every image, or an int: the length of the shorter side, the aspect kept.
-      canvas: (height, width) of the output array, which holds images of different shapes with their `size`.
-        Needed with an int size where the images already lie on a canvas with `size`; an image whose longer
-        side does not fit is shrunk until it does.
-      interpolation: "bilinear" or "nearest".
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> sample = {"image": jnp.zeros((40, 60, 3), jnp.uint8), "size": jnp.array([20, 30], jnp.int32)}
-      >>> Resize(10, canvas=(16, 16))(jax.random.key(0), sample)["size"].tolist()
-      [10, 15]
-
-    Equals `PIL.Image.resize` with BILINEAR, up to rounding.
-    """
-
-    size: int | tuple[int, int]
-    canvas: tuple[int, int] | None = None
-    interpolation: str = "bilinear"
-
-    def __post_init__(self):
-        size = as_size("size", self.size)
-        if not isinstance(self.size, int):
-            object.__setattr__(self, "size", size)
-            if self.canvas is not None:
-                raise ValueError(
-                    f"`canvas` goes with an int `size`: {size} is the same for every image and needs none."
-                )
-        if self.canvas is not None:
-            object.__setattr__(self, "canvas", as_size("canvas", self.canvas))
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-
-    def sample(self, key: Key, info: Info) -> None:
-        """Nothing is random here."""
-        del key, info
-
-    def factor(self, params: None, info: Info) -> Factor:
-        """The scale; the target follows from the image's size."""
-        del params
-        if not isinstance(self.size, int):
-            return _resize(info, self.size, None)
-        if self.canvas is not None:
-            return _resize_onto_canvas(info, self.size, self.canvas)
-        if info.size is not None:
-            raise ValueError(
-                f"Resize({self.size}) keeps the aspect of images whose `size` differs, so its output needs a"
-                f" static shape: give `canvas=(height, width)`, or `size=({self.size}, {self.size})`."
-            )
-        return _resize(info, _shorter_side(*info.canvas, self.size), None)
-
-    def sampling(self) -> Sampling:
-        """How it wants to be resampled."""
-        return Sampling(self.interpolation)
 
 
 @dataclass(frozen=True)
@@ -401,39 +320,12 @@ def _crop(top: Scalar, left: Scalar, canvas: tuple[int, int], size: Array | None
     return cropped(top, left, canvas, size, fits)
 
 
-def _resize(info: Info, target: tuple[int, int], size: Array | None) -> Factor:
-    """The whole image onto `target` pixels."""
-    height, width = info.extent
-    matrix = scaling(width / target[1], height / target[0])
-    shrink = (info.canvas[0] / target[0], info.canvas[1] / target[1])
-    return Factor(matrix, target, size, shrink, keeps=True)
-
-
-def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Factor:
-    """The shorter side to `shorter` pixels, and smaller where the canvas is too small."""
-    height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
-    short, rows, columns = jnp.minimum(height, width), canvas[0], canvas[1]
-    new_height, new_width = shorter * height // short, shorter * width // short
-    new_height, new_width = _shrink_to(rows, new_height, new_width, width * rows // height)
-    new_width, new_height = _shrink_to(columns, new_width, new_height, height * columns // width)
-    size = jnp.maximum(jnp.stack([new_height, new_width]), 1)
-    scale_y, scale_x = jnp.stack([height, width]).astype(jnp.float32) / size.astype(jnp.float32)
-    most = max(min(info.canvas) / shorter, info.canvas[0] / rows, info.canvas[1] / columns)
-    # A floored side may be up to one pixel short of its exact length.
-    most *= 1 + 1 / min(shorter, *canvas)
-    return Factor(scaling(scale_x, scale_y), canvas, size, (most, most), keeps=True)
-
-
-def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> tuple[Array, Array]:
-    return jnp.minimum(side, limit), jnp.where(side > limit, other_at_limit, other)
-
-
 def _resized_crop(
     corner: tuple[Scalar, Scalar], window: Array, canvas: tuple[int, int], size: tuple[int, int]
 ) -> Factor:
     """The window of int32[2] pixels at `corner`, resized to `size`."""
     taken = _crop(*corner, canvas, window, True)
-    return taken.then(_resize(Info(canvas, window), size, None))
+    return taken.then(resized(Info(canvas, window), size, None))
 
 
 def _central(length, window):
@@ -443,12 +335,6 @@ def _central(length, window):
         return round(room / 2) if room >= 0 else -(-room // 2)
     half = jnp.round(room.astype(jnp.float32) / 2).astype(jnp.int32)
     return jnp.where(room >= 0, half, -(-room // 2))
-
-
-def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) with the shorter side `size` and the aspect kept, rounded down as torchvision does."""
-    short = min(height, width)
-    return size * height // short, size * width // short
 
 
 def _as_padding(value) -> tuple[int, int, int, int] | None:

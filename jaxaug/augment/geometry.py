@@ -1,7 +1,7 @@
-"""Transforms that move pixels within their frame: flips, rotations, affine maps, perspective.
+"""Transforms that move pixels within their frame: rotations, affine maps, perspective.
 
-Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so a flip is `width - x` and the centre of
-an image lies at (width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
+Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the centre of an image lies at
+(width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
 `size` "the image" is its used part. The pure functions take whole images, uint8 or float in [0, 1].
 """
 
@@ -33,34 +33,6 @@ from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
 
 # Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft enough.
 _PERSPECTIVE_SHRINK = 1.5
-
-
-def horizontal_flip(image: Array) -> Array:
-    """The image mirrored left to right: x -> width - x.
-
-    Args:
-      image: any dtype, [H, W, C].
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> horizontal_flip(jnp.arange(3).reshape(1, 3, 1))[0, :, 0].tolist()
-      [2, 1, 0]
-    """
-    return jnp.flip(image, 1)
-
-
-def vertical_flip(image: Array) -> Array:
-    """The image mirrored top to bottom: y -> height - y.
-
-    Args:
-      image: any dtype, [H, W, C].
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> vertical_flip(jnp.arange(3).reshape(3, 1, 1))[:, 0, 0].tolist()
-      [2, 1, 0]
-    """
-    return jnp.flip(image, 0)
 
 
 def rotate(
@@ -278,66 +250,6 @@ class RandomAffine(_Warping):
         return _within(info, _affine_matrix(info, *params), most)
 
 
-class Flip(NamedTuple):
-    """Sampled parameter of the flips: whether to."""
-
-    on: Array
-
-
-@dataclass(frozen=True)
-class RandomHorizontalFlip(Geometric):
-    """Mirror left to right with probability `p`: x -> width - x.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> flip = RandomHorizontalFlip(p=1.0)
-      >>> flip(jax.random.key(0), jnp.zeros((1, 3, 3), jnp.uint8).at[0, 0].set(7))[0, :, 0].tolist()
-      [0, 0, 7]
-    """
-
-    p: float = 0.5
-
-    def __post_init__(self):
-        check_probability("p", self.p)
-
-    def sample(self, key: Key, info: Info) -> Flip:
-        """Whether to."""
-        del info
-        return Flip(uniforms(key, 1)[0] < self.p)
-
-    def factor(self, params: Flip, info: Info) -> Factor:
-        """width - x, or x."""
-        sign, shift = _mirrored(params.on, info.extent[1])
-        return Factor(Matrix(xx=sign, x1=shift), *info, whole=True, keeps=True)
-
-
-@dataclass(frozen=True)
-class RandomVerticalFlip(Geometric):
-    """Mirror top to bottom with probability `p`: y -> height - y.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> flip = RandomVerticalFlip(p=1.0)
-      >>> flip(jax.random.key(0), jnp.zeros((3, 1, 3), jnp.uint8).at[0, 0].set(7))[:, 0, 0].tolist()
-      [0, 0, 7]
-    """
-
-    p: float = 0.5
-
-    def __post_init__(self):
-        check_probability("p", self.p)
-
-    def sample(self, key: Key, info: Info) -> Flip:
-        """Whether to."""
-        del info
-        return Flip(uniforms(key, 1)[0] < self.p)
-
-    def factor(self, params: Flip, info: Info) -> Factor:
-        """height - y, or y."""
-        sign, shift = _mirrored(params.on, info.extent[0])
-        return Factor(Matrix(yy=sign, y1=shift), *info, whole=True, keeps=True)
-
-
 class Perspective(NamedTuple):
     """Sampled parameter of `RandomPerspective`: how far each corner moves inwards, float32[4, 2] shares."""
 
@@ -436,11 +348,6 @@ class RandomRotation(_Warping):
 
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-
-
-def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:
-    """(sign, shift) of one axis."""
-    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(on, jnp.asarray(length, jnp.float32), 0.0)
 
 
 def _within(info: Info, matrix: Matrix, most: float) -> Factor:
