@@ -1,7 +1,7 @@
 """Chains of transforms, in which a run of geometric ops is one resample."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import Ending, Geometric, Info, Pixelwise, Transform
 from jaxaug.augment._factor import unchanged
@@ -67,11 +68,19 @@ class Compose(Transform):
     """
 
     transforms: Sequence[Transform]
+    _: KW_ONLY
     fuse: bool = True
 
     def __post_init__(self):
+        if not isinstance(self.transforms, Sequence):
+            raise TypeError(
+                f"`transforms` must be a sequence of transforms, got {self.transforms!r}: put it in a list."
+            )
+        check_choice("fuse", self.fuse, (True, False))
         object.__setattr__(self, "transforms", tuple(self.transforms))
         for transform in self.transforms:
+            if isinstance(transform, type):
+                raise TypeError(f"`transforms` holds the class {transform.__name__}: write {transform.__name__}(...).")
             if not isinstance(transform, Transform):
                 raise TypeError(
                     f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in `Lambda`."

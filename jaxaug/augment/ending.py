@@ -67,7 +67,7 @@ class Lambda(Pixelwise):
     function: Callable[[Key, Array], Array]
 
     def __post_init__(self):
-        if not callable(self.function):
+        if not callable(self.function) or isinstance(self.function, type):
             raise TypeError(f"`function` must be a function of (key, image), got {self.function!r}.")
 
     def sample(self, key: Key, info: Info) -> Key:

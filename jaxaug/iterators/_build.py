@@ -194,7 +194,7 @@ class BatchBuilder:
         decoded.release(())
         error = failures[min(failures)]
         raise DecodeError(
-            f"{error.reason}; so were the {_REPLACEMENT_TRIES} records that could have replaced it",
+            f"{error.reason}, and none of the next {_REPLACEMENT_TRIES} records of the order can be decoded either",
             index=error.index,
             file=error.file,
             byte_count=error.byte_count,
@@ -209,7 +209,8 @@ class BatchBuilder:
                 about = self._source.describe(index)
                 byte_count = int(records.encoded.lengths[row])
                 reason = about.get("error", reason) if byte_count == 0 else reason
-                errors[row] = DecodeError(reason, index=index, file=about.get("path"), byte_count=byte_count)
+                file = ", ".join(about[name] for name in ("path", "key") if name in about) or None
+                errors[row] = DecodeError(reason, index=index, file=file, byte_count=byte_count)
         return errors
 
     def _note(self, failures: dict[int, DecodeError], action: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from jaxaug.errors import StateError
 
 STATE_VERSION = 1
-_FIELDS = {"version": int, "seed": int, "epoch": int, "position": int, "fingerprint": str}
+_FIELDS = {"version": int, "seed": int, "epoch": int, "position": int, "fingerprint": str, "order": str}
 
 
 class Cursor(NamedTuple):
@@ -45,7 +45,7 @@ def batches_per_epoch(length: int, batch_size: int, drop: bool) -> int:
     return length // batch_size if drop else -(-length // batch_size)
 
 
-def to_state(cursor: Cursor, seed: int, fingerprint: str) -> dict[str, Any]:
+def to_state(cursor: Cursor, seed: int, fingerprint: str, order: str) -> dict[str, Any]:
     """The JSON state of a Loader: the same on every process, whatever the batch size and the devices."""
     return {
         "version": STATE_VERSION,
@@ -53,14 +53,15 @@ def to_state(cursor: Cursor, seed: int, fingerprint: str) -> dict[str, Any]:
         "epoch": cursor.epoch,
         "position": cursor.position,
         "fingerprint": fingerprint,
+        "order": order,
     }
 
 
-def from_state(state: Any, seed: int, fingerprint: str, length: int | None) -> Cursor:
+def from_state(state: Any, seed: int, fingerprint: str, order: str, length: int | None) -> Cursor:
     """The cursor of a saved state.
 
     Raises:
-      StateError: damaged, from a newer jaxaug, or saved with another data set or seed.
+      StateError: damaged, from a newer jaxaug, or saved with another data set, seed or order.
     """
     if not isinstance(state, dict):
         raise StateError(f"a state must be the dict that `get_state()` gave, got {type(state).__name__}.")
@@ -79,6 +80,10 @@ def from_state(state: Any, seed: int, fingerprint: str, length: int | None) -> C
     if state["seed"] != seed:
         raise StateError(
             f"the state was saved with seed={state['seed']}, this Loader has seed={seed}: make it with the same seed."
+        )
+    if state["order"] != order:
+        raise StateError(
+            f"the state was saved with the order {state['order']}, this Loader has {order}: give it the same `shuffle`."
         )
     if state["epoch"] < 0 or state["position"] < 0 or (length is not None and state["position"] > length):
         raise StateError(f"damaged state: epoch {state['epoch']}, position {state['position']} of {length} records.")

@@ -50,7 +50,8 @@ class Loader:
       last_batch: "drop" the tail of an epoch, or "pad" it with zero rows whose "valid" is False.
       on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a zero row with "valid"
         False), or "replace" (the next decodable record of the epoch's order takes its place, with its own index and
-        key). Each is counted and named in `stats`.
+        key). Each is counted and named in `stats`. After an exception the next batch is the one behind the batch
+        that failed, while `get_state()` stands before it.
       sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over the rest; all of
         `jax.devices()` on one axis by default.
       decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not close it. By default
@@ -96,6 +97,12 @@ class Loader:
             check_positive_int("epochs", epochs)
         if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
             raise ValueError(f"`seed` must be an int in [0, 2^64), got {seed!r}.")
+        if not isinstance(shuffle, (bool, Order)):
+            raise TypeError(f"`shuffle` must be True, False or an `Order`, got {shuffle!r}.")
+        if not isinstance(decoder, (Decoder, type(None))):
+            raise TypeError(f"`decoder` must be a jaxaug.Decoder or None, got {decoder!r}.")
+        _check_function("transform", transform)
+        _check_function("batch_transform", batch_transform)
         self._source, self._seed, self._prefetch = source, int(seed), prefetch
         self._order = _make_order(source, shuffle, self._seed)
         if self._order is None and on_error == "replace":
@@ -139,7 +146,7 @@ class Loader:
         except BaseException:
             self.close()
             raise
-        self._cursor = Cursor(0, 0)
+        self._cursor = self._next = Cursor(0, 0)  # behind the last delivered batch; where the next one is looked for
 
     def __iter__(self) -> "Loader":
         return self
@@ -158,10 +165,11 @@ class Loader:
             raise
         finally:
             self._stats.add_seconds("consumer", stage.waited - waited)
-        self._cursor = after
+        self._next = after
         if isinstance(batch, Exception):
-            self._running.stop()  # the next call goes on behind the batch that failed
+            self._running.stop()  # the next call goes on behind the batch that failed, a saved state before it
             raise batch
+        self._cursor = after
         return batch
 
     def __len__(self) -> int:
@@ -172,8 +180,8 @@ class Loader:
 
     def epoch(self) -> Iterator[dict[str, Array]]:
         """Exactly the rest of the current epoch, the whole of it at its start."""
-        epoch = self._cursor.epoch
-        while self._cursor.epoch == epoch:
+        epoch = self._next.epoch
+        while self._next.epoch == epoch:
             try:
                 batch = next(self)
             except StopIteration:
@@ -182,7 +190,7 @@ class Loader:
 
     def get_state(self) -> dict[str, Any]:
         """Where the consumer stands, as JSON scalars: the same on every process, whatever the batch size."""
-        return to_state(self._cursor, self._seed, self._fingerprint)
+        return to_state(self._cursor, self._seed, self._fingerprint, self._order_name())
 
     async def save(self, directory: Any) -> Awaitable[None]:
         """Orbax v1's `StatefulCheckpointable`: `get_state()`, as it is now, into a checkpoint.
@@ -199,11 +207,12 @@ class Loader:
         """Go on behind the last batch that was delivered before `state` was taken.
 
         Raises:
-          StateError: a damaged state, one of a newer version, of another data set or seed.
+          StateError: a damaged state, one of a newer version, of another data set, seed or `shuffle`.
         """
-        cursor = from_state(state, self._seed, self._fingerprint, None if self._order is None else self._order.length)
+        length = None if self._order is None else self._order.length
+        cursor = from_state(state, self._seed, self._fingerprint, self._order_name(), length)
         self._running.stop()
-        self._cursor = cursor
+        self._cursor = self._next = cursor
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -232,14 +241,17 @@ class Loader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _order_name(self) -> str:
+        return "Stream" if self._order is None else type(self._order).__name__
+
     def _start(self) -> Prefetch:
-        """Reader thread -> builder thread -> consumer, from the cursor on."""
+        """Reader thread -> builder thread -> consumer."""
         self._stats.start()
         if isinstance(self._source, Stream):
-            records = read_stream(self._source, self._rows, self._cursor, self._stats)
+            records = read_stream(self._source, self._rows, self._next, self._stats)
         else:
             assert self._order is not None
-            records = read_batches(self._source, self._order, self._rows, self._cursor, self._stats)
+            records = read_batches(self._source, self._order, self._rows, self._next, self._stats)
         reader = Prefetch(records, _READ_AHEAD, "jaxaug-reader")
         return Prefetch(self._builder.batches(reader), self._prefetch, "jaxaug-builder")
 
@@ -276,6 +288,15 @@ def _make_order(source: Source | Stream, shuffle: bool | Order, seed: int) -> Or
     if isinstance(shuffle, bool):
         return Shuffled(len(source), seed) if shuffle else Sequential(len(source))
     return shuffle
+
+
+def _check_function(name: str, value: Any) -> None:
+    if isinstance(value, type):
+        raise TypeError(f"`{name}` must be a transform, got the class {value.__name__}: write {value.__name__}(...).")
+    if value is not None and not callable(value):
+        raise TypeError(
+            f"`{name}` must be a function (key, sample) -> sample, got {value!r}: `Compose` makes one of several."
+        )
 
 
 def _order_parts(parts: list[Part], decoder: Decoder) -> list[Part]:

@@ -7,7 +7,7 @@ run, or one on another number of hosts, sees exactly the records it should.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -64,6 +64,7 @@ def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
     return records.astype(np.int64)
 
 
+@runtime_checkable
 class Order(Protocol):
     """What the Loader asks of an order."""
 

@@ -158,7 +158,7 @@ def test_masks_go_where_the_image_goes(fuse):
     mask = np.random.default_rng(0).integers(1, 200, (44, 60), dtype=np.int32)
     image = np.repeat(mask[:, :, None], 3, axis=2).astype(np.uint8)
     chain = A.Compose(
-        [A.RandomResizedCrop(30, interpolation="nearest"), A.RandomRotation(40, interpolation="nearest")], fuse
+        [A.RandomResizedCrop(30, interpolation="nearest"), A.RandomRotation(40, interpolation="nearest")], fuse=fuse
     )
     out = run(chain, {"image": image, "mask": mask, "label": jnp.int32(3)})
     assert out["mask"].dtype == jnp.int32 and out["label"] == 3
@@ -241,3 +241,22 @@ def test_wrong_chains():
         A.ToFloat(layout="CWH")
     with pytest.raises(TypeError, match=r"`function` of Lambda must return a float image"):
         A.Lambda(lambda key, image: image[0])(KEY, IMAGE)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (lambda: A.Compose([A.RandomHorizontalFlip]), r"the class RandomHorizontalFlip: write RandomHorizontalFlip\("),
+        (lambda: A.Compose(A.RandomHorizontalFlip()), r"`transforms` must be a sequence .* put it in a list"),
+        (lambda: A.Compose([A.RandomCrop(8)], A.Grayscale()), "positional"),
+        (lambda: A.Lambda(A.RandomHorizontalFlip), r"`function` must be a function of \(key, image\)"),
+    ],
+)
+def test_what_is_no_chain_is_refused(wrong, message):
+    with pytest.raises(TypeError, match=message):
+        wrong()
+
+
+def test_fuse_is_true_or_false():
+    with pytest.raises(ValueError, match="`fuse` must be one of True, False, got 'no'"):
+        A.Compose([A.RandomCrop(8)], fuse="no")

@@ -22,11 +22,11 @@ def test_a_rest_too_short_for_another_batch_size_is_dropped():
     assert next_step(Cursor(0, 8), length=10, batch_size=4, drop=True).epoch == 1
 
 
-GOOD = to_state(Cursor(2, 3), seed=7, fingerprint="abc")
+GOOD = to_state(Cursor(2, 3), seed=7, fingerprint="abc", order="Shuffled")
 
 
 def test_state_round_trip():
-    assert from_state(GOOD, 7, "abc", 10) == Cursor(2, 3)
+    assert from_state(GOOD, 7, "abc", "Shuffled", 10) == Cursor(2, 3)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_state_round_trip():
 )
 def test_other_states_are_refused_with_the_difference_named(change, words):
     with pytest.raises(StateError, match=words):
-        from_state(GOOD | change, 7, "abc", 10)
+        from_state(GOOD | change, 7, "abc", "Shuffled", 10)
 
 
 def test_a_state_must_be_a_dict():
     with pytest.raises(StateError, match="must be the dict"):
-        from_state("x", 7, "abc", 10)
+        from_state("x", 7, "abc", "Shuffled", 10)

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxaug import Decoder, Loader
+from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import decode_image
 from jaxaug.errors import DecodeError, SourceError, StateError
 from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted
@@ -240,14 +240,16 @@ def test_raise_names_the_first_and_leaves_the_loader_usable(broken_folder):
                 next(loader)
         assert caught.value.index == first and caught.value.file == source.path(first)
         assert [t.name for t in threads() if "decode" not in t.name] == []  # the decoder's own end with close
-        state = loader.get_state()
-        assert state["position"] % 20 == 0 and state["position"] > first  # goes on behind the failed batch
+        assert loader.get_state()["position"] == first // 20 * 20  # the batch that failed was not delivered
+        with pytest.raises(DecodeError) as caught:
+            next(loader)
+        assert caught.value.index >= first // 20 * 20 + 20  # but the next one is behind it
     assert threads() == []
 
 
 def test_all_records_broken_cannot_be_replaced():
     with Loader(InMemory([b"no"] * 40), 4, on_error="replace", sharding=one_device()) as loader:
-        with pytest.raises(DecodeError, match="32 records that could have replaced it"):
+        with pytest.raises(DecodeError, match="none of the next 32 records"):
             next(loader)
 
 
@@ -377,3 +379,35 @@ def test_text_features_are_refused(images):
 def test_sequential_order_is_an_order(source):
     with Loader(source, 4, shuffle=Sequential(N), sharding=one_device()) as loader:
         assert next(loader)["index"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"shuffle": "yes"}, r"`shuffle` must be True, False or an `Order`, got 'yes'"),
+        ({"decoder": "host"}, r"`decoder` must be a jaxaug.Decoder"),
+        ({"transform": augment.RandomHorizontalFlip}, r"the class RandomHorizontalFlip: write RandomHorizontalFlip\("),
+        ({"transform": [augment.RandomHorizontalFlip()]}, r"`transform` must be a function .* `Compose` makes one"),
+    ],
+)
+def test_wrong_kinds_of_arguments_are_named(images, wrong, message):
+    with pytest.raises(TypeError, match=message):
+        Loader(InMemory(images), 8, **wrong)
+
+
+def test_a_state_of_another_order_is_refused(images):
+    with Loader(InMemory(images), 8) as shuffled, Loader(InMemory(images), 8, shuffle=False) as sequential:
+        with pytest.raises(StateError, match="saved with the order Shuffled, this Loader has Sequential"):
+            sequential.set_state(shuffled.get_state())
+
+
+def test_a_failed_batch_at_an_epochs_end_belongs_to_its_epoch(images):
+    with Loader(InMemory([*images[:3], b"no"]), 2, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(DecodeError):
+            list(loader.epoch())
+        assert loader.get_state() | {"fingerprint": ""} == loader.get_state() | {
+            "fingerprint": "",
+            "position": 2,
+            "epoch": 0,
+        }
+        assert next(loader)["index"].tolist() == [0, 1]  # of the next epoch

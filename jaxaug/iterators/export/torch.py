@@ -10,6 +10,7 @@ def to_torch(loader: Loader) -> Export:
 
     Iterating yields one epoch: exactly the rest of the Loader's current one, then the next. Each value is a tensor,
     or, where this process has several local shards, a list with one tensor for each, on its own device, in row order.
+    Integers are int32, as JAX has them: a loss that wants int64 labels takes `batch["label"].long()`.
     Leave the tensors unwritten if you also use the JAX arrays: torch ignores that they are read-only.
 
     Args:

@@ -73,6 +73,7 @@ def pack_folder(folder: PathLike, out: PathLike) -> WebDataset:
     source, out = ImageFolder(folder), os.fspath(out)
     if os.path.exists(out):
         raise SourceError(f"`out` {out!r} exists: remove it or name another file.")
+    os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
     partial = f"{out}.part"
     try:
         _write_tar(source, partial)
