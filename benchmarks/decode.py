@@ -10,6 +10,7 @@ thinnest loop there is: the limit.
 import argparse
 import contextlib
 import io
+import itertools
 import os
 import statistics
 import threading
@@ -134,7 +135,6 @@ def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
         for name, measure in table.items():
             found[name][0].append(measure())
             with training:
-                measure()  # a while to get used to it
                 found[name][1].append(measure())
             found[name][2].append(training.steps_per_second)
     print(f"{'images/s':36s} {'alone':>8s} {'beside':>8s} {'share':>6s} {'steps/s':>8s}")
@@ -191,7 +191,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[""], help="contestants whose names begin so")
     parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
-    parser.add_argument("--beside", type=int, default=0, help="rounds beside a loop of bf16 matrix products")
+    parser.add_argument("--beside", type=int, default=0, help="rounds beside bf16 matrix products (--seconds 2)")
     parser.add_argument("--gpus", type=int, nargs="*", default=[], help="compare these numbers of GPUs, nothing else")
     return parser.parse_args(given)
 
@@ -206,11 +206,12 @@ def tell_latency(images: list[bytes], args: argparse.Namespace) -> None:
         with Decoder(tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1]) as decoder:
             rows = {"jaxaug": jaxaug_latency(decoder, images, batch, 300)}
         with contextlib.suppress(ImportError):
-            for load in (0.65, 1.0):
-                rows[f"DALI {load}"] = dali_latency(images, batch, os.cpu_count() or 1, load, 300)
+            for load, canvas in itertools.product((0.65, 1.0), (None, tuple(args.canvas))):
+                name = f"DALI {load}, {'one JAX array' if canvas else 'its own tensors'}"
+                rows[name] = dali_latency(images, batch, os.cpu_count() or 1, load, 300, canvas)
         for name, times in rows.items():
             p50, p99 = np.percentile(times, [50, 99]) * 1e3
-            print(f"latency, batch {batch:3d}, {name:10s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms")
+            print(f"latency, batch {batch:3d}, {name:28s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms")
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None], threads: int, seconds: float) -> float:
-    """Images/s of `threads` threads that run `work(thread, running, count)` together, warm-up left out."""
+    """Images/s of `threads` threads that run `work(thread, running, count)` together, after as long a warm-up."""
     counts, stop = [0] * threads, threading.Event()
     barrier = threading.Barrier(threads + 1)
 
@@ -29,7 +29,7 @@ def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None],
     for thread in pool:
         thread.start()
     barrier.wait()
-    time.sleep(0.4)
+    time.sleep(seconds)
     before, started = sum(counts), time.perf_counter()
     time.sleep(seconds)
     images, elapsed = sum(counts) - before, time.perf_counter() - started

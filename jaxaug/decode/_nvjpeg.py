@@ -10,7 +10,6 @@ threads one by one from the other, so that both have done when the line is empty
 """
 
 import contextlib
-import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,6 @@ from jaxaug.decode.native import _cuda, _nvjpeg
 from jaxaug.errors import DecodeError
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
-_CALLS = 2  # batched calls at once: the engines never pause, and beside a training their kernels wait side by side
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
 
 
@@ -53,8 +51,8 @@ class NvjpegEngine:
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
-        # The other CPUs are for the callers: 10 threads of 16 decode more than 14 (measured; the GIL is their limit).
-        threads = max(1, 2 * num_threads // (3 * len(devices)))
+        # The other CPUs are for the callers: 8 threads of 16 decode more than 10 or 14 (measured; the GIL limits them).
+        threads = max(1, num_threads // (2 * len(devices)))
         self._gpus = [_Gpu(device, canvas, threads, deterministic) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
 
@@ -109,18 +107,15 @@ class Result(NamedTuple):
 
 
 class _Gpu:
-    """One GPU: its lanes, its batched decoders, its host threads, and the balance between them."""
+    """One GPU: its lanes, its batched decoder, its host threads, and the balance between them."""
 
     def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, deterministic: bool):
         self._device, self._canvas, self._deterministic = device, canvas, deterministic
         self._ordinal = device.local_hardware_id or 0
         _cuda.set_device(self._ordinal)
         self._handle = _make_handle()
-        self._decoders = [BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3) for _ in range(_CALLS)]
+        self._batched = BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3)
         self.lanes = Lanes(self._ordinal, canvas)
-        self._free_decoders: queue.LifoQueue[BatchedDecoder] = queue.LifoQueue()
-        for decoder in self._decoders:
-            self._free_decoders.put(decoder)
         self._num_threads, self._uploaders = num_threads, []
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._uploads = _cuda.create_stream()
@@ -164,17 +159,14 @@ class _Gpu:
 
         A batched call has no status an image.
         """
-        decoder = self._free_decoders.get()
-        all_of_it = self._deterministic or len(line) < 2 * _LEAST
-        taken = _take(line, len(line) if all_of_it else len(line) // 2)
-        rows = np.array(taken, np.int64)
-        try:
-            if taken:
-                decoder.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
-        except _nvjpeg.NvjpegError:
-            return taken, False
-        finally:
-            self._free_decoders.put(decoder)
+        with self._batched.turns:
+            all_of_it = self._deterministic or len(line) < 2 * _LEAST
+            taken = _take(line, len(line) if all_of_it else len(line) // 2)
+            rows = np.array(taken, np.int64)
+            try:
+                self._batched.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
+            except _nvjpeg.NvjpegError:
+                return taken, False
         return taken, True
 
     def _decode_alone(self, lane: Lane, batch: Batch, row: int, pointers: np.ndarray) -> bool:
@@ -210,7 +202,7 @@ class _Gpu:
 
     def _may_take(self, line: deque[int]) -> bool:
         """Whether the host threads help: not for the last few images, which idle engines decode sooner."""
-        few = len(line) <= _LEAST and not self._free_decoders.empty()
+        few = len(line) <= _LEAST and self._batched.idle()
         return bool(line) and not few and not self._deterministic
 
     def _uploader(self) -> Uploader:
@@ -223,7 +215,7 @@ class _Gpu:
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._pool.shutdown()
-        for part in (*self._uploaders, self.lanes, *self._decoders):
+        for part in (*self._uploaders, self.lanes, self._batched):
             part.close()
         _cuda.call("cudaStreamDestroy", self._uploads)
         _nvjpeg.library().nvjpegDestroy(self._handle)

@@ -1,6 +1,7 @@
 """How a batch is divided between the engines and the host threads, on a GPU made of host memory."""
 
 import ctypes
+import threading
 import time
 from types import SimpleNamespace
 
@@ -62,7 +63,10 @@ def gpu(monkeypatch):
 
     class Engines:
         def __init__(self, ordinal, handle, pitch):
-            pass
+            self.turns = threading.BoundedSemaphore(2)
+
+        def idle(self):
+            return self.turns._value > 0
 
         def decode(self, encoded, sampling, pointers):
             images = [bytes(encoded.view(row)) for row in range(len(pointers))]

@@ -211,8 +211,7 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
 
     def on_its_stream(self, sampling):
-        state, _ = state_of(self, sampling)
-        return state, made[0]._stream
+        return state_of(self, sampling)._replace(stream=made[0]._stream)
 
     monkeypatch.setattr(Lane, "prepare", prepare)
     monkeypatch.setattr(Lane, "wipe_marks", lambda self, rows: np.zeros(rows, bool))
