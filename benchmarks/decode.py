@@ -137,6 +137,7 @@ def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
             with training:
                 found[name][1].append(measure())
             found[name][2].append(training.steps_per_second)
+            print(f"{name}: {found[name][0][-1]:.0f}, then {found[name][1][-1]:.0f}", flush=True)
     print(f"{'images/s':36s} {'alone':>8s} {'beside':>8s} {'share':>6s} {'steps/s':>8s}")
     for name, values in found.items():
         alone, beside, steps = map(statistics.median, values)
@@ -153,7 +154,7 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
         "jaxaug, 1 caller": lambda: jaxaug_rate(canvas, encoded, 1, seconds),
         "jaxaug, 2 callers": lambda: jaxaug_rate(canvas, encoded, 2, seconds),
         "jaxaug, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds),
-        "jaxaug, 3 callers, pinned input": lambda: jaxaug_rate(canvas, pinned(encoded), 3, seconds),
+        "jaxaug pinned input, 3 callers": lambda: jaxaug_rate(canvas, pinned(encoded), 3, seconds),
         "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds, deterministic=True),
         "raw engines, 1 in flight": lambda: rate(raw_engines(groups, canvas), 1, seconds),
         "raw engines, 3 in flight": lambda: rate(raw_engines(groups, canvas), 3, seconds),

@@ -150,7 +150,8 @@ class FileReader:
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
         if not is_remote(file.path):
-            return os.preadv(self._open(file).number, [destination], offset)
+            descriptor = self._open(file)  # held until the bytes are there: others may drive it out of the cache
+            return os.preadv(descriptor.number, [destination], offset)
         system, name = _system(file.path)
         try:
             data = system.cat_file(name, start=offset, end=offset + len(destination))
