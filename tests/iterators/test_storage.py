@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
 from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge
 from jaxaug.iterators.sources.tfrecord import TFRecord
@@ -147,8 +146,7 @@ def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
 
 def test_a_file_being_read_stays_open_though_other_threads_open_many(tmp_path, monkeypatch):
     files, contents = noise(tmp_path, [100] * 3)
-    monkeypatch.setattr(_files, "_DESCRIPTORS", 1)
-    reader, preadv = FileReader(), os.preadv
+    reader, preadv = FileReader(most=1), os.preadv
 
     def late(descriptor, buffers, offset):  # as if two other threads came between
         monkeypatch.setattr(os, "preadv", preadv)
@@ -161,10 +159,9 @@ def test_a_file_being_read_stays_open_though_other_threads_open_many(tmp_path, m
     assert reader(files[0], 0, memoryview(got)) == 100 and bytes(got) == contents[0]
 
 
-def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path, monkeypatch):
+def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path):
     files, contents = noise(tmp_path, [3000] * 40)
-    monkeypatch.setattr(_files, "_DESCRIPTORS", 4)
-    storage = Staged(files)
+    storage = Staged(files, read=FileReader(most=4))
     for seed in range(30):
         files_, offsets, lengths = ranges(contents, 200, seed)
         encoded, failures = storage.read(files_, offsets, lengths)

@@ -20,7 +20,6 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
 INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
-_DESCRIPTORS = 256  # open at a time for reading, below the usual limit of 1024
 _FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
 
@@ -142,11 +141,29 @@ def check_unchanged(file: DataFile, descriptor: int) -> None:
         raise SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
 
 
-class FileReader:
-    """`Read` of local files by preadv and of remote ones by fsspec; local files stay open between calls."""
+def allow_descriptors(count: int) -> int:
+    """How many of `count` files may be open at a time, as long as this reader is one of a few.
 
-    def __init__(self):
-        self._open = lru_cache(_DESCRIPTORS)(_Descriptor)
+    Where they come near the process's soft limit it is raised to the hard one, as Go's runtime does at start.
+    """
+    import resource  # POSIX only, as much of this package; nothing else here needs it
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and count > soft // 4:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return count if soft == resource.RLIM_INFINITY else min(count, soft // 4)
+
+
+class FileReader:
+    """`Read` of local files by preadv and of remote ones by fsspec.
+
+    Args:
+      most: local files that stay open between calls. Opening one costs as much as reading some images.
+    """
+
+    def __init__(self, most: int = 16):
+        self._open = lru_cache(most)(_Descriptor)
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
         if not is_remote(file.path):

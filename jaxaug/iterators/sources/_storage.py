@@ -10,7 +10,15 @@ import numpy as np
 
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import DataFile, FileReader, Read, check_unchanged, read_fully, reason
+from jaxaug.iterators.sources._files import (
+    DataFile,
+    FileReader,
+    Read,
+    allow_descriptors,
+    check_unchanged,
+    read_fully,
+    reason,
+)
 
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
@@ -42,7 +50,7 @@ class Mapped:
     def __init__(self, files: list[DataFile]):
         self._files, self._lock = files, threading.Lock()
         self._mappings: dict[int, _Mapping] = {}
-        _allow_descriptors(len(files))
+        allow_descriptors(len(files))
 
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
@@ -92,15 +100,6 @@ def _check_size(file: DataFile, mapping: _Mapping) -> None:
         raise SourceError(f"{file.path!r} has {size} bytes now and had {file.size} when it was indexed")
 
 
-def _allow_descriptors(count: int) -> None:
-    """Raise the soft limit of open files where `count` more come near it, as Go's runtime does at start."""
-    import resource  # POSIX only, as much of this module; nothing else here needs it
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and count > soft // 2:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 class Staged:
     """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and failing ones.
 
@@ -127,7 +126,7 @@ class Staged:
         read: Read | None = None,
     ):
         self._files, self._timeout, self._retries, self._threads = files, timeout, retries, threads
-        self._read = read or FileReader()
+        self._read = read or FileReader(allow_descriptors(len(files)))
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
