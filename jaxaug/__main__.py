@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_demo(commands) -> None:
     parser = commands.add_parser("demo", help="draw a data set, measure the pipeline on it, train a network")
-    parser.add_argument("--out", default="jaxaug_demo.png", help="contact sheet (default: %(default)s)")
+    parser.add_argument("--out", type=_png, default="jaxaug_demo.png", help="contact sheet (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=8, help="of training (default: %(default)s)")
     parser.add_argument("--data-cache", help="folder for the data set (default: ~/.cache/jaxaug)")
     parser.set_defaults(run=_demo)
@@ -43,7 +43,7 @@ def _add_demo(commands) -> None:
 def _add_preview(commands) -> None:
     parser = commands.add_parser("preview", help="draw a contact sheet of your own images")
     parser.add_argument("folder", help="a folder of images, with or without class folders")
-    parser.add_argument("--out", default="jaxaug_preview.png", help="contact sheet (default: %(default)s)")
+    parser.add_argument("--out", type=_png, default="jaxaug_preview.png", help="contact sheet (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random draws (default: %(default)s)")
     parser.set_defaults(run=_preview)
 
@@ -68,6 +68,12 @@ def _add_pack(commands) -> None:
 def _add_doctor(commands) -> None:
     parser = commands.add_parser("doctor", help="tell what was found on this machine, and what to install")
     parser.set_defaults(run=_doctor)
+
+
+def _png(path: str) -> str:
+    if not path.lower().endswith(".png"):
+        raise argparse.ArgumentTypeError(f"must end in .png, got {path!r}")
+    return path
 
 
 # The commands import what they need when they run: `--help` should not wait for jax.

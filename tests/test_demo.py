@@ -136,8 +136,9 @@ def test_commands_parse():
     assert demo.out.endswith(".png") and demo.epochs > 0 and demo.data_cache is None
     sheet = make_parser().parse_args(["preview", "here", "--out", "x.png", "--seed", "3"])
     assert (sheet.folder, sheet.out, sheet.seed) == ("here", "x.png", 3)
-    with pytest.raises(SystemExit):
-        make_parser().parse_args([])
+    for wrong in ([], ["preview", "here", "--out", "x.txt"]):
+        with pytest.raises(SystemExit):
+            make_parser().parse_args(wrong)
 
 
 def test_help_does_not_wait_for_jax():
@@ -153,7 +154,9 @@ def test_preview_of_a_plain_folder_with_a_broken_file(dataset, tmp_path, capsys,
         (folder / path.name).write_bytes(path.read_bytes())
     (folder / "broken.jpg").write_bytes(b"no image")
     assert main(["preview", str(folder), "--out", str(tmp_path / "sheet.png")]) == 0
-    assert capsys.readouterr().out.strip() == str((tmp_path / "sheet.png").resolve())
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str((tmp_path / "sheet.png").resolve())
+    assert f"left out '{folder / 'broken.jpg'}'" in printed.err
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
     # The draws of a row differ from the decoded image and from one another.
     top = MARGIN + TITLE_HEIGHT + CAPTION_HEIGHT

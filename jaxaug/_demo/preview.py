@@ -1,5 +1,6 @@
 """The contact sheet of a folder: each row shows what one transform does to one of the images."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> P
 
 
 def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray]]:
-    """Names and upright pixels of up to `count` images, spread over the folder; broken files are skipped."""
+    """Names and upright pixels of up to `count` images, spread over the folder; broken files are named."""
     candidates = np.unique(np.linspace(0, len(source) - 1, 4 * count).astype(np.int64))
     encoded, _ = source.read(candidates)
     with Decoder((SIDE, SIDE), devices=jax.local_devices()[:1], on_error="mask") as decoder:
@@ -68,6 +69,8 @@ def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray
     good = np.flatnonzero(batch.valid)
     if not good.size:
         raise SourceError(f"none of {len(candidates)} files tried in {str(source.root)!r} can be decoded.")
+    for index in candidates[~batch.valid].tolist():
+        print(f"jaxaug: left out {source.path(index)!r}, which cannot be decoded", file=sys.stderr)
     rows = good[np.linspace(0, good.size - 1, min(count, good.size)).astype(int)]
     pixels = np.asarray(batch.pixels)
     names = [str(Path(source.path(int(index))).relative_to(source.root)) for index in candidates[rows]]

@@ -154,6 +154,12 @@ def test_a_cut_tar_is_an_error(tmp_path, cut, message):
         WebDataset(path)
 
 
+def test_what_is_no_tar_is_called_so(tmp_path):
+    (tmp_path / "x.tar").write_bytes(b"a JPEG, say" * 100)
+    with pytest.raises(SourceError, match=r"x\.tar' is damaged.* Is it a tar at all\?"):
+        WebDataset(tmp_path / "x.tar")
+
+
 def test_a_tar_without_its_end_and_one_with_two(tmp_path):
     data = containers.tar(containers.labelled_files(2)).rstrip(b"\0")
     whole = -(-len(data) // 512) * 512

@@ -149,4 +149,5 @@ def _padded(size: int) -> int:
 
 
 def _damaged(window: Window, at: int, what: str) -> SourceError:
-    return SourceError(f"{window.file.path!r} {what} (byte {at}).")
+    hint = "" if at else " Is it a tar at all?"
+    return SourceError(f"{window.file.path!r} {what} (byte {at}).{hint}")
