@@ -73,17 +73,17 @@ def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: in
     return times[rounds // 10 :]
 
 
-def several_gpus(encoded: Encoded, canvas: tuple[int, int], counts: list[int], seconds: float, rounds: int) -> None:
-    """One process, its rate with the first n GPUs over that with one; 16 host threads a GPU."""
-    cases = {(fixed, count): [] for fixed in (False, True) for count in counts}
-    for _ in range(rounds):
+def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
+    """One process, its rate with the first n GPUs over that with one."""
+    cases = {(fixed, count): [] for fixed in (False, True) for count in args.gpus}
+    for _ in range(args.rounds):
         for (fixed, count), rates in cases.items():
             rows = np.tile(np.arange(len(encoded.lengths)), count)
             devices = jax.local_devices()[:count]
-            options = {"devices": devices, "num_threads": 16 * count, "deterministic": fixed}
-            rates.append(jaxaug_rate(canvas, encoded.take(rows), 3, seconds, **options))
+            options = {"devices": devices, "num_threads": args.threads * count, "deterministic": fixed}
+            rates.append(jaxaug_rate(tuple(args.canvas), encoded.take(rows), 3, args.seconds, **options))
     for (fixed, count), rates in cases.items():
-        ratio = statistics.median(rates) / statistics.median(cases[fixed, counts[0]])
+        ratio = statistics.median(rates) / statistics.median(cases[fixed, args.gpus[0]])
         name = f"jaxaug{', deterministic' * fixed}, {count} GPUs"
         print(
             f"{name:36s} {statistics.median(rates):8.0f} {min(rates):8.0f} {max(rates):8.0f}  {ratio:5.2f} x",
@@ -194,6 +194,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
     parser.add_argument("--beside", type=int, default=0, help="rounds beside bf16 matrix products (--seconds 2)")
     parser.add_argument("--gpus", type=int, nargs="*", default=[], help="compare these numbers of GPUs, nothing else")
+    parser.add_argument("--threads", type=int, default=16, help="`num_threads` for each of those GPUs")
     return parser.parse_args(given)
 
 
@@ -223,7 +224,7 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}, {connections=}")
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
-        return several_gpus(encoded, tuple(args.canvas), args.gpus, args.seconds, args.rounds)
+        return several_gpus(encoded, args)
     table = {n: measure for n, measure in contestants(images, args).items() if n.startswith(tuple(args.only))}
     results: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(args.rounds):
