@@ -108,7 +108,7 @@ class Staged:
     system call a run of records, and the memory of a batch.
 
     Args:
-      files: local or remote.
+      files: local or remote. Local ones stay open; as with `Mapped` the soft limit is raised if there are many.
       timeout: seconds without any read finishing after which those under way count as failed; their threads
         are left behind until the system lets go of them.
       retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
