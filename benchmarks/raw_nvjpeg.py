@@ -40,10 +40,10 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
                 _cuda.call("cudaStreamSynchronize", stream)
             count(sum(map(len, groups)))
         for state, _, _, stream, buffer in calls:
-            _nvjpeg.library().nvjpegJpegStateDestroy(state)
+            _nvjpeg.destroy("nvjpegJpegStateDestroy", state)
             _cuda.call("cudaStreamDestroy", stream)
             _cuda.call("cudaFree", buffer)
-        _nvjpeg.library().nvjpegDestroy(handle)
+        _nvjpeg.destroy("nvjpegDestroy", handle)
 
     return work
 

@@ -51,7 +51,7 @@ def _nvidia() -> Iterator[tuple[str, str]]:
         yield "engines", f"{_nvjpeg.engine_count(handle)} on the first GPU"
         queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
         yield "hardware queues", f"{queues} (CUDA_DEVICE_MAX_CONNECTIONS; 32 are best, set before CUDA starts)"
-        _nvjpeg.library().nvjpegDestroy(handle)
+        _nvjpeg.destroy("nvjpegDestroy", handle)
         free, total = (int(value) for value in _cuda.runtime().cudaMemGetInfo()[1:])
         yield "memory", f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free for canvases, beside what JAX reserves"
     except (ImportError, RuntimeError) as error:

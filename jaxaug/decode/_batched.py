@@ -86,7 +86,7 @@ class BatchedDecoder:
         """Free everything but the handle."""
         _cuda.set_device(self._ordinal)
         for _, state, stream in self._states:
-            _nvjpeg.library().nvjpegJpegStateDestroy(state)
+            _nvjpeg.destroy("nvjpegJpegStateDestroy", state)
             _cuda.call("cudaStreamDestroy", stream)
 
     def _state(self, sampling: int) -> _State:

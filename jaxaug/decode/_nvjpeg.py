@@ -218,7 +218,7 @@ class _Gpu:
         for part in (*self._uploaders, self.lanes, self._batched):
             part.close()
         _cuda.call("cudaStreamDestroy", self._uploads)
-        _nvjpeg.library().nvjpegDestroy(self._handle)
+        _nvjpeg.destroy("nvjpegDestroy", self._handle)
 
 
 def _make_handle() -> Any:

@@ -90,3 +90,16 @@ def test_a_refused_call_ends_what_it_began_and_its_turns(library):
         assert decoder.idle()
         with decoder.turns:
             assert not decoder.idle()
+
+
+def test_closing_destroys_every_state_once(library, monkeypatch):
+    destroyed, ended = [], []
+    decoder = batched.BatchedDecoder(0, None, 30)
+    with decoder.turns:
+        decoder.decode(IMAGES, SAMPLING, POINTERS)
+    monkeypatch.setattr(batched._nvjpeg, "destroy", lambda *arguments: destroyed.append(arguments))
+    monkeypatch.setattr(batched._cuda, "set_device", lambda ordinal: None)
+    monkeypatch.setattr(batched._cuda, "call", lambda function, stream: ended.append(function))
+    decoder.close()
+    assert sorted(destroyed) == [("nvjpegJpegStateDestroy", number) for number in range(1, 5)]
+    assert ended == ["cudaStreamDestroy"] * 4

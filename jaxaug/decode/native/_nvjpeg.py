@@ -101,6 +101,11 @@ def create(function: str, *arguments: Any) -> c_void_p:
     return made
 
 
+def destroy(function: str, made: c_void_p) -> None:
+    """Call the function that takes an object of `create` apart."""
+    getattr(library(), function)(made)
+
+
 def create_handle(backend: int) -> c_void_p:
     """A library handle on the current device."""
     return create("nvjpegCreateEx", backend, None, None, _FLAGS)
