@@ -4,9 +4,9 @@
 
 The images are repeated by hard links until there are `--records`, so all of them lie in the page cache. "read" is
 `source.read` of 256 random records; "touched" copies every byte too, once, because a mapped source reads nothing
-before that. "pool" is `open().read()` in 16 threads. `--decode` runs a Loader on the default devices, canvas of the
-images' own, once from memory and once from each source. The contestants take turns, round after round; the table
-gives medians and the spread.
+before that. "pool" is `open().read()` in 16 threads. `--decode` runs a Loader from memory and one from each source, all
+with one Decoder for the default devices. The contestants take turns, round after round, a first one not counted; the
+table gives medians and the spread.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image
 
 from jaxaug import Loader
+from jaxaug.decode import Decoder
 from jaxaug.iterators import ImageFolder, InMemory, Source, TFRecord, WebDataset
 from jaxaug.iterators.sources._crc32c import crc32c
 
@@ -90,8 +91,9 @@ def write(images: list[bytes], folder: Path, copies: int) -> None:
 
 
 def rate(step: Callable[[], None], seconds: float) -> float:
-    """Records/s of calls of `step`, 256 records each."""
-    step()
+    """Records/s of calls of `step`, 256 records each, after as many as a Loader had ready."""
+    for _ in range(8):
+        step()
     count, started = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
         step()
@@ -134,12 +136,12 @@ def decode(loader: Loader) -> Callable[[], None]:
 def tell(title: str, contestants: dict[str, Callable[[], None]], seconds: float, rounds: int, base: str) -> None:
     """Measure in turns and print medians, spreads, and ratios to the contestant `base`."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
+    for _ in range(1 + rounds):
         for name, step in contestants.items():
             rates[name].append(rate(step, seconds))
     print(f"\n{title}")
-    middle = statistics.median(rates[base])
-    for name, found in rates.items():
+    middle = statistics.median(rates[base][1:])
+    for name, (_, *found) in rates.items():
         median = statistics.median(found)
         print(
             f"  {name:28}{median:12,.0f}/s  ({min(found):,.0f} to {max(found):,.0f})  {median / middle:6.2f} x {base}"
@@ -174,11 +176,12 @@ def main() -> None:
         contestants = {"pool": pool_read(loose, pool)} | {name: read(s, touch=True) for name, s in sources.items()}
         tell("read and touched", contestants, args.seconds, args.rounds, "pool")
         if args.decode:
-            loaders = {name: Loader(s, BATCH) for name, s in {"memory": memory, **sources}.items()}
-            tell("decoded", {k: decode(loader) for k, loader in loaders.items()}, args.seconds, args.rounds, "memory")
-            for name, loader in loaders.items():
-                print(f"  {name}: {loader.stats['shares']}")
-                loader.close()
+            with Decoder() as decoder:
+                loaders = {n: Loader(s, BATCH, decoder=decoder) for n, s in {"memory": memory, **sources}.items()}
+                contestants = {name: decode(loader) for name, loader in loaders.items()}
+                tell("decoded", contestants, args.seconds, args.rounds, "memory")
+                for loader in loaders.values():
+                    loader.close()
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 An image goes
 - to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than the canvas;
-- to libjpeg-turbo or Pillow on a host thread: everything else, and a share of those.
+- to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
 The share balances itself: a batch's images wait in a line, the engines take half of it at a time from one end, the
 threads one by one from the other, so that both have done when the line is empty, however fast they are. With
-`deterministic` the engines take all, so that an image's way depends on its bytes alone.
+`deterministic` there is no share, so that an image's way depends on its bytes alone. Nor is there one with several
+GPUs: their host threads would all wait for one GIL, and the GPUs for them (of four H200, 112,000 images/s without,
+50,000 with a share).
 """
 
 import contextlib
@@ -53,7 +55,8 @@ class NvjpegEngine:
         _cuda.core()
         # The other CPUs are for the callers: of 16, 8 threads were faster than 10 on 4:2:0, elsewhere 1 to 4 % slower.
         threads = max(1, num_threads // (2 * len(devices)))
-        self._gpus = [_Gpu(device, canvas, threads, deterministic) for device in devices]
+        share = len(devices) == 1 and not deterministic
+        self._gpus = [_Gpu(device, canvas, threads, share) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
@@ -109,8 +112,8 @@ class Result(NamedTuple):
 class _Gpu:
     """One GPU: its lanes, its batched decoder, its host threads, and the balance between them."""
 
-    def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, deterministic: bool):
-        self._device, self._canvas, self._deterministic = device, canvas, deterministic
+    def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, share: bool):
+        self._device, self._canvas, self._share = device, canvas, share
         self._ordinal = device.local_hardware_id or 0
         _cuda.set_device(self._ordinal)
         self._handle = _make_handle()
@@ -160,7 +163,7 @@ class _Gpu:
         A batched call has no status an image.
         """
         with self._batched.turns:
-            all_of_it = self._deterministic or len(line) < 2 * _LEAST
+            all_of_it = not self._share or len(line) < 2 * _LEAST
             taken = _take(line, len(line) if all_of_it else len(line) // 2)
             rows = np.array(taken, np.int64)
             try:
@@ -203,7 +206,7 @@ class _Gpu:
     def _may_take(self, line: deque[int]) -> bool:
         """Whether the host threads help: not for the last few images, which idle engines decode sooner."""
         few = len(line) <= _LEAST and self._batched.idle()
-        return bool(line) and not few and not self._deterministic
+        return self._share and bool(line) and not few
 
     def _uploader(self) -> Uploader:
         """This thread's own."""

@@ -56,7 +56,7 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
             decoder.decode(IMAGES, SAMPLING, POINTERS)
         assert sorted(library.decoded) == [*range(8)] and not library.running
         library.decoded.clear()
-    assert library.most == 2 and library.made == 4  # a state each sampling, made once
+    assert library.most == 2 and library.made == 8  # both states of each sampling with its first image, never later
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
@@ -77,7 +77,7 @@ def test_several_threads_never_have_a_third_state_at_work(library):
         thread.join()
     assert not errors and library.most == 2 and not library.running
     assert sorted(library.decoded) == sorted([*range(8)] * 80)
-    assert library.made <= 8
+    assert library.made == 8
 
 
 def test_a_refused_call_ends_what_it_began_and_its_turns(library):
@@ -101,5 +101,5 @@ def test_closing_destroys_every_state_once(library, monkeypatch):
     monkeypatch.setattr(batched._cuda, "set_device", lambda ordinal: None)
     monkeypatch.setattr(batched._cuda, "call", lambda function, stream: ended.append(function))
     decoder.close()
-    assert sorted(destroyed) == [("nvjpegJpegStateDestroy", number) for number in range(1, 5)]
-    assert ended == ["cudaStreamDestroy"] * 4
+    assert sorted(destroyed) == [("nvjpegJpegStateDestroy", number) for number in range(1, 9)]
+    assert ended == ["cudaStreamDestroy"] * 8

@@ -107,8 +107,8 @@ def make_engine(backend, devices, canvas, num_threads, deterministic):
     return "nvjpeg", _nvjpeg.NvjpegEngine(devices, canvas, num_threads, deterministic)
 
 
-def decoder(**options):
-    return Decoder(CANVAS, devices=jax.devices("cpu")[:1], num_threads=12, on_error="mask", **options)
+def decoder(gpus=1, **options):
+    return Decoder(CANVAS, devices=jax.devices("cpu")[:gpus], num_threads=12, on_error="mask", **options)
 
 
 def check(decoder, images):
@@ -147,6 +147,15 @@ def test_deterministic_leaves_the_line_to_the_engines(gpu):
     with decoder(deterministic=True) as decode:
         check(decode, [*jpegs(16) * 16, progressive])
         assert gpu.calls == [256] and decode.stats["host"] == 1
+
+
+def test_several_gpus_leave_their_lines_to_the_engines(gpu):
+    progressive = encode(np.zeros((20, 30, 3), np.uint8), progressive=True)
+    gpu.seconds = lambda n: 0.1
+    with decoder(gpus=2) as decode:
+        images = decode.decode([*jpegs(15), progressive] * 32)
+        assert gpu.calls == [240, 240] and decode.stats["host"] == 32
+        assert [len(pixels) for pixels in images.pixels] == [256, 256] and images.valid.all()
 
 
 def test_the_rarest_samplings_stand_at_the_threads_end():
