@@ -89,11 +89,11 @@ def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
             for (fixed, count), rates in cases.items():
                 rows = np.tile(np.arange(len(encoded.lengths)), count)
                 rates.append(decoder_rate(decoders[fixed, count], encoded.take(rows), 3, args.seconds))
-    for (fixed, count), rates in cases.items():
-        ratio = statistics.median(rates[1:]) / statistics.median(cases[fixed, args.gpus[0]][1:])
-        name = f"jaxaug{', deterministic' * fixed}, {count} GPUs"
-        row = f"{statistics.median(rates[1:]):8.0f} {min(rates[1:]):8.0f} {max(rates[1:]):8.0f}"
-        print(f"{name:36s} {row}  {ratio:5.2f} x", flush=True)
+    medians = {case: statistics.median(rates[1:]) for case, rates in cases.items()}
+    for (fixed, count), (_, *rates) in cases.items():
+        median = medians[fixed, count]
+        name, ratio = f"jaxaug{', deterministic' * fixed}, {count} GPUs", median / medians[fixed, args.gpus[0]]
+        print(f"{name:36s} {median:8.0f} {min(rates):8.0f} {max(rates):8.0f}  {ratio:5.2f} x", flush=True)
 
 
 class Training:

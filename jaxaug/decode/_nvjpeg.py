@@ -205,8 +205,9 @@ class _Gpu:
 
     def _may_take(self, line: deque[int]) -> bool:
         """Whether the host threads help: not for the last few images, which idle engines decode sooner."""
-        few = len(line) <= _LEAST and self._batched.idle()
-        return self._share and bool(line) and not few
+        if not self._share or not line:
+            return False
+        return len(line) > _LEAST or not self._batched.idle()
 
     def _uploader(self) -> Uploader:
         """This thread's own."""

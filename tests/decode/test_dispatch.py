@@ -96,7 +96,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(_nvjpeg, "BatchedDecoder", Engines)
     monkeypatch.setattr(_nvjpeg, "Uploader", Threads)
     monkeypatch.setattr(_nvjpeg, "_make_handle", lambda: None)
-    monkeypatch.setattr(_nvjpeg._nvjpeg, "library", lambda: SimpleNamespace(nvjpegDestroy=lambda handle: None))
+    monkeypatch.setattr(_nvjpeg._nvjpeg, "destroy", lambda function, made: None)
     for name in ("core", "set_device", "create_stream", "call"):
         monkeypatch.setattr(_cuda, name, lambda *arguments: 0)
     monkeypatch.setattr("jaxaug.decode._decoder._make_engine", make_engine)

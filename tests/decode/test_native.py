@@ -7,25 +7,16 @@ from jaxaug.decode import Decoder
 from jaxaug.decode.native import _load, _nvjpeg
 
 
-def _forget_library():
-    _nvjpeg.library.cache_clear()
-    _nvjpeg._find.cache_clear()
-
-
 def test_a_missing_library_names_what_was_tried(monkeypatch, tmp_path):
     monkeypatch.setenv("JAXAUG_TEST_LIBRARY", str(tmp_path / "libnone.so"))
     with pytest.raises(ImportError, match=r"(?s)libx\.so.*libnone\.so.*install this"):
         _load.load_library(("libx.so",), (), "JAXAUG_TEST_LIBRARY", "install this")
 
 
-def test_a_library_without_the_functions_is_too_old(monkeypatch):
-    monkeypatch.setenv("JAXAUG_NVJPEG", "libc.so.6")  # a library that is surely there, and surely has none of them
-    _forget_library()
-    try:
-        with pytest.raises(ImportError, match=r"too old: it has no nvjpegGetProperty.*cuda13"):
-            _nvjpeg.library()
-    finally:
-        _forget_library()
+def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
+    choose_nvjpeg("libc.so.6")  # a library that is surely there, and surely has none of them
+    with pytest.raises(ImportError, match=r"too old: it has no nvjpegGetProperty.*cuda13"):
+        _nvjpeg.load()
 
 
 def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):

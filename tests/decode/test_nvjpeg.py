@@ -347,26 +347,16 @@ def test_ten_thousand_damaged_images(gpu):
 # ---- without the library
 
 
-def _forget_library():
-    _nvjpeg.library.cache_clear()
-    _nvjpeg._find.cache_clear()
-
-
-def test_auto_falls_back_to_the_host_and_says_so_once(gpu, monkeypatch, tmp_path):
-    monkeypatch.setenv("JAXAUG_NVJPEG", str(tmp_path / "missing.so"))
-    _forget_library()
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for _ in range(2):
-                with Decoder(CANVAS, devices=gpu) as decoder:
-                    assert decoder.backend == "host" and decoder.decode(jpegs(2)).valid.all()
-        assert len([w for w in caught if "jaxaug decodes on the host" in str(w.message)]) == 1
-        with pytest.raises(ImportError, match=r"missing\.so.*\n.*jaxaug\[cuda13\]"):
-            Decoder(CANVAS, "nvjpeg", gpu)
-    finally:
-        monkeypatch.undo()
-        _forget_library()
+def test_auto_falls_back_to_the_host_and_says_so_once(gpu, choose_nvjpeg, tmp_path):
+    choose_nvjpeg(str(tmp_path / "missing.so"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with Decoder(CANVAS, devices=gpu) as decoder:
+                assert decoder.backend == "host" and decoder.decode(jpegs(2)).valid.all()
+    assert len([w for w in caught if "jaxaug decodes on the host" in str(w.message)]) == 1
+    with pytest.raises(ImportError, match=r"missing\.so.*\n.*jaxaug\[cuda13\]"):
+        Decoder(CANVAS, "nvjpeg", gpu)
 
 
 def test_memory_that_does_not_suffice_is_explained(gpu):

@@ -218,7 +218,7 @@ def stall(read, destination):
     ],
 )
 def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, message):
-    monkeypatch.setattr("jaxaug.iterators.sources._storage._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
     source._storage = Staged(source._files, timeout=0.4, retries=2, read=Faulty("b.tfrecord", faults))
     check_rows(source, bad)
@@ -227,7 +227,7 @@ def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, m
 
 
 def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxaug.iterators.sources._storage._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
     source._storage = Staged(source._files, timeout=0.4, retries=0, read=Faulty("b.tfrecord", [stall]))
     check_rows(source, [3, 4, 5])
@@ -313,8 +313,7 @@ def server(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fails", [0, 4])
 def test_remote_files(server, monkeypatch, fails):
-    for module in ("_files", "_storage"):
-        monkeypatch.setattr(f"jaxaug.iterators.sources.{module}._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     handler, url = server
     files = containers.labelled_files(8)
     names = list(files)

@@ -64,7 +64,7 @@ def _find() -> tuple[ctypes.CDLL, str]:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def load() -> ctypes.CDLL:
     """libnvjpeg with its prototypes set; loaded once.
 
     Raises:
@@ -89,7 +89,7 @@ def version() -> str:
     parts = []
     for which in range(3):  # libraryPropertyType: major, minor, patch
         value = c_int()
-        library().nvjpegGetProperty(which, ctypes.byref(value))
+        load().nvjpegGetProperty(which, ctypes.byref(value))
         parts.append(str(value.value))
     return ".".join(parts)
 
@@ -97,13 +97,13 @@ def version() -> str:
 def create(function: str, *arguments: Any) -> c_void_p:
     """Call a function whose last argument is where the new object goes."""
     made = c_void_p()
-    getattr(library(), function)(*arguments, ctypes.byref(made))
+    getattr(load(), function)(*arguments, ctypes.byref(made))
     return made
 
 
 def destroy(function: str, made: c_void_p) -> None:
     """Call the function that takes an object of `create` apart."""
-    getattr(library(), function)(made)
+    getattr(load(), function)(made)
 
 
 def create_handle(backend: int) -> c_void_p:
@@ -114,7 +114,7 @@ def create_handle(backend: int) -> c_void_p:
 def engine_count(handle: c_void_p) -> int:
     """How many JPEG engines the handle's device has."""
     engines, cores = c_uint(), c_uint()
-    library().nvjpegGetHardwareDecoderInfo(handle, ctypes.byref(engines), ctypes.byref(cores))
+    load().nvjpegGetHardwareDecoderInfo(handle, ctypes.byref(engines), ctypes.byref(cores))
     return engines.value
 
 
@@ -137,9 +137,9 @@ def decode_batched(
 
     Initialising for the size of each batch costs microseconds (measured, 13.3), so that sizes may vary freely.
     """
-    library().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, RGB_INTERLEAVED)
+    load().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, RGB_INTERLEAVED)
     pointers = (array.ctypes.data for array in (addresses, lengths, images))
-    library().nvjpegDecodeBatched(handle, state, *pointers, stream)
+    load().nvjpegDecodeBatched(handle, state, *pointers, stream)
 
 
 def _check(status: int, function: Any, arguments: tuple) -> int:

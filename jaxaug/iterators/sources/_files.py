@@ -20,7 +20,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
 INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
-_FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
+_FIRST_PAUSE = 0.1  # seconds before the first retry
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
 
 
@@ -195,12 +195,17 @@ def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview,
         except OSError as error:
             if failures == retries:
                 raise SourceError(f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}.") from error
-            time.sleep(_FIRST_PAUSE * 2**failures)
+            pause(failures)
             failures += 1
             continue
         if count <= 0:
             raise SourceError(f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut.")
         done += count
+
+
+def pause(retry: int) -> None:
+    """Wait before a retry, counted from 0; each waits twice as long as the one before."""
+    time.sleep(_FIRST_PAUSE * 2**retry)
 
 
 class Window:

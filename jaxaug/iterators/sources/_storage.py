@@ -2,7 +2,6 @@
 
 import mmap
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, Protocol
 
@@ -16,12 +15,12 @@ from jaxaug.iterators.sources._files import (
     Read,
     allow_descriptors,
     check_unchanged,
+    pause,
     read_fully,
     reason,
 )
 
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
-_FIRST_PAUSE = 0.1  # seconds before the second try, twice as many before each further one
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 
@@ -145,7 +144,7 @@ class Staged:
         waiting, errors = list(range(len(spans))), {}
         for attempt in range(self._retries + 1):
             if attempt:
-                time.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+                pause(attempt - 1)
             shares = min(len(waiting), _SHARES * self._threads)  # a task for each span would cost more than it
             tasks = [waiting[share::shares] for share in range(shares)]
             stalled, errors = self._collect({self._submit(spans, numbers, staging): numbers for numbers in tasks})
