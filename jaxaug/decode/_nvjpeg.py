@@ -4,7 +4,7 @@ An image goes
 - to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than the canvas;
 - to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
-The share balances itself: a batch's images wait in a line, the engines take half of it at a time from one end, the
+The share balances itself: a batch's images wait in a line, the engines take most of it at a time from one end, the
 threads one by one from the other, so that both have done when the line is empty, however fast they are. With
 `deterministic` there is no share, so that an image's way depends on its bytes alone. Nor is there one with several
 GPUs: their host threads would all wait for one GIL, and the GPUs for them (of four H200, 112,000 images/s without,
@@ -14,7 +14,7 @@ GPUs: their host threads would all wait for one GIL, and the GPUs for them (of f
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -34,6 +34,9 @@ from jaxaug.errors import DecodeError
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
+_MOST = 3 / 4  # of a line go to the engines at once: of an H200 and 8 host threads, the engines decode some 80 %
+_SHARING = 2  # one in so many threads: more of them keep the GIL from a Loader for longer than they help
+_RARE = 32  # one image in more than these, alone with its chroma sampling, costs the engines a call of its own
 
 
 class NvjpegEngine:
@@ -53,8 +56,7 @@ class NvjpegEngine:
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
-        # The other CPUs are for the callers: of 16, 8 threads were faster than 10 on 4:2:0, elsewhere 1 to 4 % slower.
-        threads = max(1, num_threads // (2 * len(devices)))
+        threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
         share = len(devices) == 1 and not deterministic
         self._gpus = [_Gpu(device, canvas, threads, share) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
@@ -119,8 +121,9 @@ class _Gpu:
         self._handle = _make_handle()
         self._batched = BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3)
         self.lanes = Lanes(self._ordinal, canvas)
-        self._num_threads, self._uploaders = num_threads, []
+        self._num_threads, self._num_sharing, self._uploaders = num_threads, max(1, num_threads // _SHARING), []
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
+        self._sharing = ThreadPoolExecutor(self._num_sharing, thread_name_prefix="jaxaug-share")
         self._uploads = _cuda.create_stream()
         self._local = threading.local()
 
@@ -139,9 +142,11 @@ class _Gpu:
             raise
 
     def _decode(self, lane: Lane, pointers: np.ndarray, batch: Batch) -> Result:
-        line = deque(commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling).tolist())
+        rows, alike = commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling)
+        rare = (alike * _RARE < len(rows)) & self._share
+        line, chosen = deque(rows[~rare].tolist()), [*rows[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
         failures: dict[int, str] = {}
-        tasks = self._start_threads(batch, (batch.ways == HOST).nonzero()[0].tolist(), line, pointers, failures)
+        tasks = self._start_threads(batch, chosen, line, pointers, failures)
         taken, refused = [], []
         try:
             while line:
@@ -158,13 +163,13 @@ class _Gpu:
         return Result(lane, failures, {"engines": len(taken) - len(to_host), "host": by_host})
 
     def _take_and_decode(self, batch: Batch, line: deque[int], pointers: np.ndarray) -> tuple[list[int], bool]:
-        """Decode the first half of the line on the engines: (its rows, False if some image was refused).
+        """Decode the first part of the line on the engines: (its rows, False if some image was refused).
 
         A batched call has no status an image.
         """
         with self._batched.turns:
             all_of_it = not self._share or len(line) < 2 * _LEAST
-            taken = _take(line, len(line) if all_of_it else len(line) // 2)
+            taken = _take(line, len(line) if all_of_it else int(len(line) * _MOST))
             rows = np.array(taken, np.int64)
             try:
                 self._batched.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
@@ -181,33 +186,28 @@ class _Gpu:
     def _start_threads(
         self, batch: Batch, chosen: list[int], line: deque[int], pointers: np.ndarray, failures: dict[int, str]
     ) -> list[Future]:
-        """Host threads that decode the chosen rows and then the end of the line; each gives how many."""
-        own, targets = iter(chosen), pointers.tolist()  # `own` is shared: each takes the next when it is free
+        """Host threads that decode the chosen rows, and others for the end of the line; each gives how many."""
+        targets = pointers.tolist()
 
-        def rows() -> Iterable[int]:
-            yield from own
-            while self._may_take(line):
-                yield from _take(line, 1, last=True)
-
-        def work() -> int:
+        def work(rows: Iterable[int]) -> int:
             uploader, count = self._uploader(), 0
-            for row in rows():
-                data, size = batch.encoded.view(row), tuple(batch.size[row].tolist())
-                try:
-                    uploader.decode(data, batch.headers.row(row), size, targets[row])
-                    count += 1
-                except DecodeError as error:
-                    failures[row] = error.reason
+            try:
+                for row in rows:
+                    data, size = batch.encoded.view(row), tuple(batch.size[row].tolist())
+                    try:
+                        uploader.decode(data, batch.headers.row(row), size, targets[row])
+                        count += 1
+                    except DecodeError as error:
+                        failures[row] = error.reason
+            finally:  # until then the lane is written to
+                uploader.finish()
             return count
 
-        count = len(chosen) + len(line) * self._may_take(line)
-        return [self._pool.submit(work) for _ in range(min(self._num_threads, count))]
-
-    def _may_take(self, line: deque[int]) -> bool:
-        """Whether the host threads help: not for the last few images, which idle engines decode sooner."""
-        if not self._share or not line:
-            return False
-        return len(line) > _LEAST or not self._batched.idle()
+        rows = iter(chosen)  # shared: each thread takes the next when it is free
+        tasks = [self._pool.submit(work, rows) for _ in range(min(self._num_threads, len(chosen)))]
+        many = len(line) >= 2 * _LEAST or not self._batched.idle()  # idle engines decode a few images sooner
+        sharing = min(self._num_sharing, len(line)) if self._share and many else 0
+        return tasks + [self._sharing.submit(work, _last(line)) for _ in range(sharing)]
 
     def _uploader(self) -> Uploader:
         """This thread's own."""
@@ -219,6 +219,7 @@ class _Gpu:
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._pool.shutdown()
+        self._sharing.shutdown()
         for part in (*self._uploaders, self.lanes, self._batched):
             part.close()
         _cuda.call("cudaStreamDestroy", self._uploads)
@@ -240,6 +241,12 @@ def _take(line: deque[int], count: int, last: bool = False) -> list[int]:
         while len(taken) < count:
             taken.append(line.pop() if last else line.popleft())
     return taken
+
+
+def _last(line: deque[int]) -> Iterator[int]:
+    """The last items one by one, until other threads have taken the rest."""
+    while line:
+        yield from _take(line, 1, last=True)
 
 
 def _all_results(futures: list[Future]) -> list:

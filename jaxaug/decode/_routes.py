@@ -21,7 +21,8 @@ def routes(headers: Headers, size: np.ndarray) -> np.ndarray:
     return np.where(headers.kind == BAD, NONE, np.where(engines, ENGINES, HOST)).astype(np.uint8)
 
 
-def commonest_first(rows: np.ndarray, sampling: np.ndarray) -> np.ndarray:
-    """The rows ordered by how many others have their chroma sampling."""
+def commonest_first(rows: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows ordered by how many of them have the same chroma sampling, and that number for each."""
     _, kind, counts = np.unique(sampling[rows], return_inverse=True, return_counts=True)
-    return rows[np.lexsort((kind, -counts[kind]))]
+    order = np.lexsort((kind, -counts[kind]))
+    return rows[order], counts[kind][order]

@@ -8,9 +8,12 @@ from jaxaug.decode._header import Headers
 from jaxaug.decode._host import decode_into
 from jaxaug.decode.native import _cuda
 
+# Each call into CUDA gives the GIL away and waits to have it back: so a thread waits for several copies at once.
+_STAGING_BYTES = 2**22
+
 
 class Uploader:
-    """What one thread needs.
+    """What one thread needs; after its last image it calls `finish`.
 
     Args:
       ordinal: the CUDA device.
@@ -20,21 +23,31 @@ class Uploader:
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], stream: int):
         _cuda.set_device(ordinal)
+        size = canvas[0] * canvas[1] * 3
         self._ordinal, self._pitch, self._stream = ordinal, canvas[1] * 3, stream
-        self._pixels, self._address = _cuda.pinned_array((canvas[0] * canvas[1] * 3,))
+        self._staging, self._address = _cuda.pinned_array((max(1, _STAGING_BYTES // size), size))
+        self._used = 0  # rows of the staging memory that copies still read
 
     def decode(self, data: memoryview, header: Headers, size: tuple[int, int], pointer: int) -> None:
-        """Decode any good image to the canvas at `pointer`.
+        """Decode any good image and start its copy to the canvas at `pointer`.
 
         Raises:
           DecodeError: the pixels cannot be read; the canvas is untouched.
         """
+        if self._used == len(self._staging):
+            self.finish()
         height, width = size
-        decode_into(data, header, size, self._pixels[: height * width * 3].reshape(height, width, 3))
+        decode_into(data, header, size, self._staging[self._used, : height * width * 3].reshape(height, width, 3))
         kind = _cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
-        copy = pointer, self._pitch, self._address, width * 3, width * 3, height, kind, self._stream
+        address = self._address + self._used * self._staging.shape[1]
+        copy = pointer, self._pitch, address, width * 3, width * 3, height, kind, self._stream
         _cuda.call("cudaMemcpy2DAsync", *copy)
-        _cuda.call("cudaStreamSynchronize", self._stream)  # the pixels are written again at once
+        self._used += 1
+
+    def finish(self) -> None:
+        """Wait until all images are on their canvases."""
+        _cuda.call("cudaStreamSynchronize", self._stream)
+        self._used = 0
 
     def close(self) -> None:
         """Free the staging memory."""
