@@ -41,6 +41,28 @@ def test_files_are_read_byte_for_byte_in_any_order_and_any_number_of_threads(fil
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-files")]
 
 
+@pytest.mark.parametrize("cached", [0, 1, 70, 150])
+def test_threads_read_what_the_page_cache_does_not_hold(files, monkeypatch, cached):
+    folder, names, contents = files
+    preadv, threads, asked = os.preadv, set(), []
+
+    def read(descriptor, buffers, offset, flags):
+        threads.add(threading.current_thread())
+        asked.append(flags)
+        if flags == _loose.NO_WAIT and asked.count(flags) > 2 * cached:  # two calls a file
+            raise BlockingIOError
+        return preadv(descriptor, buffers, offset)
+
+    monkeypatch.setattr(_loose, "NO_WAIT", 8)  # as on Linux, wherever this runs
+    monkeypatch.setattr(os, "preadv", read)
+    source = _loose.LooseFiles(str(folder), names)
+    small = np.array([i for i, content in enumerate(contents) if 0 < len(content) < 5000] * 2)[:150]
+    encoded = source.read(small)
+    assert [bytes(encoded.view(row)) for row in range(150)] == [contents[i] for i in small]
+    others = threads - {threading.current_thread()}
+    assert bool(others) == (cached < 150) and asked.count(0) >= 2 * (150 - cached)
+
+
 def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files):
     folder, names, contents = files
     source = _loose.LooseFiles(str(folder), names)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
 from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge
 from jaxaug.iterators.sources.tfrecord import TFRecord
@@ -168,6 +169,29 @@ def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path):
         assert not failures
         for row, (file, offset, length) in enumerate(zip(files_, offsets, lengths)):
             assert bytes(encoded.view(row)) == contents[file][offset : offset + length]
+
+
+@pytest.mark.parametrize("cached", [0, 3, 1000])
+def test_one_thread_reads_what_the_page_cache_holds(tmp_path, monkeypatch, cached):
+    preadv, calls = os.preadv, []  # (flags, thread)
+
+    def read(descriptor, buffers, offset, flags=0):
+        calls.append((flags, threading.get_ident()))
+        if flags and len(calls) > cached:
+            buffers[0][:1] = b"x"  # what is held in part is read again
+            return 1
+        return preadv(descriptor, buffers, offset)
+
+    files, contents = noise(tmp_path, [3_000_000])
+    offsets = np.arange(0, 2_900_000, 100_000)  # too far apart to be read in one go
+    monkeypatch.setattr(_files, "NO_WAIT", 8)  # as on Linux, wherever this runs
+    monkeypatch.setattr(os, "preadv", read)
+    encoded, failures = Staged(files).read(np.zeros(29, int), offsets, np.full(29, 500))
+    assert not failures
+    for row, offset in enumerate(offsets.tolist()):
+        assert bytes(encoded.view(row)) == contents[0][offset : offset + 500]
+    assert [flags for flags, _ in calls].count(0) == max(0, 29 - cached)
+    assert len({thread for flags, thread in calls if flags}) == 1
 
 
 class Faulty:

@@ -22,6 +22,7 @@ from jaxaug.errors import SourceError
 INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
+NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # of preadv: only what the page cache holds; Linux alone can tell
 
 
 class DataFile(NamedTuple):
@@ -180,6 +181,16 @@ class FileReader:
             )
         destination[: len(data)] = data
         return len(data)
+
+    def cached(self, file: DataFile, offset: int, destination: memoryview) -> bool:
+        """Fill `destination` if the page cache holds all of it, which no disk has to be waited for."""
+        if is_remote(file.path) or not NO_WAIT:
+            return False
+        try:
+            descriptor = self._open(file)
+            return os.preadv(descriptor.number, [destination], offset, NO_WAIT) == len(destination)
+        except (OSError, SourceError):  # not there, or a file system that cannot tell; or to be told when it is read
+            return False
 
 
 def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview, retries: int = 3) -> None:

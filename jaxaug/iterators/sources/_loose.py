@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
+from jaxaug.iterators.sources._files import NO_WAIT
 
-_THREADS = 4  # reads under way at a time: for disks; what the page cache holds, one reads as fast
+_THREADS = 4  # reads under way at a time: for disks
 _SHARE = 16  # files a thread at least; a thread costs as much as reading a few of them
 _ALIGNMENT = 64
 _CHUNK = 8 << 20  # bytes of one buffer
@@ -42,13 +43,20 @@ class LooseFiles:
         return os.path.join(self._root, self._names[index])
 
     def read(self, indices: np.ndarray) -> Encoded:
-        """The bytes of files `indices` (int64[n]); one that cannot be read has length 0."""
-        shares = np.array_split(np.asarray(indices), max(1, min(_THREADS, len(indices) // _SHARE)))
-        paths = [[self.path(number) for number in share.tolist()] for share in shares]
-        if len(paths) == 1:
-            return read_files(paths[0])
-        with ThreadPoolExecutor(len(paths), thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
-            parts = list(pool.map(read_files, paths))
+        """The bytes of files `indices` (int64[n]); one that cannot be read has length 0.
+
+        From the first file on that the page cache does not hold, several threads read. One is as fast as long as it
+        holds them, and more would take the GIL from the threads that decode.
+        """
+        paths = [self.path(number) for number in np.asarray(indices).tolist()]
+        cached = read_files(paths, NO_WAIT) if NO_WAIT else read_files([])
+        rest = paths[len(cached.lengths) :]
+        if not rest:
+            return cached
+        threads = max(1, min(_THREADS, len(rest) // _SHARE))
+        bounds = [len(rest) * thread // threads for thread in range(threads + 1)]
+        with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
+            parts = [cached, *pool.map(read_files, map(rest.__getitem__, map(slice, bounds, bounds[1:])))]
         addresses, lengths, owners = zip(*parts)
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
 
@@ -69,8 +77,12 @@ class LooseFiles:
         return digest.hexdigest()
 
 
-def read_files(paths: Iterable[str]) -> Encoded:
+def read_files(paths: Iterable[str], flags: int = 0) -> Encoded:
     """The bytes of files, one after the other; one that cannot be read has length 0.
+
+    Args:
+      paths: of local files.
+      flags: of preadv; with `NO_WAIT`, those before the first file that cannot be read at once.
 
     Example:
       >>> import tempfile
@@ -87,11 +99,12 @@ def read_files(paths: Iterable[str]) -> Encoded:
         try:
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                address, length = chunks.read(descriptor)
+                address, length = chunks.read(descriptor, flags)
             finally:
                 os.close(descriptor)
-        except OSError:
-            pass  # told by length 0; `describe` says why
+        except OSError:  # told by length 0; `describe` says why
+            if flags:
+                break
         addresses.append(address)
         lengths.append(length)
     return Encoded(np.array(addresses, np.uint64), np.array(lengths, np.uint64), chunks)
@@ -104,12 +117,12 @@ class _Chunks:
         self._chunks: list[np.ndarray] = []
         self._room, self._address = memoryview(b""), 0
 
-    def read(self, descriptor: int) -> tuple[int, int]:
+    def read(self, descriptor: int, flags: int) -> tuple[int, int]:
         """A whole file: (address, length)."""
-        length = _read(descriptor, self._room)
+        length = _read(descriptor, self._room, flags)
         if length is None:
             self._add(os.fstat(descriptor).st_size + 1)  # a byte more, to see that the file has ended
-            length = _read(descriptor, self._room)
+            length = _read(descriptor, self._room, flags)
         if length is None:
             raise OSError("the file grows while it is read")
         address, used = self._address, -(-length // _ALIGNMENT) * _ALIGNMENT
@@ -128,11 +141,12 @@ class _Chunks:
         free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK)
 
 
-def _read(descriptor: int, room: memoryview) -> int | None:
+def _read(descriptor: int, room: memoryview, flags: int) -> int | None:
     """Bytes of a whole file read to the beginning of `room`; None if they do not fit."""
     done = 0
     while done < len(room):
-        count = os.preadv(descriptor, [room[done:]], done)  # at most 2 GiB a call, and less on some network disks
+        # At most 2 GiB a call, and less on some network disks.
+        count = os.preadv(descriptor, [room[done:]], done, flags)
         if count == 0:
             return done
         done += count

@@ -2,8 +2,9 @@
 
 import mmap
 import threading
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -102,9 +103,10 @@ def _check_size(file: DataFile, mapping: _Mapping) -> None:
 class Staged:
     """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and failing ones.
 
-    Neighbouring records are read in one go. Guarantees: a failed, short or stalled read is retried and in the
-    end gives failed rows, never a crash; bytes handed over do not change afterwards. It costs a copy, a
-    system call a run of records, and the memory of a batch.
+    Neighbouring records are read in one go, by a single thread as long as the page cache holds them.
+    Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a crash;
+    bytes handed over do not change afterwards. It costs a copy, a system call a run of records, and the
+    memory of a batch.
 
     Args:
       files: local or remote. Local ones stay open; as with `Mapped` the soft limit is raised if there are many.
@@ -142,24 +144,33 @@ class Staged:
     def _fill(self, spans: list["_Span"], staging: memoryview) -> dict[int, str]:
         """Read every span to its place; what failed to the end, by number of the span."""
         waiting, errors = list(range(len(spans))), {}
+        if isinstance(self._read, FileReader):
+            waiting = sorted(self._run(_read_cached, [waiting], spans, staging))
         for attempt in range(self._retries + 1):
+            if not waiting:
+                break
             if attempt:
                 pause(attempt - 1)
             shares = min(len(waiting), _SHARES * self._threads)  # a task for each span would cost more than it
-            tasks = [waiting[share::shares] for share in range(shares)]
-            stalled, errors = self._collect({self._submit(spans, numbers, staging): numbers for numbers in tasks})
-            for number in stalled:
-                errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
+            errors = self._run(_read_spans, [waiting[share::shares] for share in range(shares)], spans, staging)
             waiting = sorted(errors)
-            if not waiting:
-                break
         return errors
 
-    def _submit(self, spans: list["_Span"], numbers: list[int], staging: memoryview) -> Future:
+    def _run(
+        self, work: Callable, shares: list[list[int]], spans: list["_Span"], staging: memoryview
+    ) -> dict[int, str]:
+        """Do `work` on each share of the spans in a thread of the pool: what failed, by number of the span."""
+        tasks = {self._submit(work, self._read, self._files, spans, share, staging): share for share in shares}
+        stalled, errors = self._collect(tasks)
+        for number in stalled:
+            errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
+        return errors
+
+    def _submit(self, work: Callable, *arguments: Any) -> Future:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
-            return self._pool.submit(_read_spans, self._read, self._files, spans, numbers, staging)
+            return self._pool.submit(work, *arguments)
 
     def _collect(self, tasks: dict[Future, list[int]]) -> tuple[list[int], dict[int, str]]:
         """Wait for tasks: the spans of those that stalled, and the errors of the others by number of the span."""
@@ -181,6 +192,20 @@ class Staged:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)
                 self._pool = None
+
+
+def _read_cached(
+    reader: FileReader, files: list[DataFile], spans: list["_Span"], numbers: list[int], staging: memoryview
+) -> dict[int, str]:
+    """Read the first spans, as long as the page cache holds them; all others by number.
+
+    One thread is enough for that: more would read no faster, and take the GIL from the threads that decode.
+    """
+    for done, number in enumerate(numbers):
+        file, offset, length, place = spans[number]
+        if not reader.cached(files[file], offset, staging[place : place + length]):
+            return dict.fromkeys(numbers[done:], "not cached")
+    return {}
 
 
 def _read_spans(
