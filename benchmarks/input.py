@@ -1,12 +1,12 @@
 """Records/s from disk to `Encoded`, and images/s from disk to decoded arrays: each kind of source, in one run.
 
-    python benchmarks/input.py [--images FOLDER] [--records 200000] [--decode] [--seconds 2] [--rounds 3]
+    python benchmarks/input.py [--images FOLDER] [--records 200000] [--decode] [--seconds 2] [--rounds 3] [--only NAME]
 
 The images are repeated by hard links until there are `--records`, so all of them lie in the page cache. "read" is
 `source.read` of 256 random records; "touched" copies every byte too, once, because a mapped source reads nothing
-before that. "pool" is `open().read()` in 16 threads. `--decode` runs a Loader from memory and one from each source, all
-with one Decoder for the default devices. The contestants take turns, round after round, a first one not counted; the
-table gives medians and the spread.
+before that. "pool" is `open().read()` in 16 threads. `--decode` measures decoded arrays instead: a Loader from memory
+and one from each source, all with one Decoder for the default devices. The contestants take turns, round after round, a
+first one not counted; the table gives medians and the spread.
 """
 
 import argparse
@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", help="sources, by the names in the table")
     args = parser.parse_args()
     images = load(args.images)
     print(f"{len(os.sched_getaffinity(0))} cores, {len(images)} images of {np.mean([*map(len, images)]):,.0f} bytes")
@@ -171,17 +172,19 @@ def main() -> None:
             "WebDataset mmap=False": WebDataset(folder / "tar/*", mmap=False),
         }
         sources: dict[str, Source] = {**packed, **staged, "ImageFolder": loose}
-        contestants = {"pool": pool_read(loose, pool)} | {name: read(s, touch=False) for name, s in sources.items()}
-        tell("read", contestants, args.seconds, args.rounds, "pool")
-        contestants = {"pool": pool_read(loose, pool)} | {name: read(s, touch=True) for name, s in sources.items()}
-        tell("read and touched", contestants, args.seconds, args.rounds, "pool")
-        if args.decode:
-            with Decoder() as decoder:
-                loaders = {n: Loader(s, BATCH, decoder=decoder) for n, s in {"memory": memory, **sources}.items()}
-                contestants = {name: decode(loader) for name, loader in loaders.items()}
-                tell("decoded", contestants, args.seconds, args.rounds, "memory")
-                for loader in loaders.values():
-                    loader.close()
+        if args.only:
+            sources = {name: source for name, source in sources.items() if name in args.only}
+        if not args.decode:
+            for title, touch in (("read", False), ("read and touched", True)):
+                contestants = {name: read(source, touch) for name, source in sources.items()}
+                tell(title, {"pool": pool_read(loose, pool)} | contestants, args.seconds, args.rounds, "pool")
+            return
+        with Decoder() as decoder:
+            loaders = {n: Loader(s, BATCH, decoder=decoder) for n, s in {"memory": memory, **sources}.items()}
+            contestants = {name: decode(loader) for name, loader in loaders.items()}
+            tell("decoded", contestants, args.seconds, args.rounds, "memory")
+            for loader in loaders.values():
+                loader.close()
 
 
 if __name__ == "__main__":

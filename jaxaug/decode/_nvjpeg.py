@@ -205,9 +205,10 @@ class _Gpu:
 
         rows = iter(chosen)  # shared: each thread takes the next when it is free
         tasks = [self._pool.submit(work, rows) for _ in range(min(self._num_threads, len(chosen)))]
-        many = len(line) >= 2 * _LEAST or not self._batched.idle()  # idle engines decode a few images sooner
-        sharing = min(self._num_sharing, len(line)) if self._share and many else 0
-        return tasks + [self._sharing.submit(work, _last(line)) for _ in range(sharing)]
+        if self._share and line and (len(line) >= 2 * _LEAST or not self._batched.idle()):  # idle engines do few sooner
+            sharing = min(self._num_sharing, len(line))
+            tasks += [self._sharing.submit(work, _last(line)) for _ in range(sharing)]
+        return tasks
 
     def _uploader(self) -> Uploader:
         """This thread's own."""

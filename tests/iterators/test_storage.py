@@ -1,8 +1,10 @@
 """Mapped and staged reading: the same bytes, and what happens when files change, fail, stall, or are far away."""
 
+import ctypes
 import gc
 import http.server
 import importlib
+import mmap
 import os
 import threading
 import time
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources import _files
+from jaxaug.iterators.sources import _files, _storage
 from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
 from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge
 from jaxaug.iterators.sources.tfrecord import TFRecord
@@ -169,6 +171,38 @@ def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path):
         assert not failures
         for row, (file, offset, length) in enumerate(zip(files_, offsets, lengths)):
             assert bytes(encoded.view(row)) == contents[file][offset : offset + length]
+
+
+def resident(address, length):
+    """How many of the mapped pages the page cache holds."""
+    first = address // mmap.PAGESIZE * mmap.PAGESIZE
+    pages = (ctypes.c_ubyte * -(-(address + length - first) // mmap.PAGESIZE))()
+    assert _storage._libc.mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + length - first), pages) == 0
+    return np.mean([page & 1 for page in pages])
+
+
+def test_mapped_ranges_are_asked_for_all_at_once(tmp_path, monkeypatch):
+    files, _ = noise(tmp_path, [40_000_000])
+    storage, asked, advise = Mapped(files), [], _storage._libc.madvise
+    monkeypatch.setattr(_storage._libc, "madvise", lambda *range: asked.append(range) or advise(*range))
+    descriptor = os.open(files[0].path, os.O_RDWR)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+    offsets, file, length = np.array([10_000_123, 20_000_000, 39_000_000]), np.zeros(1, int), np.array([300_000])
+    base = int(storage.read(file, file, length)[0].addresses[0])
+    if any(resident(base + offset, 300_000) for offset in offsets.tolist()):
+        pytest.skip("this file system keeps its files in memory")
+    storage.read(np.zeros(3, int), offsets, np.full(3, 300_000))
+    assert len(asked) == 4
+    deadline = time.monotonic() + 20
+    while not all(resident(base + offset, 300_000) == 1 for offset in offsets.tolist()):  # nobody has touched them
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for _ in range(5):
+        storage.read(np.zeros(3, int), offsets, np.full(3, 300_000))
+    assert len(asked) == 7  # once more, as blocks were read; then no disk is at work
 
 
 @pytest.mark.parametrize("cached", [0, 3, 1000])

@@ -1,6 +1,8 @@
 """Where the records of packed files lie in memory: mapped, or read into a staging buffer."""
 
+import ctypes
 import mmap
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -24,6 +26,8 @@ from jaxaug.iterators.sources._files import (
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
+_libc = ctypes.CDLL(None)
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Storage(Protocol):
@@ -36,6 +40,9 @@ class Storage(Protocol):
 
 class Mapped:
     """Local files mapped into memory: no copy, no system call for a record, the page cache is the buffer.
+
+    Where a disk is at work, the kernel is asked for all ranges at once: else each page that is not there would hold
+    up whoever touches it, one after the other, and the byte check keeps the GIL meanwhile.
 
     Guarantees: each file that a call touches is compared with its indexed size first, so one that was
     truncated gives failed rows. A disk that fails or stalls under a mapping, and a truncation between the
@@ -50,6 +57,7 @@ class Mapped:
     def __init__(self, files: list[DataFile]):
         self._files, self._lock = files, threading.Lock()
         self._mappings: dict[int, _Mapping] = {}
+        self._blocks_read = -1
         allow_descriptors(len(files))
 
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
@@ -65,18 +73,31 @@ class Mapped:
                 continue
             bases[row] = mapping.address
             owners.append(mapping.memory)
-        addresses = (bases[which] + offsets).astype(np.uint64)
-        if not refused:
-            return Encoded(addresses, lengths.astype(np.uint64), owners), {}
-        failed = np.isin(which, list(refused))
+        addresses = bases[which] + offsets
+        failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
+        if self._disk_is_at_work():
+            _ask_for(addresses[~failed], lengths[~failed])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
-        return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), owners), failures
+        found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
+        return found, failures
+
+    def _disk_is_at_work(self) -> bool:
+        """Whether this process has had blocks read since the last call; true the first time."""
+        before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+        return self._blocks_read != before
 
     def _map(self, number: int) -> "_Mapping":
         with self._lock:
             if number not in self._mappings:
                 self._mappings[number] = _map_file(self._files[number])
             return self._mappings[number]
+
+
+def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
+    """Let the kernel start to read ranges of mapped files; advice that it may refuse."""
+    before = addresses % mmap.PAGESIZE
+    for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
+        _libc.madvise(begin, length, mmap.MADV_WILLNEED)  # not the method of mmap, which keeps the GIL
 
 
 class _Mapping(NamedTuple):
