@@ -34,7 +34,7 @@ from jaxaug.errors import DecodeError
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
-_MOST = 3 / 4  # of a line go to the engines at once: of an H200 and 8 host threads, the engines decode some 80 %
+_MOST = 3 / 4  # of a line go to the engines at once: beside an H200's, 4 or 8 host threads decode a fifth
 _SHARING = 2  # one in so many threads: more of them keep the GIL from a Loader for longer than they help
 _RARE = 32  # one image in more than these, alone with its chroma sampling, costs the engines a call of its own
 
