@@ -12,9 +12,8 @@ GPUs: their host threads would all wait for one GIL, and the GPUs for them (of f
 """
 
 import contextlib
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -25,18 +24,16 @@ from jaxaug._typing import Device
 from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._engine import Canvases
 from jaxaug.decode._header import Headers
+from jaxaug.decode._host_threads import HostThreads
 from jaxaug.decode._lane import Lane, Lanes
-from jaxaug.decode._routes import ENGINES, HOST, commonest_first, routes
+from jaxaug.decode._routes import ENGINES, HOST, Batch, commonest_first, routes
 from jaxaug.decode._types import Encoded
-from jaxaug.decode._upload import Uploader
 from jaxaug.decode.native import _cuda, _nvjpeg
-from jaxaug.errors import DecodeError
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
 _MOST = 3 / 4  # of a line go to the engines at once: beside an H200's, 4 or 8 host threads decode a fifth
-_SHARING = 2  # one in so many threads: more of them keep the GIL from a Loader for longer than they help
-_RARE = 32  # one image in more than these, alone with its chroma sampling, costs the engines a call of its own
+_RARE = 64  # a chroma sampling that fewer than one in so many have would cost the engines a call for a few images
 
 
 class NvjpegEngine:
@@ -57,8 +54,9 @@ class NvjpegEngine:
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
         threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
-        share = len(devices) == 1 and not deterministic
-        self._gpus = [_Gpu(device, canvas, threads, share) for device in devices]
+        # With more, a Loader waits for the GIL longer than they help it.
+        sharing = num_threads // 4 if len(devices) == 1 and not deterministic else 0
+        self._gpus = [_Gpu(device, canvas, threads, sharing) for device in devices]
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
@@ -88,21 +86,6 @@ class NvjpegEngine:
             gpu.close()
 
 
-class Batch(NamedTuple):
-    """The rows of a batch that one GPU decodes."""
-
-    encoded: Encoded
-    headers: Headers
-    size: np.ndarray
-    ways: np.ndarray  # uint8[n], see `routes`
-
-    def part(self, rows: slice) -> "Batch":
-        """Some of the rows."""
-        addresses, lengths, owner = self.encoded
-        headers = Headers(*(column[rows] for column in self.headers))
-        return Batch(Encoded(addresses[rows], lengths[rows], owner), headers, self.size[rows], self.ways[rows])
-
-
 class Result(NamedTuple):
     """The lane that a GPU decoded its rows to."""
 
@@ -112,20 +95,23 @@ class Result(NamedTuple):
 
 
 class _Gpu:
-    """One GPU: its lanes, its batched decoder, its host threads, and the balance between them."""
+    """One GPU: its lanes, its batched decoder, its host threads, and the balance between them.
 
-    def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, share: bool):
-        self._device, self._canvas, self._share = device, canvas, share
+    Args:
+      device: of CUDA.
+      canvas: (H, W).
+      num_threads: for what the engines refuse.
+      num_sharing: threads that take a share of the rest.
+    """
+
+    def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, num_sharing: int):
+        self._device, self._canvas, self._share = device, canvas, num_sharing > 0
         self._ordinal = device.local_hardware_id or 0
         _cuda.set_device(self._ordinal)
         self._handle = _make_handle()
         self._batched = BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3)
         self.lanes = Lanes(self._ordinal, canvas)
-        self._num_threads, self._num_sharing, self._uploaders = num_threads, max(1, num_threads // _SHARING), []
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
-        self._sharing = ThreadPoolExecutor(self._num_sharing, thread_name_prefix="jaxaug-share")
-        self._uploads = _cuda.create_stream()
-        self._local = threading.local()
+        self._threads = HostThreads(self._ordinal, canvas, num_threads, num_sharing)
 
     def empty(self) -> jax.Array:
         """A batch of no rows."""
@@ -142,11 +128,12 @@ class _Gpu:
             raise
 
     def _decode(self, lane: Lane, pointers: np.ndarray, batch: Batch) -> Result:
-        rows, alike = commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling)
-        rare = (alike * _RARE < len(rows)) & self._share
-        line, chosen = deque(rows[~rare].tolist()), [*rows[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
-        failures: dict[int, str] = {}
-        tasks = self._start_threads(batch, chosen, line, pointers, failures)
+        by_engines, alike = commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling)
+        rare = (alike * _RARE < len(by_engines)) & self._share
+        line = deque(by_engines[~rare].tolist())
+        chosen = [*by_engines[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
+        worth_sharing = self._share and (len(line) >= 2 * _LEAST or not self._batched.idle())
+        work = self._threads.start(batch, pointers, chosen, line if worth_sharing else deque())
         taken, refused = [], []
         try:
             while line:
@@ -154,11 +141,14 @@ class _Gpu:
                 taken += rows
                 refused += [] if decoded else rows
         finally:  # until then the threads write to the lane
-            by_host = sum(_all_results(tasks))
+            line.clear()
+            by_host = work.finish()
         skipped = lane.wipe_marks(len(batch.ways))
         again = {*refused, *(row for row in taken if skipped[row])}
         to_host = [row for row in again if not self._decode_alone(lane, batch, row, pointers)]
-        by_host += sum(_all_results(self._start_threads(batch, to_host, deque(), pointers, failures)))
+        more = self._threads.start(batch, pointers, to_host, deque())
+        by_host += more.finish()
+        failures = work.failures | more.failures
         lane.clear(list(failures))
         return Result(lane, failures, {"engines": len(taken) - len(to_host), "host": by_host})
 
@@ -183,47 +173,10 @@ class _Gpu:
         _, decoded = self._take_and_decode(batch, deque([row]), pointers)
         return not lane.wipe_marks(len(batch.ways))[row] and decoded
 
-    def _start_threads(
-        self, batch: Batch, chosen: list[int], line: deque[int], pointers: np.ndarray, failures: dict[int, str]
-    ) -> list[Future]:
-        """Host threads that decode the chosen rows, and others for the end of the line; each gives how many."""
-        targets = pointers.tolist()
-
-        def work(rows: Iterable[int]) -> int:
-            uploader, count = self._uploader(), 0
-            try:
-                for row in rows:
-                    data, size = batch.encoded.view(row), tuple(batch.size[row].tolist())
-                    try:
-                        uploader.decode(data, batch.headers.row(row), size, targets[row])
-                        count += 1
-                    except DecodeError as error:
-                        failures[row] = error.reason
-            finally:  # until then the lane is written to
-                uploader.finish()
-            return count
-
-        rows = iter(chosen)  # shared: each thread takes the next when it is free
-        tasks = [self._pool.submit(work, rows) for _ in range(min(self._num_threads, len(chosen)))]
-        if self._share and line and (len(line) >= 2 * _LEAST or not self._batched.idle()):  # idle engines do few sooner
-            sharing = min(self._num_sharing, len(line))
-            tasks += [self._sharing.submit(work, _last(line)) for _ in range(sharing)]
-        return tasks
-
-    def _uploader(self) -> Uploader:
-        """This thread's own."""
-        if not hasattr(self._local, "uploader"):
-            self._local.uploader = Uploader(self._ordinal, self._canvas, self._uploads)
-            self._uploaders.append(self._local.uploader)
-        return self._local.uploader
-
     def close(self) -> None:
         """Stop the threads and free the buffers."""
-        self._pool.shutdown()
-        self._sharing.shutdown()
-        for part in (*self._uploaders, self.lanes, self._batched):
+        for part in (self._threads, self.lanes, self._batched):
             part.close()
-        _cuda.call("cudaStreamDestroy", self._uploads)
         _nvjpeg.destroy("nvjpegDestroy", self._handle)
 
 
@@ -235,19 +188,13 @@ def _make_handle() -> Any:
         return _nvjpeg.create_handle(_nvjpeg.GPU_HYBRID)
 
 
-def _take(line: deque[int], count: int, last: bool = False) -> list[int]:
-    """At most `count` items from the left end, or the right one, while other threads take some, too."""
+def _take(line: deque[int], count: int) -> list[int]:
+    """At most `count` items from the beginning, while other threads take some from the end."""
     taken = []
     with contextlib.suppress(IndexError):
         while len(taken) < count:
-            taken.append(line.pop() if last else line.popleft())
+            taken.append(line.popleft())
     return taken
-
-
-def _last(line: deque[int]) -> Iterator[int]:
-    """The last items one by one, until other threads have taken the rest."""
-    while line:
-        yield from _take(line, 1, last=True)
 
 
 def _all_results(futures: list[Future]) -> list:

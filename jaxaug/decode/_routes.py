@@ -1,9 +1,12 @@
 """Which way each image of a batch goes: to the GPU's JPEG engines or to a host thread."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from jaxaug.decode._header import BAD, JPEG, Headers
 from jaxaug.decode._jpeg import GRAY, YCBCR
+from jaxaug.decode._types import Encoded
 
 ENGINES, HOST, NONE = 0, 1, 2
 
@@ -26,3 +29,18 @@ def commonest_first(rows: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray,
     _, kind, counts = np.unique(sampling[rows], return_inverse=True, return_counts=True)
     order = np.lexsort((kind, -counts[kind]))
     return rows[order], counts[kind][order]
+
+
+class Batch(NamedTuple):
+    """The rows of a batch that one GPU decodes."""
+
+    encoded: Encoded
+    headers: Headers
+    size: np.ndarray
+    ways: np.ndarray  # uint8[n], see `routes`
+
+    def part(self, rows: slice) -> "Batch":
+        """Some of the rows."""
+        addresses, lengths, owner = self.encoded
+        headers = Headers(*(column[rows] for column in self.headers))
+        return Batch(Encoded(addresses[rows], lengths[rows], owner), headers, self.size[rows], self.ways[rows])

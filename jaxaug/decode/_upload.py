@@ -46,8 +46,9 @@ class Uploader:
 
     def finish(self) -> None:
         """Wait until all images are on their canvases."""
-        _cuda.call("cudaStreamSynchronize", self._stream)
-        self._used = 0
+        if self._used:
+            _cuda.call("cudaStreamSynchronize", self._stream)
+            self._used = 0
 
     def close(self) -> None:
         """Free the staging memory."""

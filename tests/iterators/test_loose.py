@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import threading
+import time
 
 import jax
 import numpy as np
@@ -61,6 +62,23 @@ def test_threads_read_what_the_page_cache_does_not_hold(files, monkeypatch, cach
     assert [bytes(encoded.view(row)) for row in range(150)] == [contents[i] for i in small]
     others = threads - {threading.current_thread()}
     assert bool(others) == (cached < 150) and asked.count(0) >= 2 * (150 - cached)
+
+
+def test_threads_read_where_one_alone_hardly_gets_to_it(files, monkeypatch):
+    folder, names, contents = files
+    preadv, alone = os.preadv, []
+
+    def slow(descriptor, buffers, offset, flags):
+        if flags:
+            alone.append(descriptor)
+            time.sleep(0.005)
+        return preadv(descriptor, buffers, offset)
+
+    monkeypatch.setattr(_loose, "NO_WAIT", 8)
+    monkeypatch.setattr(os, "preadv", slow)
+    encoded = _loose.LooseFiles(str(folder), names).read(np.arange(100))
+    assert [bytes(encoded.view(row)) for row in range(100)] == contents[:100]
+    assert 0 < len(alone) < 20
 
 
 def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files):

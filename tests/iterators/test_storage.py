@@ -8,6 +8,7 @@ import mmap
 import os
 import threading
 import time
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -177,55 +178,92 @@ def resident(address, length):
     """How many of the mapped pages the page cache holds."""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     pages = (ctypes.c_ubyte * -(-(address + length - first) // mmap.PAGESIZE))()
-    assert _storage._libc.mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + length - first), pages) == 0
+    mincore = ctypes.CDLL(None).mincore
+    assert mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + length - first), pages) == 0
     return np.mean([page & 1 for page in pages])
 
 
-def test_mapped_ranges_are_asked_for_all_at_once(tmp_path, monkeypatch):
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="nothing here can empty the page cache")
+def test_mapped_ranges_are_asked_for_all_at_once(tmp_path):
     files, _ = noise(tmp_path, [40_000_000])
-    storage, asked, advise = Mapped(files), [], _storage._libc.madvise
-    monkeypatch.setattr(_storage._libc, "madvise", lambda *range: asked.append(range) or advise(*range))
     descriptor = os.open(files[0].path, os.O_RDWR)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-
-    offsets, file, length = np.array([10_000_123, 20_000_000, 39_000_000]), np.zeros(1, int), np.array([300_000])
-    base = int(storage.read(file, file, length)[0].addresses[0])
-    if any(resident(base + offset, 300_000) for offset in offsets.tolist()):
+    storage, offsets, length = Mapped(files), np.array([10_000_123, 20_000_000, 39_000_000]), 300_000
+    base = int(storage.read(np.zeros(1, int), np.zeros(1, int), np.array([500]))[0].addresses[0])
+    if any(resident(base + offset, length) for offset in offsets.tolist()):
         pytest.skip("this file system keeps its files in memory")
-    storage.read(np.zeros(3, int), offsets, np.full(3, 300_000))
-    assert len(asked) == 4
+    storage._disk_is_at_work = lambda: True
+    storage.read(np.zeros(3, int), offsets, np.full(3, length))
     deadline = time.monotonic() + 20
-    while not all(resident(base + offset, 300_000) == 1 for offset in offsets.tolist()):  # nobody has touched them
+    while not all(resident(base + offset, length) == 1 for offset in offsets.tolist()):  # nobody has touched them
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    for _ in range(5):
-        storage.read(np.zeros(3, int), offsets, np.full(3, 300_000))
-    assert len(asked) == 7  # once more, as blocks were read; then no disk is at work
 
 
-@pytest.mark.parametrize("cached", [0, 3, 1000])
-def test_one_thread_reads_what_the_page_cache_holds(tmp_path, monkeypatch, cached):
-    preadv, calls = os.preadv, []  # (flags, thread)
+def test_nothing_is_asked_for_while_no_disk_is_at_work(tmp_path, monkeypatch):
+    files, _ = noise(tmp_path, [1_000_000])
+    asked, blocks = [], SimpleNamespace(ru_inblock=0)
+    monkeypatch.setattr("resource.getrusage", lambda who: blocks)
+    monkeypatch.setattr(_storage, "_madvise", lambda: lambda *range: asked.append(range))
+    storage = Mapped(files)
+    for blocks.ru_inblock, count in ((0, 3), (0, 3), (7, 6), (7, 6), (8, 9)):
+        storage.read(np.zeros(1, int), np.array([5000]), np.array([300_000]))
+        assert len(asked) == count  # 128 kB each
+    assert all(begin % mmap.PAGESIZE == 0 for begin, *_ in asked)
+    assert asked[2][0] + asked[2][1] - asked[0][0] == 300_000 + 5000 % mmap.PAGESIZE
 
-    def read(descriptor, buffers, offset, flags=0):
-        calls.append((flags, threading.get_ident()))
-        if flags and len(calls) > cached:
-            buffers[0][:1] = b"x"  # what is held in part is read again
-            return 1
-        return preadv(descriptor, buffers, offset)
 
-    files, contents = noise(tmp_path, [3_000_000])
-    offsets = np.arange(0, 2_900_000, 100_000)  # too far apart to be read in one go
+@pytest.fixture
+def reads(monkeypatch):
+    """The flags of each preadv; those that may not wait go on as long as `held` says."""
+    preadv = os.preadv
+
+    class Reads(list):
+        held = staticmethod(lambda: True)
+
+        def preadv(self, descriptor, buffers, offset, flags=0):
+            self.append(flags)
+            if flags and not self.held():
+                buffers[0][:1] = b"x"  # what is held in part is read again
+                return 1
+            return preadv(descriptor, buffers, offset)
+
+    reads = Reads()
     monkeypatch.setattr(_files, "NO_WAIT", 8)  # as on Linux, wherever this runs
-    monkeypatch.setattr(os, "preadv", read)
-    encoded, failures = Staged(files).read(np.zeros(29, int), offsets, np.full(29, 500))
+    monkeypatch.setattr(os, "preadv", reads.preadv)
+    return reads
+
+
+def check_far_records(storage, contents, count):
+    offsets = np.arange(count) * 100_000  # too far apart to be read in one go
+    encoded, failures = storage.read(np.zeros(count, int), offsets, np.full(count, 500))
     assert not failures
     for row, offset in enumerate(offsets.tolist()):
         assert bytes(encoded.view(row)) == contents[0][offset : offset + 500]
-    assert [flags for flags, _ in calls].count(0) == max(0, 29 - cached)
-    assert len({thread for flags, thread in calls if flags}) == 1
+
+
+@pytest.mark.parametrize("cached", [0, 3, 29])
+def test_threads_read_what_the_page_cache_does_not_hold(tmp_path, reads, cached):
+    files, contents = noise(tmp_path, [3_000_000])
+    storage = Staged(files)
+    check_far_records(storage, contents, 5)
+    assert reads == [0] * 5  # opening a file may wait as well
+    reads.clear()
+    reads.held = lambda: len(reads) <= cached
+    check_far_records(storage, contents, 29)
+    assert reads == [8] * min(cached + 1, 29) + [0] * (29 - cached)
+
+
+def test_threads_read_where_one_alone_hardly_gets_to_it(tmp_path, reads, monkeypatch):
+    files, contents = noise(tmp_path, [3_000_000])
+    storage = Staged(files)
+    check_far_records(storage, contents, 1)
+    reads.clear()
+    reads.held = lambda: time.sleep(0.01) is None
+    check_far_records(storage, contents, 29)
+    assert 1 <= reads.count(8) <= 3 and reads.count(8) + reads.count(0) == 29
 
 
 class Faulty:

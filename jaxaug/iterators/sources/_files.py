@@ -8,10 +8,10 @@ import importlib
 import os
 import re
 import stat
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -126,6 +126,21 @@ def _system(path: str):
     return core.url_to_fs(path)
 
 
+class Patience:
+    """How long a single thread may take to read from the page cache, before others had better help.
+
+    Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several get it more often.
+    """
+
+    def __init__(self):
+        self._until = time.perf_counter() + 5e-3
+
+    def lasts(self, calls: int, length: int) -> bool:
+        """Whether there was time for some more system calls, 0.1 ms each, and bytes, 1 GB/s."""
+        self._until += 1e-4 * calls + 1e-9 * length
+        return time.perf_counter() < self._until
+
+
 class _Descriptor:
     """An open local file that is closed when the last thread lets go of it."""
 
@@ -164,7 +179,8 @@ class FileReader:
     """
 
     def __init__(self, most: int = 16):
-        self._open = lru_cache(most)(_Descriptor)
+        self._most, self._lock = most, threading.Lock()
+        self._opened: dict[DataFile, _Descriptor] = {}  # the longest unused first
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
         if not is_remote(file.path):
@@ -182,14 +198,23 @@ class FileReader:
         destination[: len(data)] = data
         return len(data)
 
+    def _open(self, file: DataFile) -> _Descriptor:
+        descriptor = self._opened.get(file) or _Descriptor(file)  # outside of the lock: a dead disk never answers
+        with self._lock:
+            self._opened.pop(file, None)
+            self._opened[file] = descriptor
+            while len(self._opened) > self._most:
+                del self._opened[next(iter(self._opened))]
+        return descriptor
+
     def cached(self, file: DataFile, offset: int, destination: memoryview) -> bool:
-        """Fill `destination` if the page cache holds all of it, which no disk has to be waited for."""
-        if is_remote(file.path) or not NO_WAIT:
+        """Fill `destination` if that can be done without a wait: the file is open, the page cache holds all of it."""
+        descriptor = self._opened.get(file)
+        if descriptor is None or not NO_WAIT:
             return False
         try:
-            descriptor = self._open(file)
             return os.preadv(descriptor.number, [destination], offset, NO_WAIT) == len(destination)
-        except (OSError, SourceError):  # not there, or a file system that cannot tell; or to be told when it is read
+        except OSError:  # not there, or a file system that cannot tell
             return False
 
 

@@ -5,12 +5,13 @@ import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators.sources._files import NO_WAIT
+from jaxaug.iterators.sources._files import NO_WAIT, Patience
 
 _THREADS = 4  # reads under way at a time: for disks
 _SHARE = 16  # files a thread at least; a thread costs as much as reading a few of them
@@ -49,15 +50,15 @@ class LooseFiles:
         holds them, and more would take the GIL from the threads that decode.
         """
         paths = [self.path(number) for number in np.asarray(indices).tolist()]
-        cached = read_files(paths, NO_WAIT) if NO_WAIT else read_files([])
+        cached = read_files(paths if NO_WAIT else [], Patience())
         rest = paths[len(cached.lengths) :]
         if not rest:
             return cached
         threads = max(1, min(_THREADS, len(rest) // _SHARE))
         bounds = [len(rest) * thread // threads for thread in range(threads + 1)]
         with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
-            parts = [cached, *pool.map(read_files, map(rest.__getitem__, map(slice, bounds, bounds[1:])))]
-        addresses, lengths, owners = zip(*parts)
+            parts = [*pool.map(read_files, [rest[begin:end] for begin, end in pairwise(bounds)])]
+        addresses, lengths, owners = zip(*([cached, *parts] if cached.lengths.size else parts))
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
 
     def describe(self, index: int) -> dict[str, Any]:
@@ -77,12 +78,12 @@ class LooseFiles:
         return digest.hexdigest()
 
 
-def read_files(paths: Iterable[str], flags: int = 0) -> Encoded:
+def read_files(paths: Iterable[str], patience: Patience | None = None) -> Encoded:
     """The bytes of files, one after the other; one that cannot be read has length 0.
 
     Args:
       paths: of local files.
-      flags: of preadv; with `NO_WAIT`, those before the first file that cannot be read at once.
+      patience: where given, only the first files, as long as the page cache holds them and the patience lasts.
 
     Example:
       >>> import tempfile
@@ -92,21 +93,24 @@ def read_files(paths: Iterable[str], flags: int = 0) -> Encoded:
       >>> bytes(encoded.view(0)), encoded.lengths.tolist()
       (b'image', [5, 0])
     """
-    chunks = _Chunks()
+    chunks, flags = _Chunks(), 0 if patience is None else NO_WAIT
     addresses, lengths = [], []
     for path in paths:
-        address, length = 0, 0
+        address, length, opened = 0, 0, False
         try:
             descriptor = os.open(path, os.O_RDONLY)
+            opened = True
             try:
                 address, length = chunks.read(descriptor, flags)
             finally:
                 os.close(descriptor)
         except OSError:  # told by length 0; `describe` says why
-            if flags:
+            if opened and flags:
                 break
         addresses.append(address)
         lengths.append(length)
+        if patience and not patience.lasts(4, length):
+            break
     return Encoded(np.array(addresses, np.uint64), np.array(lengths, np.uint64), chunks)
 
 

@@ -1,12 +1,12 @@
 """Where the records of packed files lie in memory: mapped, or read into a staging buffer."""
 
 import ctypes
+import functools
 import mmap
-import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import (
     DataFile,
     FileReader,
+    Patience,
     Read,
     allow_descriptors,
     check_unchanged,
@@ -26,8 +27,7 @@ from jaxaug.iterators.sources._files import (
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
-_libc = ctypes.CDLL(None)
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
 
 
 class Storage(Protocol):
@@ -83,6 +83,8 @@ class Mapped:
 
     def _disk_is_at_work(self) -> bool:
         """Whether this process has had blocks read since the last call; true the first time."""
+        import resource
+
         before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
 
@@ -95,9 +97,19 @@ class Mapped:
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
     """Let the kernel start to read ranges of mapped files; advice that it may refuse."""
+    madvise = _madvise()
     before = addresses % mmap.PAGESIZE
     for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
-        _libc.madvise(begin, length, mmap.MADV_WILLNEED)  # not the method of mmap, which keeps the GIL
+        for piece in range(0, length, _PIECE):
+            madvise(begin + piece, min(_PIECE, length - piece), mmap.MADV_WILLNEED)
+
+
+@functools.cache
+def _madvise() -> Callable[[int, int, int], int]:
+    """libc's, called with the GIL: it takes 10 us, and beside busy threads giving the GIL away costs milliseconds."""
+    madvise = ctypes.PyDLL(None).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return madvise
 
 
 class _Mapping(NamedTuple):
@@ -164,34 +176,39 @@ class Staged:
 
     def _fill(self, spans: list["_Span"], staging: memoryview) -> dict[int, str]:
         """Read every span to its place; what failed to the end, by number of the span."""
-        waiting, errors = list(range(len(spans))), {}
-        if isinstance(self._read, FileReader):
-            waiting = sorted(self._run(_read_cached, [waiting], spans, staging))
+        waiting, errors = self._fill_from_cache(spans, staging), {}
         for attempt in range(self._retries + 1):
             if not waiting:
                 break
             if attempt:
                 pause(attempt - 1)
             shares = min(len(waiting), _SHARES * self._threads)  # a task for each span would cost more than it
-            errors = self._run(_read_spans, [waiting[share::shares] for share in range(shares)], spans, staging)
+            tasks = [waiting[share::shares] for share in range(shares)]
+            stalled, errors = self._collect({self._submit(spans, numbers, staging): numbers for numbers in tasks})
+            for number in stalled:
+                errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
             waiting = sorted(errors)
         return errors
 
-    def _run(
-        self, work: Callable, shares: list[list[int]], spans: list["_Span"], staging: memoryview
-    ) -> dict[int, str]:
-        """Do `work` on each share of the spans in a thread of the pool: what failed, by number of the span."""
-        tasks = {self._submit(work, self._read, self._files, spans, share, staging): share for share in shares}
-        stalled, errors = self._collect(tasks)
-        for number in stalled:
-            errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
-        return errors
+    def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
+        """Read the first spans, as long as the page cache holds them: the numbers of the others.
 
-    def _submit(self, work: Callable, *arguments: Any) -> Future:
+        More threads would read no faster, and each would take the GIL from those that decode.
+        """
+        everything, patience = range(len(spans)), Patience()
+        if not isinstance(self._read, FileReader):
+            return list(everything)
+        for number, (file, offset, length, place) in enumerate(spans):
+            destination = staging[place : place + length]
+            if not (patience.lasts(1, length) and self._read.cached(self._files[file], offset, destination)):
+                return list(everything[number:])
+        return []
+
+    def _submit(self, spans: list["_Span"], numbers: list[int], staging: memoryview) -> Future:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
-            return self._pool.submit(work, *arguments)
+            return self._pool.submit(_read_spans, self._read, self._files, spans, numbers, staging)
 
     def _collect(self, tasks: dict[Future, list[int]]) -> tuple[list[int], dict[int, str]]:
         """Wait for tasks: the spans of those that stalled, and the errors of the others by number of the span."""
@@ -213,20 +230,6 @@ class Staged:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)
                 self._pool = None
-
-
-def _read_cached(
-    reader: FileReader, files: list[DataFile], spans: list["_Span"], numbers: list[int], staging: memoryview
-) -> dict[int, str]:
-    """Read the first spans, as long as the page cache holds them; all others by number.
-
-    One thread is enough for that: more would read no faster, and take the GIL from the threads that decode.
-    """
-    for done, number in enumerate(numbers):
-        file, offset, length, place = spans[number]
-        if not reader.cached(files[file], offset, staging[place : place + length]):
-            return dict.fromkeys(numbers[done:], "not cached")
-    return {}
 
 
 def _read_spans(

@@ -1,0 +1,114 @@
+"""The host threads of one GPU: they decode what its engines refuse, and a share of the rest."""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import numpy as np
+
+from jaxaug.decode._routes import Batch
+from jaxaug.decode._upload import Uploader
+from jaxaug.decode.native import _cuda
+from jaxaug.errors import DecodeError
+
+
+class HostThreads:
+    """Two groups of threads, so that neither kind of image waits for the other.
+
+    Args:
+      ordinal: the CUDA device.
+      canvas: (H, W) of each row.
+      num_threads: for images that the engines refuse.
+      num_sharing: for images that they could decode as well.
+    """
+
+    def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_sharing: int):
+        self._ordinal, self._canvas, self._num_threads, self._num_sharing = ordinal, canvas, num_threads, num_sharing
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
+        self._sharing = ThreadPoolExecutor(max(1, num_sharing), thread_name_prefix="jaxaug-share")
+        self._stream, self._uploaders, self._local = _cuda.create_stream(), [], threading.local()
+
+    def start(self, batch: Batch, pointers: np.ndarray, chosen: list[int], line: deque[int]) -> "HostWork":
+        """Begin to decode the chosen rows and, from its end on, the line, from which others take rows as well.
+
+        Args:
+          batch: the images.
+          pointers: uint64[n], where each canvas begins.
+        """
+        work = HostWork(batch, pointers)
+        rows = iter(chosen)  # shared: each thread takes the next when it is free
+        try:
+            for _ in range(min(self._num_threads, len(chosen))):
+                work.tasks.append(self._pool.submit(work.decode, rows, self._uploader))
+            for _ in range(min(self._num_sharing, len(line))):
+                work.shares.append(self._sharing.submit(work.decode, _from_the_end(line), self._uploader))
+        except BaseException:
+            line.clear()
+            work.finish()
+            raise
+        return work
+
+    def close(self) -> None:
+        """Stop the threads and free their memory."""
+        self._pool.shutdown()
+        self._sharing.shutdown()
+        for uploader in self._uploaders:
+            uploader.close()
+        _cuda.call("cudaStreamDestroy", self._stream)
+
+    def _uploader(self) -> Uploader:
+        """The calling thread's own."""
+        if not hasattr(self._local, "uploader"):
+            self._local.uploader = Uploader(self._ordinal, self._canvas, self._stream)
+            self._uploaders.append(self._local.uploader)
+        return self._local.uploader
+
+
+class HostWork:
+    """What the host threads do for one batch.
+
+    Attributes:
+      failures: row -> why it could not be decoded.
+    """
+
+    def __init__(self, batch: Batch, pointers: np.ndarray):
+        self._batch, self._targets = batch, pointers.tolist()
+        self.tasks: list[Future[int]] = []
+        self.shares: list[Future[int]] = []
+        self.failures: dict[int, str] = {}
+
+    def decode(self, rows: Iterable[int], own_uploader) -> int:
+        """Decode rows in this thread: how many."""
+        uploader, count = own_uploader(), 0
+        try:
+            for row in rows:
+                data, size = self._batch.encoded.view(row), tuple(self._batch.size[row].tolist())
+                try:
+                    uploader.decode(data, self._batch.headers.row(row), size, self._targets[row])
+                    count += 1
+                except DecodeError as error:
+                    self.failures[row] = error.reason
+        finally:
+            uploader.finish()
+        return count
+
+    def finish(self) -> int:
+        """Wait, once the line is empty, until nothing is written any more: how many images were decoded.
+
+        Threads that still work on another batch's line are not waited for.
+        """
+        tasks = [*self.tasks, *(share for share in self.shares if not share.cancel())]
+        try:
+            wait(tasks)
+        except BaseException:  # Ctrl-C
+            wait(tasks)
+            raise
+        return sum(task.result() for task in tasks)
+
+
+def _from_the_end(line: deque[int]) -> Iterator[int]:
+    with contextlib.suppress(IndexError):
+        while True:
+            yield line.pop()
