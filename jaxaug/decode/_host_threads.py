@@ -54,6 +54,7 @@ class HostThreads:
         """Stop the threads and free their memory."""
         self._pool.shutdown()
         self._sharing.shutdown()
+        _cuda.set_device(self._ordinal)
         for uploader in self._uploaders:
             uploader.close()
         _cuda.call("cudaStreamDestroy", self._stream)

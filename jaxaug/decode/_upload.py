@@ -24,7 +24,7 @@ class Uploader:
     def __init__(self, ordinal: int, canvas: tuple[int, int], stream: int):
         _cuda.set_device(ordinal)
         size = canvas[0] * canvas[1] * 3
-        self._ordinal, self._pitch, self._stream = ordinal, canvas[1] * 3, stream
+        self._pitch, self._stream = canvas[1] * 3, stream
         self._staging, self._address = _cuda.pinned_array((max(1, _STAGING_BYTES // size), size))
         self._used = 0  # rows of the staging memory that copies still read
 
@@ -52,5 +52,4 @@ class Uploader:
 
     def close(self) -> None:
         """Free the staging memory."""
-        _cuda.set_device(self._ordinal)
         _cuda.call("cudaFreeHost", self._address)
