@@ -3,8 +3,9 @@
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from jaxaug.decode._routes import Batch
 from jaxaug.decode._upload import Uploader
 from jaxaug.decode.native import _cuda
 from jaxaug.errors import DecodeError
+
+T = TypeVar("T")
 
 
 class HostThreads:
@@ -37,15 +40,14 @@ class HostThreads:
           batch: the images.
           pointers: uint64[n], where each canvas begins.
         """
-        work = HostWork(batch, pointers)
+        work = HostWork(batch, pointers, line, self._uploader)
         rows = iter(chosen)  # shared: each thread takes the next when it is free
         try:
             for _ in range(min(self._num_threads, len(chosen))):
-                work.tasks.append(self._pool.submit(work.decode, rows, self._uploader))
+                work.tasks.append(self._pool.submit(work.decode, rows))
             for _ in range(min(self._num_sharing, len(line))):
-                work.shares.append(self._sharing.submit(work.decode, _from_the_end(line), self._uploader))
+                work.shares.append(self._sharing.submit(work.decode, _from_the_end(line)))
         except BaseException:
-            line.clear()
             work.finish()
             raise
         return work
@@ -74,20 +76,20 @@ class HostWork:
       failures: row -> why it could not be decoded.
     """
 
-    def __init__(self, batch: Batch, pointers: np.ndarray):
-        self._batch, self._targets = batch, pointers.tolist()
+    def __init__(self, batch: Batch, pointers: np.ndarray, line: deque[int], uploader: Callable[[], Uploader]):
+        self._batch, self._pointers, self._line, self._uploader = batch, pointers, line, uploader
         self.tasks: list[Future[int]] = []
         self.shares: list[Future[int]] = []
         self.failures: dict[int, str] = {}
 
-    def decode(self, rows: Iterable[int], own_uploader) -> int:
+    def decode(self, rows: Iterable[int]) -> int:
         """Decode rows in this thread: how many."""
-        uploader, count = own_uploader(), 0
+        uploader, count = self._uploader(), 0
         try:
             for row in rows:
                 data, size = self._batch.encoded.view(row), tuple(self._batch.size[row].tolist())
                 try:
-                    uploader.decode(data, self._batch.headers.row(row), size, self._targets[row])
+                    uploader.decode(data, self._batch.headers.row(row), size, int(self._pointers[row]))
                     count += 1
                 except DecodeError as error:
                     self.failures[row] = error.reason
@@ -96,17 +98,22 @@ class HostWork:
         return count
 
     def finish(self) -> int:
-        """Wait, once the line is empty, until nothing is written any more: how many images were decoded.
+        """Take no more from the line and wait until nothing is written any more: how many images were decoded.
 
         Threads that still work on another batch's line are not waited for.
         """
-        tasks = [*self.tasks, *(share for share in self.shares if not share.cancel())]
-        try:
-            wait(tasks)
-        except BaseException:  # Ctrl-C
-            wait(tasks)
-            raise
-        return sum(task.result() for task in tasks)
+        self._line.clear()
+        return sum(all_results([*self.tasks, *(share for share in self.shares if not share.cancel())]))
+
+
+def all_results(futures: Sequence[Future[T]]) -> list[T]:
+    """The results of all, or, once all have ended, the first exception."""
+    try:
+        wait(futures)
+    except BaseException:  # Ctrl-C: they still write
+        wait(futures)
+        raise
+    return [future.result() for future in futures]
 
 
 def _from_the_end(line: deque[int]) -> Iterator[int]:

@@ -14,7 +14,7 @@ GPUs: their host threads would all wait for one GIL, and the GPUs for them (of f
 import contextlib
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from jaxaug._typing import Device
 from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._engine import Canvases
 from jaxaug.decode._header import Headers
-from jaxaug.decode._host_threads import HostThreads
+from jaxaug.decode._host_threads import HostThreads, all_results
 from jaxaug.decode._lane import Lane, Lanes
 from jaxaug.decode._routes import ENGINES, HOST, Batch, commonest_first, routes
 from jaxaug.decode._types import Encoded
@@ -69,7 +69,7 @@ class NvjpegEngine:
         if len(parts) == 1:  # in the caller's thread
             results = [self._gpus[0].decode(parts[0])]
         else:
-            results = _all_results([self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)])
+            results = all_results([self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)])
         failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
         decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
 
@@ -141,7 +141,6 @@ class _Gpu:
                 taken += rows
                 refused += [] if decoded else rows
         finally:  # until then the threads write to the lane
-            line.clear()
             by_host = work.finish()
         skipped = lane.wipe_marks(len(batch.ways))
         again = {*refused, *(row for row in taken if skipped[row])}
@@ -195,11 +194,3 @@ def _take(line: deque[int], count: int) -> list[int]:
         while len(taken) < count:
             taken.append(line.popleft())
     return taken
-
-
-def _all_results(futures: list[Future]) -> list:
-    """The results of all, or, once all have ended, the first exception."""
-    errors = [error for future in futures if (error := future.exception())]
-    if errors:
-        raise errors[0]
-    return [future.result() for future in futures]

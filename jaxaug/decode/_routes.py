@@ -41,6 +41,5 @@ class Batch(NamedTuple):
 
     def part(self, rows: slice) -> "Batch":
         """Some of the rows."""
-        addresses, lengths, owner = self.encoded
         headers = Headers(*(column[rows] for column in self.headers))
-        return Batch(Encoded(addresses[rows], lengths[rows], owner), headers, self.size[rows], self.ways[rows])
+        return Batch(self.encoded.take(rows), headers, self.size[rows], self.ways[rows])

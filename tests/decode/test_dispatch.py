@@ -231,9 +231,11 @@ def test_a_batch_does_not_wait_for_the_line_of_another(gpu):
         slow = callers.submit(check, decode, first)
         while not gpu.calls:  # now its end keeps all threads that share
             time.sleep(0.001)
-        callers.submit(check, decode, second).result(30)
-        assert not slow.done()
-        held.set()
+        try:
+            callers.submit(check, decode, second).result(30)
+            assert not slow.done()
+        finally:
+            held.set()
         slow.result()
 
 

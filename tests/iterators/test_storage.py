@@ -175,7 +175,7 @@ def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path):
 
 
 def resident(address, length):
-    """How many of the mapped pages the page cache holds."""
+    """Which share of the mapped pages the page cache holds, 0 to 1."""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     pages = (ctypes.c_ubyte * -(-(address + length - first) // mmap.PAGESIZE))()
     mincore = ctypes.CDLL(None).mincore

@@ -5,7 +5,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,17 +48,22 @@ class LooseFiles:
         From the first file on that the page cache does not hold, several threads read. One is as fast as long as it
         holds them, and more would take the GIL from the threads that decode.
         """
-        paths = [self.path(number) for number in np.asarray(indices).tolist()]
-        cached = read_files(paths if NO_WAIT else [], Patience())
-        rest = paths[len(cached.lengths) :]
-        if not rest:
+        numbers = np.asarray(indices)
+        cached = read_files(self._paths(numbers) if NO_WAIT else [], Patience())
+        rest = numbers[cached.lengths.size :]
+        if not rest.size:
             return cached
-        threads = max(1, min(_THREADS, len(rest) // _SHARE))
-        bounds = [len(rest) * thread // threads for thread in range(threads + 1)]
-        with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
-            parts = [*pool.map(read_files, [rest[begin:end] for begin, end in pairwise(bounds)])]
+        shares = [*map(self._paths, np.array_split(rest, max(1, min(_THREADS, rest.size // _SHARE))))]
+        if len(shares) == 1:
+            parts = [read_files(shares[0])]
+        else:
+            with ThreadPoolExecutor(len(shares), thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
+                parts = [*pool.map(read_files, shares)]
         addresses, lengths, owners = zip(*([cached, *parts] if cached.lengths.size else parts))
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
+
+    def _paths(self, numbers: np.ndarray) -> list[str]:
+        return [self.path(number) for number in numbers.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:
         """The file's number and path, and "error" if it cannot be read now."""

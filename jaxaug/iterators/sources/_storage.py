@@ -195,14 +195,14 @@ class Staged:
 
         More threads would read no faster, and each would take the GIL from those that decode.
         """
-        everything, patience = range(len(spans)), Patience()
-        if not isinstance(self._read, FileReader):
-            return list(everything)
-        for number, (file, offset, length, place) in enumerate(spans):
-            destination = staging[place : place + length]
-            if not (patience.lasts(1, length) and self._read.cached(self._files[file], offset, destination)):
-                return list(everything[number:])
-        return []
+        patience, done = Patience(), 0
+        if isinstance(self._read, FileReader):
+            for file, offset, length, place in spans:
+                destination = staging[place : place + length]
+                if not (patience.lasts(1, length) and self._read.cached(self._files[file], offset, destination)):
+                    break
+                done += 1
+        return list(range(done, len(spans)))
 
     def _submit(self, spans: list["_Span"], numbers: list[int], staging: memoryview) -> Future:
         with self._lock:
