@@ -66,10 +66,7 @@ class NvjpegEngine:
             return Canvases([gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False)
         batch = Batch(encoded, headers, size, routes(headers, size))
         parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(self._gpus))]
-        if len(parts) == 1:  # in the caller's thread
-            results = [self._gpus[0].decode(parts[0])]
-        else:
-            results = all_results([self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)])
+        results = self._decode_parts(parts)
         failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
         decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
 
@@ -78,6 +75,19 @@ class NvjpegEngine:
                 gpu.lanes.put(result.lane, readers)
 
         return Canvases([result.lane.view(count) for result in results], failures, decoded, release, lent=True)
+
+    def _decode_parts(self, parts: list[Batch]) -> "list[Result]":
+        """Each on its GPU at the same time."""
+        if len(parts) == 1:  # in the caller's thread
+            return [self._gpus[0].decode(parts[0])]
+        futures = [self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)]
+        try:
+            return all_results(futures)
+        except BaseException:
+            for gpu, future in zip(self._gpus, futures):
+                if not future.exception():
+                    gpu.lanes.put(future.result().lane)
+            raise
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""

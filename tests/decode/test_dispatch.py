@@ -292,6 +292,16 @@ def test_an_exception_of_the_engines_comes_through_and_leaves_the_lane(gpu):
         check(decode, jpegs(4))
 
 
+def test_an_exception_of_one_gpu_leaves_the_lanes_of_all(gpu):
+    with decoder(gpus=2) as decode:
+        gpu.seconds = lambda n: 1 / (2 - n)
+        with pytest.raises(ZeroDivisionError):
+            decode.decode([*jpegs(2), jpegs(1)[0], b"not an image"])
+        assert gpu.calls == [2, 1] or gpu.calls == [1, 2]
+        for one in decode._engine._gpus:
+            assert len(one.lanes._all) == len(one.lanes._free) == 1
+
+
 def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
     room = [3]  # lanes
 
