@@ -113,6 +113,12 @@ def read(source: Source, touch: bool) -> Callable[[], None]:
     return step
 
 
+def in_memory(images: list[bytes]) -> InMemory:
+    """At least four batches, with labels as the files have them."""
+    copies = -(-4 * BATCH // len(images))
+    return InMemory(images * copies, {"label": np.tile(np.arange(len(images), dtype=np.int32), copies)})
+
+
 def pool_read(source: ImageFolder, pool: ThreadPoolExecutor) -> Callable[[], None]:
     generator = np.random.default_rng(0)
 
@@ -164,7 +170,7 @@ def main() -> None:
         write(images, folder, max(1, round(args.records / len(images))))
         started = time.perf_counter()
         record, tar = TFRecord(folder / "tfrecord/*"), WebDataset(folder / "tar/*")
-        loose, memory = ImageFolder(folder / "loose"), InMemory(images * -(-4 * BATCH // len(images)))
+        loose, memory = ImageFolder(folder / "loose"), in_memory(images)
         print(f"{len(record):,} records indexed, twice, in {time.perf_counter() - started:.1f} s; {jax.devices()}")
         packed = {"TFRecord": record, "WebDataset": tar}
         staged = {

@@ -65,8 +65,7 @@ class NvjpegEngine:
         if not count:
             return Canvases([gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False)
         batch = Batch(encoded, headers, size, routes(headers, size))
-        parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(self._gpus))]
-        results = self._decode_parts(parts)
+        results = self._decode_parts(batch, count)
         failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
         decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
 
@@ -76,10 +75,11 @@ class NvjpegEngine:
 
         return Canvases([result.lane.view(count) for result in results], failures, decoded, release, lent=True)
 
-    def _decode_parts(self, parts: list[Batch]) -> "list[Result]":
-        """Each on its GPU at the same time."""
-        if len(parts) == 1:  # in the caller's thread
-            return [self._gpus[0].decode(parts[0])]
+    def _decode_parts(self, batch: Batch, count: int) -> "list[Result]":
+        """`count` rows on each GPU, all at the same time."""
+        if len(self._gpus) == 1:  # in the caller's thread
+            return [self._gpus[0].decode(batch)]
+        parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(self._gpus))]
         futures = [self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)]
         try:
             return all_results(futures)

@@ -1,5 +1,6 @@
 """Which way each image of a batch goes: to the GPU's JPEG engines or to a host thread."""
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +27,11 @@ def routes(headers: Headers, size: np.ndarray) -> np.ndarray:
 
 def commonest_first(rows: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows ordered by how many of them have the same chroma sampling, and that number for each."""
-    _, kind, counts = np.unique(sampling[rows], return_inverse=True, return_counts=True)
-    order = np.lexsort((kind, -counts[kind]))
-    return rows[order], counts[kind][order]
+    kinds = sampling[rows]
+    counts = Counter(listed := kinds.tolist())
+    alike = np.fromiter(map(counts.__getitem__, listed), np.int64, len(listed))
+    order = np.lexsort((kinds, -alike))
+    return rows[order], alike[order]
 
 
 class Batch(NamedTuple):

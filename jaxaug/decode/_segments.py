@@ -1,6 +1,7 @@
 """The marker segments of JPEG files, found for many files in one walk."""
 
 import re
+import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ NOWHERE = 2**60  # beyond the stop of every file: what has no defined size does 
 _HEAD = 22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
 _WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": _HEAD})
 _MOST_SEGMENTS = 1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
+_FEW = 8  # files: a loop in Python over so many segments takes less time than numpy's calls
 _NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long filling
 
 
@@ -29,7 +31,9 @@ def lookup(values: dict[int, int], default: int, size: int = 256) -> np.ndarray:
 
 
 _WITH_LENGTH = {*FRAMES, SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0 + 16)}
-_SIZE = lookup({0xFF00 | marker: 2 for marker in _WITH_LENGTH}, NOWHERE, 2**16)  # of the marker; its length follows
+_CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)
+_SIZE = lookup(dict.fromkeys(_CODES, 2), NOWHERE, 2**16)  # of the marker; its length follows
+_CODE_AND_LENGTH = struct.Struct(">HH")
 
 
 class Segments(NamedTuple):
@@ -56,7 +60,9 @@ class Segments(NamedTuple):
 
 
 def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[int, str]) -> Segments:
-    """All marker segments up to the first SOS; every step advances each unfinished file by one segment.
+    """All marker segments up to the first SOS.
+
+    Every step advances each unfinished file by one segment; the last few files go on alone.
 
     Args:
       starts, stops: int64[k], the memory [start, stop) of each file.
@@ -65,9 +71,9 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
     """
     position, stop = starts[row] + 2, stops[row]
     parts: list[tuple[np.ndarray, ...]] = [(row[:0], position[:0], position[:0], np.zeros(0, f"V{_HEAD}"))]
-    for _ in range(_MOST_SEGMENTS):
-        if not row.size:
-            break
+    steps = 0
+    while row.size > _FEW and steps < _MOST_SEGMENTS:
+        steps += 1
         head = read_windows(position, _HEAD, stop)
         words = head.view(_WORDS)
         code, length = words["code"].astype(np.int64), words["length"].astype(np.int64)
@@ -89,10 +95,33 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
         if np.count_nonzero(going) < row.size:
             kept = going.nonzero()[0]
             row, position, stop = row[kept], position[kept], stop[kept]
-    for late in row.tolist():
-        failures[late] = f"more than {_MOST_SEGMENTS} segments before the image data"
+    alone: list[tuple[int, int, int, int]] = []
+    for file in zip(row.tolist(), position.tolist(), stop.tolist()):
+        if failure := _walk_alone(*file, _MOST_SEGMENTS - steps, alone):
+            failures[file[0]] = failure
+    row, position, after, stop = np.array(alone, np.int64).reshape(-1, 4).T
+    parts.append((row, position, after, read_windows(position, _HEAD, stop)))
     rows, positions, ends, heads = (np.concatenate(column) for column in zip(*parts))
     return Segments(rows, as_bytes(heads)[:, 1].copy(), positions + 4, ends, heads)
+
+
+def _walk_alone(row: int, position: int, stop: int, steps: int, found: list[tuple[int, int, int, int]]) -> str | None:
+    """Add a file's (row, position, after, stop) of each segment from `position` on; what is wrong, if anything."""
+    data, at = memory_view(position, stop - position), 0
+    for _ in range(steps):
+        code, length = _CODE_AND_LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (0, 0)
+        after = at + 2 + length
+        if code in _CODES and length >= 2 and after <= len(data):
+            found.append((row, position + at, position + after, stop))
+            if code == 0xFF00 | SOS:
+                return None
+            at = after
+            continue
+        resumed = _resume(position + at, stop)
+        if isinstance(resumed, str):
+            return resumed
+        at = resumed - position
+    return f"more than {_MOST_SEGMENTS} segments before the image data"
 
 
 def _resume(position: int, stop: int) -> int | str:

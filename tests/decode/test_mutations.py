@@ -71,6 +71,20 @@ def test_damaged_jpegs_the_byte_check_decides():
     assert {(0, False), (1, True)} <= kinds
 
 
+def test_damaged_jpegs_read_alike_together_and_alone():
+    rng, reasons = random.Random(SEED), set()
+    for _ in range(20):
+        files = [damage(rng.choice(list(JPEGS.values())), rng) for _ in range(100)]
+        together = read_headers(Encoded.from_bytes(files))
+        for row, file in enumerate(files):
+            alone = read_headers(Encoded.from_bytes([file]))
+            assert alone.reason[0] == together.reason[row], file.hex()
+            if not alone.reason[0]:
+                assert [column[0] for column in alone] == [column[row] for column in together], file.hex()
+        reasons |= {reason.split(":")[0] for reason in together.reason}
+    assert len(reasons) > 20
+
+
 @pytest.mark.filterwarnings("ignore:::PIL")
 def test_damaged_files_of_other_formats():
     sources = [encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")]

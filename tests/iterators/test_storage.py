@@ -215,6 +215,32 @@ def test_nothing_is_asked_for_while_no_disk_is_at_work(tmp_path, monkeypatch):
     assert asked[2][0] + asked[2][1] - asked[0][0] == 300_000 + 5000 % mmap.PAGESIZE
 
 
+def test_the_ends_of_records_are_mapped_before_anybody_looks(tmp_path):
+    resource = pytest.importorskip("resource")
+    if not hasattr(resource, "RUSAGE_THREAD") or not _may_read_own_memory():
+        pytest.skip("the system has no process_vm_readv, or does not allow it")
+    content = np.random.default_rng(0).bytes(40 << 20)
+    with open(tmp_path / "pieces", "wb", buffering=0) as file:  # what is written in small pieces lies in small pages
+        for at in range(0, len(content), 4096):
+            file.write(content[at : at + 4096])
+    offsets = np.arange(600) * 65536 + 100  # the kernel maps 64 kB around a fault
+    mapped = Mapped(list_files([tmp_path / "pieces"]))
+    encoded, _ = mapped.read(np.zeros(600, int), offsets, np.full(600, 40_000))
+    ends = [np.ctypeslib.as_array((ctypes.c_uint8 * 40_000).from_address(int(at))) for at in encoded.addresses]
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    found = [(end[0], end[-1]) for end in ends]
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 20
+    assert found == [(content[at], content[at + 39_999]) for at in offsets.tolist()]
+
+
+def _may_read_own_memory():
+    byte = (ctypes.c_uint8 * 1)(7)
+    target, seen = np.array([ctypes.addressof(byte), 1], np.uint64), (ctypes.c_uint8 * 1)()
+    into = np.array([ctypes.addressof(seen), 1], np.uint64)
+    read = _storage._process_vm_readv()
+    return read is not None and read(os.getpid(), into.ctypes.data, 1, target.ctypes.data, 1, 0) == 1
+
+
 @pytest.fixture
 def reads(monkeypatch):
     """The flags of each preadv; those that may not wait go on as long as `held` says."""

@@ -3,10 +3,11 @@
 import ctypes
 import functools
 import mmap
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,6 +29,7 @@ _GAP = 64 << 10  # bytes skipped between two records rather than asked for in tw
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 _PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
+_MOST_RANGES = 1024  # of one call: IOV_MAX of Linux
 
 
 class Storage(Protocol):
@@ -42,7 +44,8 @@ class Mapped:
     """Local files mapped into memory: no copy, no system call for a record, the page cache is the buffer.
 
     Where a disk is at work, the kernel is asked for all ranges at once: else each page that is not there would hold
-    up whoever touches it, one after the other, and the byte check keeps the GIL meanwhile.
+    up whoever touches it, one after the other. Then the pages with the first and the last bytes are mapped, because
+    the byte check, which reads those, keeps the GIL meanwhile.
 
     Guarantees: each file that a call touches is compared with its indexed size first, so one that was
     truncated gives failed rows. A disk that fails or stalls under a mapping, and a truncation between the
@@ -77,6 +80,7 @@ class Mapped:
         failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
         if self._disk_is_at_work():
             _ask_for(addresses[~failed], lengths[~failed])
+        _map_ends(addresses[~failed], lengths[~failed])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
         return found, failures
@@ -110,6 +114,34 @@ def _madvise() -> Callable[[int, int, int], int]:
     madvise = ctypes.PyDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return madvise
+
+
+def _map_ends(addresses: np.ndarray, lengths: np.ndarray) -> None:
+    """Have the kernel read the first and the last byte of each range, which puts their pages into our page tables.
+
+    A page's first use takes microseconds even where the page cache holds it. Here they pass without the GIL, in one
+    call; where the system has or allows no such call, the first reader takes them.
+    """
+    read = _process_vm_readv()
+    if read is None:
+        return
+    ranges = np.ones((2 * addresses.size, 2), np.uint64)  # struct iovec: address, length
+    ranges[:, 0] = np.concatenate([addresses, addresses + np.maximum(lengths, 1) - 1])
+    bytes_read = np.empty(_MOST_RANGES, np.uint8)
+    for first in range(0, len(ranges), _MOST_RANGES):
+        piece = ranges[first : first + _MOST_RANGES]
+        destination = np.array([bytes_read.ctypes.data, len(piece)], np.uint64)
+        read(os.getpid(), destination.ctypes.data, 1, piece.ctypes.data, len(piece), 0)
+
+
+@functools.cache
+def _process_vm_readv() -> Any:
+    """libc's, called without the GIL; None where there is none."""
+    function = getattr(ctypes.CDLL(None), "process_vm_readv", None)
+    if function is not None:
+        size, pointer = ctypes.c_size_t, ctypes.c_void_p
+        function.argtypes, function.restype = (ctypes.c_int, pointer, size, pointer, size, size), ctypes.c_ssize_t
+    return function
 
 
 class _Mapping(NamedTuple):
