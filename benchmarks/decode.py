@@ -230,6 +230,7 @@ def main() -> None:
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
         return several_gpus(encoded, args)
+    tell_latency(images, args)  # before anything else leaves its threads behind
     table = {n: measure for n, measure in contestants(images, args).items() if n.startswith(tuple(args.only))}
     results: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(args.rounds):
@@ -244,7 +245,6 @@ def main() -> None:
             print(f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}", flush=True)
     if args.beside:
         beside_training(table, args.beside)
-    tell_latency(images, args)
 
 
 if __name__ == "__main__":

@@ -140,6 +140,15 @@ def test_both_sides_work_until_the_line_is_empty(gpu):
         assert 10 <= decode.stats["host"] < 128 and decode.stats["engines"] == sum(gpu.calls)
 
 
+@pytest.mark.parametrize("size, threads", [(1, 3), (170_000, 3), (190_000, 6)])
+def test_more_threads_share_large_images(gpu, size, threads):
+    gpu.seconds, seen = lambda n: 0.1, set()
+    gpu.in_thread = lambda image: seen.add(threading.get_ident()) or time.sleep(0.02)
+    with decoder() as decode:
+        check(decode, [image.ljust(size, b"\0") for image in jpegs(16)] * 32)
+        assert len(seen) == threads and decode.stats["host"] > 0
+
+
 def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
     gpu.seconds, gpu.in_thread = lambda n: 0.5, lambda image: time.sleep(0.001)
     with decoder() as decode:
@@ -229,7 +238,7 @@ def test_a_batch_does_not_wait_for_the_line_of_another(gpu):
     gpu.in_thread = lambda image: held.wait(60) if image in first else None
     with decoder() as decode, ThreadPoolExecutor(2) as callers:
         slow = callers.submit(check, decode, first)
-        while not gpu.calls:  # now its end keeps all threads that share
+        while not (gpu.calls or slow.done()):  # now its end keeps all threads that share
             time.sleep(0.001)
         try:
             callers.submit(check, decode, second).result(30)
