@@ -14,8 +14,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from jaxaug.decode.native import _libc
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources import _files, _storage
+from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
 from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge
 from jaxaug.iterators.sources.tfrecord import TFRecord
@@ -206,7 +207,7 @@ def test_nothing_is_asked_for_while_no_disk_is_at_work(tmp_path, monkeypatch):
     files, _ = noise(tmp_path, [1_000_000])
     asked, blocks = [], SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
-    monkeypatch.setattr(_storage, "_madvise", lambda: lambda *range: asked.append(range))
+    monkeypatch.setattr(_libc, "will_need", lambda *range: asked.append(range))
     storage = Mapped(files)
     for blocks.ru_inblock, count in ((0, 3), (0, 3), (7, 6), (7, 6), (8, 9)):
         storage.read(np.zeros(1, int), np.array([5000]), np.array([300_000]))
@@ -237,7 +238,7 @@ def _may_read_own_memory():
     byte = (ctypes.c_uint8 * 1)(7)
     target, seen = np.array([ctypes.addressof(byte), 1], np.uint64), (ctypes.c_uint8 * 1)()
     into = np.array([ctypes.addressof(seen), 1], np.uint64)
-    read = _storage._process_vm_readv()
+    read = _libc._process_vm_readv()
     return read is not None and read(os.getpid(), into.ctypes.data, 1, target.ctypes.data, 1, 0) == 1
 
 

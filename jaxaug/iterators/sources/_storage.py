@@ -1,17 +1,14 @@
 """Where the records of packed files lie in memory: mapped, or read into a staging buffer."""
 
-import ctypes
-import functools
 import mmap
-import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from jaxaug.decode import Encoded
+from jaxaug.decode.native import _libc
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import (
     DataFile,
@@ -29,7 +26,6 @@ _GAP = 64 << 10  # bytes skipped between two records rather than asked for in tw
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 _PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
-_MOST_RANGES = 1024  # of one call: IOV_MAX of Linux
 
 
 class Storage(Protocol):
@@ -78,9 +74,10 @@ class Mapped:
             owners.append(mapping.memory)
         addresses = bases[which] + offsets
         failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
+        first, sizes = addresses[~failed], lengths[~failed]
         if self._disk_is_at_work():
-            _ask_for(addresses[~failed], lengths[~failed])
-        _map_ends(addresses[~failed], lengths[~failed])
+            _ask_for(first, sizes)
+        _libc.map_pages(np.concatenate([first, first + np.maximum(sizes, 1) - 1]))
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
         return found, failures
@@ -100,48 +97,11 @@ class Mapped:
 
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
-    """Let the kernel start to read ranges of mapped files; advice that it may refuse."""
-    madvise = _madvise()
+    """Let the kernel start to read ranges of mapped files."""
     before = addresses % mmap.PAGESIZE
     for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
         for piece in range(0, length, _PIECE):
-            madvise(begin + piece, min(_PIECE, length - piece), mmap.MADV_WILLNEED)
-
-
-@functools.cache
-def _madvise() -> Callable[[int, int, int], int]:
-    """libc's, called with the GIL: it takes 10 us, and beside busy threads giving the GIL away costs milliseconds."""
-    madvise = ctypes.PyDLL(None).madvise
-    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return madvise
-
-
-def _map_ends(addresses: np.ndarray, lengths: np.ndarray) -> None:
-    """Have the kernel read the first and the last byte of each range, which puts their pages into our page tables.
-
-    A page's first use takes microseconds even where the page cache holds it. Here they pass without the GIL, in one
-    call; where the system has or allows no such call, the first reader takes them.
-    """
-    read = _process_vm_readv()
-    if read is None:
-        return
-    ranges = np.ones((2 * addresses.size, 2), np.uint64)  # struct iovec: address, length
-    ranges[:, 0] = np.concatenate([addresses, addresses + np.maximum(lengths, 1) - 1])
-    bytes_read = np.empty(_MOST_RANGES, np.uint8)
-    for first in range(0, len(ranges), _MOST_RANGES):
-        piece = ranges[first : first + _MOST_RANGES]
-        destination = np.array([bytes_read.ctypes.data, len(piece)], np.uint64)
-        read(os.getpid(), destination.ctypes.data, 1, piece.ctypes.data, len(piece), 0)
-
-
-@functools.cache
-def _process_vm_readv() -> Any:
-    """libc's, called without the GIL; None where there is none."""
-    function = getattr(ctypes.CDLL(None), "process_vm_readv", None)
-    if function is not None:
-        size, pointer = ctypes.c_size_t, ctypes.c_void_p
-        function.argtypes, function.restype = (ctypes.c_int, pointer, size, pointer, size, size), ctypes.c_ssize_t
-    return function
+            _libc.will_need(begin + piece, min(_PIECE, length - piece))
 
 
 class _Mapping(NamedTuple):
