@@ -29,8 +29,11 @@ def report() -> Iterator[tuple[str, str]]:
     yield "jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}"
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
-    with Decoder((64, 64)) as decoder:
-        yield "decoder", f"{decoder.backend}, {decoder.in_flight} batches in flight"
+    try:
+        with Decoder((64, 64), "nvjpeg") as decoder:
+            yield "decoder", f"nvjpeg, {decoder.in_flight} batches in flight"
+    except (ImportError, RuntimeError, ValueError) as error:  # what makes `backend="auto"` take the host
+        yield "decoder", f"host, because nvjpeg says: {error}"
     if jax.default_backend() == "gpu":
         yield from _nvidia()
     for package, use in _OPTIONAL.items():
@@ -46,13 +49,28 @@ def _nvidia() -> Iterator[tuple[str, str]]:
 
     try:
         yield "nvJPEG", f"{_nvjpeg.version()} ({_nvjpeg.path()})"
-        _cuda.core()
-        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
-        yield "engines", f"{_nvjpeg.engine_count(handle)} on the first GPU"
         queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
         yield "hardware queues", f"{queues} (CUDA_DEVICE_MAX_CONNECTIONS; 32 are best, set before CUDA starts)"
-        _nvjpeg.destroy("nvjpegDestroy", handle)
-        free, total = (int(value) for value in _cuda.runtime().cudaMemGetInfo()[1:])
-        yield "memory", f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free for canvases, beside what JAX reserves"
+        for device in jax.local_devices():
+            with _cuda.on_device(device.local_hardware_id or 0):
+                yield f"engines {device.id}", _engines()
+                free, total = (int(value) / 2**30 for value in _cuda.runtime().cudaMemGetInfo()[1:])
+                yield (
+                    f"memory {device.id}",
+                    f"{free:.1f} of {total:.1f} GiB are free for canvases, besides what JAX reserves",
+                )
     except (ImportError, RuntimeError) as error:
         yield "nvJPEG", f"cannot be used: {error}"
+
+
+def _engines() -> str:
+    """How many JPEG engines the current device has."""
+    from jaxaug.decode.native import _nvjpeg
+
+    try:
+        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
+    except _nvjpeg.NvjpegError as error:
+        return f"none ({error}): the multiprocessors and the host decode"
+    count = _nvjpeg.engine_count(handle)
+    _nvjpeg.destroy("nvjpegDestroy", handle)
+    return str(count)

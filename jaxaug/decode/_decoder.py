@@ -60,7 +60,8 @@ class Decoder:
       devices: local devices; device d gets the d-th equal share of the rows. None: all local devices.
       on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images: zeros and
         valid=False.
-      num_threads: host threads; None: one per CPU that this process may use.
+      num_threads: host threads; None: one per CPU that this process may use. Beside a GPU's engines half of them decode
+        what those refuse, and a quarter, of large images half, a share of the rest.
       max_pixels: an image whose header promises more pixels is bad; checked before anything is allocated.
       deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too. With
         the host backend this always holds.
@@ -124,8 +125,7 @@ class Decoder:
             raise DecodeError(decoded.failures[row], index=row, byte_count=int(encoded.lengths[row]))
         pixels = decoded.pixels
         if decoded.lent:  # a view of a decode buffer never leaves jaxaug: a copy of it does
-            pixels, done = zip(*(_copy(view) for view in pixels))
-            decoded.release(done)
+            pixels = _copy_and_release(decoded)
         pixels = pixels[0] if len(pixels) == 1 else list(pixels)
         return ImageBatch(pixels, decoded.size, decoded.original_size, decoded.valid)
 
@@ -149,6 +149,9 @@ class Decoder:
             )
         if self._closed:
             raise RuntimeError("this Decoder is closed: make a new one.")
+        encoded = encoded._replace(
+            addresses=np.asarray(encoded.addresses, np.uint64), lengths=np.asarray(encoded.lengths, np.uint64)
+        )
         headers = read_headers(encoded, self.max_pixels)
         valid, original_size = headers.kind != BAD, headers.original_size()
         original_size[~valid] = self.canvas
@@ -200,7 +203,15 @@ def _make_engine(
     """The backend's name and engine."""
     on_gpus = all(device.platform == "gpu" for device in devices)
     if backend == "nvjpeg" and not on_gpus:
-        raise ValueError(f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: take 'auto' or 'host'.")
+        raise ValueError(
+            f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: where there is one, install "
+            "jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
+        )
+    if backend == "auto" and not on_gpus:
+        _warn_once(
+            f"jaxaug decodes on the host, as {devices[0]} is no NVIDIA GPU: where there is one, install jaxaug[cuda13] "
+            "or jaxaug[cuda12]; else backend='host' does without this warning."
+        )
     if backend == "host" or not on_gpus:
         return "host", HostEngine(devices, canvas, num_threads)
     from jaxaug.decode._nvjpeg import NvjpegEngine
@@ -219,7 +230,19 @@ def _make_engine(
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=5)
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
+    pixels, readers = [], []
+    try:
+        for view in decoded.pixels:
+            copy, done = _copy(view)
+            pixels.append(copy)
+            readers.append(done)
+    finally:
+        decoded.release(readers)
+    return pixels
 
 
 @jax.jit

@@ -87,32 +87,33 @@ class HostWork:
 
     def __init__(self, batch: Batch, pointers: np.ndarray, line: deque[int], uploader: Callable[[], Uploader]):
         self._batch, self._pointers, self._line, self._uploader = batch, pointers, line, uploader
-        self.tasks: list[Future[int]] = []
-        self.shares: list[Future[int]] = []
+        self.tasks: list[Future[list[int]]] = []
+        self.shares: list[Future[list[int]]] = []
         self.failures: dict[int, str] = {}
 
-    def decode(self, rows: Iterable[int]) -> int:
-        """Decode rows in this thread: how many."""
-        uploader, count = self._uploader(), 0
+    def decode(self, rows: Iterable[int]) -> list[int]:
+        """Decode rows in this thread: those that succeeded."""
+        uploader, decoded = self._uploader(), []
         try:
             for row in rows:
                 data, size = self._batch.encoded.view(row), tuple(self._batch.size[row].tolist())
                 try:
                     uploader.decode(data, self._batch.headers.row(row), size, int(self._pointers[row]))
-                    count += 1
+                    decoded.append(row)
                 except DecodeError as error:
                     self.failures[row] = error.reason
         finally:
             uploader.finish()
-        return count
+        return decoded
 
-    def finish(self) -> int:
-        """Take no more from the line and wait until nothing is written any more: how many images were decoded.
+    def finish(self) -> list[int]:
+        """Take no more from the line and wait until nothing is written any more: the rows that were decoded.
 
         Threads that still work on another batch's line are not waited for.
         """
         self._line.clear()
-        return sum(all_results([*self.tasks, *(share for share in self.shares if not share.cancel())]))
+        decoded = all_results([*self.tasks, *(share for share in self.shares if not share.cancel())])
+        return [row for rows in decoded for row in rows]
 
 
 def all_results(futures: Sequence[Future[T]]) -> list[T]:

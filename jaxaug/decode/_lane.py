@@ -50,8 +50,8 @@ class Lanes:
             except MemoryError:
                 if not self._drop(lane):
                     raise
-            except BaseException:
-                self.put(lane)
+            except BaseException:  # Ctrl-C, while it is still read
+                self.put(lane, lane.readers)
                 raise
 
     def put(self, lane: "Lane", readers: Any = ()) -> None:
@@ -121,11 +121,16 @@ class Lane:
         self._write_marks(self._pointer + row * self._row_bytes, 1)
         self._synchronize()
 
-    def wipe_marks(self, rows: int) -> np.ndarray:
-        """bool[rows]: where the mark was still there, so that nothing was written; it is zero now."""
+    def wipe_marks(self, asked: np.ndarray) -> np.ndarray:
+        """bool[n]: where the mark was still there, so that nothing was written; it is zero now.
+
+        Args:
+          asked: bool[n], which rows to look at; what host threads have written may be of the mark's colour.
+        """
+        rows = len(asked)
         self._copy_pixels(self._pixels_address, 3, self._pointer, self._row_bytes, rows, "DeviceToHost")
         self._synchronize()
-        marked = (self._pixels[:rows] == _MARK).all(axis=1)
+        marked = (self._pixels[:rows] == _MARK).all(axis=1) & asked
         for row in marked.nonzero()[0].tolist():
             _cuda.call("cudaMemsetAsync", self._pointer + row * self._row_bytes, 0, 3, self._stream)
         if marked.any():
@@ -172,8 +177,9 @@ class Lane:
 
     def _free(self) -> None:
         self._view = None
-        if self._rows:
+        if self._pointer:
             _cuda.call("cudaFree", self._pointer)
+        if self._pixels_address:
             _cuda.call("cudaFreeHost", self._pixels_address)
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
 

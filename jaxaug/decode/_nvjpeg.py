@@ -12,6 +12,7 @@ GPUs: their host threads would all wait for one GIL, and the GPUs for them (of f
 """
 
 import contextlib
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,8 +57,13 @@ class NvjpegEngine:
         threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
         # With more, a Loader waits for the GIL longer than they help it.
         sharing = num_threads // 4 if len(devices) == 1 and not deterministic else 0
-        self._gpus = [_Gpu(device, canvas, threads, sharing) for device in devices]
+        self._gpus: list[_Gpu] = []
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
+        # Runs at `close`, when the last reference goes (a lent batch has one), and if one of the GPUs cannot be used.
+        self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool)
+        self._finalizer.atexit = False
+        for device in devices:
+            self._gpus.append(_Gpu(device, canvas, threads, sharing))
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the good rows; see `Engine`. Up to `IN_FLIGHT` calls run at once."""
@@ -65,41 +71,42 @@ class NvjpegEngine:
         if not count:
             return Canvases([gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False)
         batch = Batch(encoded, headers, size, routes(headers, size))
-        results = self._decode_parts(batch, count)
-        failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
-        decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
+        taken: list[tuple[Lane, np.ndarray]] = []
 
         def release(readers: Any) -> None:
-            for gpu, result in zip(self._gpus, results):
-                gpu.lanes.put(result.lane, readers)
+            for gpu, (lane, _) in zip(self._gpus, taken):
+                gpu.lanes.put(lane, readers)
 
-        return Canvases([result.lane.view(count) for result in results], failures, decoded, release, lent=True)
-
-    def _decode_parts(self, batch: Batch, count: int) -> "list[Result]":
-        """`count` rows on each GPU, all at the same time."""
-        if len(self._gpus) == 1:  # in the caller's thread
-            return [self._gpus[0].decode(batch)]
-        parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(self._gpus))]
-        futures = [self._pool.submit(gpu.decode, part) for gpu, part in zip(self._gpus, parts)]
         try:
-            return all_results(futures)
+            for gpu in self._gpus:  # in this order: callers that hold a lane and wait for another never wait in a ring
+                taken.append(gpu.take(count))
+            results = self._decode_parts(batch, taken)
+            pixels = [lane.view(count) for lane, _ in taken]
         except BaseException:
-            for gpu, future in zip(self._gpus, futures):
-                if not future.exception():
-                    gpu.lanes.put(future.result().lane)
+            release(())
             raise
+        failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
+        decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
+        return Canvases(pixels, failures, decoded, release, lent=True)
+
+    def _decode_parts(self, batch: Batch, taken: list[tuple[Lane, np.ndarray]]) -> "list[Result]":
+        """As many rows as a lane has pointers on each GPU, all at the same time; once it returns or raises, nothing is
+        written any more."""
+        if len(taken) == 1:  # in the caller's thread
+            return [self._gpus[0].decode(batch, *taken[0])]
+        count = len(taken[0][1])
+        parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(taken))]
+        works = zip(self._gpus, parts, taken)
+        return all_results([self._pool.submit(gpu.decode, part, *lane) for gpu, part, lane in works])
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
-        self._pool.shutdown()
-        for gpu in self._gpus:
-            gpu.close()
+        self._finalizer()
 
 
 class Result(NamedTuple):
-    """The lane that a GPU decoded its rows to."""
+    """Why rows of a GPU failed, and how many images each backend decoded."""
 
-    lane: Lane
     failures: dict[int, str]
     decoded: dict[str, int]
 
@@ -127,17 +134,14 @@ class _Gpu:
         """A batch of no rows."""
         return jax.device_put(np.zeros((0, *self._canvas, 3), np.uint8), self._device)
 
-    def decode(self, batch: Batch) -> Result:
-        """Decode into a free lane, which the caller puts back."""
+    def take(self, rows: int) -> tuple[Lane, np.ndarray]:
+        """A free lane, which the caller puts back, and where its canvases begin."""
         _cuda.set_device(self._ordinal)
-        lane, pointers = self.lanes.take(len(batch.ways))
-        try:
-            return self._decode(lane, pointers, batch)
-        except BaseException:
-            self.lanes.put(lane)
-            raise
+        return self.lanes.take(rows)
 
-    def _decode(self, lane: Lane, pointers: np.ndarray, batch: Batch) -> Result:
+    def decode(self, batch: Batch, lane: Lane, pointers: np.ndarray) -> Result:
+        """Decode into a lane."""
+        _cuda.set_device(self._ordinal)
         by_engines, alike = commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling)
         rare = (alike * _RARE < len(by_engines)) & self._share
         line = deque(by_engines[~rare].tolist())
@@ -152,14 +156,14 @@ class _Gpu:
                 refused += [] if decoded else rows
         finally:  # until then the threads write to the lane
             by_host = work.finish()
-        skipped = lane.wipe_marks(len(batch.ways))
+        skipped = lane.wipe_marks(~_chosen(by_host, len(pointers)))
         again = {*refused, *(row for row in taken if skipped[row])}
         to_host = [row for row in again if not self._decode_alone(lane, batch, row, pointers)]
         more = self._threads.start(batch, pointers, to_host, deque())
         by_host += more.finish()
         failures = work.failures | more.failures
         lane.clear(list(failures))
-        return Result(lane, failures, {"engines": len(taken) - len(to_host), "host": by_host})
+        return Result(failures, {"engines": len(taken) - len(to_host), "host": len(by_host)})
 
     def _take_and_decode(self, batch: Batch, line: deque[int], pointers: np.ndarray) -> tuple[list[int], bool]:
         """Decode the first part of the line on the engines: (its rows, False if some image was refused).
@@ -172,7 +176,9 @@ class _Gpu:
             rows = np.array(taken, np.int64)
             try:
                 self._batched.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
-            except _nvjpeg.NvjpegError:
+            except _nvjpeg.NvjpegError as error:
+                if error.status == _nvjpeg.ALLOCATOR_FAILURE:
+                    raise _cuda.memory_error("for the buffers of nvJPEG", error) from error
                 return taken, False
         return taken, True
 
@@ -180,13 +186,20 @@ class _Gpu:
         """Decode one image on the engines; False if they refuse or skip it."""
         lane.mark(row)
         _, decoded = self._take_and_decode(batch, deque([row]), pointers)
-        return not lane.wipe_marks(len(batch.ways))[row] and decoded
+        return not lane.wipe_marks(_chosen([row], len(pointers)))[row] and decoded
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
-        for part in (self._threads, self.lanes, self._batched):
-            part.close()
-        _nvjpeg.destroy("nvjpegDestroy", self._handle)
+        with _cuda.on_device(self._ordinal):  # the garbage collector's thread may be at work on another one
+            for part in (self._threads, self.lanes, self._batched):
+                part.close()
+            _nvjpeg.destroy("nvjpegDestroy", self._handle)
+
+
+def _close(gpus: list[_Gpu], pool: ThreadPoolExecutor) -> None:
+    pool.shutdown()
+    for gpu in gpus:
+        gpu.close()
 
 
 def _make_handle() -> Any:
@@ -204,3 +217,10 @@ def _take(line: deque[int], count: int) -> list[int]:
         while len(taken) < count:
             taken.append(line.popleft())
     return taken
+
+
+def _chosen(rows: list[int], count: int) -> np.ndarray:
+    """bool[count], true at `rows`."""
+    chosen = np.zeros(count, bool)
+    chosen[rows] = True
+    return chosen

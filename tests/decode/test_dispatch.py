@@ -1,6 +1,8 @@
 """How a batch is divided between the engines and the host threads, on a GPU made of host memory."""
 
+import contextlib
 import ctypes
+import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxaug.decode import Decoder, Encoded, _host_threads, _lane, _nvjpeg, _upload, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, _decoder, _host_threads, _lane, _nvjpeg, _upload, decode_image, read_headers
 from jaxaug.decode.native import _cuda
 from jaxaug.decode.native._nvjpeg import NvjpegError
 from tests.images import encode, jpegs
@@ -32,8 +34,8 @@ class HostLane:
     def mark(self, row):
         self.pixels[row, 0, 0] = _lane._MARK
 
-    def wipe_marks(self, rows):
-        marked = (self.pixels[:, 0, 0] == _lane._MARK).all(1)
+    def wipe_marks(self, asked):
+        marked = (self.pixels[:, 0, 0] == _lane._MARK).all(1) & asked
         self.pixels[marked, 0, 0] = 0
         return marked
 
@@ -106,6 +108,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(_nvjpeg._nvjpeg, "destroy", lambda function, made: None)
     for name in ("core", "set_device", "create_stream", "call"):
         monkeypatch.setattr(_cuda, name, lambda *arguments: 0)
+    monkeypatch.setattr(_cuda, "on_device", contextlib.nullcontext)
     monkeypatch.setattr("jaxaug.decode._decoder._make_engine", make_engine)
     return gpu
 
@@ -121,6 +124,8 @@ def decoder(gpus=1, **options):
 def check(decoder, images):
     """Decode; every image must be on its canvas."""
     pixels = np.asarray(decoder.decode(images).pixels)
+    if isinstance(images, Encoded):
+        images = [bytes(images.view(row)) for row in range(len(images.lengths))]
     for row, image in enumerate(images):
         expected = decode_image(image)
         np.testing.assert_array_equal(pixels[row, : expected.shape[0], : expected.shape[1]], expected)
@@ -307,8 +312,118 @@ def test_an_exception_of_one_gpu_leaves_the_lanes_of_all(gpu):
         with pytest.raises(ZeroDivisionError):
             decode.decode([*jpegs(2), jpegs(1)[0], b"not an image"])
         assert gpu.calls == [2, 1] or gpu.calls == [1, 2]
-        for one in decode._engine._gpus:
-            assert len(one.lanes._all) == len(one.lanes._free) == 1
+        check_lanes_are_free(decode)
+
+
+def test_a_pixel_of_the_marks_colour_survives(gpu):
+    png = encode(np.full((20, 30, 3), _lane._MARK, np.uint8), "PNG")
+    gpu.skipped = {jpegs(3)[1]}
+    with decoder() as decode:
+        check(decode, [jpegs(3)[0], png, jpegs(3)[1]])
+
+
+def test_a_failed_copy_leaves_the_lane(gpu, monkeypatch):
+    def fails(view):
+        raise RuntimeError("no memory")
+
+    with decoder(gpus=2) as decode:
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no memory"):
+            patch.setattr(_decoder, "_copy", fails)
+            decode.decode(jpegs(2))
+        check_lanes_are_free(decode)
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no memory"):
+            patch.setattr(HostLane, "view", lambda self, rows: fails(rows))
+            decode.decode(jpegs(2))
+        check_lanes_are_free(decode)
+
+
+def check_lanes_are_free(decode):
+    for one in decode._engine._gpus:
+        assert len(one.lanes._all) == len(one.lanes._free) == 1
+
+
+def test_callers_that_wait_for_lanes_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
+    monkeypatch.setattr(_lane, "_MOST", 1)
+    gpu.seconds = lambda n: 0.001
+    decode, ended = decoder(gpus=3), []
+
+    def call():
+        for _ in range(100):
+            decode.decode(jpegs(3))
+        ended.append(True)
+
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert len(ended) == 3  # else it cannot be closed either
+    decode.close()
+
+
+def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, monkeypatch):
+    def interrupted(self, rows):
+        raise KeyboardInterrupt
+
+    lanes, reader = _lane.Lanes(0, CANVAS), jax.numpy.zeros(())
+    lane, _ = lanes.take(1)
+    lanes.put(lane, reader)
+    monkeypatch.setattr(HostLane, "prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lanes.take(1)
+    assert lane.readers is reader
+
+
+def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
+    def fails(images):
+        raise NvjpegError("nvjpegDecodeBatched", 5)
+
+    monkeypatch.setattr(_cuda, "runtime", lambda: SimpleNamespace(cudaMemGetInfo=lambda: (0, 2**20, 2**30)))
+    with decoder() as decode:
+        gpu.seconds = fails
+        with pytest.raises(MemoryError, match=r"1 of 1024 MiB.*XLA_CLIENT_MEM_FRACTION"):
+            decode.decode(jpegs(3))
+        gpu.seconds = lambda n: 0.0
+        check(decode, jpegs(3))
+
+
+def test_a_dropped_decoder_frees_its_lanes_once_nobody_has_its_rows(gpu, monkeypatch):
+    closed = []
+    monkeypatch.setattr(HostLane, "close", lambda self: closed.append(True))
+    decode = decoder()
+    rows = decode.decode_rows(Encoded.from_bytes(jpegs(3)))
+    del decode
+    gc.collect()
+    assert not closed
+    rows.release(())
+    del rows
+    gc.collect()
+    assert closed == [True]
+
+
+def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
+    closed, made = [], iter(range(2))
+
+    def make():
+        if next(made):
+            raise NvjpegError("nvjpegCreateEx", 1)
+
+    monkeypatch.setattr(_nvjpeg, "_make_handle", make)
+    monkeypatch.setattr(_lane.Lanes, "close", lambda self: closed.append(True))
+    with pytest.raises(NvjpegError):
+        decoder(gpus=2)
+    gc.collect()
+    assert closed == [True]
+
+
+def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
+    encoded = Encoded.from_bytes(jpegs(3))
+    others = Encoded(encoded.addresses.astype(np.int64), encoded.lengths.astype(np.int32), encoded.owner)
+    with decoder() as decode:
+        seen, real = [], decode._engine._gpus[0]._batched.decode
+        decode._engine._gpus[0]._batched.decode = lambda *given: seen.append(given[0]) or real(*given)
+        check(decode, others)
+        assert seen[0].addresses.dtype == seen[0].lengths.dtype == np.uint64
 
 
 def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):

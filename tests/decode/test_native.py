@@ -1,10 +1,14 @@
 """Finding the library and choosing the backend, where there is no GPU."""
 
+import warnings
+from types import SimpleNamespace
+
 import jax
 import pytest
 
-from jaxaug.decode import Decoder
-from jaxaug.decode.native import _load, _nvjpeg
+from jaxaug import _doctor
+from jaxaug.decode import Decoder, _decoder
+from jaxaug.decode.native import _cuda, _load, _nvjpeg
 
 
 def test_a_missing_library_names_what_was_tried(monkeypatch, tmp_path):
@@ -22,11 +26,48 @@ def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
 def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
     with pytest.raises(ValueError, match=r"must be NVIDIA GPUs for backend='nvjpeg'.*'auto' or 'host'"):
         Decoder((64, 64), "nvjpeg", cpu_devices[:1])
-    with Decoder((64, 64), "auto", cpu_devices[:1]) as decoder:
-        assert decoder.backend == "host"
+    _decoder._warn_once.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with Decoder((64, 64), "auto", cpu_devices[:1]) as decoder:
+                assert decoder.backend == "host"
+        Decoder((64, 64), "host", cpu_devices[:1]).close()
+    (warning,) = caught
+    assert warning.filename == __file__ and "install jaxaug[cuda13]" in str(warning.message)
 
 
 def test_status_codes_have_names():
     assert str(_nvjpeg.NvjpegError("nvjpegDecode", 4)) == "nvjpegDecode: JPEG_NOT_SUPPORTED (4)"
     assert "unknown" in str(_nvjpeg.NvjpegError("nvjpegDecode", 99))
     assert jax.devices("cpu")
+
+
+def test_wheels_that_lack_the_library_are_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        _load.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path])
+    )
+    with pytest.raises(ImportError, match=str(tmp_path / "cu13/lib/libx.so")):
+        _load.load_library(("libx.so",), ("cu13/lib",), "JAXAUG_TEST_LIBRARY", "install this")
+
+
+def test_the_doctor_says_why_the_host_decodes():
+    assert dict(_doctor.report())["decoder"].startswith("host, because nvjpeg says: `devices` must be NVIDIA GPUs")
+
+
+def test_the_doctor_knows_gpus_without_engines(monkeypatch, cpu_devices):
+    def create_handle(backend):
+        raise _nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+
+    gpus = [SimpleNamespace(id=each, local_hardware_id=each) for each in (0, 1)]
+    current = []
+    monkeypatch.setattr(_nvjpeg, "version", lambda: "13.3")
+    monkeypatch.setattr(_nvjpeg, "path", lambda: "somewhere")
+    monkeypatch.setattr(_nvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(_cuda, "call", lambda name, *given: current.append((name, *given)) or 5)
+    monkeypatch.setattr(_cuda, "runtime", lambda: SimpleNamespace(cudaMemGetInfo=lambda: (0, 2**30, 2**31)))
+    monkeypatch.setattr(jax, "local_devices", lambda: gpus)
+    found = dict(_doctor._nvidia())
+    assert found["engines 1"] == "none (nvjpegCreateEx: ARCH_MISMATCH (7)): the multiprocessors and the host decode"
+    assert found["memory 0"].startswith("1.0 of 2.0 GiB")
+    assert current[3:] == [("cudaGetDevice",), ("cudaSetDevice", 1), ("cudaSetDevice", 5)]

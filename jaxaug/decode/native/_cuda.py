@@ -1,7 +1,9 @@
 """CUDA memory, streams and events through cuda-bindings, with its status codes as exceptions."""
 
+import contextlib
 import ctypes
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -41,6 +43,17 @@ def set_device(ordinal: int) -> None:
     call("cudaSetDevice", ordinal)
 
 
+@contextlib.contextmanager
+def on_device(ordinal: int) -> Iterator[None]:
+    """Make device `ordinal` current in this thread, and afterwards the one that was."""
+    before = int(call("cudaGetDevice"))
+    set_device(ordinal)
+    try:
+        yield
+    finally:
+        set_device(before)
+
+
 def create_stream() -> int:
     """A stream that does not wait for the legacy default stream, and goes before what the GPU computes meanwhile.
 
@@ -59,12 +72,16 @@ def allocate(size: int) -> int:
     try:
         return int(call("cudaMalloc", size))
     except CudaError as error:
-        free, total = (int(value) for value in runtime().cudaMemGetInfo()[1:])
-        raise MemoryError(
-            f"no {size / 2**20:.0f} MiB of device memory for the canvases of a batch ({error}; {free / 2**20:.0f} of "
-            f"{total / 2**20:.0f} MiB are free): JAX reserves three quarters of the device for itself; set "
-            "XLA_PYTHON_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
-        ) from error
+        raise memory_error(f"of {size / 2**20:.0f} MiB for the canvases of a batch", error) from error
+
+
+def memory_error(what: str, cause: Exception) -> MemoryError:
+    """That there is no device memory `what`, and how XLA can leave more."""
+    free, total = (int(value) / 2**20 for value in runtime().cudaMemGetInfo()[1:])
+    return MemoryError(
+        f"no device memory {what} ({cause}; {free:.0f} of {total:.0f} MiB are free): JAX reserves three quarters of "
+        "the device for itself; set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
+    )
 
 
 def pinned_array(shape: tuple[int, ...]) -> tuple[np.ndarray, int]:

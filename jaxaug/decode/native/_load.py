@@ -40,5 +40,4 @@ def load_library(names: Sequence[str], folders: Sequence[str], variable: str, ad
 def _in_wheels(names: Sequence[str], folders: Sequence[str]) -> list[str]:
     spec = importlib.util.find_spec("nvidia")  # a namespace package: one folder a site-packages
     roots = [] if spec is None else list(spec.submodule_search_locations or [])
-    paths = [Path(root, folder, name) for name in names for folder in folders for root in roots]
-    return [str(path) for path in paths if path.exists()]
+    return [str(Path(root, folder, name)) for name in names for folder in folders for root in roots]

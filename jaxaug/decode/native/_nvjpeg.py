@@ -31,6 +31,8 @@ _STATUS = (
     "INCOMPLETE_BITSTREAM",
 )
 
+ALLOCATOR_FAILURE = _STATUS.index("ALLOCATOR_FAILURE")
+
 _HANDLE, _OUT = c_void_p, POINTER(c_void_p)  # an opaque pointer, and where a new one is written
 _PROTOTYPES: dict[str, tuple] = {
     "nvjpegGetProperty": (c_int, POINTER(c_int)),
@@ -74,7 +76,10 @@ def load() -> ctypes.CDLL:
     for name, arguments in _PROTOTYPES.items():
         function = getattr(loaded, name, None)
         if function is None:
-            raise LibraryError(f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]).")
+            raise LibraryError(
+                f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]) or nvidia-nvjpeg-cu12 "
+                "(jaxaug[cuda12]), or set JAXAUG_NVJPEG to the path of a newer one."
+            )
         function.argtypes, function.restype, function.errcheck = arguments, c_int, _check
     return loaded
 
