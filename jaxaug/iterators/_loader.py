@@ -21,7 +21,7 @@ from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._records import Rows, read_batches, read_rows, read_stream, stack_features
 from jaxaug.iterators._stats import Stats
 from jaxaug.sharding._mesh import batch_sharding, check_batch_sharding
-from jaxaug.sharding._split import Part, local_parts
+from jaxaug.sharding._split import Part, local_parts, spans_processes
 
 _RESERVED = {"image", "size", "valid", "index"}  # what the Loader itself puts into a batch
 _READ_AHEAD = 2  # batches of encoded bytes that wait for the decoder
@@ -55,7 +55,8 @@ class Loader:
       sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over the rest; all of
         `jax.devices()` on one axis by default.
       decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not close it. By default
-        one whose canvas fits 95 per cent of the images.
+        one whose canvas fits 95 per cent of the images. Where several processes hold the same rows it must be
+        deterministic, so that replicas are equal; the default then is.
       prefetch: how many finished batches wait for the consumer.
 
     Raises:
@@ -120,8 +121,12 @@ class Loader:
             )
         self._fingerprint = source.fingerprint()
         own = decoder is None
+        shared = spans_processes(sharding)
         if decoder is None:
-            decoder = Decoder(pick_canvas(source, self._seed), devices=[part.devices[0] for part in parts])
+            devices = [part.devices[0] for part in parts]
+            decoder = Decoder(pick_canvas(source, self._seed), devices=devices, deterministic=shared)
+        elif shared:
+            _check_replicas(decoder)
         parts = _order_parts(parts, decoder)
         local = np.concatenate([np.arange(part.start, part.stop) for part in parts])
         self._rows = Rows(batch_size, local, drop, epochs)
@@ -309,6 +314,15 @@ def _order_parts(parts: list[Part], decoder: Decoder) -> list[Part]:
             f"{[part.devices[0] for part in parts]}, got {list(decoder.devices)}."
         )
     return [part for part in chosen if part is not None]
+
+
+def _check_replicas(decoder: Decoder) -> None:
+    """Engines and host threads differ by a level: who decodes the same rows as another process must choose alike."""
+    if decoder.backend == "nvjpeg" and not decoder.deterministic:
+        raise ValueError(
+            "`decoder` must be deterministic where several processes hold the same rows, or their replicas would "
+            "differ, got one that is not: make it with Decoder(..., deterministic=True)."
+        )
 
 
 def _check_groups(batch_transform: Transform | None, parts: list[Part]) -> None:

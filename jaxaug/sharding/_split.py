@@ -48,3 +48,19 @@ def local_parts(sharding: NamedSharding, batch_size: int) -> list[Part]:
         rows = index[0] if index else slice(None)
         holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(device)
     return [Part(start, stop, tuple(devices)) for (start, stop), devices in sorted(holders.items())]
+
+
+def spans_processes(sharding: NamedSharding) -> bool:
+    """Whether some rows of the batch lie on devices of more than one process.
+
+    Example:
+      >>> import jax
+      >>> from jaxaug.sharding import batch_sharding
+      >>> spans_processes(batch_sharding(jax.devices()))
+      False
+    """
+    processes: dict[int, int] = {}  # first row -> a process that holds it
+    return any(
+        processes.setdefault((index[0].start or 0) if index else 0, device.process_index) != device.process_index
+        for device, index in sharding.devices_indices_map((count_parts(sharding),)).items()
+    )

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import decode_image
 from jaxaug.errors import DecodeError, SourceError, StateError
-from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted
+from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted, _loader
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 
@@ -326,6 +326,26 @@ def test_a_shared_decoder_stays_open(source):
         pytest.raises(ValueError, match="one device for each"),
     ):
         Loader(source, 4, decoder=decoder, sharding=one_device())
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_own_decoder_is_deterministic_where_processes_share_rows(source, monkeypatch, shared):
+    monkeypatch.setattr(_loader, "spans_processes", lambda sharding: shared)
+    with Loader(source, 4, sharding=one_device()) as loader:
+        assert loader._builder._decoder.deterministic is shared
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("backend, deterministic", [("host", False), ("nvjpeg", False), ("nvjpeg", True)])
+def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, backend, deterministic):
+    monkeypatch.setattr(_loader, "spans_processes", lambda sharding: shared)
+    with Decoder((64, 64), devices=jax.devices("cpu")[:1], deterministic=deterministic) as decoder:
+        decoder.backend = backend
+        if shared and backend == "nvjpeg" and not deterministic:
+            with pytest.raises(ValueError, match=r"`decoder` must be deterministic.*deterministic=True"):
+                Loader(source, 4, decoder=decoder, sharding=one_device())
+        else:
+            Loader(source, 4, decoder=decoder, sharding=one_device()).close()
 
 
 @pytest.mark.parametrize(

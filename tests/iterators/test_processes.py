@@ -39,13 +39,15 @@ sharding = {
     "explicit": lambda: NamedSharding(Mesh(devices, ("d",), axis_types=(explicit,)), P("d")),
     "two axes": lambda: NamedSharding(Mesh(square, ("a", "b"), axis_types=(explicit,) * 2), P(("b", "a"))),
     "replicated": lambda: NamedSharding(Mesh(square.T, ("a", "b")), P("b")),
+    "replicated across": lambda: NamedSharding(Mesh(square, ("a", "b")), P("b")),
 }[layout]()
 source = InMemory(jpegs(22), {"label": np.arange(22)})
 rows = []
 options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1, "sharding": sharding}
-if platform == "gpu":
+if platform == "gpu" and layout != "replicated across":  # there the Loader's own must be deterministic by itself
     options["decoder"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
+    assert loader._builder._decoder.deterministic is (platform == "gpu" or layout == "replicated across")
     for batch in loader:
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
@@ -100,6 +102,7 @@ def alone():
     [
         (2, "auto"),
         (2, "replicated"),
+        (2, "replicated across"),
         pytest.param(2, "explicit", marks=pytest.mark.slow),
         pytest.param(2, "two axes", marks=pytest.mark.slow),
         pytest.param(4, "auto", marks=pytest.mark.slow),
@@ -113,7 +116,9 @@ def test_the_union_of_all_processes_is_the_single_process_batch(alone, count, la
     union = sorted({tuple(row) for process in rows for row in process})
     assert union == alone[0]
     assert all(state == alone[1] for state in states)
-    if layout != "replicated":  # each row on one process only
+    if layout == "replicated across":  # each row on both
+        assert sorted(map(tuple, rows[0])) == sorted(map(tuple, rows[1])) == union
+    elif layout != "replicated":  # each row on one process only
         assert sum(map(len, rows)) == len(union) == len(alone[0])
 
 
@@ -123,7 +128,7 @@ def test_the_reference_itself_is_one_epoch(alone):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", ["auto", "explicit", "two axes", "replicated"])
+@pytest.mark.parametrize("layout", ["auto", "explicit", "two axes", "replicated", "replicated across"])
 def test_one_process_for_each_of_two_gpus(layout):
     import jax
 

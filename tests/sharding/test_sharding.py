@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jaxaug.sharding import assemble, batch_sharding, sample_keys
 from jaxaug.sharding._keys import TRANSFORM, fold_words, seed_key, split_words
 from jaxaug.sharding._mesh import check_batch_sharding
-from jaxaug.sharding._split import local_parts
+from jaxaug.sharding._split import count_parts, local_parts, spans_processes
 
 DEVICES = np.array(jax.devices("cpu"))
 
@@ -69,6 +71,32 @@ def test_local_parts_wants_a_divisible_batch():
         local_parts(batch_sharding(), 12)
     with pytest.raises(ValueError, match=r"got 3: take 8\."):
         local_parts(batch_sharding(), 3)
+
+
+class Elsewhere:
+    """A device of a process."""
+
+    def __init__(self, process_index):
+        self.process_index = process_index
+
+
+@pytest.mark.parametrize(
+    "spec, processes, spans",
+    [
+        (P(("a", "b")), [0, 0, 1, 1], False),  # each row on one device
+        (P("a"), [0, 0, 1, 1], False),  # replicas beside each other
+        (P("b"), [0, 0, 1, 1], True),
+        (P(), [0, 0, 1, 1], True),
+        (P(), [0, 0, 0, 0], False),
+        (P("a"), [0, 0, 1, 2], True),  # the last rows alone
+    ],
+)
+def test_replicas_on_several_processes_are_seen(spec, processes, spans):
+    local = NamedSharding(Mesh(DEVICES[:4].reshape(2, 2), ("a", "b")), spec)
+    indices = local.devices_indices_map((count_parts(local),))
+    spread = {Elsewhere(number): indices[device] for device, number in zip(DEVICES, processes)}
+    fake = SimpleNamespace(spec=local.spec, mesh=local.mesh, devices_indices_map=lambda shape: spread)
+    assert spans_processes(fake) is spans
 
 
 def test_only_the_batch_axis_may_be_split():
