@@ -161,21 +161,31 @@ class BatchBuilder:
 
     def _decode(self, records: Records) -> tuple[Records, Decoded]:
         """Decode, and deal with what cannot be decoded."""
-        decoded = self._decoder.decode_rows(records.encoded)
-        failures = self._failures(records, decoded)
+        decoded, failures = self._attempt(records)
         if not failures:
             return records, decoded
         if self._on_error == "raise":
-            decoded.release(())
             self._note(failures, "raised")
             raise failures[min(failures)]
         if self._on_error == "mask":
             self._note(failures, "masked")
             self._stats.count(masked=len(failures))
             return records, decoded
-        return self._replace(records, decoded, failures)
+        return self._replace(records, failures)
 
-    def _replace(self, records: Records, decoded: Decoded, failures: dict[int, DecodeError]) -> tuple[Records, Decoded]:
+    def _attempt(self, records: Records) -> tuple[Decoded, dict[int, DecodeError]]:
+        """Decode, and name the failures; canvases that nobody will use are released."""
+        decoded = self._decoder.decode_rows(records.encoded)
+        try:
+            failures = self._failures(records, decoded)
+        except BaseException:
+            decoded.release(())
+            raise
+        if failures and self._on_error != "mask":
+            decoded.release(())
+        return decoded, failures
+
+    def _replace(self, records: Records, failures: dict[int, DecodeError]) -> tuple[Records, Decoded]:
         """Put the next decodable record of the epoch's order in the place of each broken one."""
         assert self._order is not None and isinstance(self._source, Source)  # the Loader has refused streams
         self._note(failures, "replaced")
@@ -186,12 +196,9 @@ class BatchBuilder:
             indices = records.indices.copy()
             indices[rows] = self._order.records(records.epoch, positions)
             records = _substitute(records, rows, indices, *read_rows(self._source, indices[rows]))
-            decoded.release(())
-            decoded = self._decoder.decode_rows(records.encoded)
-            failures = self._failures(records, decoded)
+            decoded, failures = self._attempt(records)
             if not failures:
                 return records, decoded
-        decoded.release(())
         error = failures[min(failures)]
         raise DecodeError(
             f"{error.reason}, and none of the next {_REPLACEMENT_TRIES} records of the order can be decoded either",

@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import json
 import threading
@@ -12,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import decode_image
 from jaxaug.errors import DecodeError, SourceError, StateError
-from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted, _loader
+from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted, _build, _loader
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 
@@ -251,6 +252,70 @@ def test_all_records_broken_cannot_be_replaced():
     with Loader(InMemory([b"no"] * 40), 4, on_error="replace", sharding=one_device()) as loader:
         with pytest.raises(DecodeError, match="none of the next 32 records"):
             next(loader)
+
+
+class Lending(Decoder):
+    """Notes for each batch how often its buffers are given back."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.batches = []
+
+    def decode_rows(self, encoded):
+        decoded, given_back = super().decode_rows(encoded), []
+        self.batches.append(given_back)
+
+        def release(readers):
+            given_back.append(readers)
+            decoded.release(readers)
+
+        return decoded._replace(release=release)
+
+
+class Failing(InMemory):
+    """Record 1 is broken; one method fails from the second batch on."""
+
+    def __init__(self, fails):
+        super().__init__([*jpegs(1), b"no", *jpegs(6)], {"label": np.arange(8)})
+        self.fails, self.reads = fails, 0
+
+    def read(self, indices):
+        if self.fails == "read" and len(indices) == 1 and self.reads > 1:  # the replacement
+            raise OSError("gone")
+        self.reads += len(indices) > 1
+        return super().read(indices)
+
+    def describe(self, index):
+        if self.fails == "describe":
+            raise OSError("gone")
+        return super().describe(index)
+
+
+class Unable:
+    """An order that cannot answer for replacements."""
+
+    with_replacement, length = False, 8
+
+    def records(self, epoch, positions):
+        if len(positions) == 1:
+            raise OSError("gone")
+        return positions
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "replace"])
+@pytest.mark.parametrize("fails", ["nothing", "read", "describe", "order", "transfer", "all"])
+def test_every_decode_buffer_is_given_back_once(monkeypatch, on_error, fails):
+    """On a GPU a batch that is not given back is a lane lost; after eight the next decode waits for ever."""
+    source = InMemory([b"no"] * 8) if fails == "all" else Failing(fails)
+    order = Unable() if fails == "order" else False
+    if fails == "transfer":
+        monkeypatch.setattr(_build, "place_features", lambda *facts: 1 / 0)
+    with Lending((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(source, 4, shuffle=order, on_error=on_error, decoder=decoder, sharding=one_device()) as loader:
+            for _ in range(6):
+                with contextlib.suppress(DecodeError, OSError, ZeroDivisionError):
+                    next(loader)
+        assert len(decoder.batches) >= 6 and all(len(given_back) == 1 for given_back in decoder.batches)
 
 
 def test_a_deleted_file_is_named(broken_folder):
