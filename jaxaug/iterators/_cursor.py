@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from jaxaug.errors import StateError
 
 STATE_VERSION = 1
-_FIELDS = {"version": int, "seed": int, "epoch": int, "position": int, "fingerprint": str, "order": str}
+_FIELDS = {"seed": int, "epoch": int, "position": int, "fingerprint": str, "order": str}
 
 
 class Cursor(NamedTuple):
@@ -65,13 +65,14 @@ def from_state(state: Any, seed: int, fingerprint: str, order: str, length: int 
     """
     if not isinstance(state, dict):
         raise StateError(f"a state must be the dict that `get_state()` gave, got {type(state).__name__}.")
+    version = state.get("version")
+    if type(version) is not int or version < 1:
+        raise StateError(f"damaged state: `version` must be an int of at least 1, got {version!r}.")
+    if version > STATE_VERSION:  # before the fields: a newer version may have others
+        raise StateError(f"the state has version {version}, this jaxaug reads up to {STATE_VERSION}: update jaxaug.")
     for name, kind in _FIELDS.items():
         if type(state.get(name)) is not kind:
             raise StateError(f"damaged state: `{name}` must be {kind.__name__}, got {state.get(name)!r}.")
-    if state["version"] > STATE_VERSION:
-        raise StateError(
-            f"the state has version {state['version']}, this jaxaug reads up to {STATE_VERSION}: update jaxaug."
-        )
     if state["fingerprint"] != fingerprint:
         raise StateError(
             f"the state belongs to another data set: its fingerprint is {state['fingerprint']}, "
@@ -81,7 +82,8 @@ def from_state(state: Any, seed: int, fingerprint: str, order: str, length: int 
         raise StateError(
             f"the state was saved with seed={state['seed']}, this Loader has seed={seed}: make it with the same seed."
         )
-    if state["order"] != order:
+    # Older states name the kind alone: such a run goes on, its order's parameters unchecked.
+    if state["order"] not in (order, order.partition("(")[0]):
         raise StateError(
             f"the state was saved with the order {state['order']}, this Loader has {order}: give it the same `shuffle`."
         )

@@ -15,7 +15,7 @@ from jaxaug.iterators._build import BatchBuilder, Transform, group_size
 from jaxaug.iterators._canvas import pick_canvas
 from jaxaug.iterators._checkpoint import load_state, write_state
 from jaxaug.iterators._cursor import Cursor, batches_per_epoch, from_state, to_state
-from jaxaug.iterators._order import Order, Sequential, Shuffled
+from jaxaug.iterators._order import Order, Sequential, Shuffled, order_name
 from jaxaug.iterators._prefetch import Prefetch
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._records import Rows, read_batches, read_rows, read_stream, stack_features
@@ -106,6 +106,7 @@ class Loader:
         _check_function("batch_transform", batch_transform)
         self._source, self._seed, self._prefetch = source, int(seed), prefetch
         self._order = _make_order(source, shuffle, self._seed)
+        self._order_name = "Stream" if self._order is None else order_name(self._order)
         if self._order is None and on_error == "replace":
             raise ValueError(
                 "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other records."
@@ -195,7 +196,7 @@ class Loader:
 
     def get_state(self) -> dict[str, Any]:
         """Where the consumer stands, as JSON scalars: the same on every process, whatever the batch size."""
-        return to_state(self._cursor, self._seed, self._fingerprint, self._order_name())
+        return to_state(self._cursor, self._seed, self._fingerprint, self._order_name)
 
     async def save(self, directory: Any) -> Awaitable[None]:
         """Orbax v1's `StatefulCheckpointable`: `get_state()`, as it is now, into a checkpoint.
@@ -215,7 +216,7 @@ class Loader:
           StateError: a damaged state, one of a newer version, of another data set, seed or `shuffle`.
         """
         length = None if self._order is None else self._order.length
-        cursor = from_state(state, self._seed, self._fingerprint, self._order_name(), length)
+        cursor = from_state(state, self._seed, self._fingerprint, self._order_name, length)
         self._running.stop()
         self._cursor = self._next = cursor
 
@@ -245,9 +246,6 @@ class Loader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _order_name(self) -> str:
-        return "Stream" if self._order is None else type(self._order).__name__
 
     def _start(self) -> Prefetch:
         """Reader thread -> builder thread -> consumer."""

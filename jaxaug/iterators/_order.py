@@ -4,6 +4,8 @@ An order keeps no state and no list of records: any process computes any part of
 run, or one on another number of hosts, sees exactly the records it should.
 """
 
+import dataclasses
+import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,7 +68,7 @@ def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
 
 @runtime_checkable
 class Order(Protocol):
-    """What the Loader asks of an order."""
+    """What the Loader asks of an order; make yours a dataclass, and a resume checks its fields too."""
 
     with_replacement: ClassVar[bool]  # True: an epoch may hold a record twice, so keys fold the position too
 
@@ -163,6 +165,7 @@ class Weighted:
             )
         if self.num_samples is not None:
             _check_length(self.num_samples, "num_samples")
+        object.__setattr__(self, "weights", weights)  # a list is the same order as its array
 
     @property
     def length(self) -> int:
@@ -198,6 +201,31 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
     """
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return 1.0 / counts[inverse]
+
+
+def order_name(order: Order) -> str:
+    """What a state knows an order by: its kind, and the parameters where it is a dataclass, arrays as a hash.
+
+    Example:
+      >>> order_name(Shuffled(5, seed=1))
+      'Shuffled(length=5, seed=1)'
+      >>> order_name(Weighted(np.ones(3)))
+      'Weighted(weights=float64[3] 1244ffc7, seed=0, num_samples=None)'
+    """
+    kind = type(order).__name__
+    if not dataclasses.is_dataclass(order):
+        return kind
+    values = {field.name: getattr(order, field.name) for field in dataclasses.fields(order)}
+    return f"{kind}({', '.join(f'{name}={_value_name(value)}' for name, value in values.items())})"
+
+
+def _value_name(value: object) -> str:
+    """The same in every process: what has no value to print goes by its type."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufUS":
+        return f"{value.dtype}{list(value.shape)} {hashlib.blake2b(value.tobytes(), digest_size=4).hexdigest()}"
+    if isinstance(value, np.generic):
+        value = value.item()
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 import contextlib
 import gc
 import json
+import re
 import threading
 
 import jax
@@ -13,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import decode_image
 from jaxaug.errors import DecodeError, SourceError, StateError
-from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Weighted, _build, _loader
+from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Shuffled, Weighted, _build, _loader
+from jaxaug.iterators._order import order_name
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 
@@ -482,8 +484,28 @@ def test_wrong_kinds_of_arguments_are_named(images, wrong, message):
 
 def test_a_state_of_another_order_is_refused(images):
     with Loader(InMemory(images), 8) as shuffled, Loader(InMemory(images), 8, shuffle=False) as sequential:
-        with pytest.raises(StateError, match="saved with the order Shuffled, this Loader has Sequential"):
+        with pytest.raises(StateError, match=r"saved with the order Shuffled\(.*\), this Loader has Sequential"):
             sequential.set_state(shuffled.get_state())
+
+
+@pytest.mark.parametrize(
+    "saved, other",
+    [
+        (Weighted(np.ones(N), seed=1), Weighted(np.ones(N), seed=2)),
+        (Weighted(np.ones(N)), Weighted(np.arange(N))),
+        (Weighted(np.ones(N)), Weighted(np.ones(N), num_samples=12)),
+        (Shuffled(N, seed=1), Shuffled(N, seed=2)),
+    ],
+)
+def test_a_state_of_other_parameters_of_the_order_is_refused(source, saved, other):
+    with Loader(source, 4, shuffle=saved, sharding=one_device()) as loader:
+        next(loader)
+        state = json.loads(json.dumps(loader.get_state()))
+        loader.set_state(state)
+    with Loader(source, 4, shuffle=other, sharding=one_device()) as loader:
+        with pytest.raises(StateError, match=re.escape(f"{order_name(saved)}, this Loader has {order_name(other)}")):
+            loader.set_state(state)
+        loader.set_state(state | {"order": type(saved).__name__})
 
 
 def test_a_failed_batch_at_an_epochs_end_belongs_to_its_epoch(images):

@@ -1,10 +1,12 @@
 """The order: a permutation each epoch, uniform, the same everywhere; draws with replacement; splits."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from jaxaug.iterators._order import Sequential, Shuffled, Weighted, balanced_weights, permute
+from jaxaug.iterators._order import Sequential, Shuffled, Weighted, balanced_weights, order_name, permute
 
 SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
 
@@ -129,3 +131,31 @@ def test_balanced_weights_draw_every_class_equally():
 def test_bad_weights_are_refused(weights):
     with pytest.raises(ValueError, match="`weights` must be"):
         Weighted(np.array(weights))
+
+
+def test_the_name_of_an_order_tells_its_parameters():
+    orders = [
+        Sequential(4),
+        Sequential(5),
+        Shuffled(4),
+        Shuffled(4, seed=1),
+        *[Weighted(np.ones(n), seed, samples) for n in (3, 4) for seed in (0, 1) for samples in (None, 3)],
+        Weighted(np.array([1, 1 + 1e-15, 1])),
+    ]
+    assert len({order_name(order) for order in orders}) == len(orders)
+    assert order_name(Weighted([1, 2])) == order_name(Weighted(np.array([1.0, 2.0])))  # type: ignore
+    assert order_name(Shuffled(np.int64(4), np.uint8(1))) == order_name(Shuffled(4, 1))  # type: ignore
+
+
+def test_orders_of_ones_own_are_named_alike_in_every_process():
+    @dataclasses.dataclass
+    class Mine:
+        start: int
+        source: object  # prints with its address
+
+    assert order_name(Mine(3, object())) == "Mine(start=3, source=object)"  # type: ignore
+
+    class Plain:
+        pass
+
+    assert order_name(Plain()) == "Plain"  # type: ignore
