@@ -16,7 +16,7 @@ from jaxaug.decode import Decoded, Decoder, Encoded
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._cursor import Cursor
 from jaxaug.iterators._labels import place_features
-from jaxaug.iterators._order import Order
+from jaxaug.iterators._order import Order, find_records
 from jaxaug.iterators._prefetch import Prefetch
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._records import PADDING, Records, RecordsOrError, read_rows
@@ -194,7 +194,7 @@ class BatchBuilder:
             rows = np.array(sorted(failures))
             positions = (records.positions[rows] + attempt) % self._order.length
             indices = records.indices.copy()
-            indices[rows] = self._order.records(records.epoch, positions)
+            indices[rows] = find_records(self._order, records.epoch, positions, len(self._source))
             records = _substitute(records, rows, indices, *read_rows(self._source, indices[rows]))
             decoded, failures = self._attempt(records)
             if not failures:

@@ -15,7 +15,7 @@ from jaxaug.iterators._build import BatchBuilder, Transform, group_size
 from jaxaug.iterators._canvas import pick_canvas
 from jaxaug.iterators._checkpoint import load_state, write_state
 from jaxaug.iterators._cursor import Cursor, batches_per_epoch, from_state, to_state
-from jaxaug.iterators._order import Order, Sequential, Shuffled, order_name
+from jaxaug.iterators._order import Order, Sequential, Shuffled, check_order, order_name
 from jaxaug.iterators._prefetch import Prefetch
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._records import Rows, read_batches, read_rows, read_stream, stack_features
@@ -290,6 +290,7 @@ def _make_order(source: Source | Stream, shuffle: bool | Order, seed: int) -> Or
         )
     if isinstance(shuffle, bool):
         return Shuffled(len(source), seed) if shuffle else Sequential(len(source))
+    check_order(shuffle, len(source))
     return shuffle
 
 

@@ -203,6 +203,36 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
     return 1.0 / counts[inverse]
 
 
+def check_order(order: Order, count: int) -> None:
+    """Refuse an order that was made for another source than one of `count` records; unknown kinds show as they go."""
+    if isinstance(order, Weighted) and len(order.weights) != count:
+        raise ValueError(
+            f"`shuffle` must have one weight for each of {count} records, got {len(order.weights)} weights: compute "
+            "them from this source's records."
+        )
+    if isinstance(order, (Sequential, Shuffled)) and order.length > count:
+        raise ValueError(
+            f"`shuffle` must order at most {count} records, those of the source, got {order}: give it length={count}."
+        )
+
+
+def find_records(order: Order, epoch: int, positions: np.ndarray, count: int) -> np.ndarray:
+    """int64[k], the records at `positions`, each in [0, count).
+
+    Raises:
+      ValueError: the order gave anything else.
+    """
+    records = np.asarray(order.records(epoch, positions))
+    good = records.shape == positions.shape and (records.dtype.kind in "iu" or not records.size)
+    if not good or (records.size and not (0 <= records.min() and records.max() < count)):
+        found = f"{records.min()} to {records.max()}" if good else f"{records.dtype}{list(records.shape)}"
+        raise ValueError(
+            f"`shuffle`: {order_name(order)}.records must give int64[{positions.size}] in [0, {count}), the records of "
+            f"the source, got {found} in epoch {epoch}."
+        )
+    return records.astype(np.int64, copy=False)
+
+
 def order_name(order: Order) -> str:
     """What a state knows an order by: its kind, and the parameters where it is a dataclass, arrays as a hash.
 

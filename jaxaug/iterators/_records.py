@@ -10,7 +10,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.iterators._cursor import Cursor, next_step
-from jaxaug.iterators._order import Order
+from jaxaug.iterators._order import Order, find_records
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._stats import Stats
 
@@ -54,7 +54,7 @@ def read_batches(
         indices = np.full(len(positions), PADDING, np.int64)
         real = positions != PADDING
         try:
-            indices[real] = order.records(step.epoch, positions[real])
+            indices[real] = find_records(order, step.epoch, positions[real], len(source))
             batch = Records(step.epoch, positions, indices, *read_rows(source, indices))
         except Exception as error:  # handed to the consumer in its place
             yield cursor, error

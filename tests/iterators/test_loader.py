@@ -428,6 +428,10 @@ def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, b
         ({"prefetch": 0}, ValueError, "`prefetch`"),
         ({"sharding": P("data")}, TypeError, "NamedSharding"),
         ({"sharding": "image"}, ValueError, "split the batch axis alone"),
+        ({"shuffle": Weighted(np.ones(N + 8))}, ValueError, r"`shuffle` .* one weight for each of 24 records, got 32"),
+        ({"shuffle": Weighted(np.ones(N - 8))}, ValueError, r"`shuffle` .* one weight for each of 24 records, got 16"),
+        ({"shuffle": Sequential(N + 1)}, ValueError, r"`shuffle` .* at most 24 records.*Sequential\(length=25\)"),
+        ({"shuffle": Shuffled(N + 1)}, ValueError, r"`shuffle` .* at most 24 records.*Shuffled\(length=25"),
         ({"source": [1, 2]}, TypeError, "see jaxaug.iterators.Source"),
         ({"source": FromIterable([])}, ValueError, "`shuffle` must be False"),
         ({"source": FromIterable([]), "shuffle": False}, ValueError, "at least one record"),
@@ -506,6 +510,47 @@ def test_a_state_of_other_parameters_of_the_order_is_refused(source, saved, othe
         with pytest.raises(StateError, match=re.escape(f"{order_name(saved)}, this Loader has {order_name(other)}")):
             loader.set_state(state)
         loader.set_state(state | {"order": type(saved).__name__})
+
+
+class Listed:
+    """An order of one's own: the records of its list."""
+
+    with_replacement = False
+
+    def __init__(self, records):
+        self.listed, self.length = np.array(records), len(records)
+
+    def records(self, epoch, positions):
+        return self.listed[positions] if self.listed.ndim == 1 else self.listed
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ([3, -1], r"-1 to 3 in epoch 0"),
+        ([3, N], r"3 to 24 in epoch 0"),
+        ([3.0, 1.0], r"float64\[2\] in epoch 0"),
+        ([[3], [1]], r"int64\[2, 1\] in epoch 0"),
+    ],
+)
+def test_an_order_of_wrong_records_is_named_and_delivers_none(source, wrong, words):
+    with Loader(source, 2, shuffle=Listed(wrong), sharding=one_device()) as loader:
+        with pytest.raises(ValueError, match=rf"Listed.records must give int64\[2\] in \[0, 24\).* got {words}"):
+            next(loader)
+
+
+def test_a_wrong_record_among_replacements_is_named():
+    source = InMemory([*jpegs(2), b"no", *jpegs(1)])
+    with Loader(source, 2, shuffle=Listed([0, 2, -1, 1]), on_error="replace", sharding=one_device()) as loader:
+        with pytest.raises(ValueError, match=r"Listed.records must give int64\[1\] in \[0, 4\).* got -1 to -1"):
+            next(loader)
+
+
+def test_an_order_may_leave_records_out(source):
+    with Loader(source, 2, shuffle=Listed([7, 3]), sharding=one_device()) as loader:
+        assert next(loader)["index"].tolist() == [7, 3]
+    with Loader(source, 4, shuffle=Shuffled(4), sharding=one_device()) as loader:
+        assert sorted(next(loader)["index"].tolist()) == [0, 1, 2, 3]
 
 
 def test_a_failed_batch_at_an_epochs_end_belongs_to_its_epoch(images):

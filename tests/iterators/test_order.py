@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxaug.iterators._order import Sequential, Shuffled, Weighted, balanced_weights, order_name, permute
+from jaxaug.iterators._order import Sequential, Shuffled, Weighted, balanced_weights, find_records, order_name, permute
 
 SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
 
@@ -159,3 +159,13 @@ def test_orders_of_ones_own_are_named_alike_in_every_process():
         pass
 
     assert order_name(Plain()) == "Plain"  # type: ignore
+
+
+def test_records_of_an_order_may_be_a_list_and_none():
+    class Listed:
+        def records(self, epoch, positions):
+            return [int(position) + 1 for position in positions]
+
+    assert find_records(Listed(), 0, np.array([2, 0]), 4).tolist() == [3, 1]  # type: ignore
+    none = find_records(Listed(), 0, np.zeros(0, np.int64), 4)  # type: ignore
+    assert none.dtype == np.int64 and none.shape == (0,)
