@@ -66,7 +66,7 @@ class BatchBuilder:
         self._split = NamedSharding(mesh, PartitionSpec("batch"))
         seed_words = np.array(split_words(seed), np.uint32)
         self._seed = jax.device_put(seed_words, NamedSharding(mesh, PartitionSpec()))
-        self._wide_index = order is not None and order.length >= 2**31
+        self._wide_index = isinstance(source, Source) and len(source) >= 2**31  # an order may be shorter, or longer
         self._compiled = jax.jit(
             jax.shard_map(
                 make_batch_function(transform, batch_transform),

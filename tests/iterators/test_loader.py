@@ -553,6 +553,31 @@ def test_an_order_may_leave_records_out(source):
         assert sorted(next(loader)["index"].tolist()) == [0, 1, 2, 3]
 
 
+class Huge(InMemory):
+    """2^33 records: the same image over and over."""
+
+    def __len__(self):
+        return 2**33
+
+    def read(self, indices):
+        return super().read(indices % len(self._encoded.lengths))
+
+
+def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
+    order = Listed([2**32 + 7, 5, 2**33 - 1])
+    options = {"sharding": one_device(), "last_batch": "pad"}
+    with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(Huge(jpegs(1)), 4, shuffle=order, decoder=decoder, **options) as loader:
+            batch, spec = next(loader)["index"], loader.element_spec["index"]
+    assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]
+    assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, 2), np.uint32)
+
+
+def test_indices_of_a_source_are_int32_however_long_its_order(source):
+    with Loader(source, 4, shuffle=Weighted(np.ones(N), num_samples=2**32), sharding=one_device()) as loader:
+        assert next(loader)["index"].dtype == loader.element_spec["index"].dtype == np.int32
+
+
 def test_a_failed_batch_at_an_epochs_end_belongs_to_its_epoch(images):
     with Loader(InMemory([*images[:3], b"no"]), 2, shuffle=False, sharding=one_device()) as loader:
         with pytest.raises(DecodeError):
