@@ -141,6 +141,8 @@ class BatchBuilder:
         height, width = self._decoder.canvas
         rows = self._parts[0].stop - self._parts[0].start
         n = rows * len(self._parts)
+        one = np.ones((1, 2), np.int32)
+        features = place_features(features, one, one, np.ones(1, np.uint8))
         columns = {name: ((n, *column.shape[1:]), column.dtype) for name, column in features.items()}
         columns |= {
             "size": ((n, 2), np.dtype(np.int32)),

@@ -13,20 +13,37 @@ def place_features(
     """Move "boxes" and "keypoints" from the stored file's pixels to the canvas; other features stay.
 
     Args:
-      features: "boxes" float[n, k, 4] xyxy and "keypoints" float[n, k, 2] xy, edge coordinates, absolute pixels.
+      features: "boxes" [n, k, 4] xyxy and "keypoints" [n, k, 2] xy, edge coordinates, absolute pixels; also flat,
+        [n, 4 k] and [n, 2 k], as packed files have them. They leave as float32[n, k, 4] and [n, k, 2].
       size: int32[n, 2] (height, width) used on the canvas.
       original_size: int32[n, 2] (height, width) of the upright image.
       orientation: uint8[n], the EXIF orientation 1 to 8.
+
+    Raises:
+      ValueError: boxes or keypoints of another shape.
     """
     placed = dict(features)
     if "keypoints" in features:
-        placed["keypoints"] = _place(np.asarray(features["keypoints"]), size, original_size, orientation)
+        points = _unflatten("keypoints", features["keypoints"], 2)
+        placed["keypoints"] = _place(points, size, original_size, orientation)
     if "boxes" in features:
-        boxes = np.asarray(features["boxes"])
+        boxes = _unflatten("boxes", features["boxes"], 4)
         corners = _place(boxes.reshape(len(boxes), -1, 2), size, original_size, orientation)
-        corners = corners.reshape(len(boxes), -1, 2, 2)
+        corners = corners.reshape(*boxes.shape[:2], 2, 2)
         placed["boxes"] = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
     return placed
+
+
+def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
+    """The column as [n, k, numbers]."""
+    column = np.asarray(column)
+    flat = column.ndim == 2 and column.shape[1] % numbers == 0
+    if not flat and (column.ndim != 3 or column.shape[2] != numbers):
+        raise ValueError(
+            f"feature {name!r} must have {numbers} numbers for each of k {name}, [n, k, {numbers}] or flat "
+            f"[n, {numbers} k], got {list(column.shape)}: what is no {name} needs another name."
+        )
+    return column.reshape(len(column), -1, numbers)
 
 
 def _place(points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray) -> np.ndarray:

@@ -185,6 +185,42 @@ def test_boxes_follow_exif_and_shrinking():
     np.testing.assert_allclose(batch["boxes"][0, 0], [(40 - 12) / 2, 10 / 2, (40 - 4) / 2, 30 / 2])
 
 
+@pytest.mark.parametrize(
+    "name, shape, k",
+    [
+        ("boxes", (12,), 3),  # as TFRecord has them
+        ("boxes", (3, 4), 3),
+        ("boxes", (4,), 1),
+        ("boxes", (0, 4), 0),
+        ("keypoints", (6,), 3),
+        ("keypoints", (3, 2), 3),
+        ("keypoints", (2,), 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_element_spec_of_boxes_and_keypoints_is_what_comes(name, shape, k, dtype):
+    numbers = np.random.default_rng(0).integers(0, 40, (4, k, 2)).astype(dtype)
+    if name == "boxes":
+        numbers = np.concatenate([numbers, numbers + 1], axis=-1)
+    source = InMemory(jpegs(4), {name: numbers.reshape(4, *shape)})
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        spec, batch = loader.element_spec[name], next(loader)[name]
+    assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, k, numbers.shape[2]), np.float32)
+    np.testing.assert_array_equal(batch, numbers)  # upright and not shrunk
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [("boxes", (5,)), ("boxes", (4, 3)), ("boxes", ()), ("boxes", (1, 3, 4))]
+    + [("keypoints", (3,)), ("keypoints", (5, 3)), ("keypoints", (2, 5, 2))],
+)
+def test_boxes_and_keypoints_of_impossible_shapes_are_refused(name, shape):
+    source = InMemory(jpegs(4), {name: np.zeros((4, *shape))})
+    with pytest.raises(ValueError, match=rf"feature '{name}' must have \d numbers.*got {re.escape(str([1, *shape]))}"):
+        Loader(source, 4, sharding=one_device())
+    assert threads() == []
+
+
 @pytest.fixture
 def broken_folder(tmp_path):
     good = jpegs(10)
@@ -310,10 +346,10 @@ def test_every_decode_buffer_is_given_back_once(monkeypatch, on_error, fails):
     """On a GPU a batch that is not given back is a lane lost; after eight the next decode waits for ever."""
     source = InMemory([b"no"] * 8) if fails == "all" else Failing(fails)
     order = Unable() if fails == "order" else False
-    if fails == "transfer":
-        monkeypatch.setattr(_build, "place_features", lambda *facts: 1 / 0)
     with Lending((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(source, 4, shuffle=order, on_error=on_error, decoder=decoder, sharding=one_device()) as loader:
+            if fails == "transfer":
+                monkeypatch.setattr(_build, "place_features", lambda *facts: 1 / 0)
             for _ in range(6):
                 with contextlib.suppress(DecodeError, OSError, ZeroDivisionError):
                     next(loader)
