@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,16 @@ from jaxaug.sharding._split import Part, count_parts
 _REPLACEMENT_TRIES = 32
 
 Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
-BatchOrError = tuple[Cursor, dict[str, Array] | Exception]
+
+
+class Built(NamedTuple):
+    """A batch for the consumer; the device may still compute it."""
+
+    arrays: dict[str, Array]
+    done: Array  # ready when the arrays are, and nobody else can donate or delete it
+
+
+BatchOrError = tuple[Cursor, Built | Exception]
 
 
 class BatchBuilder:
@@ -95,7 +104,7 @@ class BatchBuilder:
             finally:
                 records.close()
 
-    def _build_or_error(self, records: Records | Exception) -> dict[str, Array] | Exception:
+    def _build_or_error(self, records: Records | Exception) -> Built | Exception:
         if isinstance(records, Exception):
             return records
         try:
@@ -103,7 +112,7 @@ class BatchBuilder:
         except Exception as error:  # handed to the consumer in its place
             return error
 
-    def build(self, records: Records) -> dict[str, Array]:
+    def build(self, records: Records) -> Built:
         """The global arrays of one batch."""
         started = time.perf_counter()
         records, decoded = self._decode(records)
@@ -119,9 +128,9 @@ class BatchBuilder:
         outputs |= {"valid": rows["valid"], "index": index}
         batch = {name: self._assemble(array) for name, array in outputs.items()}
         self._stats.add_seconds("decoder", decoded_at - started)
-        self._stats.add_seconds("transform", time.perf_counter() - decoded_at)
+        self._stats.add_seconds("device", time.perf_counter() - decoded_at)
         self._count(records, decoded)
-        return batch
+        return Built(batch, readers)
 
     def _host_rows(self, records: Records, decoded: Decoded) -> tuple[dict[str, Any], np.ndarray]:
         """What the compiled call takes besides the pixels, and the index column."""
@@ -259,7 +268,7 @@ def make_batch_function(transform: Transform | None, batch_transform: Transform 
         return {k: v if k == "size" else jnp.where(valid, v, jnp.zeros_like(v)) for k, v in output.items()}
 
     def rows(seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Array], Array]:
-        # The second output is ready when the first is, and nobody else can donate or delete it.
+        # The second output is ready when the first is: what decode buffers and statistics wait for.
         return mix(seed, rows, augment(seed, rows)), jnp.logical_not(rows["valid"])
 
     def augment(seed: Array, rows: dict[str, Any]) -> dict[str, Array]:
@@ -286,7 +295,7 @@ def group_size(batch_transform: Transform) -> int:
     return getattr(batch_transform, "group_size", 2)
 
 
-def _result(after: Cursor, future: "Future[dict[str, Array] | Exception]") -> BatchOrError:
+def _result(after: Cursor, future: "Future[Built | Exception]") -> BatchOrError:
     return after, future.result()
 
 

@@ -1,7 +1,10 @@
 """The Loader: a source in, global batches out, in an exact order that can be resumed anywhere."""
 
+import contextlib
+import time
 import weakref
 from collections.abc import Awaitable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -162,21 +165,19 @@ class Loader:
             raise ValueError("the Loader is closed: make a new one, and `set_state` it to go on.")
         if self._running.stage is None:
             self._running.stage = self._start()
-        stage = self._running.stage
-        waited = stage.waited
+        self._stats.asked()
         try:
-            after, batch = next(stage)
+            after, batch = next(self._running.stage)
         except BaseException:  # the end, a failed stage, or Ctrl-C: no thread stays, and the next call starts anew
-            self._running.stop()
+            self._stop()
             raise
-        finally:
-            self._stats.add_seconds("consumer", stage.waited - waited)
         self._next = after
         if isinstance(batch, Exception):
-            self._running.stop()  # the next call goes on behind the batch that failed, a saved state before it
+            self._stop()  # the next call goes on behind the batch that failed, a saved state before it
             raise batch
         self._cursor = after
-        return batch
+        self._stats.handed(self._running.when_ready(batch.done))
+        return batch.arrays
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
@@ -193,6 +194,7 @@ class Loader:
             except StopIteration:
                 return
             yield batch
+        self._stats.pause()
 
     def get_state(self) -> dict[str, Any]:
         """Where the consumer stands, as JSON scalars: the same on every process, whatever the batch size."""
@@ -217,18 +219,25 @@ class Loader:
         """
         length = None if self._order is None else self._order.length
         cursor = from_state(state, self._seed, self._fingerprint, self._order_name, length)
-        self._running.stop()
+        self._stop()
         self._cursor = self._next = cursor
 
     @property
     def stats(self) -> dict[str, Any]:
         """What this process has done so far.
 
-        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name, and since the
-        first batch was asked for: "seconds", "images_per_second", and "shares", how much of the time each stage was
-        at work, 0 to 1. "reader" gets bytes; "decoder" decodes, and waits for canvases that the device still reads;
-        "device" is the hand-over to it, compilation included; "consumer" is your code between two batches. The
-        stage that is at work all the time is the "bottleneck".
+        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name, "seconds" by a
+        clock that stands from the end of `epoch()`, or an exception, until the next batch is asked for,
+        "images_per_second", and "shares", how much of the time each stage was at work, 0 to 1:
+
+        - "reader" gets bytes.
+        - "decoder" decodes, and waits for canvases that the device still reads.
+        - "device" is the hand-over to it, compilation included, and the time that you held a batch which it had not
+          finished: for the transform, or for what you had given it to do before.
+        - "consumer" is the rest of the time between two batches: your code, and your steps on the device as far as
+          you wait for them.
+
+        The stage that is at work all the time is the "bottleneck".
         """
         return self._stats.snapshot()
 
@@ -239,6 +248,7 @@ class Loader:
 
     def close(self) -> None:
         """Stop the threads; the Loader yields nothing more."""
+        self._stats.pause()
         self._finalizer()
 
     def __enter__(self) -> "Loader":
@@ -247,9 +257,12 @@ class Loader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _stop(self) -> None:
+        self._stats.pause()
+        self._running.stop()
+
     def _start(self) -> Prefetch:
         """Reader thread -> builder thread -> consumer."""
-        self._stats.start()
         if isinstance(self._source, Stream):
             records = read_stream(self._source, self._rows, self._next, self._stats)
         else:
@@ -264,11 +277,29 @@ class _Running:
 
     def __init__(self):
         self.stage: Prefetch | None = None
+        self._waiter: ThreadPoolExecutor | None = None
+
+    def when_ready(self, done: Any) -> "Future[float] | None":
+        """When the device has computed `done`: a thread waits for that, unless it already has."""
+        if done.is_ready():
+            return None
+        self._waiter = self._waiter or ThreadPoolExecutor(1, thread_name_prefix="jaxaug-device")
+        return self._waiter.submit(_wait_until_ready, done)
 
     def stop(self) -> None:
         stage, self.stage = self.stage, None
+        waiter, self._waiter = self._waiter, None
         if stage is not None:
             stage.close()
+        if waiter is not None:
+            waiter.shutdown(cancel_futures=True)
+
+
+def _wait_until_ready(done: Any) -> float:
+    """The time at which it is."""
+    with contextlib.suppress(Exception):  # what failed on the device is told to whoever uses the batch
+        done.block_until_ready()
+    return time.perf_counter()
 
 
 def _finish(running: _Running, decoder: Decoder | None) -> None:

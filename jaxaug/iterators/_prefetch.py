@@ -1,7 +1,6 @@
 """One stage of the pipeline: an iterator that runs in a thread of its own, a few items ahead."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
@@ -27,11 +26,6 @@ class Prefetch(Generic[T]):
     def __next__(self) -> T:
         return self._buffer.get()
 
-    @property
-    def waited(self) -> float:
-        """Seconds the consumer has waited for items."""
-        return self._buffer.waited
-
     def close(self) -> None:
         """Stop the thread and wait until it has ended."""
         self._buffer.stop()
@@ -48,7 +42,6 @@ class _Buffer:
         self._changed = threading.Condition()
         self._stopped = False
         self._end: BaseException | None = None  # raised once the items before it are taken
-        self.waited = 0.0
 
     def put(self, item) -> bool:
         """Wait for room; False when the consumer has stopped."""
@@ -65,10 +58,8 @@ class _Buffer:
             self._changed.notify_all()
 
     def get(self):
-        started = time.perf_counter()
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._end or self._stopped)
-            self.waited += time.perf_counter() - started
             if self._items and not self._stopped:
                 item = self._items.popleft()
                 self._changed.notify_all()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
 STAGES = ("reader", "decoder", "device", "consumer")
@@ -18,15 +19,32 @@ class Stats:
     def __init__(self, builders: int):
         self._lock = threading.Lock()
         self._builders = builders
-        self._started: float | None = None
+        self._elapsed, self._since = 0.0, None  # the clock: what it has run before, and when it was started
+        self._handed: float | None = None  # when the batch was handed over that the consumer now works on
+        self._ready: Future[float] | None = None  # when the device had finished it, where that was later
         self._counts = {"batches": 0, "images": 0, "bad": 0, "masked": 0, "replaced": 0, "shrunk": 0}
-        self._seconds = {"reader": 0.0, "decoder": 0.0, "transform": 0.0, "consumer": 0.0}
+        self._seconds = {"reader": 0.0, "decoder": 0.0, "device": 0.0, "late": 0.0, "consumer": 0.0}
         self._bad_records: list[dict[str, Any]] = []
 
-    def start(self) -> None:
-        """The consumer asks for its first batch: rates and shares count from here on."""
+    def asked(self) -> None:
+        """The consumer asks for a batch: its turn with the last one is over, and the clock runs."""
         with self._lock:
-            self._started = self._started or time.perf_counter()
+            now = time.perf_counter()
+            self._end_turn(now)
+            self._since = now if self._since is None else self._since
+
+    def handed(self, ready: "Future[float] | None") -> None:
+        """The consumer has a batch: its turn begins. `ready` gives when the device has finished the batch, unless
+        it already has."""
+        with self._lock:
+            self._handed, self._ready = time.perf_counter(), ready
+
+    def pause(self) -> None:
+        """Nobody wants a batch: the clock stands until one is asked for."""
+        with self._lock:
+            now = time.perf_counter()
+            self._end_turn(now)
+            self._elapsed, self._since = self._running(now), None
 
     def count(self, **increments: int) -> None:
         """Add to the counters."""
@@ -35,7 +53,7 @@ class Stats:
                 self._counts[name] += increment
 
     def add_seconds(self, stage: str, seconds: float) -> None:
-        """Add to the time spent in a stage; for the consumer, to the time it waited."""
+        """Add to the time spent in a stage."""
         with self._lock:
             self._seconds[stage] += seconds
 
@@ -49,8 +67,9 @@ class Stats:
     def snapshot(self) -> dict[str, Any]:
         """The counters, the bad records, the rate, and the share of time that went by in each stage."""
         with self._lock:
-            elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
-            shares: dict[str, float] = self._shares(elapsed) if elapsed else {stage: 0.0 for stage in STAGES}
+            now = time.perf_counter()
+            elapsed = self._running(now)
+            shares = self._shares(now, elapsed) if elapsed else {stage: 0.0 for stage in STAGES}
             return {
                 **self._counts,
                 "images_per_second": self._counts["images"] / elapsed if elapsed else 0.0,
@@ -60,12 +79,31 @@ class Stats:
                 "bad_records": [dict(record) for record in self._bad_records],
             }
 
-    def _shares(self, elapsed: float) -> dict[str, float]:
+    def _shares(self, now: float, elapsed: float) -> dict[str, float]:
         """How busy each stage is, 0 to 1: the others wait for the one that always is."""
+        late, own = self._turn(now)
         busy = {
             "reader": self._seconds["reader"],
             "decoder": self._seconds["decoder"] / self._builders,
-            "device": self._seconds["transform"] / self._builders,
-            "consumer": elapsed - self._seconds["consumer"],
+            "device": self._seconds["device"] / self._builders + self._seconds["late"] + late,
+            "consumer": self._seconds["consumer"] + own,
         }
         return {stage: min(max(busy[stage] / elapsed, 0.0), 1.0) for stage in STAGES}
+
+    def _running(self, now: float) -> float:
+        """Seconds that the clock has run."""
+        return self._elapsed + (0.0 if self._since is None else now - self._since)
+
+    def _turn(self, now: float) -> tuple[float, float]:
+        """Seconds of the consumer's turn: as long as the device had not finished the batch, and those behind it."""
+        if self._handed is None:
+            return 0.0, 0.0
+        ready = self._handed if self._ready is None else self._ready.result() if self._ready.done() else now
+        ready = min(max(ready, self._handed), now)
+        return ready - self._handed, now - ready
+
+    def _end_turn(self, now: float) -> None:
+        late, own = self._turn(now)
+        self._seconds["late"] += late
+        self._seconds["consumer"] += own
+        self._handed = self._ready = None
