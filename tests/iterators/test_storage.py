@@ -8,6 +8,8 @@ import mmap
 import os
 import threading
 import time
+import zlib
+from email.utils import formatdate
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -376,10 +378,11 @@ def test_reading_a_file_through_retries_too(tmp_path, monkeypatch):
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Files with ranges; every `fails`-th answer of content is a 503."""
+    """Files with ranges; every `fails`-th answer of content is a 503. `stamp` gives the header that tells a change."""
 
     contents: ClassVar[dict] = {}
     requests: ClassVar[list] = []
+    stamp = staticmethod(lambda content: {"ETag": f'"{zlib.crc32(content)}"'})
     fails = 0
     ranges = True
     protocol_version = "HTTP/1.1"
@@ -399,7 +402,7 @@ class Server(http.server.BaseHTTPRequestHandler):
                 return self.send(503, b"")
         if content is None:
             return self.send(404, b"")
-        extra = {"ETag": f'"{len(content)}"'} | ({"Accept-Ranges": "bytes"} if self.ranges else {})
+        extra = self.stamp(content) | ({"Accept-Ranges": "bytes"} if self.ranges else {})
         if wanted:
             first, last = wanted.removeprefix("bytes=").split("-")
             first, last = int(first), min(int(last or len(content) - 1), len(content) - 1)
@@ -476,3 +479,56 @@ def test_remote_files_that_are_missing_or_changed(server):
     first = WebDataset(url + "/a.tar")
     handler.contents["/a.tar"] = containers.tar(containers.labelled_files(9))
     assert (len(first), len(WebDataset(url + "/a.tar"))) == (2, 9)
+
+
+STAMPS = {
+    "ETag": lambda content: {"ETag": f'"{zlib.crc32(content)}"'},
+    "Last-Modified": lambda content: {"Last-Modified": formatdate(zlib.crc32(content), usegmt=True)},
+}
+
+
+def two_versions(count=4):
+    """A shard, and one of the same size with other images and labels."""
+    images = containers.jpegs(2 * count)
+    images = [image.ljust(max(map(len, images)), b"\0") for image in images]
+    labelled = [(f"{i % count}", label, image) for i, (label, image) in enumerate(zip("01234567", images))]
+    shards = []
+    for part in (labelled[:count], labelled[count:]):
+        members = [{f"{key}.jpg": image, f"{key}.cls": label.encode()} for key, label, image in part]
+        shards.append(containers.tar({name: data for pair in members for name, data in pair.items()}))
+    assert len(shards[0]) == len(shards[1])
+    return images[:count], images[count:], *shards
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_remote_change_of_the_same_size_is_seen_when_opened_again(server, stamp):
+    handler, url = server
+    handler.stamp = staticmethod(STAMPS[stamp])
+    _, images, before, after = two_versions()
+    handler.contents["/a.tar"] = before
+    WebDataset(url + "/a.tar")
+    handler.contents["/a.tar"] = after
+    assert containers.images_by_label(WebDataset(url + "/a.tar")) == dict(enumerate(images, 4))
+    handler.requests.clear()
+    WebDataset(url + "/a.tar")
+    assert handler.requests == []
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ({"ETag": "a", "Last-Modified": "x"}, {"ETag": "b", "Last-Modified": "x"}),  # HTTP
+        ({"Last-Modified": "x"}, {"Last-Modified": "y"}),  # HTTP without ETag
+        ({"ETag": "a", "LastModified": 1}, {"ETag": "b", "LastModified": 1}),  # S3
+        ({"etag": "m", "generation": "1", "updated": "x"}, {"etag": "n", "generation": "2", "updated": "y"}),  # GCS
+        ({"created": 1}, {"created": 2}),  # memory
+    ],
+)
+def test_the_stamps_of_file_systems(monkeypatch, before, after):
+    system = SimpleNamespace(invalidate_cache=lambda: None)
+    monkeypatch.setattr(_files, "_system", lambda path: (system, path))
+    seen = []
+    for facts in (before, before, after):
+        system.info = lambda name, facts=facts: {"name": name, "size": 7} | facts
+        seen += list_files("any://a")
+    assert seen[0] == seen[1] != seen[2] and all(seen)

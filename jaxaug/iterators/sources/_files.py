@@ -22,6 +22,12 @@ from jaxaug.errors import SourceError
 INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
+# What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3, Azure and WebDAV
+# give ETags; GCS a generation, its etag changes with the metadata too; the memory system a time of creation.
+_STAMPS = (
+    *("generation", "ETag", "etag", "md5Hash", "Content-MD5", "Digest"),
+    *("Last-Modified", "LastModified", "last_modified", "modified", "updated", "mtime", "created"),
+)
 NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # of preadv: only what the page cache holds; Linux alone can tell
 
 
@@ -30,7 +36,7 @@ class DataFile(NamedTuple):
 
     path: str
     size: int
-    stamp: str  # local: the time of modification in ns; remote: the ETag, or what comes nearest
+    stamp: str  # local: the time of modification in ns; remote: the ETag, or what comes nearest; "" if there is none
 
 
 # (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is retried.
@@ -81,11 +87,14 @@ def _braces(pattern: str) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    if not ("*" in pattern if is_remote(pattern) else glob.has_magic(pattern)):  # a URL may well hold a "?"
-        return [pattern if is_remote(pattern) else os.path.abspath(pattern)]
     if is_remote(pattern):
         system, below = _system(pattern)
+        system.invalidate_cache()  # fsspec may hold a listing of earlier
+        if "*" not in pattern:  # a URL may well hold a "?"
+            return [pattern]
         found = sorted(system.unstrip_protocol(name) for name in system.glob(below))
+    elif not glob.has_magic(pattern):
+        return [os.path.abspath(pattern)]
     else:
         names = (name for name in glob.glob(pattern, recursive=True) if not is_index(name))
         found = sorted(os.path.abspath(name) for name in names)
@@ -107,8 +116,7 @@ def _stat(path: str) -> DataFile:
         raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
     if info.get("size") is None:
         raise SourceError(f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read.")
-    stamps = (info.get(key) for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "updated"))
-    return DataFile(path, int(info["size"]), str(next((stamp for stamp in stamps if stamp), "")))
+    return DataFile(path, int(info["size"]), str(next((info[key] for key in _STAMPS if info.get(key)), "")))
 
 
 def reason(error: Exception) -> str:
