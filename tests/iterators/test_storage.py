@@ -367,6 +367,27 @@ def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
     assert not left
 
 
+def test_a_read_that_ends_late_does_not_change_what_was_handed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    files, contents = noise(tmp_path, [1000, 1000])
+    go_on, ended, calls = threading.Event(), threading.Event(), []
+
+    def read(file, offset, destination):
+        calls.append(file)
+        destination[:] = contents[files.index(file)][offset:][: len(destination)]
+        if calls.count(files[0]) == 1 and file is files[0]:
+            go_on.wait(30)
+            destination[:] = b"Z" * len(destination)
+            ended.set()
+        return len(destination)
+
+    storage = Staged(files, timeout=0.2, read=read)
+    encoded, failures = storage.read(np.array([0, 1]), np.array([5, 7]), np.array([10, 20]))
+    go_on.set()
+    assert ended.wait(30) and not failures and calls.count(files[0]) == 2
+    assert [bytes(encoded.view(row)) for row in range(2)] == [contents[0][5:15], contents[1][7:27]]
+
+
 def test_reading_a_file_through_retries_too(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     (file,), (content,) = noise(tmp_path, [1000])

@@ -159,16 +159,15 @@ class Staged:
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside a new staging buffer."""
         spans, span_of, places, size = _merge(files, offsets, lengths)
-        staging = np.empty(size, np.uint8)
-        errors = self._fill(spans, staging.data)
+        staging, errors = self._fill(spans, np.empty(size, np.uint8))
         failed = np.isin(span_of, list(errors))
         failures = {row: errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
         addresses = (staging.ctypes.data + places).astype(np.uint64)
         return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
 
-    def _fill(self, spans: list["_Span"], staging: memoryview) -> dict[int, str]:
-        """Read every span to its place; what failed to the end, by number of the span."""
-        waiting, errors = self._fill_from_cache(spans, staging), {}
+    def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
+        """Read every span to its place: the memory, and what failed to the end, by number of the span."""
+        waiting, errors = self._fill_from_cache(spans, staging.data), {}
         for attempt in range(self._retries + 1):
             if not waiting:
                 break
@@ -176,11 +175,13 @@ class Staged:
                 pause(attempt - 1)
             shares = min(len(waiting), _SHARES * self._threads)  # a task for each span would cost more than it
             tasks = [waiting[share::shares] for share in range(shares)]
-            stalled, errors = self._collect({self._submit(spans, numbers, staging): numbers for numbers in tasks})
+            stalled, errors = self._collect({self._submit(spans, numbers, staging.data): numbers for numbers in tasks})
             for number in stalled:
                 errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
+            if stalled:
+                staging = staging.copy()  # a read that ends late writes to the memory that it was given
             waiting = sorted(errors)
-        return errors
+        return staging, errors
 
     def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
         """Read the first spans, as long as the page cache holds them: the numbers of the others.
