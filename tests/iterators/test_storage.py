@@ -151,6 +151,51 @@ def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
     assert "changed since it was indexed" in source.describe(3)["error"]
 
 
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_written_to_after_its_first_use_gives_failed_rows(tmp_path, monkeypatch, mmap, cached):
+    if not cached:
+        monkeypatch.setattr(FileReader, "cached", lambda *args: False)
+    source = source_of(tmp_path, mmap)
+    if not mmap:
+        source._storage = Staged(source._files, retries=0)
+    check_rows(source, [])
+    path = tmp_path / "b.tfrecord"
+    whole, stamp = path.read_bytes(), path.stat().st_mtime_ns
+    with open(path, "r+b") as file:  # the same file, the same size
+        file.write(whole[::-1])
+    os.utime(path, ns=(stamp + 1, stamp + 1))  # whatever the clock's resolution
+    check_rows(source, [3, 4, 5])
+    assert "changed since it was indexed: open the source again" in source.describe(3)["error"]
+    path.write_bytes(whole)
+    os.utime(path, ns=(stamp, stamp))
+    check_rows(source, [])
+
+
+def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypatch):
+    source, preadv = source_of(tmp_path, mmap=False), os.preadv
+    source._storage = Staged(source._files, retries=0)
+    check_rows(source, [])
+    path = tmp_path / "b.tfrecord"
+    stamp = path.stat().st_mtime_ns
+
+    def late(*args):
+        os.utime(path, ns=(stamp + 1, stamp + 1))
+        return preadv(*args)
+
+    monkeypatch.setattr(os, "preadv", late)
+    check_rows(source, [3, 4, 5])
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
+    source, fstat, asked = source_of(tmp_path, mmap), os.fstat, []
+    check_rows(source, [])
+    monkeypatch.setattr(os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor))
+    check_rows(source, [])
+    assert len(asked) == len(set(asked)) == 2
+
+
 def test_a_file_being_read_stays_open_though_other_threads_open_many(tmp_path, monkeypatch):
     files, contents = noise(tmp_path, [100] * 3)
     reader, preadv = FileReader(most=1), os.preadv
@@ -533,6 +578,40 @@ def test_a_remote_change_of_the_same_size_is_seen_when_opened_again(server, stam
     handler.requests.clear()
     WebDataset(url + "/a.tar")
     assert handler.requests == []
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize("during", [True, False])
+def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(server, monkeypatch, stamp, during):
+    handler, url = server
+    handler.stamp = staticmethod(STAMPS[stamp])
+    images, _, before, after = two_versions()
+    handler.contents |= {"/a.tar": before, "/b.tar": before}
+    source = WebDataset([url + "/a.tar", url + "/b.tar"])
+    source._storage = Staged(source._files, retries=0)
+    source.read(np.arange(8))
+    answer = handler.answer
+
+    def then_change(self, body):
+        answer(self, body)
+        handler.contents["/b.tar"] = after
+
+    if during:
+        monkeypatch.setattr(handler, "answer", then_change)
+    else:
+        handler.contents["/b.tar"] = after
+    encoded, _ = source.read(np.arange(8))
+    assert [bytes(encoded.view(row)) for row in range(8)] == images + [b""] * 4
+    assert "b.tar' changed since it was indexed: open the source again" in source.describe(5)["error"]
+
+
+def test_a_remote_batch_asks_each_file_once(server, monkeypatch):
+    handler, url = server
+    handler.contents |= {"/a.tar": two_versions()[2], "/b.tar": two_versions()[3]}
+    source, asked = WebDataset([url + "/a.tar", url + "/b.tar"]), []
+    monkeypatch.setattr(handler, "do_HEAD", lambda self: asked.append(self.path) or self.answer(body=False))
+    source.read(np.arange(8))
+    assert sorted(asked) == ["/a.tar", "/b.tar"]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,9 @@ def _stat(path: str) -> DataFile:
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
         system, name = _system(path)
         info = system.info(name)
-    except OSError as error:
+    except SourceError:
+        raise
+    except Exception as error:  # each protocol has its own
         raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
     if info.get("size") is None:
         raise SourceError(f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read.")
@@ -149,20 +151,28 @@ class Patience:
         return time.perf_counter() < self._until
 
 
-class _Descriptor:
-    """An open local file that is closed when the last thread lets go of it."""
+class OpenFile:
+    """A local file that is still the one that was indexed, open until the last thread lets go of it.
+
+    Raises:
+      SourceError: it is another one, or was written to.
+      OSError: it cannot be opened.
+    """
 
     def __init__(self, file: DataFile):
-        self.number = os.open(file.path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self.number)
-        check_unchanged(file, self.number)
+        self._file, self.descriptor = file, os.open(file.path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.descriptor)
+        self.check()
+
+    def check(self) -> None:
+        """Nobody has written to it, as size and time of modification tell."""
+        facts = os.fstat(self.descriptor)
+        if (facts.st_size, str(facts.st_mtime_ns)) != (self._file.size, self._file.stamp):
+            raise _changed(self._file)
 
 
-def check_unchanged(file: DataFile, descriptor: int) -> None:
-    """The open file is still the one that was indexed."""
-    facts = os.fstat(descriptor)
-    if (facts.st_size, str(facts.st_mtime_ns)) != (file.size, file.stamp):
-        raise SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
+def _changed(file: DataFile) -> SourceError:
+    return SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
 
 
 def allow_descriptors(count: int) -> int:
@@ -188,12 +198,12 @@ class FileReader:
 
     def __init__(self, most: int = 16):
         self._most, self._lock = most, threading.Lock()
-        self._opened: dict[DataFile, _Descriptor] = {}  # the longest unused first
+        self._opened: dict[DataFile, OpenFile] = {}  # the longest unused first
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
         if not is_remote(file.path):
-            descriptor = self._open(file)  # held until the bytes are there: others may drive it out of the cache
-            return os.preadv(descriptor.number, [destination], offset)
+            opened = self._open(file)  # held until the bytes are there: others may drive it out of the cache
+            return os.preadv(opened.descriptor, [destination], offset)
         system, name = _system(file.path)
         try:
             data = system.cat_file(name, start=offset, end=offset + len(destination))
@@ -206,22 +216,36 @@ class FileReader:
         destination[: len(data)] = data
         return len(data)
 
-    def _open(self, file: DataFile) -> _Descriptor:
-        descriptor = self._opened.get(file) or _Descriptor(file)  # outside of the lock: a dead disk never answers
+    def check(self, file: DataFile) -> None:
+        """What was read before this call are the bytes that were indexed.
+
+        Raises:
+          SourceError: the file has changed, or is not to be found.
+          OSError: an open one cannot be asked.
+        """
+        if not is_remote(file.path):
+            return self._open(file).check()
+        system, name = _system(file.path)
+        system.invalidate_cache(name)
+        if _stat(file.path) != file:
+            raise _changed(file)
+
+    def _open(self, file: DataFile) -> OpenFile:
+        opened = self._opened.get(file) or OpenFile(file)  # outside of the lock: a dead disk never answers
         with self._lock:
             self._opened.pop(file, None)
-            self._opened[file] = descriptor
+            self._opened[file] = opened
             while len(self._opened) > self._most:
                 del self._opened[next(iter(self._opened))]
-        return descriptor
+        return opened
 
     def cached(self, file: DataFile, offset: int, destination: memoryview) -> bool:
         """Fill `destination` if that can be done without a wait: the file is open, the page cache holds all of it."""
-        descriptor = self._opened.get(file)
-        if descriptor is None or not NO_WAIT:
+        opened = self._opened.get(file)
+        if opened is None or not NO_WAIT:
             return False
         try:
-            return os.preadv(descriptor.number, [destination], offset, NO_WAIT) == len(destination)
+            return os.preadv(opened.descriptor, [destination], offset, NO_WAIT) == len(destination)
         except OSError:  # not there, or a file system that cannot tell
             return False
 

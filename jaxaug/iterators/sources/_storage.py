@@ -2,8 +2,10 @@
 
 import mmap
 import threading
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,10 +15,10 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import (
     DataFile,
     FileReader,
+    OpenFile,
     Patience,
     Read,
     allow_descriptors,
-    check_unchanged,
     pause,
     read_fully,
     reason,
@@ -43,13 +45,14 @@ class Mapped:
     up whoever touches it, one after the other. Then the pages with the first and the last bytes are mapped, because
     the byte check, which reads those, keeps the GIL meanwhile.
 
-    Guarantees: each file that a call touches is compared with its indexed size first, so one that was
-    truncated gives failed rows. A disk that fails or stalls under a mapping, and a truncation between the
-    check and the decoder's access, cannot be caught: the process gets SIGBUS or hangs. A file that is deleted
-    or replaced after its first use is read on unharmed. Use `Staged` where that is not enough.
+    Guarantees: each file that a call touches is compared with its indexed size and time of modification first, so
+    one that was truncated or written to gives failed rows. What is written between the check and the decoder's
+    access is decoded; a truncation then, and a disk that fails or stalls under a mapping, cannot be caught: the
+    process gets SIGBUS or hangs. A file that is deleted or replaced after its first use is read on unharmed. Use
+    `Staged` where that is not enough.
 
     Args:
-      files: mapped on first use. Each mapping holds a file descriptor; the process's soft limit of them is
+      files: mapped on first use. Each mapping holds two file descriptors; the process's soft limit of them is
         raised to the hard one if there are many.
     """
 
@@ -57,7 +60,7 @@ class Mapped:
         self._files, self._lock = files, threading.Lock()
         self._mappings: dict[int, _Mapping] = {}
         self._blocks_read = -1
-        allow_descriptors(len(files))
+        allow_descriptors(2 * len(files))
 
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
@@ -66,7 +69,7 @@ class Mapped:
         for row, number in enumerate(touched.tolist()):
             try:
                 mapping = self._mappings.get(number) or self._map(number)
-                _check_size(self._files[number], mapping)
+                mapping.opened.check()
             except SourceError as error:
                 refused[row] = str(error)
                 continue
@@ -105,24 +108,18 @@ def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
 
 
 class _Mapping(NamedTuple):
+    opened: OpenFile
     memory: mmap.mmap
     address: int
 
 
 def _map_file(file: DataFile) -> _Mapping:
     try:
-        with open(file.path, "rb") as opened:
-            check_unchanged(file, opened.fileno())
-            memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        opened = OpenFile(file)
+        memory = mmap.mmap(opened.descriptor, 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
-    return _Mapping(memory, np.frombuffer(memory, np.uint8).ctypes.data)
-
-
-def _check_size(file: DataFile, mapping: _Mapping) -> None:
-    size = mapping.memory.size()  # the file's size now, by fstat on a descriptor of the mapping's own
-    if size != file.size:
-        raise SourceError(f"{file.path!r} has {size} bytes now and had {file.size} when it was indexed")
+    return _Mapping(opened, memory, np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 class Staged:
@@ -130,8 +127,11 @@ class Staged:
 
     Neighbouring records are read in one go, by a single thread as long as the page cache holds them.
     Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a crash;
-    bytes handed over do not change afterwards. It costs a copy, a system call a run of records, and the
-    memory of a batch.
+    bytes handed over do not change afterwards. Each file that a call touches is compared after the reads with what
+    was indexed, a local one by size and time of modification, a remote one by size and ETag (or what its server
+    has instead; nothing can be told where it has nothing): one that was written to gives failed rows. A local file
+    that is deleted or replaced is read on unharmed as long as it is open. It costs a copy, a system call a run of
+    records, one more, or a request, a file, and the memory of a batch.
 
     Args:
       files: local or remote. Local ones stay open; as with `Mapped` the soft limit is raised if there are many.
@@ -167,21 +167,29 @@ class Staged:
 
     def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
         """Read every span to its place: the memory, and what failed to the end, by number of the span."""
-        waiting, errors = self._fill_from_cache(spans, staging.data), {}
+        waiting, errors = list(range(len(spans))), {}
         for attempt in range(self._retries + 1):
-            if not waiting:
-                break
             if attempt:
                 pause(attempt - 1)
-            shares = min(len(waiting), _SHARES * self._threads)  # a task for each span would cost more than it
-            tasks = [waiting[share::shares] for share in range(shares)]
-            stalled, errors = self._collect({self._submit(spans, numbers, staging.data): numbers for numbers in tasks})
-            for number in stalled:
-                errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
+            rest = waiting if attempt else self._fill_from_cache(spans, staging.data)
+            errors, stalled = self._share(partial(_read_span, self._read, self._files, staging.data), spans, rest)
             if stalled:
                 staging = staging.copy()  # a read that ends late writes to the memory that it was given
+            errors |= self._check(spans, [number for number in waiting if number not in errors], threads=bool(rest))
             waiting = sorted(errors)
+            if not waiting:
+                break
         return staging, errors
+
+    def _check(self, spans: list["_Span"], numbers: list[int], threads: bool) -> dict[int, str]:
+        """Which of these spans, read just now, may be of a changed file, by number; each file is asked once."""
+        if not isinstance(self._read, FileReader):
+            return {}
+        first = {spans[number].file: number for number in reversed(numbers)}
+        check = partial(_check_file, self._read, self._files)
+        asked = sorted(first.values())
+        found = self._share(check, spans, asked)[0] if threads else _each(check, spans, asked)
+        return {number: found[first[spans[number].file]] for number in numbers if first[spans[number].file] in found}
 
     def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
         """Read the first spans, as long as the page cache holds them: the numbers of the others.
@@ -197,25 +205,29 @@ class Staged:
                 done += 1
         return list(range(done, len(spans)))
 
-    def _submit(self, spans: list["_Span"], numbers: list[int], staging: memoryview) -> Future:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
-            return self._pool.submit(_read_spans, self._read, self._files, spans, numbers, staging)
-
-    def _collect(self, tasks: dict[Future, list[int]]) -> tuple[list[int], dict[int, str]]:
-        """Wait for tasks: the spans of those that stalled, and the errors of the others by number of the span."""
+    def _share(self, act: "_Act", spans: list["_Span"], numbers: list[int]) -> tuple[dict[int, str], bool]:
+        """Do something with spans in threads: the errors by number, and whether some of it stalled."""
+        shares = min(len(numbers), _SHARES * self._threads)  # a task for each span would cost more than it
+        tasks = {self._submit(act, spans, part): part for part in (numbers[share::shares] for share in range(shares))}
         errors, pending = {}, set(tasks)
         while pending:
             done, pending = wait(pending, self._timeout, FIRST_COMPLETED)
-            if not done:
-                self._abandon_pool()
-                for task in pending:
-                    task.cancel()  # those that have not begun
-                break
             for task in done:
                 errors |= task.result()
-        return [number for task in pending for number in tasks[task]], errors
+            if not done:
+                self._abandon_pool()
+                break
+        for task in pending:
+            task.cancel()  # those that have not begun
+            for number in tasks[task]:
+                errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
+        return errors, bool(pending)
+
+    def _submit(self, act: "_Act", spans: list["_Span"], numbers: list[int]) -> Future:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
+            return self._pool.submit(_each, act, spans, numbers)
 
     def _abandon_pool(self) -> None:
         """Threads that hang cannot be ended; the next read starts with new ones."""
@@ -225,18 +237,23 @@ class Staged:
                 self._pool = None
 
 
-def _read_spans(
-    read: Read, files: list[DataFile], spans: list["_Span"], numbers: list[int], staging: memoryview
-) -> dict[int, str]:
-    """Read some of the spans, each tried once; the errors by number."""
+def _each(act: "_Act", spans: list["_Span"], numbers: list[int]) -> dict[int, str]:
+    """Do something with some of the spans, once; the errors by number."""
     errors = {}
     for number in numbers:
-        file, offset, length, place = spans[number]
         try:
-            read_fully(read, files[file], offset, staging[place : place + length], retries=0)
-        except SourceError as error:
+            act(spans[number])
+        except (SourceError, OSError) as error:
             errors[number] = str(error)
     return errors
+
+
+def _read_span(read: Read, files: list[DataFile], staging: memoryview, span: "_Span") -> None:
+    read_fully(read, files[span.file], span.offset, staging[span.place : span.place + span.length], retries=0)
+
+
+def _check_file(reader: FileReader, files: list[DataFile], span: "_Span") -> None:
+    reader.check(files[span.file])
 
 
 class _Span(NamedTuple):
@@ -246,6 +263,9 @@ class _Span(NamedTuple):
     offset: int
     length: int
     place: int
+
+
+_Act: TypeAlias = Callable[[_Span], None]
 
 
 def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
