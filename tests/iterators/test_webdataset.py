@@ -62,7 +62,9 @@ def test_members_agree_with_tarfile(tmp_path, format):
             archive.addfile(member, io.BytesIO(bytes(size)))
     (file,) = list_files(path)
     with tarfile.open(path) as archive:
-        expected = [(m.name, m.offset, m.offset_data, m.size) for m in archive if m.isreg()]
+        kinds = {tarfile.SYMTYPE: "symbolic", tarfile.LNKTYPE: "hard"}
+        found = [member for member in archive if not member.isdir()]
+        expected = [(m.name, m.offset, m.offset_data, m.size, kinds.get(m.type, "")) for m in found]
     assert [tuple(member) for member in members(Window(FileReader(), file, block=1024))] == expected
 
 
@@ -76,7 +78,7 @@ def test_a_size_beyond_octal(tmp_path):
         file.truncate(512 + size + 1024)
     (file,) = list_files(path)
     walk = members(Window(FileReader(), file, block=1024))
-    assert tuple(next(walk)) == ("big.jpg", 0, 512, size) and list(walk) == []
+    assert tuple(next(walk)) == ("big.jpg", 0, 512, size, "") and list(walk) == []
 
 
 def test_members_become_features_and_strings(tmp_path):
@@ -136,6 +138,55 @@ def test_several_shards_by_braces(tmp_path):
 def test_wrong_contents_are_named(tmp_path, files, message):
     with pytest.raises(SourceError, match=message):
         WebDataset(write(tmp_path, files))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", ["hard", "symbolic"])
+def test_links_are_named_and_not_left_out(tmp_path, format, kind):
+    """As tarfile, and GNU tar, store the second name of a file."""
+    for name, data in containers.labelled_files(2).items():
+        (tmp_path / name).write_bytes(data)
+    (os.link if kind == "hard" else os.symlink)(tmp_path / "0000.jpg", tmp_path / "0002.jpg")
+    (tmp_path / "0002.cls").write_bytes(b"2")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    for dereference, name in ((False, "links.tar"), (True, "whole.tar")):
+        with tarfile.open(tmp_path / name, "w", format=FORMATS[format], dereference=dereference) as archive:
+            for member in names:
+                archive.add(tmp_path / member, member)
+                if dereference:
+                    archive.inodes.clear()  # and --hard-dereference
+    with pytest.raises(SourceError, match=rf"'0002.jpg' is a {kind} link; .*--dereference --hard-dereference"):
+        WebDataset(tmp_path / "links.tar")
+    first, second = containers.jpegs(2)
+    assert containers.images_by_label(WebDataset(tmp_path / "whole.tar")) == {0: first, 1: second, 2: first}
+
+
+def test_what_systems_and_tools_leave_behind_is_skipped(tmp_path):
+    """As webdataset's `base_plus_ext` and `skip_meta` do."""
+    one, two = containers.jpegs(2)
+    members = [
+        ("README", b"about"),
+        ("./__meta__.json", b"not json"),
+        ("__meta__", b"x"),
+        ("__more__/a.jpg", b"x"),
+        (".DS_Store", b"x"),
+        ("./._a.jpg", b"AppleDouble"),
+        ("./a.jpg", one),
+        ("./._a.cls", b"AppleDouble"),
+        ("./LICENSE", b"x"),
+        ("./a.cls", b"4"),
+        ("./b/._c.jpg", b"AppleDouble"),
+        ("./b/c.jpg", two),
+        ("./b/c.cls", b"5"),
+        ("./__classes__", b'["x"]'),
+    ]
+    source = WebDataset(write(tmp_path, dict(members)))
+    assert containers.images_by_label(source) == {4: one, 5: two} and source.classes == ("x",)
+    assert [source.describe(index)["key"] for index in range(2)] == ["./a", "./b/c"]
+    latest = tarfile.TarInfo("latest")
+    latest.type, latest.linkname = tarfile.SYMTYPE, "a.jpg"
+    (tmp_path / "link.tar").write_bytes(latest.tobuf() + (tmp_path / "a.tar").read_bytes())
+    assert len(WebDataset(tmp_path / "link.tar")) == 2
 
 
 @pytest.mark.parametrize(

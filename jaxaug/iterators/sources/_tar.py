@@ -14,6 +14,7 @@ from jaxaug.iterators.sources._files import Window
 
 BLOCK = 512
 _REGULAR = b"0\x007"  # types: a file, a file as v7 writes it, a contiguous file
+_LINKS = {b"1": "hard", b"2": "symbolic"}
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
 _SPARSE = b"S"
 _LONGEST_EXTENSION = 1 << 20  # bytes of a long name or a pax header
@@ -21,16 +22,20 @@ _CHECKSUM = slice(148, 156)
 
 
 class Member(NamedTuple):
-    """A file in a tar; its first header begins at `start`, and [offset, offset + size) are its bytes."""
+    """A file in a tar; its first header begins at `start`, and [offset, offset + size) are its bytes.
+
+    Where the archive has only a link to a file, `link` says what kind: "hard" or "symbolic".
+    """
 
     name: str
     start: int
     offset: int
     size: int
+    link: str = ""
 
 
 def members(window: Window, at: int = 0) -> Iterator[Member]:
-    """The regular files of a tar from a header at byte `at` on.
+    """The regular files, and the links, of a tar from a header at byte `at` on.
 
     Raises:
       SourceError: a damaged or cut tar, one without its end, or one with sparse files.
@@ -58,8 +63,8 @@ def members(window: Window, at: int = 0) -> Iterator[Member]:
             raise _damaged(window, at, f"is cut within the member {name or _name(header)!r}")
         if kind == _SPARSE:
             raise _damaged(window, at, f"has the sparse member {name or _name(header)!r}, which is not supported")
-        if kind in _REGULAR:
-            yield Member(name or _name(header), start, at + BLOCK, size)
+        if kind in _REGULAR or kind in _LINKS:
+            yield Member(name or _name(header), start, at + BLOCK, size, _LINKS.get(kind, ""))
         at += BLOCK + _padded(size)
         start, name, size_given = at, None, None
 

@@ -1,7 +1,9 @@
 """WebDataset shards: tar files whose neighbouring members of one name make a record."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,10 +22,11 @@ class WebDataset(PackedSource):
     """Images in tar shards as WebDataset lays them out: `key.jpg`, `key.cls`, `key.json`, `key.txt` together.
 
     Members that follow each other and have the same key, the name up to the first dot of its last part, are
-    one record. `cls` is an integer, the "label". The numbers at the top of `json` become features; one that
-    some records lack is 0 there and comes with "<name>_count". All text stays in `describe`. The index is
-    made on first use and kept, see `python -m jaxaug index`; from then on a batch is numpy indexing. A tar
-    has checksums of its headers only: damage inside an image is for the decoder to find.
+    one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data (`__meta__.json`) are
+    skipped, as the webdataset library does. `cls` is an integer, the "label". The numbers at the top of `json`
+    become features; one that some records lack is 0 there and comes with "<name>_count". All text stays in
+    `describe`. The index is made on first use and kept, see `python -m jaxaug index`; from then on a batch is
+    numpy indexing. A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
@@ -35,7 +38,8 @@ class WebDataset(PackedSource):
       classes: the class names that `python -m jaxaug pack` stored, or None.
 
     Raises:
-      SourceError: a missing, damaged or cut file, a record without image, a label that is no integer.
+      SourceError: a missing, damaged or cut file, a record without image or with a link for a member, a label that
+        is no integer.
 
     Example:
       >>> import io, os, tarfile, tempfile
@@ -66,10 +70,9 @@ class WebDataset(PackedSource):
 
     def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
         extra: dict[str, Any] = {}
-        for key, group in groupby(members(window), lambda member: _split(member.name)[0]):
-            if _is_meta(key):
-                if key == CLASSES:
-                    extra["classes"] = _json(window, next(group))
+        for key, group in _records(window):
+            if key.removeprefix("./") == CLASSES:
+                extra["classes"] = _json(window, next(group))
                 continue
             parts = _parts(window, key, group)
             extension = next((name for name in self._image if name in parts), None)
@@ -82,7 +85,7 @@ class WebDataset(PackedSource):
         return extra
 
     def _strings(self, window: Window, start: int) -> dict[str, Any]:
-        key, group = next(groupby(members(window, start), lambda member: _split(member.name)[0]))
+        key, group = next(_records(window, start))
         found: dict[str, Any] = {"key": key}
         for extension, member in _parts(window, key, group).items():
             if extension == "json":
@@ -100,7 +103,29 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _is_meta(key: str) -> bool:
-    return "/" not in key and key.startswith("__") and key.endswith("__")
+    """Whether a key is "__like__" at the top, or in such a folder."""
+    return re.match(r"(\./)?__[^/]*__($|/)", key) is not None
+
+
+def _records(window: Window, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
+    """Neighbouring members by key: those of records, and the one that holds the class names."""
+    return groupby(filter(partial(_counts, window), members(window, at)), lambda member: _split(member.name)[0])
+
+
+def _counts(window: Window, member: Member) -> bool:
+    """Whether a member belongs to a record or holds the class names.
+
+    What systems and tools leave behind does not, as in the webdataset library: a name that is hidden or without
+    extension, and meta data.
+    """
+    key, extension = _split(member.name)
+    base = key.rpartition("/")[2]
+    if not (key.removeprefix("./") == CLASSES or (base and extension and not _is_meta(key))):
+        return False
+    if member.link:
+        how = "the tar has no bytes under this name: write it with --dereference --hard-dereference"
+        raise _wrong(window, member.name, f"is a {member.link} link; {how}")
+    return True
 
 
 def _parts(window: Window, key: str, group: Iterator[Member]) -> dict[str, Member]:
