@@ -189,6 +189,39 @@ def test_records_without_what_was_asked_for(tmp_path):
         TFRecord(path)
 
 
+def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
+    def records(**features):
+        labelled = {"image/encoded": b"...", "image/class/label": np.int64(3)}
+        return [containers.example(labelled | {name: value[i] for name, value in features.items()}) for i in range(2)]
+
+    lengths = np.array([1]), np.array([1, 2])
+    path = write(tmp_path, [records(x=lengths, text=[b"a", b"b"])])
+    assert sorted(TFRecord(path, features=["x", "image/class/label"]).read(np.arange(2))[1]) == [
+        "label",
+        "x",
+        "x_count",
+    ]
+    for wrong in (["nope", "x"], ["nope", "x"], ["text", "x"]):  # a stored index knows as well
+        with pytest.raises(
+            SourceError, match=rf"no record has numbers called \['{wrong[0]}'\]; found were \['label', 'x'"
+        ):
+            TFRecord(path, features=wrong)
+
+    path = write(tmp_path, [records(x=lengths, x_count=np.array([7, 8]))], name="count")
+    with pytest.raises(SourceError, match=r"'x' varies in length.* called 'x_count', as another feature is: rename"):
+        TFRecord(path)
+    _, features = TFRecord(path, features=["x_count"]).read(np.arange(2))
+    assert features["x_count"].tolist() == [7, 8]
+    path = write(tmp_path, [records(x=np.array([1, 2]), x_count=np.array([7, 8]))], name="fixed")
+    assert TFRecord(path).read(np.arange(2))[1]["x_count"].tolist() == [7, 8]
+
+    path = write(tmp_path, [records(label=np.array([7, 8]))], name="label")
+    with pytest.raises(SourceError, match=r"record 0 has a feature 'label' beside the label 'image/class/label'"):
+        TFRecord(path)
+    assert TFRecord(path, label="label").read(np.arange(2))[1]["label"].tolist() == [7, 8]
+    assert TFRecord(path, features=[]).read(np.arange(2))[1]["label"].tolist() == [3, 3]
+
+
 def test_missing_and_empty_files(tmp_path):
     with pytest.raises(SourceError, match="matches no file"):
         TFRecord(tmp_path / "*.tfrecord")

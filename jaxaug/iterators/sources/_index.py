@@ -40,7 +40,7 @@ from jaxaug.iterators.sources._table import FACTS, FEATURE, Part, Rows, join
 
 _MAGIC = b"jaxaugIX"
 _PREFIX = struct.Struct("<8sQI")
-_VERSION = 1
+_VERSION = 2
 _ALIGNMENT = 64
 _BLOCK = 4 << 20  # bytes read at a time for checksums
 _THREADS = 8  # files run through at a time

@@ -92,11 +92,18 @@ def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
     """The columns of the records of all files, one file after the other."""
     filled = [part for part in parts if part.rows]
     columns = {name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns}
-    for name in sorted({name for part in filled for name in part.features}):
+    names = {name for part in filled for name in part.features}
+    for name in sorted(names):
         found = [part.features.get(name, (_NO_VALUES, np.zeros(part.rows, np.int64))) for part in filled]
         values = np.concatenate([values for values, _ in found if values.size] or [_NO_VALUES])
-        columns |= _feature_columns(name, values, np.concatenate([counts for _, counts in found]))
-    if "label" in {name for part in filled for name in part.features}:
+        made = _feature_columns(name, values, np.concatenate([counts for _, counts in found]))
+        if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
+            raise SourceError(
+                f"feature {name!r} varies in length, so that its counts would be called '{name}_count', as another "
+                f"feature is: rename that one, or leave one out by naming the `features` that you need."
+            )
+        columns |= made
+    if "label" in names:
         _check_label(columns)
     return columns
 

@@ -37,7 +37,8 @@ class TFRecord(PackedSource):
         with retries (see `Staged`): right for network disks; URLs are always read.
 
     Raises:
-      SourceError: a missing or damaged file, a record without the image or the label, no records.
+      SourceError: a missing or damaged file, a record without the image or the label, no records, one of `features`
+        that no record has, or two features that would get the same name.
 
     Example:
       A file without records is an error:
@@ -61,6 +62,11 @@ class TFRecord(PackedSource):
         self._image, self._label = image, label
         self._wanted = None if features is None else sorted(features)
         super().__init__(paths, mmap, {"image": image, "label": label, "features": self._wanted})
+        unknown = sorted(set(self._wanted or ()) - {label, *self._features})
+        if unknown:
+            raise SourceError(
+                f"`features`: no record has numbers called {unknown}; found were {sorted(self._features)}."
+            )
 
     def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
         offset, size = 0, window.file.size
@@ -92,6 +98,9 @@ class TFRecord(PackedSource):
             numbers["label"] = label
         for name, value in found.items():
             if isinstance(value, np.ndarray) and (self._wanted is None or name in self._wanted):
+                if name in numbers:
+                    what = f"has a feature {name!r} beside the label {self._label!r}, which gets that name"
+                    raise _damaged(window, number, f"{what}: pass another `label`, or the `features` that you need")
                 numbers[name] = value
         return *image[0], numbers
 
