@@ -110,6 +110,26 @@ def test_a_file_that_cannot_be_read_has_length_0_and_a_reason(files):
     assert source.describe(1)["error"] == "cannot be read: No such file or directory"
 
 
+def test_a_folder_whose_links_go_round_in_circles(tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "a.jpg").write_bytes(b"image")
+    (tmp_path / "cat" / "up").symlink_to("..")
+    with pytest.raises(SourceError, match=r"`root`: '.*cat/up.*' cannot be read: .*symbolic links"):
+        ImageFolder(tmp_path)
+
+
+def test_what_macos_leaves_beside_images_is_no_image(tmp_path):
+    for name in ("a.jpg", "._a.jpg", "_b.jpg"):
+        (tmp_path / name).write_bytes(b"image")
+    source = ImageFolder(tmp_path)
+    assert [os.path.basename(source.path(index)) for index in range(len(source))] == ["_b.jpg", "a.jpg"]
+
+
+def test_a_list_that_begins_with_a_byte_order_mark(tmp_path):
+    source = FileList(write_list(tmp_path, "\ufeffa.jpg 1\nb.jpg 2\n"))
+    assert [os.path.basename(source.path(index)) for index in range(2)] == ["a.jpg", "b.jpg"]
+
+
 def write_list(tmp_path, text):
     path = tmp_path / "list.txt"
     path.write_text(text)

@@ -72,7 +72,7 @@ class FileList:
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # Windows begins such files with a byte order mark
             return [line for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error

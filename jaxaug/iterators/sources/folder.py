@@ -10,6 +10,7 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import reason
 from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
@@ -26,7 +27,7 @@ class ImageFolder:
       root: the folder.
 
     Raises:
-      SourceError: the folder is missing, or holds no images.
+      SourceError: the folder is missing, holds no images, or one below it cannot be read.
 
     Example:
       >>> import tempfile
@@ -43,7 +44,10 @@ class ImageFolder:
         self.root = Path(root)
         if not self.root.is_dir():
             raise SourceError(f"`root` must be a folder of images, got {str(self.root)!r}, which is none.")
-        names = sorted(_image_files(str(self.root)))
+        try:
+            names = sorted(_image_files(str(self.root)))
+        except OSError as error:  # no permission, links that go round in circles
+            raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
         if not names:
             raise SourceError(
                 f"no images below {str(self.root)!r}: expected class folders with files named {', '.join(_EXTENSIONS)}."
@@ -84,5 +88,5 @@ def _image_files(root: str, below: str = "") -> Iterator[str]:
             name = os.path.join(below, entry.name)
             if entry.is_dir():
                 yield from _image_files(root, name)
-            elif entry.name.lower().endswith(_EXTENSIONS):
+            elif entry.name.lower().endswith(_EXTENSIONS) and not entry.name.startswith("._"):  # AppleDouble
                 yield name
