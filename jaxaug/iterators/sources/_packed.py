@@ -43,6 +43,14 @@ class PackedSource(abc.ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
 
+    @property
+    def features(self) -> Features:
+        """All columns of features by name, from the index: no image is read.
+
+        `Weighted(balanced_weights(source.features["label"]))` draws all classes equally often.
+        """
+        return dict(self._features)
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """Where the images lie, and their features; a record that cannot be read has length 0.
 

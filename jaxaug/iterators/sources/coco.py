@@ -78,6 +78,11 @@ class Coco:
         """The path of record `index`."""
         return self._files.path(index)
 
+    @property
+    def features(self) -> Features:
+        """All columns of boxes by name: no image is read."""
+        return dict(self._features)
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The files' bytes, "boxes", "box_labels" and "box_count"; a file that cannot be read has length 0."""
         return self._files.read(indices), {name: column[indices] for name, column in self._features.items()}

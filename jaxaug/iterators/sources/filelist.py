@@ -57,9 +57,14 @@ class FileList:
         """The path of record `index`."""
         return self._files.path(index)
 
+    @property
+    def features(self) -> Features:
+        """The column "label", if there are labels: no image is read."""
+        return {} if self.labels is None else {"label": self.labels}
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The files' bytes and "label"; a file that cannot be read has length 0."""
-        return self._files.read(indices), {} if self.labels is None else {"label": self.labels[indices]}
+        return self._files.read(indices), {name: column[indices] for name, column in self.features.items()}
 
     def describe(self, index: int) -> dict[str, Any]:
         """The record's path, and "error" if the file cannot be read now."""

@@ -68,6 +68,11 @@ class ImageFolder:
         """The path of record `index`."""
         return self._files.path(index)
 
+    @property
+    def features(self) -> Features:
+        """The column "label": no image is read."""
+        return {"label": self.labels}
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
         return self._files.read(indices), {"label": self.labels[indices]}

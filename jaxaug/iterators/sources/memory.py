@@ -46,6 +46,11 @@ class InMemory:
     def __repr__(self) -> str:
         return f"InMemory({len(self)} images, features {sorted(self._features)})"
 
+    @property
+    def features(self) -> Features:
+        """All columns by name."""
+        return dict(self._features)
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """Rows of the columns; no bytes are copied."""
         addresses, lengths, owner = self._encoded

@@ -49,6 +49,19 @@ class Subset:
     def __repr__(self) -> str:
         return f"Subset({self.source!r}, {len(self)} records)"
 
+    @property
+    def features(self) -> Features:
+        """The chosen rows of the source's columns.
+
+        Raises:
+          AttributeError: the source has no columns.
+        """
+        columns: Features | None = getattr(self.source, "features", None)
+        if columns is None:
+            raise AttributeError(f"{self.source!r} knows no features without reading its records: use `read`.")
+        chosen = self._original(np.arange(len(self)))
+        return {name: column[chosen] for name, column in columns.items()}
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The source's records behind `indices`."""
         return self.source.read(self._original(np.asarray(indices, np.int64)))

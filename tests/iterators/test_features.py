@@ -1,0 +1,77 @@
+"""The columns of features that sources know without reading any image."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jaxaug.iterators import Coco, FileList, ImageFolder, InMemory, RandomAccess, TFRecord, WebDataset, balanced_weights
+from jaxaug.iterators.sources.subset import Subset, split
+from tests.iterators import containers
+
+
+def folder(path):
+    for number in range(5):
+        (path / f"class{number % 2}").mkdir(exist_ok=True)
+        (path / f"class{number % 2}" / f"{number}.jpg").write_bytes(b"image")
+    return ImageFolder(path)
+
+
+def file_list(path):
+    (path / "list.txt").write_text("a.jpg 3 1\nb.jpg 0\nc.jpg\n")
+    return FileList(path / "list.txt")
+
+
+def unlabelled(path):
+    (path / "list.txt").write_text("a.jpg\nb.jpg\n")
+    return FileList(path / "list.txt")
+
+
+def coco(path):
+    images = [{"id": 4, "file_name": "x.jpg"}, {"id": 2, "file_name": "y.jpg"}]
+    boxes = [{"image_id": 2, "category_id": 7, "bbox": [1, 2, 3, 4]}]
+    found = {"images": images, "annotations": boxes, "categories": [{"id": 7, "name": "car"}]}
+    (path / "instances.json").write_text(json.dumps(found))
+    return Coco(path, path / "instances.json")
+
+
+def tfrecord(path):
+    (path / "a.tfrecord").write_bytes(containers.tfrecord(containers.labelled_examples(6)))
+    return TFRecord(path / "a.tfrecord")
+
+
+def webdataset(path):
+    (path / "a.tar").write_bytes(containers.tar(containers.labelled_files(6)))
+    return WebDataset(path / "a.tar")
+
+
+def in_memory(path):
+    return InMemory([b"x"] * 4, {"label": np.arange(4), "weight": np.ones((4, 2))})
+
+
+def subset(path):
+    return Subset(tfrecord(path), np.array([4, 1, 1]))
+
+
+def part(path):
+    return split(in_memory(path), "[-50%:]")
+
+
+@pytest.mark.parametrize("make", [folder, file_list, unlabelled, coco, tfrecord, webdataset, in_memory, subset, part])
+def test_features_are_what_read_gives(tmp_path, monkeypatch, make):
+    source = make(tmp_path)
+    _, wanted = source.read(np.arange(len(source)))
+    monkeypatch.setattr(type(source), "read", None)  # no need of it
+    assert source.features.keys() == wanted.keys()
+    for name, column in source.features.items():
+        assert column.dtype == wanted[name].dtype and np.array_equal(column, wanted[name])
+
+
+def test_class_weights_need_no_image(tmp_path):
+    assert balanced_weights(folder(tmp_path).features["label"]).tolist() == [1 / 3] * 3 + [1 / 2] * 2
+
+
+def test_a_subset_of_a_source_without_columns(tmp_path):
+    source = Subset(RandomAccess([{"image": b"...", "label": 3}]), range(1))
+    with pytest.raises(AttributeError, match=r"RandomAccess.* knows no features without reading its records"):
+        source.features  # noqa: B018
