@@ -22,6 +22,18 @@ def check_positive_int(name: str, value: int) -> None:
         raise ValueError(f"`{name}` must be an int of at least 1, got {value!r}.")
 
 
+def check_count(name: str, value: int) -> None:
+    """`value` is an int of at least 0."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"`{name}` must be an int of at least 0, got {value!r}.")
+
+
+def check_seconds(name: str, value: float) -> None:
+    """`value` is a finite number above 0."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ValueError(f"`{name}` must be a number of seconds above 0, got {value!r}.")
+
+
 def check_range(name: str, value: Any, low: float = float("-inf"), high: float = float("inf")) -> None:
     """`value` is a pair (a, b) with low <= a <= b <= high."""
     good = isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, (int, float)) for v in value)

@@ -81,12 +81,12 @@ def test_staged_memory_outlives_the_storage_and_is_never_reused(tmp_path):
     assert bytes(first.view(0)) == contents[0][5:1005]
 
 
-def source_of(folder, mmap):
+def source_of(folder, mmap, **options):
     """Six records in two files."""
     examples = containers.labelled_examples(6)
     for name, part in (("a", examples[:3]), ("b", examples[3:])):
         (folder / f"{name}.tfrecord").write_bytes(containers.tfrecord(part))
-    return TFRecord(folder / "*.tfrecord", mmap=mmap)
+    return TFRecord(folder / "*.tfrecord", mmap=mmap, **options)
 
 
 def check_rows(source, bad):
@@ -103,9 +103,7 @@ def check_rows(source, bad):
 @pytest.mark.parametrize("opened", [True, False])
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_truncated_in_the_epoch_gives_failed_rows(tmp_path, mmap, opened):
-    source = source_of(tmp_path, mmap)
-    if not mmap:
-        source._storage = Staged(source._files, retries=0)
+    source = source_of(tmp_path, mmap, retries=0)
     whole, stamp = (tmp_path / "b.tfrecord").read_bytes(), (tmp_path / "b.tfrecord").stat().st_mtime_ns
     if opened:
         check_rows(source, [])
@@ -121,9 +119,7 @@ def test_a_file_truncated_in_the_epoch_gives_failed_rows(tmp_path, mmap, opened)
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_deleted_before_its_first_use(tmp_path, mmap):
-    source = source_of(tmp_path, mmap)
-    if not mmap:
-        source._storage = Staged(source._files, retries=0)
+    source = source_of(tmp_path, mmap, retries=0)
     os.unlink(tmp_path / "a.tfrecord")
     check_rows(source, [0, 1, 2])
     assert "No such file" in source.describe(0)["error"]
@@ -141,9 +137,7 @@ def test_a_file_deleted_or_replaced_after_its_first_use_is_read_on(tmp_path, mma
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
-    source = source_of(tmp_path, mmap)
-    if not mmap:
-        source._storage = Staged(source._files, retries=0)
+    source = source_of(tmp_path, mmap, retries=0)
     path = tmp_path / "b.tfrecord"
     path.write_bytes(path.read_bytes()[::-1])
     os.utime(path, ns=(0, 0))
@@ -156,9 +150,7 @@ def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
 def test_a_file_written_to_after_its_first_use_gives_failed_rows(tmp_path, monkeypatch, mmap, cached):
     if not cached:
         monkeypatch.setattr(FileReader, "cached", lambda *args: False)
-    source = source_of(tmp_path, mmap)
-    if not mmap:
-        source._storage = Staged(source._files, retries=0)
+    source = source_of(tmp_path, mmap, retries=0)
     check_rows(source, [])
     path = tmp_path / "b.tfrecord"
     whole, stamp = path.read_bytes(), path.stat().st_mtime_ns
@@ -173,8 +165,7 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(tmp_path, monke
 
 
 def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypatch):
-    source, preadv = source_of(tmp_path, mmap=False), os.preadv
-    source._storage = Staged(source._files, retries=0)
+    source, preadv = source_of(tmp_path, mmap=False, retries=0), os.preadv
     check_rows(source, [])
     path = tmp_path / "b.tfrecord"
     stamp = path.stat().st_mtime_ns
@@ -396,6 +387,45 @@ def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, m
     check_rows(source, [])  # the next batch is whole again
 
 
+@pytest.mark.parametrize("make", [TFRecord, WebDataset])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch, make, retries):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    example, packed = containers.tfrecord(containers.labelled_examples(3)), containers.tar(containers.labelled_files(3))
+    (tmp_path / "a").write_bytes(example if make is TFRecord else packed)
+    source = make(tmp_path / "a", mmap=False, timeout=0.2, retries=retries)
+    calls, go_on = [], threading.Event()
+
+    def hang(reader, file, offset, destination):
+        if file is source._files[0]:  # and no thread that another test left behind
+            calls.append(offset)
+            go_on.wait(30)
+        return 0
+
+    monkeypatch.setattr(FileReader, "__call__", hang)
+    encoded, _ = source.read(np.arange(3))
+    go_on.set()
+    assert encoded.lengths.tolist() == [0, 0, 0] and len(calls) == 1 + retries
+    assert source.describe(0)["error"].endswith("no answer within 0.2 s")
+
+
+@pytest.mark.parametrize("make", [TFRecord, WebDataset])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"timeout": 0}, "`timeout` must be a number of seconds above 0, got 0"),
+        ({"timeout": float("inf")}, "`timeout`"),
+        ({"timeout": "1"}, "`timeout`"),
+        ({"retries": -1}, "`retries` must be an int of at least 0, got -1"),
+        ({"retries": 1.5}, "`retries`"),
+        ({"retries": True}, "`retries`"),
+    ],
+)
+def test_timeouts_and_retries_that_are_none(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        make("missing", **options)
+
+
 def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
@@ -587,8 +617,7 @@ def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(server, m
     handler.stamp = staticmethod(STAMPS[stamp])
     images, _, before, after = two_versions()
     handler.contents |= {"/a.tar": before, "/b.tar": before}
-    source = WebDataset([url + "/a.tar", url + "/b.tar"])
-    source._storage = Staged(source._files, retries=0)
+    source = WebDataset([url + "/a.tar", url + "/b.tar"], retries=0)
     source.read(np.arange(8))
     answer = handler.answer
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
@@ -23,14 +24,27 @@ class PackedSource(abc.ABC):
     Args:
       paths: as `TFRecord` and `WebDataset` say.
       mmap: map the files (local ones only), or read them.
+      timeout, retries: of reading, as `Staged` says.
       options: what else the index depends on; JSON values.
     """
 
-    def __init__(self, paths: PathLike | Sequence[PathLike], mmap: bool, options: dict[str, Any]):
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        options: dict[str, Any],
+        *,
+        mmap: bool,
+        timeout: float,
+        retries: int,
+    ):
+        check_seconds("timeout", timeout)
+        check_count("retries", retries)
         self._files = list_files(paths)
         self._index = open_index(self._files, type(self).__name__, options, self._scan)
         remote = any(is_remote(file.path) for file in self._files)
-        self._storage: Storage = Mapped(self._files) if mmap and not remote else Staged(self._files)
+        self._storage: Storage = (
+            Mapped(self._files) if mmap and not remote else Staged(self._files, timeout=timeout, retries=retries)
+        )
         self._columns = self._index.columns
         self._features = {
             name.removeprefix(FEATURE): column for name, column in self._columns.items() if name.startswith(FEATURE)

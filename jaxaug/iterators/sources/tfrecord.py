@@ -35,8 +35,11 @@ class TFRecord(PackedSource):
       features: names of further features; None for all numbers.
       mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
         with retries (see `Staged`): right for network disks; URLs are always read.
+      timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
+      retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Raises:
+      ValueError: `timeout` or `retries` are no such numbers.
       SourceError: a missing or damaged file, a record without the image or the label, no records, one of `features`
         that no record has, or two features that would get the same name.
 
@@ -58,10 +61,13 @@ class TFRecord(PackedSource):
         label: str | None = "image/class/label",
         features: Sequence[str] | None = None,
         mmap: bool = True,
+        timeout: float = 60.0,
+        retries: int = 3,
     ):
         self._image, self._label = image, label
         self._wanted = None if features is None else sorted(features)
-        super().__init__(paths, mmap, {"image": image, "label": label, "features": self._wanted})
+        options = {"image": image, "label": label, "features": self._wanted}
+        super().__init__(paths, options, mmap=mmap, timeout=timeout, retries=retries)
         unknown = sorted(set(self._wanted or ()) - {label, *self._features})
         if unknown:
             raise SourceError(

@@ -33,11 +33,14 @@ class WebDataset(PackedSource):
       image: extensions of the image, in either case; of several in one record the first listed counts.
       mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
         with retries (see `Staged`): right for network disks; URLs are always read.
+      timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
+      retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Attributes:
       classes: the class names that `python -m jaxaug pack` stored, or None.
 
     Raises:
+      ValueError: `timeout` or `retries` are no such numbers.
       SourceError: a missing, damaged or cut file, a record without image or with a link for a member, a label that
         is no integer.
 
@@ -61,10 +64,12 @@ class WebDataset(PackedSource):
         *,
         image: str | Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
         mmap: bool = True,
+        timeout: float = 60.0,
+        retries: int = 3,
     ):
         extensions = [image] if isinstance(image, str) else image
         self._image = [extension.lower().lstrip(".") for extension in extensions]
-        super().__init__(paths, mmap, {"image": self._image})
+        super().__init__(paths, {"image": self._image}, mmap=mmap, timeout=timeout, retries=retries)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
 
