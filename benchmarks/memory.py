@@ -19,7 +19,7 @@ from input import load
 
 from jaxaug import Loader
 from jaxaug.iterators import ImageFolder, InMemory, Source, WebDataset
-from jaxaug.iterators.sources.pack import pack_folder
+from jaxaug.iterators.sources.pack import pack_files
 
 
 def scale(key: jax.Array, sample: dict) -> dict:
@@ -68,7 +68,7 @@ def main() -> None:
         for number, image in enumerate(images):
             (folder / f"{number:04d}.jpg").write_bytes(image)
         tar = f"{temporary}/images.tar"
-        pack_folder(folder, tar)
+        pack_files(ImageFolder(folder), tar)
         sources = {
             "ImageFolder": ImageFolder(folder),
             "WebDataset": WebDataset(tar),

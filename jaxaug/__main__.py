@@ -1,6 +1,7 @@
 """The command line: `python -m jaxaug COMMAND`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -59,9 +60,12 @@ def _add_index(commands) -> None:
 
 
 def _add_pack(commands) -> None:
-    parser = commands.add_parser("pack", help="pack a folder of images into one indexed tar, read many times as fast")
-    parser.add_argument("folder", help="class folders with images")
+    parser = commands.add_parser("pack", help="pack loose images into one indexed tar, read many times as fast")
+    parser.add_argument(
+        "images", help="class folders with images, or a text file with lines of `image label label ...`"
+    )
     parser.add_argument("out", help="the tar to write")
+    parser.add_argument("--sep", help="what stands between image and labels in the text file (default: any blanks)")
     parser.set_defaults(run=_pack)
 
 
@@ -110,13 +114,15 @@ def _index(arguments: argparse.Namespace) -> None:
 
 
 def _pack(arguments: argparse.Namespace) -> None:
-    from jaxaug.iterators import ImageFolder
-    from jaxaug.iterators.sources.pack import measure_reads, pack_folder
+    from jaxaug.iterators import FileList, ImageFolder
+    from jaxaug.iterators.sources.pack import measure_reads, pack_files
 
-    packed = pack_folder(arguments.folder, arguments.out)
+    listed = os.path.isfile(arguments.images)
+    source = FileList(arguments.images, sep=arguments.sep) if listed else ImageFolder(arguments.images)
+    packed = pack_files(source, arguments.out)
     print(packed)
-    before, after = measure_reads(ImageFolder(arguments.folder)), measure_reads(packed)
-    print(f"{before:,.0f} records/s from the folder, {after:,.0f} from the tar: {after / before:.1f} x")
+    before, after = measure_reads(source), measure_reads(packed)
+    print(f"{before:,.0f} records/s from the files, {after:,.0f} from the tar: {after / before:.1f} x")
 
 
 if __name__ == "__main__":

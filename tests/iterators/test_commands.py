@@ -38,10 +38,19 @@ def test_pack_says_what_it_gained(tmp_path, capsys):
         path.write_bytes(image)
     assert main(["pack", str(tmp_path / "images"), str(tmp_path / "out.tar")]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"[\d,]+ records/s from the folder, [\d,]+ from the tar: \d+\.\d x", said)
+    assert re.search(r"[\d,]+ records/s from the files, [\d,]+ from the tar: \d+\.\d x", said)
     packed, folder = WebDataset(tmp_path / "out.tar"), ImageFolder(tmp_path / "images")
     (ours, features), (theirs, wanted) = packed.read(np.arange(4)), folder.read(np.arange(4))
     assert all(ours.view(row) == theirs.view(row) for row in range(4))
     assert features["label"].tolist() == wanted["label"].tolist()
     assert main(["pack", str(tmp_path / "images"), str(tmp_path / "out.tar")]) == 1
     assert "exists" in capsys.readouterr().err
+
+
+def test_pack_takes_a_list(tmp_path, capsys):
+    for number, image in enumerate(containers.jpegs(2)):
+        (tmp_path / f"{number}.jpg").write_bytes(image)
+    (tmp_path / "list.csv").write_text("0.jpg,4,2\n1.jpg,7,0\n")
+    assert main(["pack", str(tmp_path / "list.csv"), str(tmp_path / "out.tar"), "--sep", ","]) == 0
+    assert "from the files" in capsys.readouterr().out
+    assert WebDataset(tmp_path / "out.tar").features["label"].tolist() == [[4, 2], [7, 0]]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators import ImageFolder
+from jaxaug.iterators import FileList, ImageFolder
+from jaxaug.iterators.sources import _index, pack
 from jaxaug.iterators.sources._files import FileReader, Window, list_files
 from jaxaug.iterators.sources._tar import members
-from jaxaug.iterators.sources.pack import build_index, pack_folder
+from jaxaug.iterators.sources.pack import build_index, pack_files
 from jaxaug.iterators.sources.tfrecord import TFRecord
 from jaxaug.iterators.sources.webdataset import WebDataset
 from tests.iterators import containers
@@ -131,7 +132,7 @@ def test_several_shards_by_braces(tmp_path):
         ({"a.jpg": b"1", "a.json": b"{"}, r"'a.json' is no JSON"),
         ({"a.jpg": b"1", "a.JPG": b"2"}, r"'a' has two members with the extension 'jpg'"),
         ({"a.jpg": b"1", "a.cls": b"1", "b.jpg": b"2"}, r"1 of 2 records have no single label"),
-        ({"a.jpg": b"1", "a.json": b'{"label": 1.5}'}, r"labels must be one int32 a record, got float32"),
+        ({"a.jpg": b"1", "a.json": b'{"label": 1.5}'}, r"labels must be int32, got float32"),
         ({"__classes__": b"[]"}, r"no records in 1 file"),
     ],
 )
@@ -258,23 +259,80 @@ def make_folder(root):
 
 def test_a_packed_folder_holds_what_the_folder_does(tmp_path):
     folder = ImageFolder(make_folder(tmp_path / "images"))
-    packed = pack_folder(tmp_path / "images", tmp_path / "images.tar")
+    packed = pack_files(folder, tmp_path / "images.tar")
     assert len(packed) == 11 and packed.classes == ("class.0", "class.1", "class.2")
     (ours, features), (theirs, wanted) = (source.read(np.arange(11)) for source in (packed, folder))
     assert [bytes(ours.view(row)) for row in range(11)] == [bytes(theirs.view(row)) for row in range(11)]
     assert features["label"].tolist() == wanted["label"].tolist()
     assert packed.describe(0)["key"].startswith("class.0/00-some_name")
-    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
     with pytest.raises(SourceError, match="exists"):
-        pack_folder(tmp_path / "images", tmp_path / "images.tar")
+        pack_files(folder, tmp_path / "images.tar")
+
+
+@pytest.mark.parametrize("text", ["{} 3\n{} 0\n{} 7\n", "{} 3 1\n{}\n{} 2 0 5\n", "{}\n{}\n{}\n"])
+def test_a_packed_list_holds_what_the_list_does(tmp_path, text):
+    images = containers.jpegs(3)
+    names = ["here/a.b.jpg", "there/a.b.JPEG", "c.jpg"]
+    for name, image in zip(names, images):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(image)
+    (tmp_path / "list.txt").write_text(text.format(*names))
+    source = FileList(tmp_path / "list.txt")
+    packed = pack_files(source, tmp_path / "out" / "packed.tar")
+    (ours, features), (_, wanted) = (one.read(np.arange(3)) for one in (packed, source))
+    assert [bytes(ours.view(row)) for row in range(3)] == images and packed.classes is None
+    assert features.keys() == wanted.keys()
+    assert all(features[name].tolist() == wanted[name].tolist() for name in wanted)
+    assert [packed.describe(index)["key"] for index in range(3)] == ["0-a_b", "1-a_b", "2-c"]
+
+
+def test_a_list_that_a_tar_cannot_hold(tmp_path):
+    (tmp_path / "list.txt").write_text("a.jpg 1\nb.jpg\n")
+    with pytest.raises(SourceError, match=r"some images of .* have one label and some none"):
+        pack_files(FileList(tmp_path / "list.txt"), tmp_path / "packed.tar")
+
+
+def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
+    count, build = [], _index._build
+    monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
+    pack_files(ImageFolder(make_folder(tmp_path / "images")), tmp_path / "out" / "images.tar")
+    assert len(count) == 1
+    assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == ["index", "tar"]
+
+
+def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
+    folder, add = ImageFolder(make_folder(tmp_path / "images")), pack._add
+
+    def damage(tar, name, data):
+        add(tar, name, data[:-1] + b"?" if name.startswith("class.1/05") and not name.endswith("cls") else data)
+
+    monkeypatch.setattr(pack, "_add", damage)
+    with pytest.raises(SourceError, match=r"record 5 of .* differs from"):
+        pack_files(folder, tmp_path / "images.tar")
+    assert os.listdir(tmp_path) == ["images"]
 
 
 def test_a_folder_that_cannot_be_read_leaves_no_tar(tmp_path):
     root = make_folder(tmp_path / "images")
     (root / "class.1" / "dangling.jpg").symlink_to("nowhere")
-    with pytest.raises((SourceError, OSError)):
-        pack_folder(root, tmp_path / "images.tar")
+    with pytest.raises(SourceError, match=r"dangling.jpg' cannot be read: No such file"):
+        pack_files(ImageFolder(root), tmp_path / "images.tar")
     assert os.listdir(tmp_path) == ["images"]
+
+
+def test_several_labels_in_json(tmp_path):
+    one, two, three = containers.jpegs(3)
+    files = {
+        "a.jpg": one,
+        "a.json": b'{"label": [4, 1]}',
+        "b.jpg": two,
+        "b.json": b'{"label": [], "width": 3}',
+        "c.jpg": three,
+        "c.json": b'{"label": [2]}',
+    }
+    assert WebDataset(write(tmp_path, files)).features["label"].tolist() == [[4, 1], [-1, -1], [2, -1]]
+    files = {"a.jpg": one, "a.json": b'{"label": ["cat", "dog"]}'}
+    assert list(WebDataset(write(tmp_path, files, "b.tar")).features) == []
 
 
 def test_the_format_is_told_by_content(tmp_path):

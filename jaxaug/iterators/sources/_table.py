@@ -96,7 +96,8 @@ def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
     for name in sorted(names):
         found = [part.features.get(name, (_NO_VALUES, np.zeros(part.rows, np.int64))) for part in filled]
         values = np.concatenate([values for values, _ in found if values.size] or [_NO_VALUES])
-        made = _feature_columns(name, values, np.concatenate([counts for _, counts in found]))
+        counts = np.concatenate([counts for _, counts in found])
+        made = _feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
         if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
             raise SourceError(
                 f"feature {name!r} varies in length, so that its counts would be called '{name}_count', as another "
@@ -109,18 +110,19 @@ def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
 
 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
-    label, count = columns[FEATURE + "label"], columns.get(f"{FEATURE}label_count")
-    if count is not None:
+    """One label a record; or several, where -1 says that there are no more, as in `FileList`."""
+    label, count = columns[FEATURE + "label"], columns.pop(f"{FEATURE}label_count", None)
+    if count is not None and label.ndim == 1:
         raise SourceError(f"{int((count != 1).sum())} of {count.size} records have no single label.")
-    if label.ndim != 1 or label.dtype != np.int32:
-        raise SourceError(f"labels must be one int32 a record, got {label.dtype} {label.shape}.")
+    if label.dtype != np.int32:
+        raise SourceError(f"labels must be int32, got {label.dtype} {label.shape}.")
 
 
 _NO_VALUES = np.zeros(0, np.int64)
 
 
-def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """[n] where each record has one number, [n, k] where each has k, else zero-padded, with counts."""
+def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray, fill: int) -> dict[str, np.ndarray]:
+    """[n] where each record has one number, [n, k] where each has k, else padded with `fill`, with counts."""
     most = int(counts.max())
     if most == 0:
         return {}
@@ -132,7 +134,7 @@ def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray) -> dict[
             f"feature {name!r} has up to {most} numbers a record, too many to pad {counts.size} records to: "
             f"leave it out by naming the `features` that you need."
         )
-    padded = np.zeros((counts.size, most), values.dtype)
+    padded = np.full((counts.size, most), fill, values.dtype)
     padded[np.arange(most) < counts[:, None]] = values
     return {
         FEATURE + name: padded[:, 0] if most == 1 else padded,

@@ -1,10 +1,11 @@
-"""From many small files to one: a folder of images packed into an indexed tar, and the index of packed files."""
+"""From many small files to one: loose images packed into an indexed tar, and the index of packed files."""
 
 import io
 import json
 import os
 import re
 import tarfile
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from jaxaug.iterators._protocol import Source
 from jaxaug.iterators.sources._files import FileReader, Window, list_files
 from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._tar import is_tar
+from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.tfrecord import TFRecord
 from jaxaug.iterators.sources.webdataset import CLASSES, WebDataset
@@ -44,46 +46,46 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 
-def pack_folder(folder: PathLike, out: PathLike) -> WebDataset:
-    """Pack an `ImageFolder` into one uncompressed, indexed tar: what `python -m jaxaug pack` does.
+def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
+    """Pack loose files into one uncompressed, indexed tar: what `python -m jaxaug pack` does.
 
-    The records keep their order and labels. Record i is `<class>/<i>-<name>.<extension>` with its label in
-    `.cls`; the class names are in the member `__classes__`. In the end every image is read back and compared.
+    The records keep their order and labels. Record i of a folder is `<class>/<i>-<name>.<extension>`, of a list
+    `<i>-<name>.<extension>`; a single label is in `.cls`, several are in `.json` under "label". A folder's class names
+    are in the member `__classes__`. The tar gets its name only when every image and label was read back and compared.
 
     Args:
-      folder: class folders with images.
+      source: the files and their labels.
       out: the tar to write; it must not exist.
 
     Returns:
       The opened tar.
 
     Raises:
-      SourceError: no images, a file that cannot be read, `out` exists, or the tar does not hold what it should.
+      SourceError: a file that cannot be read, `out` exists, the tar does not hold what it should, or a list with one
+        label for some images and none for others, which a tar cannot tell from a single label.
 
     Example:
-      >>> import tempfile
       >>> from pathlib import Path
       >>> root = Path(tempfile.mkdtemp())
       >>> (root / "images/cat").mkdir(parents=True)
       >>> _ = (root / "images/cat/tom.jpg").write_bytes(b"...")
-      >>> packed = pack_folder(root / "images", root / "images.tar")
+      >>> packed = pack_files(ImageFolder(root / "images"), root / "images.tar")
       >>> packed.classes, packed.describe(0)["key"]
       (('cat',), 'cat/0-tom')
     """
-    source, out = ImageFolder(folder), os.fspath(out)
+    folder, name = os.path.split(os.path.abspath(out))
     if os.path.exists(out):
-        raise SourceError(f"`out` {out!r} exists: remove it or name another file.")
-    os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
-    partial = f"{out}.part"
-    try:
-        _write_tar(source, partial)
-        os.replace(partial, out)
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
-    packed = WebDataset(out)
-    _compare(source, packed)
-    return packed
+        raise SourceError(f"`out` {os.fspath(out)!r} exists: remove it or name another file.")
+    if source.labels is not None and source.labels.shape[1:] == (1,):
+        raise SourceError(f"some images of {source!r} have one label and some none: give each one, or none to any.")
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".part", dir=folder) as partial:
+        tar = os.path.join(partial, name)
+        _write_tar(source, tar)
+        _compare(source, WebDataset(tar))
+        for done in sorted(os.listdir(partial), key=lambda done: done == name):  # its index, and then the tar
+            os.replace(os.path.join(partial, done), os.path.join(folder, done))
+    return WebDataset(out)
 
 
 def measure_reads(source: Source, seconds: float = 1.0) -> float:
@@ -102,11 +104,15 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     return records / elapsed
 
 
-def _write_tar(source: ImageFolder, path: str) -> None:
-    total = sum(os.path.getsize(source.path(index)) for index in range(len(source)))
+def _write_tar(source: ImageFolder | FileList, path: str) -> None:
+    total = sum(
+        os.path.getsize(source.path(index)) for index in range(len(source)) if os.path.exists(source.path(index))
+    )
+    labels = [None] * len(source) if source.labels is None else source.labels.tolist()
     with byte_progress(total, "pack") as advance, tarfile.open(path, "w") as tar:
-        _add(tar, CLASSES, json.dumps(source.classes).encode())
-        for index, label in enumerate(source.labels.tolist()):
+        if isinstance(source, ImageFolder):
+            _add(tar, CLASSES, json.dumps(source.classes).encode())
+        for index, label in enumerate(labels):
             try:
                 with open(source.path(index), "rb") as file:
                     data = file.read()
@@ -114,17 +120,20 @@ def _write_tar(source: ImageFolder, path: str) -> None:
                 raise SourceError(f"{source.path(index)!r} cannot be read: {error.strerror}.") from error
             stem, extension = _key(source, index)
             _add(tar, f"{stem}.{extension}", data)
-            _add(tar, f"{stem}.cls", str(label).encode())
+            if isinstance(label, int):
+                _add(tar, f"{stem}.cls", str(label).encode())
+            elif label is not None:
+                _add(tar, f"{stem}.json", json.dumps({"label": label}).encode())
             advance(len(data))
 
 
-def _key(source: ImageFolder, index: int) -> tuple[str, str]:
+def _key(source: ImageFolder | FileList, index: int) -> tuple[str, str]:
     """(key, extension). The number makes the key unique; it must hold no dot, which would end it."""
     stem, extension = os.path.splitext(os.path.basename(source.path(index)))
     extension = extension[1:].lower()
     number = str(index).zfill(len(str(len(source) - 1)))
-    name = f"{source.classes[source.labels[index]]}/{number}-{re.sub('[.]', '_', stem)}"
-    return name, _JPEG_NAMES.get(extension, extension)
+    folder = f"{source.classes[source.labels[index]]}/" if isinstance(source, ImageFolder) else ""
+    return f"{folder}{number}-{re.sub('[.]', '_', stem)}", _JPEG_NAMES.get(extension, extension)
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -133,13 +142,15 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(member, io.BytesIO(data))
 
 
-def _compare(source: ImageFolder, packed: WebDataset) -> None:
-    """Every image and label is in the tar as it is in the folder."""
-    if len(packed) != len(source) or packed.classes != source.classes:
+def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
+    """Every image and label is in the tar as it is in the files."""
+    ours, theirs = packed.features, source.features
+    same = ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    if not same or packed.classes != getattr(source, "classes", None) or len(packed) != len(source):
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):
         indices = np.arange(start, min(start + 64, len(source)))
-        (ours, features), (theirs, wanted) = packed.read(indices), source.read(indices)
+        (copies, _), (files, _) = packed.read(indices), source.read(indices)
         for row, index in enumerate(indices.tolist()):
-            if ours.view(row) != theirs.view(row) or features["label"][row] != wanted["label"][row]:
+            if copies.view(row) != files.view(row):
                 raise SourceError(f"record {index} of {packed!r} differs from {source.path(index)!r}.")

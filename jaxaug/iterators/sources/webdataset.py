@@ -24,9 +24,10 @@ class WebDataset(PackedSource):
     Members that follow each other and have the same key, the name up to the first dot of its last part, are
     one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data (`__meta__.json`) are
     skipped, as the webdataset library does. `cls` is an integer, the "label". The numbers at the top of `json`
-    become features; one that some records lack is 0 there and comes with "<name>_count". All text stays in
-    `describe`. The index is made on first use and kept, see `python -m jaxaug index`; from then on a batch is
-    numpy indexing. A tar has checksums of its headers only: damage inside an image is for the decoder to find.
+    become features; one that some records lack is 0 there and comes with "<name>_count". A list of integers under
+    "label" there makes labels int32[n, k], padded with -1 as those of `FileList`. All text stays in `describe`.
+    The index is made on first use and kept, see `python -m jaxaug index`; from then on a batch is numpy indexing.
+    A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
@@ -151,6 +152,9 @@ def _features(window: Window, parts: dict[str, Member]) -> dict[str, list]:
         found = _json(window, parts["json"])
         if isinstance(found, dict):
             features |= {name: [value] for name, value in found.items() if _is_number(value)}
+            labels = found.get("label")
+            if isinstance(labels, list) and labels and all(type(label) is int for label in labels):
+                features["label"] = labels
     if "cls" in parts:
         text = _content(window, parts["cls"])
         try:
