@@ -567,6 +567,12 @@ def test_globs_of_a_remote_store(server):
     memory.rm("/jaxaug-test", recursive=True)
 
 
+def test_a_protocol_that_nobody_knows():
+    pytest.importorskip("fsspec")
+    with pytest.raises(SourceError, match=r"'nobody://a.tar' is remote, which needs fsspec: .*nobody"):
+        WebDataset("nobody://a.tar")
+
+
 def test_remote_files_that_are_missing_or_changed(server):
     handler, url = server
     with pytest.raises(SourceError, match=r"none.tar' cannot be opened"):

@@ -127,13 +127,12 @@ def reason(error: Exception) -> str:
 
 
 def _system(path: str):
+    """(file system, name in it) of a URL."""
     try:
-        core = importlib.import_module("fsspec.core")
-    except ImportError as error:
-        raise SourceError(
-            f"{path!r} is remote, which needs fsspec: pip install fsspec (and gcsfs, s3fs or aiohttp)."
-        ) from error
-    return core.url_to_fs(path)
+        return importlib.import_module("fsspec.core").url_to_fs(path)
+    except (ImportError, ValueError) as error:  # of fsspec, of what it needs for a protocol, or no such protocol
+        needed = "pip install fsspec, and gcsfs, s3fs or aiohttp"
+        raise SourceError(f"{path!r} is remote, which needs fsspec: {reason(error)} ({needed}).") from error
 
 
 class Patience:
