@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from jaxaug.errors import SourceError
+from jaxaug import Loader
+from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators import Source
 from jaxaug.iterators.sources.tfds import TFDS, RandomAccess
 from tests.iterators import containers
@@ -51,6 +52,34 @@ def test_items_become_records(wrap):
     assert source.describe(2) == {"record": 2, "name": "n2", "raw": "\ufffd"}
     if wrap is Batched:
         assert [3, 0, 3] in wrapped.asked
+
+
+class Broken(list):
+    """Items of which one has no image and another cannot be read."""
+
+    def __getitem__(self, index):
+        if index == 4:
+            raise OSError("the disk is gone")
+        return {**super().__getitem__(index), **({"image": None} if index == 1 else {})}
+
+
+class BrokenBatched(Broken):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("wrap", [Broken, BrokenBatched])
+def test_items_that_cannot_be_had_are_bad_records(wrap):
+    source = RandomAccess(wrap(items(8)))
+    with Loader(source, 8, shuffle=False, on_error="mask") as loader:
+        batch = next(loader)
+        assert batch["valid"].tolist() == [True, False, True, True, False, True, True, True]
+        assert batch["label"].tolist() == [9, 0, 7, 6, 0, 4, 3, 2]
+        reasons = {record["index"]: record["reason"] for record in loader.stats["bad_records"]}
+    assert "under 'image', got NoneType" in reasons[1] and reasons[4] == "OSError: the disk is gone"
+    with Loader(source, 8, shuffle=False) as loader, pytest.raises(DecodeError, match="record 1 must hold") as error:
+        next(loader)
+    assert error.value.index == 1
 
 
 def test_hugging_face_images():

@@ -1,5 +1,6 @@
 """Random access data sets of other libraries: TFDS, Grain, Hugging Face."""
 
+import contextlib
 import hashlib
 import importlib
 import os
@@ -40,10 +41,14 @@ class RandomAccess:
             raise SourceError("`source` must hold at least one item, got none.")
         self._source, self._image, self._label = source, image, label
         first = self._items(np.zeros(1, np.int64))[0]
-        _image_of(first, image, 0)
+        if isinstance(first, Exception):
+            raise (
+                first if isinstance(first, SourceError) else SourceError(f"record 0 cannot be read: {first}")
+            ) from first
         if label is not None and label not in first:
             raise SourceError(f"`label`: items have no {label!r} but {sorted(first)}; pass label=None for none.")
         self._numbers = {name: _column_name(name, label) for name in first if _is_number(first[name])}
+        self._blank = {image: b"", **{name: np.zeros_like(first[name]) for name in self._numbers}}
 
     def __len__(self) -> int:
         return len(self._source)
@@ -52,8 +57,8 @@ class RandomAccess:
         return f"RandomAccess({type(self._source).__name__}: {len(self)} images, {sorted(self._numbers.values())})"
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """The items' images, and their numbers stacked."""
-        items = self._items(indices)
+        """The items' images, and their numbers stacked; an item that cannot be had is empty and zero."""
+        items = [self._blank if isinstance(item, Exception) else item for item in self._items(indices)]
         images = [_image_of(item, self._image, index) for item, index in zip(items, indices.tolist())]
         columns = {new: np.stack([np.asarray(item[name]) for item in items]) for name, new in self._numbers.items()}
         return Encoded.from_bytes(images), {
@@ -61,8 +66,10 @@ class RandomAccess:
         }
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The record's number, and what of the item is neither image nor number."""
+        """The record's number, what of the item is neither image nor number, and "error" if it cannot be had."""
         item = self._items(np.array([index]))[0]
+        if isinstance(item, Exception):
+            return {"record": index, "error": f"{type(item).__name__}: {item}"}
         image = item[self._image]
         found = {"record": index}
         if isinstance(image, Mapping) and image.get("path"):
@@ -76,14 +83,28 @@ class RandomAccess:
         chosen = np.array([0, len(self) // 2, len(self) - 1])
         digest = hashlib.blake2b(str(len(self)).encode(), digest_size=8)
         for item, index in zip(self._items(chosen), chosen.tolist()):
-            digest.update(_image_of(item, self._image, index))
+            digest.update(b"" if isinstance(item, Exception) else _image_of(item, self._image, index))
         return digest.hexdigest()
 
-    def _items(self, indices: np.ndarray) -> list[Mapping[str, Any]]:
+    def _items(self, indices: np.ndarray) -> list[Mapping[str, Any] | Exception]:
+        """Each item, or why it cannot be had."""
         numbers = np.asarray(indices).tolist()
-        if numbers and hasattr(self._source, "__getitems__"):
-            return list(self._source.__getitems__(numbers))
-        return [self._source[number] for number in numbers]
+        if hasattr(self._source, "__getitems__"):
+            with contextlib.suppress(Exception):  # then one by one, which shows the culprit
+                items = list(self._source.__getitems__(numbers)) if numbers else []
+                for item, number in zip(items, numbers):
+                    _image_of(item, self._image, number)
+                return items
+        return [self._item(number) for number in numbers]
+
+    def _item(self, number: int) -> Mapping[str, Any] | Exception:
+        alone = getattr(self._source, "__getitems__", lambda numbers: [self._source[numbers[0]]])
+        try:
+            (item,) = alone([number])
+            _image_of(item, self._image, number)
+        except Exception as error:
+            return error
+        return item
 
 
 class TFDS(RandomAccess):
