@@ -190,7 +190,7 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
     """Weights for `Weighted` with which every class that occurs is drawn equally often.
 
     Args:
-      labels: int[n], the class of each record.
+      labels: int[n], the class of each record, such as `source.features["label"]`.
 
     Returns:
       float64[n], 1 / (number of records of the same class).
