@@ -9,8 +9,9 @@ class Config:
     """The settings of a training run; the defaults are Imagenette's.
 
     Attributes:
-      data: folder with one folder per split, each with one folder of images per class.
-      train_split, test_split: names of the split folders.
+      data: folder with one folder per split, each with one folder of images per class; or "tfds:" and the name of a
+        prepared data set of TFDS, or its folder.
+      train_split, test_split: names of the split folders, or splits of TFDS such as "train[:90%]".
       augment: a key of `input.AUGMENTATIONS`.
       image_size: side of the square images the network sees, pixels.
       blocks: residual blocks of each stage; a stage halves the side and doubles the width.

@@ -1,11 +1,11 @@
-"""From class folders to batches: the augmentations, and the two Loaders of a run."""
+"""From images to batches: the sources, the augmentations, and the two Loaders of a run."""
 
 from pathlib import Path
 
 from config import Config
 
 from jaxaug import Loader, augment
-from jaxaug.iterators import ImageFolder
+from jaxaug.iterators import TFDS, ImageFolder, Source
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, RGB in [0, 1]
 
@@ -53,17 +53,26 @@ def test_transform(config: Config) -> augment.Compose:
     return augment.Compose([*_none(config.image_size), augment.Normalize(MEAN, STD, dtype=config.dtype)])
 
 
-def open_split(config: Config, split: str) -> ImageFolder:
-    """The images of one split."""
+def open_split(config: Config, split: str) -> ImageFolder | TFDS:
+    """The images of one split, out of class folders or of TFDS."""
+    if config.data.startswith("tfds:"):
+        return TFDS(config.data.removeprefix("tfds:"), split=split)
     return ImageFolder(Path(config.data) / split)
 
 
-def train_loader(config: Config, source: ImageFolder) -> Loader:
+def count_classes(source: ImageFolder | TFDS) -> int:
+    """How many classes the labels of a source can name."""
+    if source.classes is None:
+        raise SystemExit(f"{source}: its label must be a ClassLabel, so that the number of classes is known.")
+    return len(source.classes)
+
+
+def train_loader(config: Config, source: Source) -> Loader:
     """Shuffled, augmented, `config.epochs` epochs of full batches."""
     transform = train_transform(config)
     return Loader(source, config.batch_size, transform=transform, seed=config.seed, epochs=config.epochs)
 
 
-def test_loader(config: Config, source: ImageFolder) -> Loader:
+def test_loader(config: Config, source: Source) -> Loader:
     """In order, again and again; the last batch is padded, so that every image counts once."""
     return Loader(source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad")

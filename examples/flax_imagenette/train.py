@@ -1,6 +1,7 @@
-"""Train a residual network on a folder of images, over all devices.
+"""Train a residual network on class folders or a data set of TFDS, over all devices.
 
     python examples/flax_imagenette/train.py --data imagenette2-160
+    python examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
     python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar [--resume]
 
 Every field of `config.Config` is an option.
@@ -39,7 +40,7 @@ def train(config: Config, resume: bool = False) -> float:
         inputs.test_loader(config, test_images) as test_loader,
     ):
         steps = config.epochs * len(loader)
-        model, optimizer = create(config, len(images.classes), steps)
+        model, optimizer = create(config, inputs.count_classes(images), steps)
         checkpoints = open_checkpoints(config, resume)
         if checkpoints is not None and resume:
             restore(checkpoints, model, optimizer, loader)
@@ -159,7 +160,7 @@ def restore(checkpoints: ocp.CheckpointManager, model, optimizer, loader: jaxaug
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a residual network on a folder of images.")
+    parser = argparse.ArgumentParser(description="Train a residual network on class folders or a data set of TFDS.")
     configs.add_arguments(parser)
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
     arguments = parser.parse_args()

@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 import json
+import sys
+from pathlib import Path
 
 import compare  # pyright: ignore[reportMissingImports]
 import config as configs  # pyright: ignore[reportMissingImports]
@@ -17,23 +19,28 @@ from flax import nnx
 from PIL import Image
 
 import jaxaug
+from jaxaug.iterators import TFDS, ImageFolder
 
 pytestmark = pytest.mark.training
 COUNTS = {"train": 20, "val": 11}  # a class; 22 validation images do not fill their last batch of 16
 STEPS = 8  # of a whole run: two full batches of 16 in each of four epochs
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    """Two classes of 12 pixel images, one reddish and one bluish."""
-    root = tmp_path_factory.mktemp("data")
+def write_images(root, blue, red, suffix):
+    """Two classes of 12 pixel images, one bluish and one reddish."""
     rng = np.random.default_rng(0)
     for split, count in COUNTS.items():
-        for name, tint in {"blue": (0, 0, 90), "red": (90, 0, 0)}.items():
+        for name, tint in {blue: (0, 0, 90), red: (90, 0, 0)}.items():
             (root / split / name).mkdir(parents=True)
             for k in range(count):
                 pixels = rng.integers(60, 160, (12, 12, 3)) + np.array(tint)
-                Image.fromarray(pixels.astype(np.uint8)).save(root / split / name / f"{k}.jpg", quality=95)
+                Image.fromarray(pixels.astype(np.uint8)).save(root / split / name / f"{name}_{k}{suffix}", quality=95)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    write_images(root, "blue", "red", ".jpg")
     return configs.Config(
         data=str(root), augment="flip_crop_jitter", image_size=8, blocks=(1, 1), width=8, batch_size=16, epochs=4
     )
@@ -79,7 +86,7 @@ def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
 def test_padding_does_not_count(config):
     """Counted over padded batches and image by image, the accuracy is the same."""
     model, _ = train.create(config, 2, STEPS)
-    images = inputs.open_split(config, "val")
+    images = ImageFolder(Path(config.data) / "val")
     assert len(images) % config.batch_size
     with inputs.test_loader(config, images) as loader:
         accuracy = train.evaluate(model, loader)
@@ -114,6 +121,59 @@ def test_learns_and_resumes_to_the_same_parameters(config, whole_run, tmp_path, 
     assert resumed_accuracy == accuracy
     jax.tree.map(np.testing.assert_array_equal, resumed, parameters)
     assert run(config, resume=True)[0] == accuracy  # a finished run resumes to its end
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """What the archive of Imagenette unpacks to, but for two classes alone and tiny."""
+    root = tmp_path_factory.mktemp("archive") / "imagenette2-160"
+    write_images(root, "n01440764", "n03888257", ".JPEG")
+    return root
+
+
+@pytest.fixture(scope="module")
+def prepared(archive, tmp_path_factory):
+    """The folder that the recipe writes."""
+    for package in ("tensorflow_datasets", "importlib_resources"):
+        pytest.importorskip(package, reason=f'needs {package}: pip install "jaxaug[tfds]"')
+    import prepare_tfds  # pyright: ignore[reportMissingImports]
+
+    return prepare_tfds.prepare(archive, str(tmp_path_factory.mktemp("tfds")))
+
+
+def test_the_recipe_keeps_images_and_classes_without_tensorflow(archive, prepared):
+    for split, folder in {"train": "train", "validation": "val"}.items():
+        source = TFDS("imagenette/160px-v2", split=split, data_dir=prepared.parents[2])
+        encoded, features = source.read(np.arange(len(source)))
+        assert source.classes is not None
+        written = [(source.classes[label], bytes(encoded.view(row))) for row, label in enumerate(features["label"])]
+        assert sorted(written) == sorted((p.parent.name, p.read_bytes()) for p in (archive / folder).glob("*/*"))
+    assert "tensorflow" not in sys.modules
+
+
+def test_learns_from_tfds(config, prepared):
+    """Ten classes, as Imagenette has them, of which two come."""
+    config = dataclasses.replace(config, data=f"tfds:{prepared}", test_split="validation")
+    accuracy, parameters = run(config)
+    assert accuracy > 0.8
+    assert parameters["head"]["bias"].shape == (10,)
+
+
+def test_the_recipe_needs_an_unpacked_archive(prepared, tmp_path):
+    import prepare_tfds  # pyright: ignore[reportMissingImports]
+
+    with pytest.raises(SystemExit, match=r"photos: the folder must be called .* imagenette2-160"):
+        prepare_tfds.prepare(tmp_path / "photos")
+    with pytest.raises(SystemExit, match=r"train must hold class folders with \.JPEG files"):
+        prepare_tfds.prepare(tmp_path / "imagenette2")
+
+
+def test_labels_without_a_number_of_classes(prepared):
+    source = TFDS(prepared, split="train")
+    assert inputs.count_classes(source) == 10
+    source.classes = None
+    with pytest.raises(SystemExit, match="must be a ClassLabel"):
+        inputs.count_classes(source)
 
 
 def test_resume_needs_a_checkpoint(config, tmp_path):
