@@ -2,7 +2,8 @@
 
     python benchmarks/memory.py [--images FOLDER] [--minutes 60]
 
-Each source has an equal share of the minutes: class folders, a tar mapped, the same tar read, and images in memory.
+Each source has an equal share of the minutes: class folders, a tar mapped, the same tar read, a TFRecord file mapped,
+and images in memory.
 A line every half minute; at the end of each share the growth of its second half.
 """
 
@@ -15,11 +16,10 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from input import load
+from input import load, write
 
 from jaxaug import Loader
-from jaxaug.iterators import ImageFolder, InMemory, Source, WebDataset
-from jaxaug.iterators.sources.pack import pack_files
+from jaxaug.iterators import ImageFolder, InMemory, Source, TFRecord, WebDataset
 
 
 def scale(key: jax.Array, sample: dict) -> dict:
@@ -63,16 +63,13 @@ def main() -> None:
     args = parser.parse_args()
     images = load(args.images)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "images"
-        folder.mkdir()
-        for number, image in enumerate(images):
-            (folder / f"{number:04d}.jpg").write_bytes(image)
-        tar = f"{temporary}/images.tar"
-        pack_files(ImageFolder(folder), tar)
+        folder = Path(temporary)
+        write(images, folder, copies=1)
         sources = {
-            "ImageFolder": ImageFolder(folder),
-            "WebDataset": WebDataset(tar),
-            "WebDataset mmap=False": WebDataset(tar, mmap=False),
+            "ImageFolder": ImageFolder(folder / "loose"),
+            "WebDataset": WebDataset(folder / "tar/*"),
+            "WebDataset mmap=False": WebDataset(folder / "tar/*", mmap=False),
+            "TFRecord": TFRecord(folder / "tfrecord/*"),
             "InMemory": InMemory(images),
         }
         for name, source in sources.items():
