@@ -14,6 +14,7 @@ _OPTIONAL = {
     "optax": "the examples: pip install jaxaug[examples]",
     "orbax-checkpoint": "checkpoints of the examples: pip install jaxaug[examples]",
     "tensorflow-datasets": "iterators.TFDS: pip install jaxaug[tfds]",
+    "fsspec": "gs://, s3://, http://: pip install jaxaug[remote]",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",
 }

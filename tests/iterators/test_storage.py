@@ -667,3 +667,9 @@ def test_the_stamps_of_file_systems(monkeypatch, before, after):
         system.info = lambda name, facts=facts: {"name": name, "size": 7} | facts
         seen += list_files("any://a")
     assert seen[0] == seen[1] != seen[2] and all(seen)
+
+
+def test_a_remote_file_that_is_not_there_is_said_to_be_missing():
+    pytest.importorskip("fsspec")
+    with pytest.raises(SourceError, match="nothing.tfrecord' cannot be opened: No such file"):
+        TFRecord("memory://nothing.tfrecord")

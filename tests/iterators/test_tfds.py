@@ -167,5 +167,7 @@ def test_splits_of_tfds_are_other_data_sets(prepared):
 def test_data_sets_that_are_not_there(prepared):
     with pytest.raises(SourceError, match="'no_such_data_set' is no data set that TFDS knows"):
         TFDS("no_such_data_set", split="train", data_dir=prepared)
+    with pytest.raises(SourceError, match=r"'mnist' is not prepared: there is no '.*mnist.*'; give the `data_dir`"):
+        TFDS("mnist", split="train", data_dir=prepared)
     with pytest.raises(SourceError, match="split 'valid', cannot be opened"):
         TFDS(prepared / "tiny_pictures" / "1.0.0", split="valid")

@@ -3,6 +3,7 @@
 A path with "://" (gs://, s3://, http://) is remote and goes through fsspec; every other one is a local file.
 """
 
+import errno
 import glob
 import importlib
 import os
@@ -123,6 +124,8 @@ def _stat(path: str) -> DataFile:
 
 def reason(error: Exception) -> str:
     """What an exception says, in one clause, without the path that OSError adds."""
+    if isinstance(error, FileNotFoundError):  # fsspec's have the path alone
+        return os.strerror(errno.ENOENT)
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
@@ -131,7 +134,7 @@ def _system(path: str):
     try:
         return importlib.import_module("fsspec.core").url_to_fs(path)
     except (ImportError, ValueError) as error:  # of fsspec, of what it needs for a protocol, or no such protocol
-        needed = "pip install fsspec, and gcsfs, s3fs or aiohttp"
+        needed = 'pip install "jaxaug[remote]"'
         raise SourceError(f"{path!r} is remote, which needs fsspec: {reason(error)} ({needed}).") from error
 
 

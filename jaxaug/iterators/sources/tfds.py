@@ -167,9 +167,15 @@ def _builder(name: str, data_dir: PathLike | None) -> Any:
     try:
         if os.path.exists(os.path.join(name, "dataset_info.json")):
             return tfds.builder_from_directory(name)
-        return tfds.builder(name, data_dir=data_dir)
+        builder = tfds.builder(name, data_dir=data_dir)
     except Exception as error:
         raise SourceError(f"{name!r} is no data set that TFDS knows: {error}") from error
+    if not os.path.isdir(builder.data_dir):
+        raise SourceError(
+            f"{name!r} is not prepared: there is no {str(builder.data_dir)!r}; give the `data_dir` where it lies, or "
+            'prepare it by TFDS\'s `download_and_prepare(file_format="array_record")`.'
+        )
+    return builder
 
 
 def _image_of(item: Any, name: str, index: int) -> bytes:
