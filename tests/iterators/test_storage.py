@@ -671,5 +671,5 @@ def test_the_stamps_of_file_systems(monkeypatch, before, after):
 
 def test_a_remote_file_that_is_not_there_is_said_to_be_missing():
     pytest.importorskip("fsspec")
-    with pytest.raises(SourceError, match="nothing.tfrecord' cannot be opened: No such file"):
+    with pytest.raises(SourceError, match=r"nothing\.tfrecord' cannot be opened: No such file"):
         TFRecord("memory://nothing.tfrecord")
