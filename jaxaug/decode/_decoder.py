@@ -34,6 +34,7 @@ class Decoded(NamedTuple):
       release: to be called once with arrays whose computation reads `pixels`; it is waited for before these are
         written again, so the arrays must not be donated or deleted meanwhile.
       lent: `pixels` view a buffer of the decoder's own.
+      waited: seconds until the device had read what that buffer held before.
     """
 
     pixels: list[jax.Array]
@@ -44,6 +45,7 @@ class Decoded(NamedTuple):
     failures: dict[int, str]
     release: Callable[[Any], None]
     lent: bool
+    waited: float
 
 
 class Decoder:
@@ -164,7 +166,7 @@ class Decoder:
         self._count(valid, (size != original_size).any(1), canvases.decoded)
         orientation = np.where(valid, headers.orientation, 1).astype(np.uint8)
         about = (size, original_size, orientation, valid, failures)
-        return Decoded(canvases.pixels, *about, canvases.release, canvases.lent)
+        return Decoded(canvases.pixels, *about, canvases.release, canvases.lent, canvases.waited)
 
     @property
     def in_flight(self) -> int:

@@ -19,6 +19,7 @@ class Canvases(NamedTuple):
       decoded: how many images each backend decoded, by its name.
       release: takes arrays whose computation reads `pixels`, then frees or reuses their memory.
       lent: `pixels` view a buffer of the engine's own, which is written again after `release`.
+      waited: seconds until the device had read what such a buffer held before.
     """
 
     pixels: list[jax.Array]
@@ -26,6 +27,7 @@ class Canvases(NamedTuple):
     decoded: dict[str, int]
     release: Callable[[Any], None]
     lent: bool
+    waited: float = 0.0
 
 
 class Engine(Protocol):

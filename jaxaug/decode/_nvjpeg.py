@@ -12,6 +12,7 @@ GPUs: their host threads would all wait for one GIL, and the GPUs for them (of f
 """
 
 import contextlib
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -77,9 +78,11 @@ class NvjpegEngine:
             for gpu, (lane, _) in zip(self._gpus, taken):
                 gpu.lanes.put(lane, readers)
 
+        started = time.perf_counter()
         try:
             for gpu in self._gpus:  # in this order: callers that hold a lane and wait for another never wait in a ring
                 taken.append(gpu.take(count))
+            waited = time.perf_counter() - started
             results = self._decode_parts(batch, taken)
             pixels = [lane.view(count) for lane, _ in taken]
         except BaseException:
@@ -87,7 +90,7 @@ class NvjpegEngine:
             raise
         failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
         decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
-        return Canvases(pixels, failures, decoded, release, lent=True)
+        return Canvases(pixels, failures, decoded, release, lent=True, waited=waited)
 
     def _decode_parts(self, batch: Batch, taken: list[tuple[Lane, np.ndarray]]) -> "list[Result]":
         """As many rows as a lane has pointers on each GPU, all at the same time; once it returns or raises, nothing is

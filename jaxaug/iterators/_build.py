@@ -127,8 +127,8 @@ class BatchBuilder:
             decoded.release(readers)
         outputs |= {"valid": rows["valid"], "index": index}
         batch = {name: self._assemble(array) for name, array in outputs.items()}
-        self._stats.add_seconds("decoder", decoded_at - started)
-        self._stats.add_seconds("device", time.perf_counter() - decoded_at)
+        self._stats.add_seconds("decoder", decoded_at - started - decoded.waited)
+        self._stats.add_seconds("device", time.perf_counter() - decoded_at + decoded.waited)
         self._count(records, decoded)
         return Built(batch, readers)
 

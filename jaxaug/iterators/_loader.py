@@ -231,9 +231,10 @@ class Loader:
         "images_per_second", and "shares", how much of the time each stage was at work, 0 to 1:
 
         - "reader" gets bytes.
-        - "decoder" decodes, and waits for canvases that the device still reads.
-        - "device" is the hand-over to it, compilation included, and the time that you held a batch which it had not
-          finished: for the transform, or for what you had given it to do before.
+        - "decoder" decodes.
+        - "device" is the hand-over to it, compilation included, the wait for canvases that it still reads, and the
+          time that you held a batch which it had not finished: for the transform, or for what you had given it to do
+          before.
         - "consumer" is the rest of the time between two batches: your code, and your steps on the device as far as
           you wait for them.
 

@@ -374,6 +374,17 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
     assert lane.readers is reader
 
 
+def test_the_wait_for_a_lane_is_told(gpu, monkeypatch):
+    monkeypatch.setattr(_lane, "_MOST", 1)
+    with decoder() as decode:
+        first = decode.decode_rows(Encoded.from_bytes(jpegs(2)))
+        with ThreadPoolExecutor(1) as reader:
+            reader.submit(lambda: time.sleep(0.3) or first.release(()))
+            second = decode.decode_rows(Encoded.from_bytes(jpegs(2)))
+        second.release(())
+        assert first.waited < 0.1 < 0.25 < second.waited
+
+
 def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
     def fails(images):
         raise NvjpegError("nvjpegDecodeBatched", 5)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.decode import Decoder
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import InMemory, TFRecord, _stats, progress
 from jaxaug.iterators._stats import Stats
@@ -134,6 +135,22 @@ def test_a_slow_transform_is_the_devices_time_not_the_consumers():
         next(loader)  # not ready: a thread waits for it
     assert [t.name for t in threading.enumerate() if t.name.startswith("jaxaug")] == []
     assert loader.stats["bottleneck"] == "device"
+
+
+class WaitsForCanvases(Decoder):
+    def decode_rows(self, encoded):
+        started = time.perf_counter()
+        time.sleep(0.03)
+        return super().decode_rows(encoded)._replace(waited=time.perf_counter() - started)
+
+
+def test_the_wait_for_canvases_that_the_device_reads_is_the_devices_time():
+    with WaitsForCanvases((40, 56), "host", jax.devices("cpu")[:1]) as decoder:
+        with Loader(InMemory(jpegs(N)), 4, decoder=decoder, sharding=one_device()) as loader:
+            for _ in range(12):
+                next(loader)
+            stats = loader.stats
+    assert stats["bottleneck"] == "device" and stats["shares"]["device"] > 2 * stats["shares"]["decoder"]
 
 
 @pytest.mark.parametrize("end", ["epoch", "stop", "error", "close"])
