@@ -211,8 +211,8 @@ def _make_engine(
         )
     if backend == "auto" and not on_gpus:
         _warn_once(
-            f"jaxaug decodes on the host, as {devices[0]} is no NVIDIA GPU: where there is one, install jaxaug[cuda13] "
-            "or jaxaug[cuda12]; else backend='host' does without this warning."
+            f"jaxaug decodes on the host, as {devices[0]} is no NVIDIA GPU. Where there is one, install jaxaug[cuda13] "
+            "or jaxaug[cuda12]."
         )
     if backend == "host" or not on_gpus:
         return "host", HostEngine(devices, canvas, num_threads)
