@@ -272,6 +272,19 @@ def test_the_ends_of_records_are_mapped_before_anybody_looks(tmp_path):
     assert found == [(content[at], content[at + 39_999]) for at in offsets.tolist()]
 
 
+def test_pages_are_touched_once_as_long_as_no_disk_is_at_work(tmp_path, monkeypatch):
+    files, _ = noise(tmp_path, [300_000, 200_000])
+    touched, blocks = [], SimpleNamespace(ru_inblock=0)
+    monkeypatch.setattr("resource.getrusage", lambda who: blocks)
+    monkeypatch.setattr(_libc, "map_pages", lambda addresses: touched.append(len(addresses)))
+    storage, rows = Mapped(files), (np.array([0, 1]), np.array([10, 10]), np.array([200_000, 20_000]))
+    for blocks.ru_inblock in (0, 0, 0, 3, 3):
+        storage.read(*rows)
+    assert touched == [4, 4]  # at first, and when pages may have gone
+    storage.read(np.array([1]), np.array([150_000]), np.array([0]))
+    assert touched == [4, 4, 2]
+
+
 def _may_read_own_memory():
     byte = (ctypes.c_uint8 * 1)(7)
     target, seen = np.array([ctypes.addressof(byte), 1], np.uint64), (ctypes.c_uint8 * 1)()

@@ -162,14 +162,14 @@ class OpenFile:
     """
 
     def __init__(self, file: DataFile):
-        self._file, self.descriptor = file, os.open(file.path, os.O_RDONLY)
+        self._file, self._stamp, self.descriptor = file, int(file.stamp), os.open(file.path, os.O_RDONLY)
         weakref.finalize(self, os.close, self.descriptor)
         self.check()
 
     def check(self) -> None:
         """Nobody has written to it, as size and time of modification tell."""
         facts = os.fstat(self.descriptor)
-        if (facts.st_size, str(facts.st_mtime_ns)) != (self._file.size, self._file.stamp):
+        if facts.st_mtime_ns != self._stamp or facts.st_size != self._file.size:
             raise _changed(self._file)
 
 

@@ -27,6 +27,7 @@ from jaxaug.iterators.sources._files import (
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
+_AROUND = 64 << 10  # bytes that the kernel maps around the page that is touched, where they are in the page cache
 _PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
 
 
@@ -60,6 +61,9 @@ class Mapped:
         self._files, self._lock = files, threading.Lock()
         self._mappings: dict[int, _Mapping] = {}
         self._blocks_read = -1
+        ends = np.cumsum([file.size // _AROUND + 1 for file in files])
+        self._first_block = np.concatenate([[0], ends])
+        self._touched = np.zeros(int(self._first_block[-1]), bool)
         allow_descriptors(2 * len(files))
 
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
@@ -77,10 +81,11 @@ class Mapped:
             owners.append(mapping.memory)
         addresses = bases[which] + offsets
         failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
-        first, sizes = addresses[~failed], lengths[~failed]
         if self._disk_is_at_work():
-            _ask_for(first, sizes)
-        _libc.map_pages(np.concatenate([first, first + np.maximum(sizes, 1) - 1]))
+            _ask_for(addresses[~failed], lengths[~failed])
+            self._touched[:] = False  # pages may have gone, too
+        ends = np.stack([offsets, offsets + np.maximum(lengths, 1) - 1])[:, ~failed]
+        self._touch(files[~failed], ends, bases[which][~failed])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
         return found, failures
@@ -91,6 +96,14 @@ class Mapped:
 
         before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
+
+    def _touch(self, files: np.ndarray, offsets: np.ndarray, bases: np.ndarray) -> None:
+        """Have the pages at `offsets` [2, k] mapped, but for those in blocks that had a page mapped before."""
+        block = self._first_block[files] + offsets // _AROUND
+        new = ~self._touched[block]
+        if new.any():
+            _libc.map_pages((bases + offsets)[new])
+            self._touched[block[new]] = True
 
     def _map(self, number: int) -> "_Mapping":
         with self._lock:
