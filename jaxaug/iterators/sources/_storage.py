@@ -81,11 +81,12 @@ class Mapped:
             owners.append(mapping.memory)
         addresses = bases[which] + offsets
         failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
+        good = ~failed
         if self._disk_is_at_work():
-            _ask_for(addresses[~failed], lengths[~failed])
+            _ask_for(addresses[good], lengths[good])
             self._touched[:] = False  # pages may have gone, too
-        ends = np.stack([offsets, offsets + np.maximum(lengths, 1) - 1])[:, ~failed]
-        self._touch(files[~failed], ends, bases[which][~failed])
+        ends = np.stack([offsets, offsets + np.maximum(lengths, 1) - 1])
+        self._touch(files[good], ends[:, good], bases[which[good]])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
         return found, failures

@@ -42,9 +42,8 @@ class RandomAccess:
         self._source, self._image, self._label = source, image, label
         first = self._items(np.zeros(1, np.int64))[0]
         if isinstance(first, Exception):
-            raise (
-                first if isinstance(first, SourceError) else SourceError(f"record 0 cannot be read: {first}")
-            ) from first
+            what = str(first) if isinstance(first, SourceError) else f"record 0 cannot be read: {first}"
+            raise SourceError(what) from first
         if label is not None and label not in first:
             raise SourceError(f"`label`: items have no {label!r} but {sorted(first)}; pass label=None for none.")
         self._numbers = {name: _column_name(name, label) for name in first if _is_number(first[name])}
