@@ -6,6 +6,7 @@ import http.server
 import importlib
 import mmap
 import os
+import sys
 import threading
 import time
 import zlib
@@ -180,9 +181,10 @@ def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypa
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
-    source, fstat, asked = source_of(tmp_path, mmap), os.fstat, []
+    source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, _libc.sizes_and_times, []
     check_rows(source, [])
     monkeypatch.setattr(os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor))
+    monkeypatch.setattr(_libc, "sizes_and_times", lambda those: asked.extend(those.tolist()) or fstats(those))
     check_rows(source, [])
     assert len(asked) == len(set(asked)) == 2
 
@@ -283,6 +285,39 @@ def test_pages_are_touched_once_as_long_as_no_disk_is_at_work(tmp_path, monkeypa
     assert touched == [4, 4]  # at first, and when pages may have gone
     storage.read(np.array([1]), np.array([150_000]), np.array([0]))
     assert touched == [4, 4, 2]
+
+
+def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypatch):
+    files, _ = noise(tmp_path, [200_000])
+    touched, blocks = [], SimpleNamespace(ru_inblock=0)
+    monkeypatch.setattr("resource.getrusage", lambda who: blocks)
+    monkeypatch.setattr(_libc, "map_pages", lambda addresses: touched.append(addresses.tolist()))
+    storage = Mapped(files)
+    storage.read(np.zeros(1, int), np.array([0]), np.array([1]))
+    storage._bases[0] = base = 7 * 65536 + 5 * 4096  # they begin at multiples of 64 kB in memory, not in the file
+    for offset in (40_000, 65536 - 5 * 4096 - 1, 65536 - 5 * 4096, 100_000, 199_999):
+        storage.read(np.zeros(1, int), np.array([offset]), np.array([1]))
+    assert [at[0] for at in touched[1:]] == [base + 65536 - 5 * 4096, base + 199_999]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_sizes_and_times_of_open_files(tmp_path, monkeypatch, known):
+    if not known:
+        monkeypatch.setattr(_libc, "_fstat", lambda: None)
+    elif sys.platform != "linux":
+        pytest.skip("struct stat is known of Linux alone")
+    facts = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, 4_000_000_000 * 10**9 + 1)]
+    opened = [open(tmp_path / str(size), "wb+") for size, _ in facts]
+    for file, (size, modified) in zip(opened, facts):
+        file.truncate(size)
+        os.utime(file.name, ns=(0, modified))
+    descriptors = [file.fileno() for file in opened]
+    told = [os.fstat(descriptor) for descriptor in descriptors]  # not all file systems keep every time
+    found = _libc.sizes_and_times(np.array([*descriptors, -1])).tolist()
+    assert found[:-1] == [[one.st_size, one.st_mtime_ns] for one in told] and found[-1][0] == -1
+    assert _libc.sizes_and_times(np.array([], int)).shape == (0, 2)
+    for file in opened:
+        file.close()
 
 
 def _may_read_own_memory():

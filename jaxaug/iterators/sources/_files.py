@@ -170,10 +170,11 @@ class OpenFile:
         """Nobody has written to it, as size and time of modification tell."""
         facts = os.fstat(self.descriptor)
         if facts.st_mtime_ns != self._stamp or facts.st_size != self._file.size:
-            raise _changed(self._file)
+            raise changed(self._file)
 
 
-def _changed(file: DataFile) -> SourceError:
+def changed(file: DataFile) -> SourceError:
+    """What to raise for a file that is not the one that was indexed."""
     return SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
 
 
@@ -230,7 +231,7 @@ class FileReader:
         system, name = _system(file.path)
         system.invalidate_cache(name)
         if _stat(file.path) != file:
-            raise _changed(file)
+            raise changed(file)
 
     def _open(self, file: DataFile) -> OpenFile:
         opened = self._opened.get(file) or OpenFile(file)  # outside of the lock: a dead disk never answers

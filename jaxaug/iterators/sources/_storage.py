@@ -19,6 +19,7 @@ from jaxaug.iterators.sources._files import (
     Patience,
     Read,
     allow_descriptors,
+    changed,
     pause,
     read_fully,
     reason,
@@ -27,7 +28,7 @@ from jaxaug.iterators.sources._files import (
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
-_AROUND = 64 << 10  # bytes that the kernel maps around the page that is touched, where they are in the page cache
+_AROUND = 64 << 10  # the kernel maps the block with the touched page as far as the page cache has it; see fault-around
 _PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
 
 
@@ -59,37 +60,44 @@ class Mapped:
 
     def __init__(self, files: list[DataFile]):
         self._files, self._lock = files, threading.Lock()
+        self._indexed = np.array([(file.size, int(file.stamp)) for file in files], np.int64).reshape(-1, 2)
         self._mappings: dict[int, _Mapping] = {}
+        self._descriptors, self._bases = np.full(len(files), -1), np.zeros(len(files), np.int64)
         self._blocks_read = -1
-        ends = np.cumsum([file.size // _AROUND + 1 for file in files])
+        ends = np.cumsum([file.size // _AROUND + 2 for file in files])  # one more where a mapping begins inside one
         self._first_block = np.concatenate([[0], ends])
         self._touched = np.zeros(int(self._first_block[-1]), bool)
         allow_descriptors(2 * len(files))
 
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
-        touched, which = np.unique(files, return_inverse=True)
-        bases, owners, refused = np.zeros(touched.size, np.int64), [], {}
-        for row, number in enumerate(touched.tolist()):
-            try:
-                mapping = self._mappings.get(number) or self._map(number)
-                mapping.opened.check()
-            except SourceError as error:
-                refused[row] = str(error)
-                continue
-            bases[row] = mapping.address
-            owners.append(mapping.memory)
-        addresses = bases[which] + offsets
+        numbers, which = np.unique(files, return_inverse=True)
+        refused = self._open(numbers)
         failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
+        addresses = self._bases[files] + offsets
         good = ~failed
         if self._disk_is_at_work():
             _ask_for(addresses[good], lengths[good])
             self._touched[:] = False  # pages may have gone, too
         ends = np.stack([offsets, offsets + np.maximum(lengths, 1) - 1])
-        self._touch(files[good], ends[:, good], bases[which[good]])
+        self._touch(files[good], ends[:, good])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
+        owners = [self._mappings[number].memory for number in numbers.tolist() if number in self._mappings]
         found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
         return found, failures
+
+    def _open(self, numbers: np.ndarray) -> dict[int, str]:
+        """Have files mapped: why some of them cannot be used, by place in `numbers`."""
+        refused = {}
+        for place in np.flatnonzero(self._descriptors[numbers] < 0).tolist():
+            try:
+                self._map(int(numbers[place]))
+            except SourceError as error:
+                refused[place] = str(error)
+        facts = _libc.sizes_and_times(self._descriptors[numbers])
+        for place in np.flatnonzero((facts != self._indexed[numbers]).any(1)).tolist():
+            refused.setdefault(place, str(changed(self._files[numbers[place]])))
+        return refused
 
     def _disk_is_at_work(self) -> bool:
         """Whether this process has had blocks read since the last call; true the first time."""
@@ -98,19 +106,21 @@ class Mapped:
         before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
 
-    def _touch(self, files: np.ndarray, offsets: np.ndarray, bases: np.ndarray) -> None:
+    def _touch(self, files: np.ndarray, offsets: np.ndarray) -> None:
         """Have the pages at `offsets` [2, k] mapped, but for those in blocks that had a page mapped before."""
-        block = self._first_block[files] + offsets // _AROUND
+        bases = self._bases[files]
+        block = self._first_block[files] + (bases % _AROUND + offsets) // _AROUND
         new = ~self._touched[block]
         if new.any():
             _libc.map_pages((bases + offsets)[new])
             self._touched[block[new]] = True
 
-    def _map(self, number: int) -> "_Mapping":
+    def _map(self, number: int) -> None:
         with self._lock:
             if number not in self._mappings:
-                self._mappings[number] = _map_file(self._files[number])
-            return self._mappings[number]
+                mapping = self._mappings[number] = _map_file(self._files[number])
+                self._bases[number] = np.frombuffer(mapping.memory, np.uint8).ctypes.data
+                self._descriptors[number] = mapping.opened.descriptor
 
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
@@ -124,7 +134,6 @@ def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
 class _Mapping(NamedTuple):
     opened: OpenFile
     memory: mmap.mmap
-    address: int
 
 
 def _map_file(file: DataFile) -> _Mapping:
@@ -133,7 +142,7 @@ def _map_file(file: DataFile) -> _Mapping:
         memory = mmap.mmap(opened.descriptor, 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
-    return _Mapping(opened, memory, np.frombuffer(memory, np.uint8).ctypes.data)
+    return _Mapping(opened, memory)
 
 
 class Staged:
