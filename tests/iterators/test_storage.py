@@ -181,10 +181,12 @@ def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypa
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
-    source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, _libc.sizes_and_times, []
+    source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, _libc.FileFacts.ask, []
     check_rows(source, [])
     monkeypatch.setattr(os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor))
-    monkeypatch.setattr(_libc, "sizes_and_times", lambda those: asked.extend(those.tolist()) or fstats(those))
+    monkeypatch.setattr(
+        _libc.FileFacts, "ask", lambda facts, those: asked.extend(those.tolist()) or fstats(facts, those)
+    )
     check_rows(source, [])
     assert len(asked) == len(set(asked)) == 2
 
@@ -311,11 +313,17 @@ def test_sizes_and_times_of_open_files(tmp_path, monkeypatch, known):
     for file, (size, modified) in zip(opened, facts):
         file.truncate(size)
         os.utime(file.name, ns=(0, modified))
-    descriptors = [file.fileno() for file in opened]
-    told = [os.fstat(descriptor) for descriptor in descriptors]  # not all file systems keep every time
-    found = _libc.sizes_and_times(np.array([*descriptors, -1])).tolist()
-    assert found[:-1] == [[one.st_size, one.st_mtime_ns] for one in told] and found[-1][0] == -1
-    assert _libc.sizes_and_times(np.array([], int)).shape == (0, 2)
+    told = [os.fstat(file.fileno()) for file in opened]  # not all file systems keep every time
+    expected = [[one.st_size, one.st_mtime_ns] for one in told]
+    files = _libc.FileFacts(6)
+    for number, file in enumerate(opened, 1):
+        files.add(number, file.fileno())
+    assert files.ask(np.array([4, 1, 0, 3])).tolist() == [expected[3], expected[0], [-1, -1], expected[2]]
+    opened[0].write(b"more")
+    opened[0].flush()
+    assert files.ask(np.array([1, 2]))[:, 0].tolist() == [4, 1]
+    files.add(3, -1)
+    assert files.ask(np.array([3])).tolist() == [[-1, -1]] and files.ask(np.array([], int)).shape == (0, 2)
     for file in opened:
         file.close()
 

@@ -62,7 +62,7 @@ class Mapped:
         self._files, self._lock = files, threading.Lock()
         self._indexed = np.array([(file.size, int(file.stamp)) for file in files], np.int64).reshape(-1, 2)
         self._mappings: dict[int, _Mapping] = {}
-        self._descriptors, self._bases = np.full(len(files), -1), np.zeros(len(files), np.int64)
+        self._facts, self._bases = _libc.FileFacts(len(files)), np.zeros(len(files), np.int64)  # 0: not mapped yet
         self._blocks_read = -1
         ends = np.cumsum([file.size // _AROUND + 2 for file in files])  # one more where a mapping begins inside one
         self._first_block = np.concatenate([[0], ends])
@@ -89,12 +89,12 @@ class Mapped:
     def _open(self, numbers: np.ndarray) -> dict[int, str]:
         """Have files mapped: why some of them cannot be used, by place in `numbers`."""
         refused = {}
-        for place in np.flatnonzero(self._descriptors[numbers] < 0).tolist():
+        for place in np.flatnonzero(self._bases[numbers] == 0).tolist():
             try:
                 self._map(int(numbers[place]))
             except SourceError as error:
                 refused[place] = str(error)
-        facts = _libc.sizes_and_times(self._descriptors[numbers])
+        facts = self._facts.ask(numbers)
         for place in np.flatnonzero((facts != self._indexed[numbers]).any(1)).tolist():
             refused.setdefault(place, str(changed(self._files[numbers[place]])))
         return refused
@@ -119,8 +119,8 @@ class Mapped:
         with self._lock:
             if number not in self._mappings:
                 mapping = self._mappings[number] = _map_file(self._files[number])
+                self._facts.add(number, mapping.opened.descriptor)
                 self._bases[number] = np.frombuffer(mapping.memory, np.uint8).ctypes.data
-                self._descriptors[number] = mapping.opened.descriptor
 
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
