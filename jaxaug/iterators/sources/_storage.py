@@ -79,7 +79,7 @@ class Mapped:
         if self._disk_is_at_work():
             _ask_for(addresses[good], lengths[good])
             self._touched[:] = False  # pages may have gone, too
-        ends = np.stack([offsets, offsets + np.maximum(lengths, 1) - 1])
+        ends = np.stack([addresses, addresses + np.maximum(lengths, 1) - 1])
         self._touch(files[good], ends[:, good])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         owners = [self._mappings[number].memory for number in numbers.tolist() if number in self._mappings]
@@ -106,13 +106,12 @@ class Mapped:
         before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
 
-    def _touch(self, files: np.ndarray, offsets: np.ndarray) -> None:
-        """Have the pages at `offsets` [2, k] mapped, but for those in blocks that had a page mapped before."""
-        bases = self._bases[files]
-        block = self._first_block[files] + (bases % _AROUND + offsets) // _AROUND
+    def _touch(self, files: np.ndarray, addresses: np.ndarray) -> None:
+        """Have the pages at `addresses` [2, k] mapped, but for those in blocks that had a page mapped before."""
+        block = self._first_block[files] + addresses // _AROUND - self._bases[files] // _AROUND
         new = ~self._touched[block]
         if new.any():
-            _libc.map_pages((bases + offsets)[new])
+            _libc.map_pages(addresses[new])
             self._touched[block[new]] = True
 
     def _map(self, number: int) -> None:

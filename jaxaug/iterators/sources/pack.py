@@ -105,19 +105,18 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
 
 
 def _write_tar(source: ImageFolder | FileList, path: str) -> None:
-    total = sum(
-        os.path.getsize(source.path(index)) for index in range(len(source)) if os.path.exists(source.path(index))
-    )
+    images = [source.path(index) for index in range(len(source))]
+    total = sum(os.path.getsize(image) for image in images if os.path.exists(image))
     labels = [None] * len(source) if source.labels is None else source.labels.tolist()
     with byte_progress(total, "pack") as advance, tarfile.open(path, "w") as tar:
         if isinstance(source, ImageFolder):
             _add(tar, CLASSES, json.dumps(source.classes).encode())
-        for index, label in enumerate(labels):
+        for index, (image, label) in enumerate(zip(images, labels)):
             try:
-                with open(source.path(index), "rb") as file:
+                with open(image, "rb") as file:
                     data = file.read()
             except OSError as error:
-                raise SourceError(f"{source.path(index)!r} cannot be read: {error.strerror}.") from error
+                raise SourceError(f"{image!r} cannot be read: {error.strerror}.") from error
             stem, extension = _key(source, index)
             _add(tar, f"{stem}.{extension}", data)
             if isinstance(label, int):

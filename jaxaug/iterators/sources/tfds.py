@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,10 +44,11 @@ class RandomAccess:
         if isinstance(first, Exception):
             what = str(first) if isinstance(first, SourceError) else f"record 0 cannot be read: {first}"
             raise SourceError(what) from first
-        if label is not None and label not in first:
-            raise SourceError(f"`label`: items have no {label!r} but {sorted(first)}; pass label=None for none.")
-        self._numbers = {name: _column_name(name, label) for name in first if _is_number(first[name])}
-        self._blank = {image: b"", **{name: np.zeros_like(first[name]) for name in self._numbers}}
+        fields = first.fields
+        if label is not None and label not in fields:
+            raise SourceError(f"`label`: items have no {label!r} but {sorted(fields)}; pass label=None for none.")
+        self._numbers = {name: _column_name(name, label) for name in fields if _is_number(fields[name])}
+        self._blank = _Item({name: np.zeros_like(fields[name]) for name in self._numbers}, b"")
 
     def __len__(self) -> int:
         return len(self._source)
@@ -58,9 +59,10 @@ class RandomAccess:
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The items' images, and their numbers stacked; an item that cannot be had is empty and zero."""
         items = [self._blank if isinstance(item, Exception) else item for item in self._items(indices)]
-        images = [_image_of(item, self._image, index) for item, index in zip(items, indices.tolist())]
-        columns = {new: np.stack([np.asarray(item[name]) for item in items]) for name, new in self._numbers.items()}
-        return Encoded.from_bytes(images), {
+        columns = {
+            new: np.stack([np.asarray(item.fields[name]) for item in items]) for name, new in self._numbers.items()
+        }
+        return Encoded.from_bytes([item.image for item in items]), {
             name: column.astype(np.int32) if name == "label" else column for name, column in columns.items()
         }
 
@@ -69,41 +71,47 @@ class RandomAccess:
         item = self._items(np.array([index]))[0]
         if isinstance(item, Exception):
             return {"record": index, "error": f"{type(item).__name__}: {item}"}
-        image = item[self._image]
+        image = item.fields[self._image]
         found = {"record": index}
         if isinstance(image, Mapping) and image.get("path"):
             found["path"] = image["path"]
         return found | {
-            name: _text(value) for name, value in item.items() if name != self._image and name not in self._numbers
+            name: _text(value)
+            for name, value in item.fields.items()
+            if name != self._image and name not in self._numbers
         }
 
     def fingerprint(self) -> str:
         """A hash of the number of items and of the first, the middle and the last image."""
         chosen = np.array([0, len(self) // 2, len(self) - 1])
         digest = hashlib.blake2b(str(len(self)).encode(), digest_size=8)
-        for item, index in zip(self._items(chosen), chosen.tolist()):
-            digest.update(b"" if isinstance(item, Exception) else _image_of(item, self._image, index))
+        for item in self._items(chosen):
+            digest.update(b"" if isinstance(item, Exception) else item.image)
         return digest.hexdigest()
 
-    def _items(self, indices: np.ndarray) -> list[Mapping[str, Any] | Exception]:
+    def _items(self, indices: np.ndarray) -> "list[_Item | Exception]":
         """Each item, or why it cannot be had."""
         numbers = np.asarray(indices).tolist()
-        if hasattr(self._source, "__getitems__"):
+        if numbers and hasattr(self._source, "__getitems__"):
             with contextlib.suppress(Exception):  # then one by one, which shows the culprit
-                items = list(self._source.__getitems__(numbers)) if numbers else []
-                for item, number in zip(items, numbers):
-                    _image_of(item, self._image, number)
-                return items
+                items = self._source.__getitems__(numbers)
+                return [_Item(item, _image_of(item, self._image, number)) for item, number in zip(items, numbers)]
         return [self._item(number) for number in numbers]
 
-    def _item(self, number: int) -> Mapping[str, Any] | Exception:
+    def _item(self, number: int) -> "_Item | Exception":
         alone = getattr(self._source, "__getitems__", lambda numbers: [self._source[numbers[0]]])
         try:
             (item,) = alone([number])
-            _image_of(item, self._image, number)
+            return _Item(item, _image_of(item, self._image, number))
         except Exception as error:
             return error
-        return item
+
+
+class _Item(NamedTuple):
+    """An item, and the bytes of its image."""
+
+    fields: Mapping[str, Any]
+    image: bytes
 
 
 class TFDS(RandomAccess):
