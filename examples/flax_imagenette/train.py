@@ -112,7 +112,7 @@ def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
     """The rest of the loader's epoch; returns the mean loss."""
     losses = []
     start = 1 + int(optimizer.step[...])  # counted on the host from here: to read it is to wait for the step
-    bar = tqdm(loader.epoch(), "training", len(loader), leave=False, disable=jax.process_index() > 0)
+    bar = tqdm(loader, "training", len(loader), leave=False, disable=jax.process_index() > 0)
     for step, batch in enumerate(bar, start):
         losses.append(train_step(model, optimizer, batch["image"], batch["label"]))
         if checkpoints is not None and checkpoints.should_save(step):
@@ -122,7 +122,7 @@ def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
 
 def evaluate(model: models.ResNet, loader: jaxaug.Loader) -> float:
     """The share of the loader's images that are classified correctly."""
-    counts = [count_correct(model, b["image"], b["label"], b["valid"]) for b in loader.epoch()]
+    counts = [count_correct(model, b["image"], b["label"], b["valid"]) for b in loader]
     correct, total = (int(sum(column)) for column in zip(*counts))
     return correct / total
 

@@ -48,7 +48,7 @@ def pipeline_rate(loader: Loader, batch_size: int) -> float:
     """Images per second of one epoch of a Loader, files to batches, once it runs steadily."""
     skipped = min(_STEADY, len(loader) - 1)
     started = time.perf_counter()
-    for number, batch in enumerate(progress(loader.epoch(), "decode + augment", len(loader)), 1):
+    for number, batch in enumerate(progress(loader, "decode + augment", len(loader)), 1):
         jax.block_until_ready(batch)
         if number == skipped:
             started = time.perf_counter()

@@ -60,9 +60,9 @@ def train(train_loader: Loader, val_loader: Loader, num_classes: int, epochs: in
     for module in (model, optimizer):
         nnx.update(module, jax.device_put(nnx.state(module), replicated))
     for epoch in range(1, epochs + 1):
-        batches = progress(train_loader.epoch(), f"epoch {epoch} of {epochs}", len(train_loader))
+        batches = progress(train_loader, f"epoch {epoch} of {epochs}", len(train_loader))
         losses = [_step(model, optimizer, batch["image"], batch["label"]) for batch in batches]
-        counts = [_count(model, b["image"], b["label"], b["valid"]) for b in val_loader.epoch()]
+        counts = [_count(model, b["image"], b["label"], b["valid"]) for b in val_loader]
         correct, total = (int(sum(column)) for column in zip(*counts))
         yield Result(epoch, float(sum(losses)) / len(losses), correct / total)
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Device
 from jaxaug.decode._engine import Engine
-from jaxaug.decode._header import BAD, MAX_PIXELS, read_headers
+from jaxaug.decode._header import BAD, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode._host import HostEngine, fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.errors import DecodeError
@@ -131,7 +131,7 @@ class Decoder:
         pixels = pixels[0] if len(pixels) == 1 else list(pixels)
         return ImageBatch(pixels, decoded.size, decoded.original_size, decoded.valid)
 
-    def decode_rows(self, encoded: Encoded) -> Decoded:
+    def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> Decoded:
         """Decode n images for the Loader: bad ones are told row by row, and the buffers stay the decoder's.
 
         Args:
@@ -154,7 +154,7 @@ class Decoder:
         encoded = encoded._replace(
             addresses=np.asarray(encoded.addresses, np.uint64), lengths=np.asarray(encoded.lengths, np.uint64)
         )
-        headers = read_headers(encoded, self.max_pixels)
+        headers = read_headers(encoded, self.max_pixels) if headers is None else headers
         valid, original_size = headers.kind != BAD, headers.original_size()
         original_size[~valid] = self.canvas
         size = fit_size(original_size, self.canvas)

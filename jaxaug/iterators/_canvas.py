@@ -1,39 +1,75 @@
 """The canvas that fits most images of a source."""
 
 import itertools
+import warnings
+from typing import NamedTuple
 
 import numpy as np
 
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.decode._header import BAD
+from jaxaug.decode._host import fit_size
 from jaxaug.iterators._order import permute
 from jaxaug.iterators._protocol import Indexed, Source, Stream
 
 _SAMPLE = 1000  # records looked at where no index holds all headers
 _CHUNK = 1 << 18  # records of an index looked at in one go
-_SHARE, _MULTIPLE = 95, 64  # per cent of the images that fit each side; sides are multiples of 64 pixels
+_PERCENTILE = 95
+_MULTIPLE = 64
+_MAX_SIDE = 1024  # 256 canvases of 1,024 x 1,024 take 0.8 GB; photographs of phones would take 12
 
 
-def pick_canvas(source: Source | Stream, seed: int) -> tuple[int, int]:
-    """(height, width): the 95th percentile of each side of the upright images, rounded up to 64.
+class CanvasChoice(NamedTuple):
+    """A canvas (height, width), and whether all images that were looked at have just that size."""
+
+    canvas: tuple[int, int]
+    uniform: bool
+
+
+def pick_canvas(source: Source | Stream, seed: int) -> CanvasChoice:
+    """Return the canvas of a source, see `canvas_of`.
 
     Where an index holds all headers, all are used; else those of 1,000 records, the same on every process: a
     seeded sample of a random access source, the first of a stream.
     """
-    return canvas_of(_sampled_sizes(source, seed) if (sizes := _indexed_sizes(source)) is None else sizes)
+    sizes = _indexed_sizes(source)
+    if sizes is None:
+        sizes = _sampled_sizes(source, seed)
+    return canvas_of(sizes)
 
 
-def canvas_of(sizes: np.ndarray) -> tuple[int, int]:
-    """The canvas of images of these sizes int32[n, 2] (height, width); 512 x 512 if there are none."""
+def canvas_of(sizes: np.ndarray) -> CanvasChoice:
+    """Return the canvas of images of these sizes int32[n, 2] (height, width).
+
+    The size itself where all are equal; else the 95th percentile of each side, rounded up to 64, at most 1,024,
+    with a warning where that bound is met; 512 x 512 if there are none.
+
+    Example:
+      >>> canvas_of(np.array([[300, 400], [300, 401]]))
+      CanvasChoice(canvas=(320, 448), uniform=False)
+    """
     if not len(sizes):
-        return 512, 512
-    # "higher": a side that an image really has, so that a set of equal images fits exactly
-    height, width = np.percentile(sizes, _SHARE, axis=0, method="higher").astype(int).tolist()
-    return -(-height // _MULTIPLE) * _MULTIPLE, -(-width // _MULTIPLE) * _MULTIPLE
+        return CanvasChoice((512, 512), True)
+    uniform = bool((sizes == sizes[0]).all())
+    # "higher": a side that an image really has
+    sides = np.percentile(sizes, _PERCENTILE, axis=0, method="higher").astype(int).tolist()
+    if uniform:
+        height, width = fit_size(sizes[:1], (_MAX_SIDE, _MAX_SIDE))[0].tolist()
+    else:
+        height, width = (min(-(-side // _MULTIPLE) * _MULTIPLE, _MAX_SIDE) for side in sides)
+
+    if max(sides) > _MAX_SIDE:
+        warnings.warn(
+            f"most images fit {sides[0]} x {sides[1]} pixels, but the Loader's own canvas has at most {_MAX_SIDE} a "
+            f"side: larger ones are shrunk to {height} x {width}. Give the Loader a `canvas=(height, width)` of your "
+            "own, this one if it is right.",
+            stacklevel=4,
+        )
+    return CanvasChoice((height, width), uniform)
 
 
 def _indexed_sizes(source: Source | Stream) -> np.ndarray | None:
-    """The sizes of all good images, if an index holds them."""
+    """Return the sizes of all good images, if an index holds them."""
     if isinstance(source, Stream) or not isinstance(source, Indexed):
         return None
     sizes = []
@@ -51,6 +87,7 @@ def _sampled_sizes(source: Source | Stream, seed: int) -> np.ndarray:
     else:
         chosen = permute(seed, 0, np.arange(min(_SAMPLE, len(source))), len(source))
         encoded, _ = source.read(np.sort(chosen))
+        assert isinstance(encoded, Encoded)  # pixels have no canvas
     return _good_sizes(read_headers(encoded))
 
 

@@ -31,13 +31,23 @@ def next_step(cursor: Cursor, length: int, batch_size: int, drop: bool) -> Step:
       >>> next_step(Cursor(0, 8), length=10, batch_size=4, drop=False)
       Step(epoch=0, start=8, rows=2, after=Cursor(epoch=1, position=0))
     """
-    epoch, start = cursor
-    if length - start < (batch_size if drop else 1):
-        epoch, start = epoch + 1, 0
+    epoch, start = start_of_batch(cursor, length, batch_size, drop)
     rows = min(batch_size, length - start)
     stop = start + rows
     done = length - stop < (batch_size if drop else 1)
     return Step(epoch, start, rows, Cursor(epoch + 1, 0) if done else Cursor(epoch, stop))
+
+
+def start_of_batch(cursor: Cursor, length: int, batch_size: int, drop: bool) -> Cursor:
+    """Return where the batch at `cursor` begins: in the next epoch if the rest of this one makes none.
+
+    Example:
+      >>> start_of_batch(Cursor(0, 8), length=10, batch_size=4, drop=True)
+      Cursor(epoch=1, position=0)
+    """
+    if length - cursor.position < (batch_size if drop else 1):
+        return Cursor(cursor.epoch + 1, 0)
+    return cursor
 
 
 def batches_per_epoch(length: int, batch_size: int, drop: bool) -> int:

@@ -1,80 +1,91 @@
 """The Loader: a source in, global batches out, in an exact order that can be resumed anywhere."""
 
-import contextlib
-import time
+import os
+import threading
+import warnings
 import weakref
 from collections.abc import Awaitable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from typing import Any
 
-import jax
-import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Array
 from jaxaug.decode import Decoder
-from jaxaug.iterators._build import BatchBuilder, Transform, group_size
-from jaxaug.iterators._canvas import pick_canvas
+from jaxaug.iterators._arguments import check_function, check_options, check_source
+from jaxaug.iterators._bad_records import BadRecordsError
+from jaxaug.iterators._builder import BatchBuilder, BuiltBatch
 from jaxaug.iterators._checkpoint import load_state, write_state
-from jaxaug.iterators._cursor import Cursor, batches_per_epoch, from_state, to_state
-from jaxaug.iterators._order import Order, Sequential, Shuffled, check_order, order_name
-from jaxaug.iterators._prefetch import Prefetch
+from jaxaug.iterators._compile import CompiledBatch, Transform
+from jaxaug.iterators._cursor import (
+    Cursor,
+    batches_per_epoch,
+    from_state,
+    start_of_batch,
+    to_state,
+)
+from jaxaug.iterators._order import Order, order_name
+from jaxaug.iterators._pipeline import Item, Pipeline
+from jaxaug.iterators._plan import make_plan
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.iterators._records import Rows, read_batches, read_rows, read_stream, stack_features
+from jaxaug.iterators._reader import read_batches, read_stream
+from jaxaug.iterators._sample import take_sample
 from jaxaug.iterators._stats import Stats
-from jaxaug.sharding._mesh import batch_sharding, check_batch_sharding
-from jaxaug.sharding._split import Part, local_parts, spans_processes
-
-_RESERVED = {"image", "size", "valid", "index"}  # what the Loader itself puts into a batch
-_READ_AHEAD = 2  # batches of encoded bytes that wait for the decoder
 
 
 class Loader:
-    """Iterates a source: decoded, augmented, sharded batches, prefetched by a background thread.
+    """Iterates a source: decoded, augmented, sharded batches, prefetched by background threads.
 
     A batch is a dict of global `jax.Array`s: "image", the source's features ("label" int32[B], ...), "valid"
     bool[B], "index" int32[B] (the record's number, -1 for padding; uint32[B, 2] (high, low) for 2^31 records and
-    more). Without `transform`, "image" is the canvas uint8[B, H, W, 3] and "size" int32[B, 2] its used part.
+    more). Without `transform`, "image" is the canvas uint8[B, H, W, 3] and "size" int32[B, 2] its used part. Rows
+    that are not valid are blank: zeros, integer "label" and "labels" -1, "mask" `mask_fill`.
+
+    `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)` and `steps()`
+    go on over epochs. A `for` that was left early goes on where it was; `restart()` begins the next epoch.
 
     Position p of epoch e is the same record, with the same random parameters, for any batch size, number of
-    devices and of processes, and after any resume. Batches never span epochs.
+    devices and of processes, and after any resume. Batches never span epochs. One thread at a time may take batches.
 
     Args:
       source: a `Source` (random access) or a `Stream`.
       batch_size: rows of the global batch; a multiple of the number of its shards.
       transform: pure function (key, sample) -> sample of one sample {"image": uint8[H, W, 3], "size": int32[2],
-        features...}; it is vmapped and compiled. A `jaxaug.augment.Compose`, or any function of your own.
+        features...}; it is vmapped and compiled, here and once. A `jaxaug.augment.Compose`, or any function of your
+        own; it may return any dict of arrays, nested ones too. Pixels of `InMemory` come without "size".
       batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its attribute, 2 by
         default), such as MixUp; the group also holds "valid" bool[group_size].
       seed: of the order and of every key.
       shuffle: True for a global shuffle each epoch, False for the source's order, or an `Order` of your own.
       epochs: how many epochs to yield in all; None never ends.
-      last_batch: "drop" the tail of an epoch, or "pad" it with zero rows whose "valid" is False.
-      on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a zero row with "valid"
-        False), or "replace" (the next decodable record of the epoch's order takes its place, with its own index and
-        key). Each is counted and named in `stats`. After an exception the next batch is the one behind the batch
-        that failed, while `get_state()` stands before it.
-      sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over the rest; all of
-        `jax.devices()` on one axis by default.
-      decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not close it. By default
-        one whose canvas fits 95 per cent of the images. Where several processes hold the same rows it must be
-        deterministic, so that replicas are equal; the default then is.
+      canvas: (H, W) that images are decoded to. By default the size of the images where all have one, else what
+        fits 95 per cent of them on each side, at most 1,024.
+      mask_fill: what a "mask" of integers [n, Hm, Wm(, C)] holds outside of its image; bool has False, float 0.
+      last_batch: "drop" the tail of an epoch, or "pad" it with blank rows.
+      on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a blank row), or "replace"
+        (the next decodable record of the epoch's order takes its place, with its own index and key). Each is counted
+        and named in `stats`. After an exception the next batch is the one behind the batch that failed, while
+        `get_state()` stands before it.
+      sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over the rest; by
+        default the mesh of `jax.set_mesh` if that has one axis, else all of `jax.devices()`. Where it spans processes,
+        these compare data, order and options when the Loader is made.
+      decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not close it. Where
+        several processes hold the same rows it must be deterministic, so that replicas are equal; the default then is.
       prefetch: how many finished batches wait for the consumer.
 
     Raises:
       ValueError, TypeError: a wrong argument; SourceError: an empty source.
 
     Example:
-      >>> import io, PIL.Image
+      >>> import io, jax, numpy as np, PIL.Image
       >>> from jaxaug.iterators import InMemory, Loader
       >>> buffer = io.BytesIO()
       >>> PIL.Image.new("RGB", (40, 30), "red").save(buffer, "JPEG")
       >>> source = InMemory([buffer.getvalue()] * 4, {"label": np.arange(4)})
-      >>> with Loader(source, batch_size=2 * jax.device_count(), last_batch="pad", epochs=1) as loader:
-      ...     shapes = {name: array.shape[1:] for name, array in next(loader).items()}
-      >>> shapes["image"]
-      (64, 64, 3)
+      >>> with Loader(source, batch_size=2 * jax.device_count(), last_batch="pad") as loader:
+      ...     shapes = [batch["image"].shape[1:] for batch in loader]
+      >>> shapes[0]
+      (30, 40, 3)
     """
 
     def __init__(
@@ -87,154 +98,167 @@ class Loader:
         seed: int = 0,
         shuffle: bool | Order = True,
         epochs: int | None = None,
+        canvas: tuple[int, int] | None = None,
+        mask_fill: int = 255,
         last_batch: str = "drop",
         on_error: str = "raise",
         sharding: NamedSharding | None = None,
         decoder: Decoder | None = None,
         prefetch: int = 2,
     ):
-        check_positive_int("batch_size", batch_size)
-        check_positive_int("prefetch", prefetch)
-        check_choice("last_batch", last_batch, ("drop", "pad"))
-        check_choice("on_error", on_error, ("raise", "mask", "replace"))
-        if epochs is not None:
-            check_positive_int("epochs", epochs)
-        if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-            raise ValueError(f"`seed` must be an int in [0, 2^64), got {seed!r}.")
-        if not isinstance(shuffle, (bool, Order)):
-            raise TypeError(f"`shuffle` must be True, False or an `Order`, got {shuffle!r}.")
-        if not isinstance(decoder, (Decoder, type(None))):
-            raise TypeError(f"`decoder` must be a jaxaug.Decoder or None, got {decoder!r}.")
-        _check_function("transform", transform)
-        _check_function("batch_transform", batch_transform)
-        self._source, self._seed, self._prefetch = source, int(seed), prefetch
-        self._order = _make_order(source, shuffle, self._seed)
-        self._order_name = "Stream" if self._order is None else order_name(self._order)
-        if self._order is None and on_error == "replace":
-            raise ValueError(
-                "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other records."
-            )
-        sharding = batch_sharding() if sharding is None else check_batch_sharding(sharding)
-        parts = local_parts(sharding, batch_size)
-        _check_groups(batch_transform, parts)
-        drop = last_batch == "drop"
-        if self._order is not None and batches_per_epoch(self._order.length, batch_size, drop) == 0:
-            raise ValueError(
-                f"`batch_size` must be at most {self._order.length}, the records of an epoch, got {batch_size}: "
-                "take a smaller one, or last_batch='pad'."
-            )
-        self._fingerprint = source.fingerprint()
-        own = decoder is None
-        shared = spans_processes(sharding)
-        if decoder is None:
-            devices = [part.devices[0] for part in parts]
-            decoder = Decoder(pick_canvas(source, self._seed), devices=devices, deterministic=shared)
-        elif shared:
-            _check_replicas(decoder)
-        parts = _order_parts(parts, decoder)
-        local = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-        self._rows = Rows(batch_size, local, drop, epochs)
-        self._stats = Stats(decoder.in_flight)
-        self._builder = BatchBuilder(
+        check_options(batch_size, prefetch, last_batch, on_error, epochs, seed, mask_fill, canvas, decoder)
+        check_source(source)
+        check_function("transform", transform)
+        check_function("batch_transform", batch_transform)
+        plan = make_plan(
             source,
-            self._order,
-            decoder,
-            parts,
-            sharding,
+            int(batch_size),
             transform,
             batch_transform,
-            self._seed,
+            int(seed),
+            shuffle,
+            epochs,
+            canvas,
+            int(mask_fill),
+            last_batch == "drop",
             on_error,
-            self._stats,
+            sharding,
+            decoder,
         )
-        self._running = _Running()
-        # Runs at close, when the last reference goes, and at exit: no thread outlives the Loader.
-        self._finalizer = weakref.finalize(self, _finish, self._running, decoder if own else None)
+        self._stats = Stats(plan.builders)
+        self._resources = _Resources(plan.own_decoder)
+        # No thread outlives the Loader: when the last reference goes it tells them to end.
+        self._finalizer = weakref.finalize(self, self._resources.abandon)
         try:
-            self.element_spec: dict[str, jax.ShapeDtypeStruct] = self._builder.spec(_feature_columns(source))
+            self._compiled: CompiledBatch = plan.compile()
+            self._builder: BatchBuilder = plan.make_builder(self._compiled, on_error)
+            self.element_spec: dict[str, Any] = self._builder.spec()
         except BaseException:
             self.close()
             raise
-        self._cursor = self._next = Cursor(0, 0)  # behind the last delivered batch; where the next one is looked for
+        if note := plan.note(self.element_spec):
+            warnings.warn(note, stacklevel=2)
 
-    def __iter__(self) -> "Loader":
-        return self
+        self._plan = plan
+        self._compiled_sample: CompiledBatch | None = None
+        self._prefetch = prefetch
+        self._order_name = "Stream" if plan.order is None else order_name(plan.order)
+        self._fingerprint = source.fingerprint()
+        self._one_consumer = threading.Lock()
+        self._cursor = Cursor(0, 0)  # behind the last delivered batch
+        self._next = Cursor(0, 0)  # where the next one is looked for
 
-    def __next__(self) -> dict[str, Array]:
-        if not self._finalizer.alive:
-            raise ValueError("the Loader is closed: make a new one, and `set_state` it to go on.")
-        if self._running.stage is None:
-            self._running.stage = self._start()
-        self._stats.asked()
-        try:
-            after, batch = next(self._running.stage)
-        except BaseException:  # the end, a failed stage, or Ctrl-C: no thread stays, and the next call starts anew
-            self._stop()
-            raise
-        self._next = after
-        if isinstance(batch, Exception):
-            self._stop()  # the next call goes on behind the batch that failed, a saved state before it
-            raise batch
-        self._cursor = after
-        self._stats.handed(self._running.when_ready(batch.done))
-        return batch.arrays
+    def __repr__(self) -> str:
+        rows = self._plan.batches.batch_size
+        return f"Loader({self.source!r}, batch_size={rows}, order={self._order_name})"
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rest of the current epoch, the whole of it at its start."""
+        self._check_usable()
+        epochs = self._plan.batches.epochs
+        if epochs is not None and self._next.epoch >= epochs:
+            warnings.warn(
+                f"the Loader's epochs={epochs} are used up, so this loop yields nothing: make it with more, or with "
+                "epochs=None and bound the loop.",
+                stacklevel=2,
+            )
+        return self._batches_of(self._next.epoch)
+
+    def __next__(self) -> dict[str, Any]:
+        batch = self._take(None)
+        if batch is None:
+            raise StopIteration
+        return batch
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
-        if self._order is None:
+        order = self._plan.order
+        if order is None:
             raise TypeError("a Loader of a stream has no length: how many records it holds shows at its end.")
-        return batches_per_epoch(self._order.length, self._rows.batch_size, self._rows.drop)
+        return batches_per_epoch(order.length, self._plan.batches.batch_size, self._plan.batches.drop)
 
-    def epoch(self) -> Iterator[dict[str, Array]]:
-        """Exactly the rest of the current epoch, the whole of it at its start."""
-        epoch = self._next.epoch
-        while self._next.epoch == epoch:
-            try:
-                batch = next(self)
-            except StopIteration:
+    def steps(self, count: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the next `count` batches, over the ends of epochs; without a count all that `epochs` leaves."""
+        taken = 0
+        while count is None or taken < count:
+            batch = self._take(None)
+            if batch is None:
                 return
+            taken += 1
             yield batch
+            del batch  # or it would stay alive as long as the next one is awaited
         self._stats.pause()
 
+    def restart(self) -> None:
+        """Begin the next epoch if any batch of this one was delivered."""
+        if self._next.position > 0:
+            self._stop()
+            self._cursor = self._next = Cursor(self._next.epoch + 1, 0)
+
+    def sample(self, index: int, epoch: int = 0, *, position: int | None = None) -> dict[str, Any]:
+        """Return one record as the Loader delivers it in `epoch`, before `batch_transform`.
+
+        Args:
+          index: the record's number in the source.
+          epoch: its random parameters are those of this epoch.
+          position: where it stands in the epoch; needed where the order may draw a record twice.
+
+        Returns:
+          "original": the whole upright image, uint8[h, w, 3]; "sample": dict of numpy arrays, bit-equal to a row of
+          the batches of a deterministic decoder; "key": the key that `transform` gets; "describe": what names it.
+
+        Raises:
+          TypeError: the source is a stream.
+          IndexError: no such record.
+          DecodeError: it cannot be decoded.
+        """
+        self._check_usable()
+        if self._compiled_sample is None:
+            mixes = self._plan.function.batch_transform is not None
+            self._compiled_sample = self._plan.compile(batch_transform=False) if mixes else self._compiled
+        return take_sample(self._plan, self._compiled_sample, index, epoch, position)
+
     def get_state(self) -> dict[str, Any]:
-        """Where the consumer stands, as JSON scalars: the same on every process, whatever the batch size."""
-        return to_state(self._cursor, self._seed, self._fingerprint, self._order_name)
+        """Return where the consumer stands, as JSON scalars: the same on every process, for any batch size."""
+        return to_state(self._cursor, self._plan.seed, self._fingerprint, self._order_name)
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Orbax v1's `StatefulCheckpointable`: `get_state()`, as it is now, into a checkpoint.
+        """Write `get_state()` into a checkpoint: Orbax v1's `StatefulCheckpointable`, to be awaited by it.
 
         The first process writes: the state is that of all.
         """
         return write_state(self.get_state(), directory)
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Orbax v1's `StatefulCheckpointable`: `set_state()` of what a checkpoint holds."""
+        """Restore what `save` wrote: Orbax v1's `StatefulCheckpointable`, to be awaited by it."""
         return load_state(self, directory)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on behind the last batch that was delivered before `state` was taken.
+        """Go on after the last batch that was delivered before `state` was taken.
 
         Raises:
           StateError: a damaged state, one of a newer version, of another data set, seed or `shuffle`.
         """
-        length = None if self._order is None else self._order.length
-        cursor = from_state(state, self._seed, self._fingerprint, self._order_name, length)
+        order, batches = self._plan.order, self._plan.batches
+        length = None if order is None else order.length
+        cursor = from_state(state, self._plan.seed, self._fingerprint, self._order_name, length)
+        if length is not None:
+            cursor = start_of_batch(cursor, length, batches.batch_size, batches.drop)
         self._stop()
         self._cursor = self._next = cursor
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What this process has done so far.
+        """What this process has delivered so far.
 
         Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name, "seconds" by a
-        clock that stands from the end of `epoch()`, or an exception, until the next batch is asked for,
+        clock that stands from the end of an epoch's loop, or an exception, until the next batch is asked for,
         "images_per_second", and "shares", how much of the time each stage was at work, 0 to 1:
 
         - "reader" gets bytes.
         - "decoder" decodes.
-        - "device" is the hand-over to it, compilation included, the wait for canvases that it still reads, and the
-          time that you held a batch which it had not finished: for the transform, or for what you had given it to do
-          before.
+        - "device" is the hand-over to it, the wait for canvases that it still reads, and the time that you held a
+          batch which it had not finished: for the transform, or for what you had given it to do before.
         - "consumer" is the rest of the time between two batches: your code, and your steps on the device as far as
           you wait for them.
 
@@ -244,13 +268,19 @@ class Loader:
 
     @property
     def source(self) -> Source | Stream:
-        """What the Loader reads."""
-        return self._source
+        """The source that the Loader reads."""
+        return self._plan.source
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """The decoder, with its canvas and its own `stats`; None where the source has pixels."""
+        return self._plan.decoder
 
     def close(self) -> None:
         """Stop the threads; the Loader yields nothing more."""
         self._stats.pause()
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._resources.close()
 
     def __enter__(self) -> "Loader":
         return self
@@ -258,125 +288,135 @@ class Loader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _batches_of(self, epoch: int) -> Iterator[dict[str, Any]]:
+        while self._next.epoch == epoch:
+            batch = self._take(epoch)
+            if batch is None:
+                return
+            yield batch
+            del batch  # or it would stay alive as long as the next one is awaited
+        self._stats.pause()
+
+    def _take(self, epoch: int | None) -> dict[str, Array] | None:
+        """Return the next batch; None at the end of all epochs, or where the next one is not of `epoch`."""
+        self._check_usable()
+        if not self._one_consumer.acquire(blocking=False):
+            raise RuntimeError(
+                "two calls take a batch of this Loader at once: it has one consumer; make one Loader for each, or "
+                "hand the batches out from one thread."
+            )
+        try:
+            self._stats.asked()
+            item = self._pipeline().peek()
+            if item is not None and epoch in (None, item.epoch):
+                return self._deliver(item)
+            if item is not None:  # the rest of the epoch makes no batch
+                self._cursor = self._next = Cursor(item.epoch, 0)
+            self._stats.pause()
+            if item is None:
+                self._stop()
+            return None
+        except CancelledError:
+            self._check_usable()
+            raise
+        except BaseException:  # a failed batch, or Ctrl-C: no thread stays, and the next call starts anew
+            self._stop()
+            raise
+        finally:
+            self._one_consumer.release()
+
+    def _deliver(self, item: Item[BuiltBatch]) -> dict[str, Array]:
+        error = item.result.exception()
+        self._check_usable()  # another thread may have closed the Loader meanwhile
+        self._next = item.after  # after an error the next batch, while a saved state stands before it
+        if isinstance(error, BadRecordsError):
+            self._stats.add_bad(error.bad)
+            raise error.error
+        if isinstance(error, StopIteration):  # it would end the consumer's loop as if the data were over
+            raise RuntimeError(f"{self.source!r} or a decoder raised StopIteration: {error}") from error
+        if error is not None:
+            raise error
+
+        batch = item.result.result()
+        self._resources.take()
+        self._cursor = item.after
+        self._stats.delivered(batch.counts, batch.bad, batch.seconds)
+        self._stats.handed(self._pipeline().when_ready(batch.done))
+        return batch.arrays
+
+    def _pipeline(self) -> Pipeline[BuiltBatch]:
+        if self._resources.pipeline is None:
+            plan = self._plan
+            if isinstance(plan.source, Stream):
+                reads = read_stream(plan.source, plan.batches, plan.features, plan.mask_fill, self._next)
+            else:
+                assert plan.order is not None and plan.read is not None
+                reads = read_batches(plan.read, len(plan.source), plan.order, plan.batches, self._next)
+            return self._resources.start(
+                Pipeline(reads, self._builder.build, plan.builders, self._prefetch + plan.builders)
+            )
+        return self._resources.pipeline
+
     def _stop(self) -> None:
         self._stats.pause()
-        self._running.stop()
+        self._resources.stop()
 
-    def _start(self) -> Prefetch:
-        """Reader thread -> builder thread -> consumer."""
-        if isinstance(self._source, Stream):
-            records = read_stream(self._source, self._rows, self._next, self._stats)
-        else:
-            assert self._order is not None
-            records = read_batches(self._source, self._order, self._rows, self._next, self._stats)
-        reader = Prefetch(records, _READ_AHEAD, "jaxaug-reader")
-        return Prefetch(self._builder.batches(reader), self._prefetch, "jaxaug-builder")
+    def _check_usable(self) -> None:
+        if not self._finalizer.alive:
+            raise ValueError("the Loader is closed: make a new one, and `set_state` it to go on.")
+        if self._resources.process != os.getpid():
+            raise RuntimeError(
+                "this Loader was made before the process was forked, and its threads did not come along: make it "
+                "after the fork, or start processes with 'spawn'."
+            )
 
 
-class _Running:
-    """The pipeline while it runs: held apart from the Loader, so that it can be stopped when that is gone."""
+class _Resources:
+    """The threads of a Loader and the decoder that it made: held apart, so that they end when it is gone."""
 
-    def __init__(self):
-        self.stage: Prefetch | None = None
-        self._waiter: ThreadPoolExecutor | None = None
+    def __init__(self, decoder: Decoder | None):
+        self.pipeline: Pipeline[BuiltBatch] | None = None
+        self.process = os.getpid()
+        self._decoder = decoder
+        self._closed = False
 
-    def when_ready(self, done: Any) -> "Future[float] | None":
-        """When the device has computed `done`: a thread waits for that, unless it already has."""
-        if done.is_ready():
-            return None
-        self._waiter = self._waiter or ThreadPoolExecutor(1, thread_name_prefix="jaxaug-device")
-        return self._waiter.submit(_wait_until_ready, done)
+    def start(self, pipeline: Pipeline[BuiltBatch]) -> Pipeline[BuiltBatch]:
+        """Keep a pipeline; end it at once if another thread has closed the Loader meanwhile."""
+        self.pipeline = pipeline
+        if self._closed:
+            self.abandon()
+        return pipeline
+
+    def take(self) -> None:
+        """Take the batch that was delivered out of the pipeline."""
+        if self.pipeline is not None:
+            self.pipeline.pop()
 
     def stop(self) -> None:
-        stage, self.stage = self.stage, None
-        waiter, self._waiter = self._waiter, None
-        if stage is not None:
-            stage.close()
-        if waiter is not None:
-            waiter.shutdown(cancel_futures=True)
+        """End the pipeline and wait for it."""
+        pipeline, self.pipeline = self.pipeline, None
+        if pipeline is not None:
+            pipeline.stop()
+            pipeline.join()
 
+    def close(self) -> None:
+        """End everything and wait for it."""
+        pipeline = self.abandon()
+        if pipeline is not None:
+            pipeline.join()
 
-def _wait_until_ready(done: Any) -> float:
-    """The time at which it is."""
-    with contextlib.suppress(Exception):  # what failed on the device is told to whoever uses the batch
-        done.block_until_ready()
-    return time.perf_counter()
+    def abandon(self) -> Pipeline | None:
+        """Tell everything to end, without waiting; return the pipeline that does.
 
-
-def _finish(running: _Running, decoder: Decoder | None) -> None:
-    running.stop()
-    if decoder is not None:
-        decoder.close()
-
-
-def _make_order(source: Source | Stream, shuffle: bool | Order, seed: int) -> Order | None:
-    """The order of the records, None for a stream."""
-    if isinstance(source, Stream):
-        if shuffle is not False:
-            raise ValueError("`shuffle` must be False for a stream, which has an order of its own, got True.")
-        return None
-    if not isinstance(source, Source):
-        raise TypeError(
-            f"`source` must have __len__, read, describe and fingerprint, got {type(source).__name__}: "
-            "see jaxaug.iterators.Source, or wrap lists in InMemory and iterables in FromIterable."
-        )
-    if isinstance(shuffle, bool):
-        return Shuffled(len(source), seed) if shuffle else Sequential(len(source))
-    check_order(shuffle, len(source))
-    return shuffle
-
-
-def _check_function(name: str, value: Any) -> None:
-    if isinstance(value, type):
-        raise TypeError(f"`{name}` must be a transform, got the class {value.__name__}: write {value.__name__}(...).")
-    if value is not None and not callable(value):
-        raise TypeError(
-            f"`{name}` must be a function (key, sample) -> sample, got {value!r}: `Compose` makes one of several."
-        )
-
-
-def _order_parts(parts: list[Part], decoder: Decoder) -> list[Part]:
-    """The parts in the order of the decoder's devices."""
-    by_device = {device: part for part in parts for device in part.devices}
-    chosen = [by_device.get(device) for device in decoder.devices]
-    if None in chosen or len(chosen) != len(parts) or len(set(chosen)) != len(parts):
-        raise ValueError(
-            f"`decoder` must have one device for each of {len(parts)} local shards, such as "
-            f"{[part.devices[0] for part in parts]}, got {list(decoder.devices)}."
-        )
-    return [part for part in chosen if part is not None]
-
-
-def _check_replicas(decoder: Decoder) -> None:
-    """Engines and host threads differ by a level: who decodes the same rows as another process must choose alike."""
-    if decoder.backend == "nvjpeg" and not decoder.deterministic:
-        raise ValueError(
-            "`decoder` must be deterministic where several processes hold the same rows, or their replicas would "
-            "differ, got one that is not: make it with Decoder(..., deterministic=True)."
-        )
-
-
-def _check_groups(batch_transform: Transform | None, parts: list[Part]) -> None:
-    rows = parts[0].stop - parts[0].start
-    if batch_transform is not None and rows % group_size(batch_transform):
-        raise ValueError(
-            f"`batch_size` must give each shard a multiple of {group_size(batch_transform)} rows, the group of "
-            f"`batch_transform`, got {rows} rows a shard."
-        )
-
-
-def _feature_columns(source: Source | Stream) -> dict[str, np.ndarray]:
-    """The features of one record, as columns."""
-    if isinstance(source, Stream):
-        first = next(source.iterate(), None)
-        if first is None:
-            raise ValueError("`source` must yield at least one record, got an empty stream.")
-        columns = stack_features([first[1]])
-    else:
-        columns = read_rows(source, np.zeros(1, np.int64))[1]
-    if taken := sorted(columns.keys() & _RESERVED):
-        raise ValueError(
-            f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own entries are "
-            f"{', '.join(map(repr, sorted(_RESERVED)))}. Rename it, or leave it out."
-        )
-    return columns
+        The collector may call this in a thread that the pipeline itself waits for.
+        """
+        if self.process != os.getpid():  # a fork has none of the threads, and maybe a lock that one of them held
+            return None
+        self._closed = True
+        pipeline, self.pipeline = self.pipeline, None
+        close = None if self._decoder is None else self._decoder.close
+        if pipeline is not None:
+            pipeline.stop(close)
+        elif close is not None:
+            close()
+        return pipeline

@@ -1,12 +1,22 @@
 """What the Loader asks of a source of records."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
+
+
+class Pixels(NamedTuple):
+    """Images that need no decoding, as a source may hand them over in the place of `Encoded`.
+
+    Attributes:
+      array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes to.
+    """
+
+    array: np.ndarray
 
 
 @runtime_checkable
@@ -21,8 +31,10 @@ class Source(Protocol):
         """How many records there are."""
         ...
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """Records `indices` (int64[n]): their bytes, and a dict of arrays with first axis n ("label": int32[n]).
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+        """Return records `indices` (int64[n]): their images, and a dict of arrays with first axis n.
+
+        The dtypes and the shapes behind the first axis are the same in every call. "label" is int[n].
 
         A record that cannot be read (deleted, no permission) is handed over with length 0, and
         `describe(index)["error"]` says why; the Loader's `on_error` then decides.

@@ -46,23 +46,21 @@ class Stats:
             self._end_turn(now)
             self._elapsed, self._since = self._running(now), None
 
-    def count(self, **increments: int) -> None:
-        """Add to the counters."""
+    def delivered(self, counts: dict[str, int], bad: list[dict[str, Any]], seconds: dict[str, float]) -> None:
+        """Count a batch, its bad records, and the time that the stages were at work on it."""
         with self._lock:
-            for name, increment in increments.items():
+            self._counts["batches"] += 1
+            for name, increment in counts.items():
                 self._counts[name] += increment
+            for stage, increment in seconds.items():
+                self._seconds[stage] += increment
+        self.add_bad(bad)
 
-    def add_seconds(self, stage: str, seconds: float) -> None:
-        """Add to the time spent in a stage."""
+    def add_bad(self, records: list[dict[str, Any]]) -> None:
+        """Count records that could not be decoded, and remember the names of the first thousand."""
         with self._lock:
-            self._seconds[stage] += seconds
-
-    def add_bad(self, record: dict[str, Any]) -> None:
-        """Count a record that could not be decoded, and remember its name."""
-        with self._lock:
-            self._counts["bad"] += 1
-            if len(self._bad_records) < _NAMED_RECORDS:
-                self._bad_records.append(record)
+            self._counts["bad"] += len(records)
+            self._bad_records += records[: _NAMED_RECORDS - len(self._bad_records)]
 
     def snapshot(self) -> dict[str, Any]:
         """The counters, the bad records, the rate, and the share of time that went by in each stage."""

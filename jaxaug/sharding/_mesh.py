@@ -53,3 +53,20 @@ def check_batch_sharding(sharding: object) -> NamedSharding:
             "give PartitionSpec(axes of the batch) and reshard in the training step."
         )
     return sharding
+
+
+def ambient_sharding() -> NamedSharding:
+    """Return the sharding of a batch over the mesh of `jax.set_mesh`, over all of `jax.devices()` without one.
+
+    Raises:
+      ValueError: that mesh has several axes, so which of them split the batch is not known.
+    """
+    mesh = jax.sharding.get_mesh()
+    if mesh.empty:
+        return batch_sharding()
+    if len(mesh.axis_names) > 1:
+        raise ValueError(
+            f"`sharding` must be given inside `jax.set_mesh` of a mesh with several axes, {mesh.axis_names}: such as "
+            f"jaxaug.sharding.batch_sharding(mesh, {mesh.axis_names[0]!r})."
+        )
+    return batch_sharding(mesh)

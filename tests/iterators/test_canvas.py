@@ -1,11 +1,13 @@
 """The canvas that a Loader picks."""
 
+import warnings
+
 import numpy as np
 import pytest
 
-from jaxaug.iterators import FromIterable, InMemory, WebDataset
-from jaxaug.iterators._canvas import canvas_of, pick_canvas
-from jaxaug.iterators.sources.subset import Subset, split
+from jaxaug.iterators import FromIterable, InMemory, WebDataset, _canvas
+from jaxaug.iterators._canvas import canvas_of
+from jaxaug.iterators.sources.subset import Subset
 from tests.images import encode, picture
 from tests.iterators import containers
 
@@ -22,10 +24,31 @@ def packed(tmp_path):
     return WebDataset(tmp_path / "a.tar"), images
 
 
+def pick_canvas(source, seed):
+    return _canvas.pick_canvas(source, seed).canvas
+
+
 def test_sides_are_percentiles_rounded_up():
     sizes = np.stack([np.arange(1, 101), np.full(100, 64)], axis=1)
-    assert canvas_of(sizes) == (128, 64)  # the 95th percentile of 1..100 is 96
-    assert canvas_of(sizes[:64]) == (64, 64) and canvas_of(sizes[:0]) == (512, 512)
+    assert canvas_of(sizes) == ((128, 64), False)  # the 95th percentile of 1..100 is 96
+    assert canvas_of(sizes[:64]) == ((64, 64), False)
+    assert canvas_of(sizes[:0]) == ((512, 512), True)
+
+
+def test_equal_sizes_are_the_canvas():
+    assert canvas_of(np.array([[32, 33]] * 3)) == ((32, 33), True)
+    assert canvas_of(np.array([[32, 33], [32, 33], [33, 33]])) == ((64, 64), False)
+
+
+def test_the_canvas_has_at_most_1024_a_side_and_says_where_that_shrinks():
+    with pytest.warns(UserWarning, match=r"fit 4000 x 1000 .* shrunk to 1024 x 1024"):
+        assert canvas_of(np.array([[4000, 1000], [4000, 900]])) == ((1024, 1024), False)
+    with pytest.warns(UserWarning, match=r"fit 3000 x 4000 .* shrunk to 768 x 1024"):
+        assert canvas_of(np.array([[3000, 4000]] * 2)) == ((768, 1024), True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        canvas_of(np.array([[1024, 1000], [1000, 1024]]))
+        canvas_of(np.array([[800, 600]] * 99 + [[4000, 3000]]))  # rare ones do not choose
 
 
 def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
@@ -37,10 +60,10 @@ def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators._canvas._SAMPLE", 1)
     monkeypatch.setattr("jaxaug.iterators._canvas._CHUNK", 7)
     assert pick_canvas(source, 0) == (64, 64)
-    assert pick_canvas(split(source, "[:50%]"), 0) == (64, 64)
+    assert pick_canvas(Subset(source, range(20)), 0) == (30, 50)
     assert pick_canvas(rare, 0) == (256, 192)  # upright
-    assert pick_canvas(Subset(rare, range(2, 4)), 0) == (64, 64)
-    assert pick_canvas(Subset(source, np.array([39] * 30 + [0])), 0) == (64, 64)  # broken ones do not count
+    assert pick_canvas(Subset(rare, range(2, 4)), 0) == (30, 50)  # one size
+    assert pick_canvas(Subset(source, np.array([39] * 30 + [0])), 0) == (30, 50)  # broken ones do not count
     assert pick_canvas(Subset(source, np.array([39])), 0) == (512, 512)
 
 
@@ -48,4 +71,4 @@ def test_without_an_index_headers_are_sampled(packed):
     _, images = packed
     subset = Subset(InMemory(images), np.array([38, 0, 38]))
     assert subset.headers(np.arange(3)) is None and pick_canvas(subset, 0) == (256, 192)
-    assert pick_canvas(FromIterable([(image, {}) for image in images[38:]]), 0) == (256, 192)
+    assert pick_canvas(FromIterable([(image, {}) for image in images[38:]]), 0) == (200, 130)

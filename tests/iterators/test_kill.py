@@ -44,7 +44,7 @@ with Loader(WebDataset(folder / "a.tar"), batch_size, **options) as loader, open
     if start != "none":
         loader.set_state(json.loads(start))
     epoch = loader.get_state()["epoch"]
-    for step, batch in enumerate(loader, 1):
+    for step, batch in enumerate(loader.steps(), 1):
         state = loader.get_state()
         log.write(json.dumps([epoch, [state["epoch"], state["position"]], rows_of(batch)]) + "\\n")
         log.flush()
@@ -167,7 +167,7 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
     with Loader(source, 16, sharding=sharding, **options) as loader:
         undisturbed = []
         for number in range(state["epoch"]):
-            undisturbed += [(number, *row) for batch in loader.epoch() for row in rows_of(batch)]
+            undisturbed += [(number, *row) for batch in loader for row in rows_of(batch)]
     assert len(undisturbed) == state["epoch"] * RECORDS
     assert sorted(rows) == sorted(undisturbed)  # each record of each epoch exactly once, with the same pixels
     print(f"{len(rows)} records of {state['epoch']} epochs, {repeated} of undone batches delivered again, {layouts}")

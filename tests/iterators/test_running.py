@@ -74,7 +74,7 @@ def test_time_in_several_builders_is_shared_out():
     stats = Stats(builders=3)
     stats.asked()
     time.sleep(0.05)
-    stats.add_seconds("decoder", 0.06)  # of 3 x 0.05
+    stats.delivered({}, [], {"decoder": 0.06})  # of 3 x 0.05
     assert 0.1 < stats.snapshot()["shares"]["decoder"] <= 0.4
 
 
@@ -138,10 +138,10 @@ def test_a_slow_transform_is_the_devices_time_not_the_consumers():
 
 
 class WaitsForCanvases(Decoder):
-    def decode_rows(self, encoded):
+    def decode_rows(self, encoded, headers=None):
         started = time.perf_counter()
         time.sleep(0.03)
-        return super().decode_rows(encoded)._replace(waited=time.perf_counter() - started)
+        return super().decode_rows(encoded, headers)._replace(waited=time.perf_counter() - started)
 
 
 def test_the_wait_for_canvases_that_the_device_reads_is_the_devices_time():
@@ -158,7 +158,7 @@ def test_what_passes_after_the_end_belongs_to_nobody(end):
     images = [*jpegs(N - 1), b"no"] if end == "error" else jpegs(N)
     with Loader(InMemory(images), 4, shuffle=False, epochs=1, sharding=one_device()) as loader:
         with pytest.raises(DecodeError) if end == "error" else contextlib.nullcontext():
-            [*(loader.epoch() if end == "epoch" else loader)]
+            [*(loader if end == "epoch" else loader.steps())]
         if end == "close":
             loader.set_state(loader.get_state() | {"epoch": 0})
             next(loader), loader.close()
@@ -196,7 +196,7 @@ class Slow(ImageFolder):
         return super().read(indices)
 loader = Loader(Slow(root), 32)
 try:
-    for batch in loader:
+    for batch in loader.steps():
         print("BATCH", flush=True)
 except KeyboardInterrupt:
     stages = ("jaxaug-reader", "jaxaug-build", "jaxaug-files")

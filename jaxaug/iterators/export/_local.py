@@ -10,7 +10,7 @@ from jaxaug.iterators._loader import Loader
 class Export:
     """A Loader's batches with each array converted.
 
-    Iterating yields one epoch: exactly the rest of the Loader's current one, then the next.
+    Iterating yields one epoch: the rest of the Loader's current one, then the next.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -24,7 +24,7 @@ class Export:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self._loader.epoch():
+        for batch in self._loader:
             yield {name: self._convert(local_shards(array)) for name, array in batch.items()}
 
 

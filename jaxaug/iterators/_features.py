@@ -1,0 +1,181 @@
+"""The columns of features: their dtypes, the fixed spec they are held to, and their values in blank rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._typing import Features
+
+# Class numbers: -1 where there is no record, so that no loss or metric takes a blank row for class 0.
+LABELS = ("label", "labels")
+
+_INT32 = np.iinfo(np.int32)
+_EXACT = 2**24  # whole numbers up to here are exact in float32
+
+
+class Column(NamedTuple):
+    """The dtype and the shape of one record's value."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+FeatureSpec = Mapping[str, Column]
+
+
+def feature_spec(columns: Features) -> dict[str, Column]:
+    """Return the dtype and the shape of a record's features, from columns that went through `narrow`."""
+    return {name: Column(column.dtype, column.shape[1:]) for name, column in columns.items()}
+
+
+def narrow_features(columns: Features, indices: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of records `indices` (int64[n]) in dtypes of at most 32 bits, see `narrow`."""
+    return {name: narrow(name, column, indices) for name, column in columns.items()}
+
+
+def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
+    """Return a column in a dtype of at most 32 bits, whether or not x64 is on.
+
+    64-bit integers become int32, "label" and "labels" of any integer dtype too; wider floats are rounded to
+    float32.
+
+    Args:
+      name: of the feature, for messages.
+      column: one row for each record.
+      indices: int64[n], the records, for messages.
+
+    Raises:
+      TypeError: no numbers.
+      ValueError: an integer outside of int32; a finite float that becomes infinite, a whole number beyond
+        2^24 that float32 would change.
+    """
+    column = np.asarray(column)
+    dtype = column.dtype
+    if dtype.kind not in "biuf" and not jnp.issubdtype(dtype, np.floating):
+        raise TypeError(f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}.")
+
+    if dtype.kind in "iu" and (dtype.itemsize == 8 or name in LABELS):
+        outside = (column < _INT32.min) | (column > _INT32.max)
+        _check_values(name, column, outside, indices, "fit int32", "split it into two, or hash it")
+        return column.astype(np.int32)
+
+    if dtype.kind == "f" and dtype.itemsize > 4:
+        with np.errstate(over="ignore"):
+            rounded = column.astype(np.float32)
+        infinite = np.isinf(rounded) & np.isfinite(column)
+        _check_values(name, column, infinite, indices, "fit float32", "scale it")
+        changed = (rounded != column) & (column == np.trunc(column)) & (np.abs(column) > _EXACT)
+        _check_values(name, column, changed, indices, "be exact in float32", "pass whole numbers as integers")
+        return rounded
+
+    return column.astype(dtype.newbyteorder("="), copy=False)
+
+
+# By numpy's kind of dtype.
+_REMEDIES = {
+    "U": ": leave text to `source.describe(index)`",
+    "S": ": leave bytes and text to `source.describe(index)`",
+    "O": ": its rows differ in shape or are no numbers; pad them to one shape, or leave them to "
+    "`source.describe(index)`",
+    "M": ": pass times as float seconds, or as two integers",
+    "m": ": pass durations as float seconds",
+    "c": ": pass real and imaginary parts as two features",
+}
+
+
+def _check_values(
+    name: str, column: np.ndarray, wrong: np.ndarray, indices: np.ndarray, expected: str, remedy: str
+) -> None:
+    if not wrong.any():
+        return
+    place = tuple(axis[0] for axis in np.nonzero(wrong))
+    raise ValueError(
+        f"feature {name!r} must {expected}, got {column[place]} in record {int(indices[place[0]])}: "
+        f"{remedy}, or leave it out."
+    )
+
+
+def check_features(columns: Features, spec: FeatureSpec, count: int) -> None:
+    """Refuse columns of another form than those that the Loader saw at its construction.
+
+    Raises:
+      ValueError: a feature is missing, new, or of another dtype, shape or number of rows.
+    """
+    if columns.keys() != spec.keys():
+        raise ValueError(
+            f"`source` must give the same features in every read, got {sorted(columns)} after {sorted(spec)}."
+        )
+    for name, column in columns.items():
+        found = Column(column.dtype, column.shape[1:])
+        if found != spec[name]:
+            raise ValueError(
+                f"`source` must give feature {name!r} as {spec[name]} in every read, as in the first, got {found}."
+            )
+        if len(column) != count:
+            raise ValueError(
+                f"`source` must give one row of feature {name!r} for each of {count} records, got {len(column)}."
+            )
+
+
+def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, np.ndarray]:
+    """Return dicts of scalars and arrays, one for each record of `indices`, as narrowed columns.
+
+    Raises:
+      ValueError: records differ in names or shapes.
+    """
+    names = rows[0].keys() if rows else ()
+    for row in rows:
+        if row.keys() != names:
+            raise ValueError(
+                f"`source` must give the same features for every record, got {sorted(row)} after {sorted(names)}."
+            )
+
+    columns = {}
+    for name in names:
+        values = [np.asarray(row[name]) for row in rows]
+        if len({value.shape for value in values}) > 1:
+            raise ValueError(
+                f"`source` must give feature {name!r} in one shape, got "
+                f"{sorted({value.shape for value in values})}: pad it to the largest."
+            )
+        columns[name] = narrow(name, np.stack(values), indices)
+    return columns
+
+
+def blank_value(name: str, dtype: Any, mask_fill: int) -> int:
+    """Return what a row without a record holds: -1 for integer labels, `mask_fill` for masks, else 0."""
+    if name == "mask":
+        return fill_of(dtype, mask_fill)
+    return -1 if name in LABELS and jnp.issubdtype(dtype, np.signedinteger) else 0
+
+
+def fill_of(dtype: Any, mask_fill: int) -> int:
+    """Return the value of a mask where there is no image: `mask_fill` for integers, else False or 0.
+
+    Raises:
+      ValueError: the dtype cannot hold `mask_fill`.
+    """
+    if not jnp.issubdtype(dtype, np.integer):
+        return 0
+    limits = np.iinfo(dtype)
+    if not limits.min <= mask_fill <= limits.max:
+        raise ValueError(
+            f"`mask_fill` must fit the mask's {np.dtype(dtype)}, {limits.min} to {limits.max}, got {mask_fill}: "
+            "give another, or a mask of a wider dtype."
+        )
+    return mask_fill
+
+
+def blank_rows(columns: Features, rows: np.ndarray, mask_fill: int) -> dict[str, np.ndarray]:
+    """Return the columns with blank values where `rows` (bool[n]) is True."""
+    blanked = {}
+    for name, column in columns.items():
+        column = column.copy()
+        column[rows] = blank_value(name, column.dtype, mask_fill)
+        blanked[name] = column
+    return blanked

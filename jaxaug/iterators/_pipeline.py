@@ -1,0 +1,197 @@
+"""The threads behind a Loader: one reads, a pool builds, the consumer takes the batches in order."""
+
+import atexit
+import contextlib
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from jaxaug.iterators._cursor import Cursor
+from jaxaug.iterators._reader import EncodedBatch, Read
+
+T = TypeVar("T")
+
+_JOIN_SECONDS = 10.0  # what a `close` waits for a source that does not answer
+
+_running: "set[Pipeline]" = set()
+
+
+class Item(NamedTuple, Generic[T]):
+    """One batch, finished or not.
+
+    Attributes:
+      epoch: the epoch that it belongs to.
+      after: the cursor once it is delivered.
+      result: the batch, or the exception.
+    """
+
+    epoch: int
+    after: Cursor
+    result: "Future[T]"
+
+
+class Pipeline(Generic[T]):
+    """Reads and builds batches ahead of the consumer.
+
+    One thread iterates `reads`, hands each to a pool of `workers` threads that call `build`, and owns both: it
+    closes them when the batches end or when it is told to stop. As many batches are in the making or finished as
+    `depth`; each is built to its end, so that a decoder that others use too is never held by a batch that waits
+    for its consumer.
+
+    Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the threads.
+
+    Args:
+      reads: a generator; an exception of it ends the batches and reaches the consumer at that place.
+      build: from what was read to a batch, called in the pool.
+      workers: how many batches are built at a time.
+      depth: how many are in the making or wait for the consumer.
+    """
+
+    def __init__(
+        self,
+        reads: Generator[Read, None, None],
+        build: Callable[[EncodedBatch], T],
+        workers: int,
+        depth: int,
+    ):
+        self._reads = reads
+        self._build = build
+        self._workers = workers
+        self._depth = depth
+        # Reentrant: the collector may stop a pipeline in a thread that holds the lock already.
+        self._changed = threading.Condition(threading.RLock())
+        self._items: deque[Item[T]] = deque()
+        self._stopped = False
+        self._end: BaseException | None = None
+        self._ended = False
+        self._at_end: Callable[[], None] | None = None
+        self._waiter: ThreadPoolExecutor | None = None
+        self._thread = threading.Thread(target=self._run, name="jaxaug-reader", daemon=True)
+        _running.add(self)
+        self._thread.start()
+
+    def peek(self) -> Item[T] | None:
+        """Return the next batch without taking it, None at the end.
+
+        Raises:
+          BaseException: what ended `reads`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._ended or self._stopped)
+            if self._stopped:
+                raise CancelledError
+            if self._items:
+                return self._items[0]
+            if self._end is not None:
+                raise self._end
+            return None
+
+    def pop(self) -> None:
+        """Take the batch that `peek` gave."""
+        with self._changed:
+            if self._items:
+                self._items.popleft()
+            self._changed.notify_all()
+
+    def stop(self, at_end: Callable[[], None] | None = None) -> None:
+        """Tell the threads to end, without waiting; `at_end` is called by the last of them."""
+        with self._changed:
+            self._stopped = True
+            pending = list(self._items)
+            self._items.clear()
+            self._changed.notify_all()
+            ended = self._ended
+            if not ended:
+                self._at_end = at_end
+
+        for item in pending:
+            item.result.cancel()
+        if self._waiter is not None:
+            self._waiter.shutdown(wait=False, cancel_futures=True)
+        if ended and at_end is not None:
+            at_end()
+
+    def join(self) -> None:
+        """Wait until the threads have ended, with a warning where that takes longer."""
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(_JOIN_SECONDS)
+        if self._thread.is_alive():
+            warnings.warn(
+                f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends once it does.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        if self._waiter is not None:
+            self._waiter.shutdown()
+
+    def when_ready(self, done: Any) -> "Future[float] | None":
+        """Return when the device will have computed `done`, by a thread that waits; None if it has already."""
+        if done.is_ready():
+            return None
+        if self._waiter is None:
+            self._waiter = ThreadPoolExecutor(1, thread_name_prefix="jaxaug-device")
+        return self._waiter.submit(_wait_until_ready, done)
+
+    def _run(self) -> None:
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="jaxaug-build")
+        try:
+            for read in self._reads:
+                if not self._put(read, pool):
+                    break
+                del read  # or the last batch would stay alive as long as the next one is read
+        except BaseException as error:
+            self._end = error
+        finally:
+            with contextlib.suppress(Exception):
+                self._reads.close()  # a generator's clean-up runs in the thread that ran it
+            pool.shutdown(cancel_futures=self._stopped)
+            self._finish()
+
+    def _put(self, read: Read, pool: ThreadPoolExecutor) -> bool:
+        """Start a batch once there is room for it; return False when the consumer has stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or len(self._items) < self._depth)
+            if self._stopped:
+                return False
+            if isinstance(read.batch, Exception):
+                result: Future[T] = Future()
+                result.set_exception(read.batch)
+            else:
+                result = pool.submit(self._build, read.batch)
+            self._items.append(Item(read.epoch, read.after, result))
+            self._changed.notify_all()
+            return True
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            at_end = self._at_end
+        try:
+            if at_end is not None:
+                at_end()
+        finally:
+            _running.discard(self)
+
+
+def _wait_until_ready(done: Any) -> float:
+    """Return the time at which it is."""
+    with contextlib.suppress(Exception):  # what failed on the device is told to whoever uses the batch
+        done.block_until_ready()
+    return time.perf_counter()
+
+
+def _stop_all() -> None:
+    """No thread may be inside of native code when the interpreter ends."""
+    for pipeline in list(_running):
+        pipeline.stop(pipeline._at_end)
+    for pipeline in list(_running):
+        pipeline.join()
+
+
+atexit.register(_stop_all)

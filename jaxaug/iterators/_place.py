@@ -1,0 +1,160 @@
+"""Boxes, keypoints and masks follow their image onto the canvas: upright by its EXIF orientation, scaled as it was."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._typing import Array, Features
+
+# EXIF 2.3, tag 0x0112: upright is the stored image transposed, then mirrored.
+_TRANSPOSED = (5, 6, 7, 8)
+_MIRRORED_X = (2, 3, 6, 7)
+_MIRRORED_Y = (3, 4, 7, 8)
+
+
+def place_points(
+    features: Features, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Move "boxes" and "keypoints" from the stored file's pixels to the canvas; other features stay.
+
+    A box of four zeros is a padding row and stays as it is.
+
+    Args:
+      features: "boxes" [n, k, 4] xyxy and "keypoints" [n, k, 2] xy, edge coordinates, absolute pixels; also flat,
+        [n, 4 k] and [n, 2 k], as packed files have them. They leave as float32[n, k, 4] and [n, k, 2].
+      size: int32[n, 2] (height, width) used on the canvas.
+      original_size: int32[n, 2] (height, width) of the upright image.
+      orientation: uint8[n], the EXIF orientation 1 to 8.
+
+    Raises:
+      ValueError: boxes or keypoints of another shape.
+    """
+    placed = dict(features)
+    if "keypoints" in features:
+        points = _unflatten("keypoints", features["keypoints"], 2)
+        placed["keypoints"] = _place(points, size, original_size, orientation)
+
+    if "boxes" in features:
+        boxes = _unflatten("boxes", features["boxes"], 4)
+        corners = _place(boxes.reshape(len(boxes), -1, 2), size, original_size, orientation)
+        corners = corners.reshape(*boxes.shape[:2], 2, 2)
+        moved = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
+        padding = (boxes == 0).all(axis=-1, keepdims=True)
+        placed["boxes"] = np.where(padding, np.float32(0), moved)
+
+    return placed
+
+
+def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
+    """Return the column as [n, k, numbers]."""
+    column = np.asarray(column)
+    flat = column.ndim == 2 and column.shape[1] % numbers == 0
+    if not flat and (column.ndim != 3 or column.shape[2] != numbers):
+        raise ValueError(
+            f"feature {name!r} must have {numbers} numbers for each of k {name}, [n, k, {numbers}] or flat "
+            f"[n, {numbers} k], got {list(column.shape)}: what is no {name} needs another name."
+        )
+    return column.reshape(len(column), -1, numbers)
+
+
+def _place(points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray) -> np.ndarray:
+    """Transpose, mirror, scale points float[n, k, 2] (x, y)."""
+    height = original_size[:, :1].astype(np.float32)
+    width = original_size[:, 1:].astype(np.float32)
+    x = points[..., 0].astype(np.float32)
+    y = points[..., 1].astype(np.float32)
+
+    transposed = np.isin(orientation, _TRANSPOSED)[:, None]
+    x, y = np.where(transposed, y, x), np.where(transposed, x, y)
+    x = np.where(np.isin(orientation, _MIRRORED_X)[:, None], width - x, x)
+    y = np.where(np.isin(orientation, _MIRRORED_Y)[:, None], height - y, y)
+
+    scale_x = size[:, 1:] / np.maximum(width, 1)
+    scale_y = size[:, :1] / np.maximum(height, 1)
+    return np.stack([x * scale_x, y * scale_y], axis=-1).astype(np.float32)
+
+
+def check_masks(
+    mask: np.ndarray,
+    original_size: np.ndarray,
+    orientation: np.ndarray,
+    valid: np.ndarray,
+    indices: np.ndarray,
+) -> None:
+    """Refuse masks [n, Hm, Wm(, C)] that are smaller than the stored image of a valid row.
+
+    Raises:
+      ValueError: names the record and both sizes.
+    """
+    transposed = np.isin(orientation, _TRANSPOSED)[:, None]
+    stored = np.where(transposed, original_size[:, ::-1], original_size)
+    small = valid & (stored > np.array(mask.shape[1:3])).any(axis=1)
+    if not small.any():
+        return
+    row = int(np.flatnonzero(small)[0])
+    height, width = stored[row].tolist()
+    raise ValueError(
+        f"feature 'mask' must be at least as large as its stored image, {height} x {width} pixels in record "
+        f"{int(indices[row])}, got {mask.shape[1]} x {mask.shape[2]}: its top-left part is used, so pad masks of "
+        "images of different sizes to the largest."
+    )
+
+
+def check_mask_shape(shape: tuple[int, ...]) -> None:
+    """Refuse a column of masks that is not [n, Hm, Wm] or [n, Hm, Wm, C]."""
+    if len(shape) not in (3, 4):
+        raise ValueError(
+            f"feature 'mask' must be [n, height, width] or [n, height, width, channels], got {list(shape)}: "
+            "what is no mask needs another name."
+        )
+
+
+def place_mask(
+    mask: Array,
+    size: Array,
+    original_size: Array,
+    orientation: Array,
+    canvas: tuple[int, int],
+    fill: int,
+) -> Array:
+    """Return one mask on the canvas: its top-left part turned upright and shrunk with nearest, `fill` elsewhere.
+
+    Pixel i of `size` takes pixel floor((i + 1/2) original / size) of the upright image, in whole numbers, so that
+    every device picks the same one.
+
+    Args:
+      mask: [Hm, Wm] or [Hm, Wm, C], at least as large as the stored image.
+      size: int32[2] (height, width) used on the canvas.
+      original_size: int32[2] (height, width) of the upright image.
+      orientation: uint8, the EXIF orientation 1 to 8.
+      canvas: (H, W).
+      fill: the value outside of `size`.
+
+    Returns:
+      [H, W] or [H, W, C] of the mask's dtype.
+    """
+    y, y_inside = _nearest(canvas[0], size[0], original_size[0])
+    x, x_inside = _nearest(canvas[1], size[1], original_size[1])
+    y = jnp.where(_is_one_of(orientation, _MIRRORED_Y), original_size[0] - 1 - y, y)
+    x = jnp.where(_is_one_of(orientation, _MIRRORED_X), original_size[1] - 1 - x, x)
+
+    rows = jnp.broadcast_to(y[:, None], canvas)
+    columns = jnp.broadcast_to(x[None, :], canvas)
+    transposed = _is_one_of(orientation, _TRANSPOSED)
+    rows, columns = jnp.where(transposed, columns, rows), jnp.where(transposed, rows, columns)
+    placed = mask[jnp.clip(rows, 0, mask.shape[0] - 1), jnp.clip(columns, 0, mask.shape[1] - 1)]
+
+    inside = y_inside[:, None] & x_inside[None, :]
+    inside = inside.reshape(inside.shape + (1,) * (placed.ndim - 2))
+    return jnp.where(inside, placed, jnp.asarray(fill, placed.dtype))
+
+
+def _nearest(length: int, size: Array, original: Array) -> tuple[Array, Array]:
+    """Return the upright image's pixel for each of `length` on the canvas, and which of these are used."""
+    position = jnp.arange(length, dtype=jnp.int32)
+    pixel = (2 * position + 1) * original // (2 * jnp.maximum(size, 1))
+    return jnp.minimum(pixel, original - 1), position < size
+
+
+def _is_one_of(orientation: Array, choices: tuple[int, ...]) -> Array:
+    found = [orientation == np.uint8(choice) for choice in choices]
+    return found[0] | found[1] | found[2] | found[3]

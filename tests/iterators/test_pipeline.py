@@ -1,0 +1,255 @@
+"""The threads of a Loader: who may take batches, what stops them, and what they leave behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.iterators import InMemory
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+
+N = 12
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name.startswith("jaxaug")]
+
+
+def soon(condition):
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+class Held(InMemory):
+    """Its reads wait for `go` from the third on."""
+
+    def __init__(self, images):
+        super().__init__(images)
+        self.go = threading.Event()
+        self.reads = 0
+
+    def read(self, indices):
+        self.reads += 1
+        if self.reads > 2:
+            self.go.wait(20)
+        return super().read(indices)
+
+
+def test_one_loader_has_one_thread_that_reads():
+    with Loader(InMemory(jpegs(N)), 4, sharding=one_device()) as loader:
+        next(loader)
+        names = sorted(t.name.rstrip("_0123456789") for t in threads())
+        assert names.count("jaxaug-reader") == 1
+        assert set(names) <= {"jaxaug-reader", "jaxaug-build", "jaxaug-decode", "jaxaug-device"}
+
+
+def test_two_calls_at_once_are_an_error():
+    source = Held(jpegs(N))
+    with Loader(source, 4, sharding=one_device()) as loader:
+        first = threading.Thread(target=lambda: next(loader))
+        first.start()
+        assert soon(lambda: loader._one_consumer.locked())
+        with pytest.raises(RuntimeError, match="two calls take a batch of this Loader at once"):
+            next(loader)
+        source.go.set()
+        first.join()
+        next(loader)
+
+
+def test_close_in_another_thread_ends_a_waiting_loop_with_an_error():
+    source = Held(jpegs(N))
+    loader = Loader(source, 4, sharding=one_device())
+    errors = []
+
+    def consume():
+        try:
+            list(loader)
+        except ValueError as error:
+            errors.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    assert soon(lambda: loader._one_consumer.locked())
+    closing = threading.Thread(target=loader.close)
+    closing.start()
+    consumer.join(20)
+    source.go.set()
+    closing.join(20)
+    assert len(errors) == 1 and "closed" in str(errors[0])
+    assert soon(lambda: threads() == [])
+
+
+class Trainer:
+    """Owns a Loader whose transform is a method of its own."""
+
+    def __init__(self):
+        self.loader = Loader(InMemory(jpegs(N)), 4, transform=self.augment, sharding=one_device())
+        next(self.loader)
+
+    def augment(self, key, sample):
+        return {"image": sample["image"]}
+
+
+def test_a_loader_whose_transform_is_a_method_of_its_owner_can_be_collected():
+    owner = weakref.ref(Trainer())
+    gc.collect()
+    assert owner() is None
+    assert soon(lambda: threads() == [])
+
+
+class Collecting(InMemory):
+    """Runs the collector in the Loader's own threads."""
+
+    def read(self, indices):
+        gc.collect()
+        return super().read(indices)
+
+    def describe(self, index):
+        gc.collect()
+        return super().describe(index)
+
+
+def test_a_loader_may_be_collected_by_its_own_threads():
+    """The finalizer must not wait for the thread that it runs in."""
+    gc.disable()
+    try:
+        for images in (jpegs(N), [b"no"] * N):
+            loader = Loader(Collecting(images), 2, on_error="mask", sharding=one_device())
+            next(loader)
+            owner = {"loader": loader}
+            owner["self"] = owner
+            del loader, owner  # a cycle: only the collector ends it
+            assert soon(lambda: threads() == [])
+    finally:
+        gc.enable()
+
+
+FORKED = """
+import os, signal, sys
+import jax
+from jaxaug import Loader
+from jaxaug.iterators import InMemory
+from tests.images import jpegs
+loader = Loader(InMemory(jpegs(12)), 4, seed=3)
+next(loader)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        next(loader)
+    except RuntimeError as error:
+        os._exit(7 if "forked" in str(error) else 8)
+    os._exit(9)
+print("CHILD", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+next(loader)
+loader.close()
+"""
+
+
+def test_a_forked_child_is_told_that_it_has_no_threads():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "CHILD 7" in done.stdout, (done.stdout, done.stderr[-2000:])
+
+
+ENDS = """
+import sys
+from jaxaug import Loader
+from jaxaug.iterators import InMemory
+from tests.images import jpegs
+loader = Loader(InMemory(jpegs(12)), 4)
+next(loader)
+print("DONE", flush=True)
+"""
+
+
+def test_a_process_ends_with_a_loader_that_nobody_closed():
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "DONE\n" and "Traceback" not in done.stderr
+
+
+def test_an_interrupt_does_not_wait_for_a_source_for_ever(monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators._pipeline._JOIN_SECONDS", 0.2)
+    source = Held(jpegs(N))
+    with Loader(source, 4, sharding=one_device()) as loader:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.warns(RuntimeWarning, match="a read of the source has not ended"):
+            with pytest.raises(KeyboardInterrupt):
+                next(loader)
+        source.go.set()
+        assert next(loader)["valid"].all()  # still usable
+
+
+def test_bad_records_are_counted_once_however_far_ahead_they_were_read():
+    images = jpegs(16)
+    for bad in (6, 9, 11):
+        images[bad] = b"no image"
+    source = InMemory(images)
+    with Loader(source, 4, shuffle=False, epochs=1, prefetch=4, sharding=one_device()) as loader:
+        for _ in range(6):
+            try:
+                next(loader)
+            except StopIteration:
+                break
+            except Exception as error:
+                assert "record" in str(error)
+        assert loader.stats["bad"] == 3
+        assert [record["index"] for record in loader.stats["bad_records"]] == [6, 9, 11]
+
+
+def test_stats_count_what_was_delivered():
+    with Loader(InMemory(jpegs(N)), 4, prefetch=3, sharding=one_device()) as loader:
+        next(loader)
+        time.sleep(0.2)
+        assert loader.stats["batches"] == 1 and loader.stats["images"] == 4
+
+
+def test_replacing_bad_records_decodes_each_batch_once():
+    images = jpegs(40)
+    for bad in (3, 4, 17, 30):
+        images[bad] = b"no image"
+    with Loader(InMemory(images), 10, on_error="replace", epochs=1, sharding=one_device()) as loader:
+        rows = sum(len(batch["index"]) for batch in loader)
+        assert loader.decoder is not None
+        assert rows == loader.decoder.stats["images"] == 40
+        assert loader.stats["replaced"] >= 4
+
+
+def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
+    with Loader(InMemory(jpegs(8)), 4, shuffle=False, on_error="replace", sharding=one_device()) as loader:
+        decoder = loader.decoder
+        assert decoder is not None
+        decode_rows = decoder.decode_rows
+        broken = {0}
+
+        def breaks(encoded, headers=None):
+            decoded = decode_rows(encoded, headers)
+            rows = {row: "torn" for row in broken}
+            broken.clear()
+            return decoded._replace(failures=rows)
+
+        monkeypatch.setattr(decoder, "decode_rows", breaks)
+        batch = next(loader)
+        assert batch["index"].tolist() == [1, 1, 2, 3]
+        assert loader.stats["bad_records"][0] | {"file": None} == {
+            "index": 0,
+            "file": None,
+            "reason": "torn",
+            "action": "replaced",
+        }
+        assert np.asarray(batch["valid"]).all()
