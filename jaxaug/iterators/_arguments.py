@@ -1,10 +1,10 @@
 """Checks of a Loader's arguments that need more than one of them, and what follows from them."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax.sharding import NamedSharding
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug.decode import Decoder
@@ -17,40 +17,67 @@ from jaxaug.sharding._split import Part
 _RESERVED = {"image", "size", "valid", "index"}  # what the Loader itself puts into a batch
 
 
-def check_options(
-    batch_size: int,
-    prefetch: int,
-    last_batch: str,
-    on_error: str,
-    epochs: int | None,
-    seed: int,
-    mask_fill: int,
-    canvas: tuple[int, int] | None,
-    decoder: Decoder | None,
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The arguments of a Loader, see there."""
+
+    source: Source | Stream
+    batch_size: int
+    transform: Transform | None
+    batch_transform: Transform | None
+    seed: int
+    shuffle: bool | Order
+    epochs: int | None
+    canvas: tuple[int, int] | None
+    mask_fill: int
+    last_batch: str
+    on_error: str
+    decoder: Decoder | None
+    prefetch: int
+
+    @property
+    def drop(self) -> bool:
+        """The tail of an epoch is dropped."""
+        return self.last_batch == "drop"
+
+
+def check_options(options: Options) -> None:
     """Refuse arguments that are wrong by themselves."""
-    check_positive_int("batch_size", batch_size)
-    check_positive_int("prefetch", prefetch)
-    check_choice("last_batch", last_batch, ("drop", "pad"))
-    check_choice("on_error", on_error, ("raise", "mask", "replace"))
-    if epochs is not None:
-        check_positive_int("epochs", epochs)
-    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
-        raise ValueError(f"`seed` must be an int in [0, 2^64), got {seed!r}.")
-    if not isinstance(mask_fill, (int, np.integer)) or isinstance(mask_fill, bool):
-        raise ValueError(f"`mask_fill` must be an int, got {mask_fill!r}.")
+    _check_source(options.source)
+    check_positive_int("batch_size", options.batch_size)
+    check_positive_int("prefetch", options.prefetch)
+    check_choice("last_batch", options.last_batch, ("drop", "pad"))
+    check_choice("on_error", options.on_error, ("raise", "mask", "replace"))
+    if options.epochs is not None:
+        check_positive_int("epochs", options.epochs)
+
+    if not _is_int(options.seed) or not 0 <= options.seed < 2**64:
+        raise ValueError(f"`seed` must be an int in [0, 2^64), got {options.seed!r}.")
+    if not _is_int(options.mask_fill):
+        raise ValueError(f"`mask_fill` must be an int, got {options.mask_fill!r}.")
+
+    _check_function("transform", options.transform)
+    _check_function("batch_transform", options.batch_transform)
+    _check_decoder(options.decoder, options.canvas)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _check_decoder(decoder: Any, canvas: tuple[int, int] | None) -> None:
     if not isinstance(decoder, (Decoder, type(None))):
         raise TypeError(f"`decoder` must be a jaxaug.Decoder or None, got {decoder!r}.")
-    if canvas is not None:
-        check_size("canvas", canvas)
-        if decoder is not None:
-            raise ValueError(
-                f"`canvas` must be left out where a `decoder` is given, which has its own {decoder.canvas}, got "
-                f"{canvas}."
-            )
+    if canvas is None:
+        return
+    check_size("canvas", canvas)
+    if decoder is not None:
+        raise ValueError(
+            f"`canvas` must be left out where a `decoder` is given, which has its own {decoder.canvas}, got {canvas}."
+        )
 
 
-def check_function(name: str, function: Any) -> None:
+def _check_function(name: str, function: Any) -> None:
     """Refuse a transform that is no function, or a class where an instance of it was meant."""
     if isinstance(function, type):
         raise TypeError(f"`{name}` is the class {function.__name__}: write {function.__name__}(...).")
@@ -61,7 +88,7 @@ def check_function(name: str, function: Any) -> None:
         )
 
 
-def check_source(source: Any) -> None:
+def _check_source(source: Any) -> None:
     """Refuse what is neither a `Source` nor a `Stream`."""
     if isinstance(source, type):
         raise TypeError(f"`source` is the class {source.__name__}: write {source.__name__}(...).")
@@ -160,12 +187,3 @@ def check_no_decoder(decoder: Decoder | None, canvas: tuple[int, int] | None) ->
     for name, value in {"decoder": decoder, "canvas": canvas}.items():
         if value is not None:
             raise ValueError(f"`{name}` must be left out for a source of pixels, which are not decoded, got {value!r}.")
-
-
-def check_sharding_is_addressable(parts: Sequence[Part], sharding: NamedSharding) -> None:
-    """Refuse a sharding of which this process holds nothing."""
-    if not parts:
-        raise ValueError(
-            f"`sharding` must have devices of this process, got {sharding.mesh}, all on others: make the Loader on "
-            "the processes that own its devices alone."
-        )

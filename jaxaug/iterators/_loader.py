@@ -12,9 +12,10 @@ from jax.sharding import NamedSharding
 
 from jaxaug._typing import Array
 from jaxaug.decode import Decoder
-from jaxaug.iterators._arguments import check_function, check_options, check_source
+from jaxaug.iterators._agreement import peers_of
+from jaxaug.iterators._arguments import Options, check_options
 from jaxaug.iterators._bad_records import BadRecordsError
-from jaxaug.iterators._builder import BatchBuilder, BuiltBatch
+from jaxaug.iterators._builder import BuiltBatch
 from jaxaug.iterators._checkpoint import load_state, write_state
 from jaxaug.iterators._compile import CompiledBatch, Transform
 from jaxaug.iterators._cursor import (
@@ -24,13 +25,14 @@ from jaxaug.iterators._cursor import (
     start_of_batch,
     to_state,
 )
-from jaxaug.iterators._order import Order, order_name
+from jaxaug.iterators._order import Order
 from jaxaug.iterators._pipeline import Item, Pipeline
 from jaxaug.iterators._plan import make_plan
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._reader import read_batches, read_stream
 from jaxaug.iterators._sample import take_sample
 from jaxaug.iterators._stats import Stats
+from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding
 
 
 class Loader:
@@ -106,51 +108,56 @@ class Loader:
         decoder: Decoder | None = None,
         prefetch: int = 2,
     ):
-        check_options(batch_size, prefetch, last_batch, on_error, epochs, seed, mask_fill, canvas, decoder)
-        check_source(source)
-        check_function("transform", transform)
-        check_function("batch_transform", batch_transform)
-        plan = make_plan(
+        sharding = ambient_sharding() if sharding is None else check_batch_sharding(sharding)
+        options = Options(
             source,
-            int(batch_size),
+            batch_size,
             transform,
             batch_transform,
-            int(seed),
+            seed,
             shuffle,
             epochs,
             canvas,
-            int(mask_fill),
-            last_batch == "drop",
+            mask_fill,
+            last_batch,
             on_error,
-            sharding,
             decoder,
+            prefetch,
         )
-        self._stats = Stats(plan.builders)
-        self._resources = _Resources(plan.own_decoder)
-        # No thread outlives the Loader: when the last reference goes it tells them to end.
-        self._finalizer = weakref.finalize(self, self._resources.abandon)
+        self._resources = _Resources()
+        self._peers = peers_of(sharding)
         try:
-            self._compiled: CompiledBatch = plan.compile()
-            self._builder: BatchBuilder = plan.make_builder(self._compiled, on_error)
-            self.element_spec: dict[str, Any] = self._builder.spec()
+            with self._peers.compare("Loader(...)") as facts:
+                self._make(options, sharding, facts)
         except BaseException:
-            self.close()
+            self._resources.close()
             raise
-        if note := plan.note(self.element_spec):
-            warnings.warn(note, stacklevel=2)
 
-        self._plan = plan
-        self._compiled_sample: CompiledBatch | None = None
-        self._prefetch = prefetch
-        self._order_name = "Stream" if plan.order is None else order_name(plan.order)
-        self._fingerprint = source.fingerprint()
+        if note := self._plan.note(self.element_spec):
+            warnings.warn(note, stacklevel=2)
         self._one_consumer = threading.Lock()
         self._cursor = Cursor(0, 0)  # behind the last delivered batch
         self._next = Cursor(0, 0)  # where the next one is looked for
+        # No thread outlives the Loader: when the last reference goes it tells them to end.
+        self._finalizer = weakref.finalize(self, self._resources.abandon)
+
+    def _make(self, options: Options, sharding: NamedSharding, facts: dict[str, Any]) -> None:
+        check_options(options)
+        plan = make_plan(options, sharding)
+        self._plan = plan
+        self._resources.decoder = plan.own_decoder
+        self._stats = Stats(plan.builders)
+        self._compiled = plan.compile()
+        self._compiled_sample: CompiledBatch | None = None
+        self._builder = plan.make_builder(self._compiled, options.on_error)
+        self.element_spec: dict[str, Any] = self._builder.spec()
+        facts |= plan.facts()
+        facts["element_spec"] = self.element_spec
+        self._fingerprint: str = facts["fingerprint"]
 
     def __repr__(self) -> str:
         rows = self._plan.batches.batch_size
-        return f"Loader({self.source!r}, batch_size={rows}, order={self._order_name})"
+        return f"Loader({self.source!r}, batch_size={rows}, order={self._plan.order_name})"
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rest of the current epoch, the whole of it at its start."""
@@ -220,7 +227,7 @@ class Loader:
 
     def get_state(self) -> dict[str, Any]:
         """Return where the consumer stands, as JSON scalars: the same on every process, for any batch size."""
-        return to_state(self._cursor, self._plan.seed, self._fingerprint, self._order_name)
+        return to_state(self._cursor, self._plan.seed, self._fingerprint, self._plan.order_name)
 
     async def save(self, directory: Any) -> Awaitable[None]:
         """Write `get_state()` into a checkpoint: Orbax v1's `StatefulCheckpointable`, to be awaited by it.
@@ -236,14 +243,19 @@ class Loader:
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on after the last batch that was delivered before `state` was taken.
 
+        Where the sharding spans processes each of them must call this, with the same state.
+
         Raises:
           StateError: a damaged state, one of a newer version, of another data set, seed or `shuffle`.
+          ValueError: another process was given another state.
         """
-        order, batches = self._plan.order, self._plan.batches
-        length = None if order is None else order.length
-        cursor = from_state(state, self._plan.seed, self._fingerprint, self._order_name, length)
+        plan = self._plan
+        length = None if plan.order is None else plan.order.length
+        with self._peers.compare("Loader.set_state") as facts:
+            cursor = from_state(state, plan.seed, self._fingerprint, plan.order_name, length)
+            facts["state"] = state
         if length is not None:
-            cursor = start_of_batch(cursor, length, batches.batch_size, batches.drop)
+            cursor = start_of_batch(cursor, length, plan.batches.batch_size, plan.batches.drop)
         self._stop()
         self._cursor = self._next = cursor
 
@@ -353,7 +365,7 @@ class Loader:
                 assert plan.order is not None and plan.read is not None
                 reads = read_batches(plan.read, len(plan.source), plan.order, plan.batches, self._next)
             return self._resources.start(
-                Pipeline(reads, self._builder.build, plan.builders, self._prefetch + plan.builders)
+                Pipeline(reads, self._builder.build, plan.builders, self._plan.options.prefetch + plan.builders)
             )
         return self._resources.pipeline
 
@@ -374,10 +386,10 @@ class Loader:
 class _Resources:
     """The threads of a Loader and the decoder that it made: held apart, so that they end when it is gone."""
 
-    def __init__(self, decoder: Decoder | None):
+    def __init__(self):
         self.pipeline: Pipeline[BuiltBatch] | None = None
+        self.decoder: Decoder | None = None
         self.process = os.getpid()
-        self._decoder = decoder
         self._closed = False
 
     def start(self, pipeline: Pipeline[BuiltBatch]) -> Pipeline[BuiltBatch]:
@@ -414,7 +426,7 @@ class _Resources:
             return None
         self._closed = True
         pipeline, self.pipeline = self.pipeline, None
-        close = None if self._decoder is None else self._decoder.close
+        close = None if self.decoder is None else self.decoder.close
         if pipeline is not None:
             pipeline.stop(close)
         elif close is not None:

@@ -1,6 +1,7 @@
 """From the arguments of a Loader to the parts of its pipeline."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,33 +9,34 @@ from jax.sharding import NamedSharding
 
 from jaxaug.decode import Decoder
 from jaxaug.iterators import _arguments
+from jaxaug.iterators._arguments import Options
 from jaxaug.iterators._builder import BatchBuilder, RowLayout, row_shapes, word_count
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
-from jaxaug.iterators._compile import BatchFunction, CompiledBatch, Transform, compile_batch
+from jaxaug.iterators._compile import BatchFunction, CompiledBatch, compile_batch
 from jaxaug.iterators._features import Column, FeatureSpec, feature_spec, stack_features
-from jaxaug.iterators._order import Order
+from jaxaug.iterators._order import Order, order_name
 from jaxaug.iterators._protocol import Pixels, Source, Stream
 from jaxaug.iterators._reader import BatchPlan, ReadRecords, record_reader
-from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding
-from jaxaug.sharding._split import local_parts, spans_processes
+from jaxaug.sharding._split import Part, local_parts, spans_processes
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything that a Loader's arguments lead to, before any thread runs.
+    """Everything that a Loader's options lead to, before any thread runs.
 
     Attributes:
+      options: the arguments.
       order, read: the order of the records, and how to read them; None for a stream.
       batches: how batches are cut.
       layout: where the local rows lie.
       features: the form of a record's features.
       image: the form of a row of pixels; None where a decoder makes them.
       decoder: None where the source has pixels.
-      choice: the canvas that the Loader picked itself.
+      choice: the canvas, where the Loader picked it itself.
       function: the computation of a batch.
     """
 
-    source: Source | Stream
+    options: Options
     order: Order | None
     read: ReadRecords | None
     batches: BatchPlan
@@ -42,21 +44,33 @@ class Plan:
     features: FeatureSpec
     image: Column | None
     decoder: Decoder | None
-    owns_decoder: bool
     choice: CanvasChoice | None
     function: BatchFunction
-    seed: int
-    on_error: str
+
+    @property
+    def source(self) -> Source | Stream:
+        """The source of the records."""
+        return self.options.source
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order and of every key."""
+        return int(self.options.seed)
 
     @property
     def own_decoder(self) -> Decoder | None:
         """The decoder that ends with the Loader."""
-        return self.decoder if self.owns_decoder else None
+        return None if self.options.decoder is not None else self.decoder
 
     @property
     def mask_fill(self) -> int:
         """The value of integer masks where there is no image."""
         return self.function.mask_fill
+
+    @property
+    def order_name(self) -> str:
+        """The name that a state knows the order by."""
+        return "Stream" if self.order is None else order_name(self.order)
 
     @property
     def builders(self) -> int:
@@ -86,6 +100,26 @@ class Plan:
             on_error,
         )
 
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same on all processes, causes before what follows from them."""
+        options = self.options
+        sharding = self.layout.sharding
+        return {
+            "seed": self.seed,
+            "shuffle": self.order_name,
+            "batch_size": int(options.batch_size),
+            "epochs": None if options.epochs is None else int(options.epochs),
+            "last_batch": options.last_batch,
+            "on_error": options.on_error,
+            "sharding": (
+                f"{sharding.spec} over {dict(sharding.mesh.shape)} of "
+                f"{[device.id for device in sharding.mesh.devices.flat]}"
+            ),
+            "fingerprint": self.source.fingerprint(),
+            "length": None if self.order is None else self.order.length,
+            "canvas": tuple(map(int, self.function.canvas)),
+        }
+
     def note(self, spec: dict[str, Any]) -> str | None:
         """Return what the user should know about the canvas that the Loader picked."""
         if self.choice is None or self.choice.uniform or "size" not in spec:
@@ -98,73 +132,65 @@ class Plan:
         )
 
 
-def make_plan(
-    source: Source | Stream,
-    batch_size: int,
-    transform: Transform | None,
-    batch_transform: Transform | None,
-    seed: int,
-    shuffle: "bool | Order",
-    epochs: int | None,
-    canvas: tuple[int, int] | None,
-    mask_fill: int,
-    drop: bool,
-    on_error: str,
-    sharding: NamedSharding | None,
-    decoder: Decoder | None,
-) -> Plan:
-    """Return the plan of a Loader, see there.
+def make_plan(options: Options, sharding: NamedSharding) -> Plan:
+    """Return the plan of a Loader with these options.
 
     Raises:
-      ValueError, TypeError: arguments that do not fit each other or the source.
+      ValueError, TypeError: options that do not fit each other, the source or the sharding.
     """
-    order = _arguments.make_order(source, shuffle, seed, on_error)
-    sharding = ambient_sharding() if sharding is None else check_batch_sharding(sharding)
-    parts = local_parts(sharding, batch_size)
-    _arguments.check_sharding_is_addressable(parts, sharding)
-    _arguments.check_groups(batch_transform, parts)
-    _arguments.check_batch_size(order, batch_size, drop)
+    source = options.source
+    order = _arguments.make_order(source, options.shuffle, int(options.seed), options.on_error)
+    parts = local_parts(sharding, options.batch_size)
+    _arguments.check_groups(options.batch_transform, parts)
+    _arguments.check_batch_size(order, options.batch_size, options.drop)
     features, image = _first_record(source)
     _arguments.check_names(list(features))
 
     choice = None
-    owns_decoder = False
-    devices = [part.devices[0] for part in parts]
-    if image is not None:
-        _arguments.check_no_decoder(decoder, canvas)
-    elif decoder is None:
-        owns_decoder = True
-        if canvas is None:
-            choice = pick_canvas(source, seed)
-            canvas = choice.canvas
-        decoder = Decoder(canvas, devices=devices, deterministic=spans_processes(sharding))
-    elif spans_processes(sharding):
-        _arguments.check_replicas(decoder)
-
-    if decoder is not None:
+    if image is None:
+        decoder, choice = _decoder_of(options, parts, sharding)
         parts = _arguments.order_parts(parts, decoder)
         devices = decoder.devices
         canvas = decoder.canvas
-    elif image is not None:
+    else:
+        _arguments.check_no_decoder(options.decoder, options.canvas)
+        decoder = None
+        devices = [part.devices[0] for part in parts]
         canvas = (image.shape[0], image.shape[1])
-    assert canvas is not None
 
     layout = RowLayout(parts, devices, sharding)
+    mask_fill = int(options.mask_fill)
     return Plan(
-        source,
+        options,
         order,
         None if isinstance(source, Stream) else record_reader(source, features, mask_fill),
-        BatchPlan(batch_size, layout.rows, drop, epochs),
+        BatchPlan(options.batch_size, layout.rows, options.drop, options.epochs),
         layout,
         features,
         image,
         decoder,
-        owns_decoder,
         choice,
-        BatchFunction(transform, batch_transform, mask_fill, canvas),
-        seed,
-        on_error,
+        BatchFunction(options.transform, options.batch_transform, mask_fill, canvas),
     )
+
+
+def _decoder_of(
+    options: Options, parts: Sequence[Part], sharding: NamedSharding
+) -> tuple[Decoder, CanvasChoice | None]:
+    """Return the user's decoder, or a new one; with the canvas if that was picked here."""
+    shared = spans_processes(sharding)
+    if options.decoder is not None:
+        if shared:
+            _arguments.check_replicas(options.decoder)
+        return options.decoder, None
+
+    choice = None
+    canvas = options.canvas
+    if canvas is None:
+        choice = pick_canvas(options.source, int(options.seed))
+        canvas = choice.canvas
+    devices = [part.devices[0] for part in parts]
+    return Decoder(canvas, devices=devices, deterministic=shared), choice
 
 
 def _first_record(source: Source | Stream) -> tuple[FeatureSpec, Column | None]:

@@ -48,8 +48,8 @@ if platform == "gpu" and layout != "replicated across":  # there the Loader's ow
     options["decoder"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     across = layout == "replicated across" or layout == "replicated" and count == 4
-    assert loader._builder._decoder.deterministic is (platform == "gpu" or across)
-    for batch in loader:
+    assert loader.decoder.deterministic is (platform == "gpu" or across)
+    for batch in loader.steps():
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
             for name in ("index", "image")
@@ -140,3 +140,96 @@ def test_one_process_for_each_of_two_gpus(layout):
     rows, states = run(2, layout, "gpu")
     assert sorted({tuple(row) for process in rows for row in process}) == reference
     assert all(each == state for each in states)
+
+
+DIFFERING = """
+import json, sys, time
+import jax
+port, rank = sys.argv[1], int(sys.argv[2])
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_enable_preemption_service", False)
+jax.distributed.initialize(
+    f"localhost:{port}", num_processes=2, process_id=rank, initialization_timeout=60
+)
+import numpy as np
+from jaxaug import Loader
+from jaxaug.iterators import InMemory
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+
+def records(count=24):
+    return InMemory(jpegs(count), {"label": np.arange(count)})
+
+def attempt(restore=None, **changes):
+    options = {"source": records(), "batch_size": 8, "seed": 3, "sharding": batch_sharding()}
+    start = time.monotonic()
+    try:
+        with Loader(**options | changes) as loader:
+            states = [loader.get_state(), next(loader) and loader.get_state()]
+            if restore is not None:
+                loader.set_state(states[restore])
+        error = ""
+    except Exception as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    return [error, time.monotonic() - start]
+
+results = {
+    "alike": attempt(),
+    "missing file": attempt(source=records(24 - rank)),
+    "canvas": attempt(canvas=(64 + 64 * rank, 64)),
+    "seed": attempt(seed=3 + rank),
+    "batch size": attempt(batch_size=8 + 8 * rank),
+    "one fails": attempt(batch_size=8 - rank),
+    "state": attempt(restore=rank),
+    "alike again": attempt(restore=1),
+}
+print("RESULTS", json.dumps(results), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def differing():
+    """The error of each scenario, and its seconds, on both processes."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-W", "ignore", "-c", DIFFERING, port]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    workers = [subprocess.Popen([*command, rank], env=os.environ, **pipes) for rank in "01"]
+    try:
+        outputs = [worker.communicate(timeout=120) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    lines = [[li for li in out.splitlines() if li.startswith("RESULTS ")] for out, _ in outputs]
+    assert all(lines), "\n".join(err[-2000:] for _, err in outputs)
+    return [json.loads(line[0].removeprefix("RESULTS ")) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("missing file", "process 0 has length=24, process 1 has length=23"),
+        ("canvas", "process 0 has canvas=(64, 64), process 1 has canvas=(128, 64)"),
+        ("seed", "process 0 has seed=3, process 1 has seed=4"),
+        ("batch size", "process 0 has batch_size=8, process 1 has batch_size=16"),
+        ("state", "process 0 has state["),
+    ],
+)
+def test_loaders_that_differ_raise_on_both_processes(differing, name, expected):
+    (first, seconds), (second, others) = (results[name] for results in differing)
+    assert first == second and first.startswith("ValueError: ") and expected in first
+    assert max(seconds, others) < 10
+
+
+def test_a_loader_that_fails_on_one_process_ends_the_other(differing):
+    (first, seconds), (second, others) = (results["one fails"] for results in differing)
+    assert first == f"JaxaugError: Loader(...) failed on process 1: {second}"
+    assert second.startswith("ValueError: `batch_size`")
+    assert max(seconds, others) < 10
+
+
+@pytest.mark.parametrize("name", ["alike", "alike again"])
+def test_loaders_that_are_alike_go_on(differing, name):
+    assert [results[name][0] for results in differing] == ["", ""]

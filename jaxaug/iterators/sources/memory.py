@@ -53,7 +53,7 @@ class InMemory:
         if isinstance(images, np.ndarray) and images.dtype == np.uint8:
             self._images = images
         else:
-            self._images = Encoded.from_bytes(images)
+            self._images = Encoded.from_bytes(list(images))
 
         self._count = len(images)
         self._features = {name: _feature(name, column, self._count) for name, column in (features or {}).items()}
