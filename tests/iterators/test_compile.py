@@ -1,0 +1,184 @@
+"""The compiled call: made once, at construction, in the caller's settings, under a mesh of our own."""
+
+import dataclasses
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxaug import Decoder, Loader, augment
+from jaxaug.iterators import InMemory, _compile, for_pmap, to_numpy
+from jaxaug.iterators._compile import value_key
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+
+N = 16
+
+
+@pytest.fixture(scope="module")
+def source():
+    return InMemory(jpegs(N), {"label": np.arange(N)})
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def chain(height=24):
+    return augment.Compose([augment.RandomCrop((height, 24)), augment.RandomHorizontalFlip()])
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """The functions that were compiled."""
+    seen = []
+    compile_ = _compile._compile
+    monkeypatch.setattr(_compile, "_SHARED", _compile._SharedCalls(8))
+    monkeypatch.setattr(_compile, "_compile", lambda *a: seen.append(a[0]) or compile_(*a))
+    return seen
+
+
+def test_equal_transforms_share_their_compilation(source, compilations):
+    batches = []
+    for seed in (0, 0, 1):
+        with Loader(source, 8, transform=chain(), seed=seed, sharding=one_device()) as loader:
+            batches.append(np.asarray(next(loader)["image"]))
+    assert len(compilations) == 1
+    np.testing.assert_array_equal(batches[0], batches[1])
+    assert (batches[0] != batches[2]).any()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"transform": chain(23)},
+        {"batch_size": 4},
+        {"canvas": (30, 30)},
+        {"sharding": batch_sharding(jax.devices("cpu")[1:2])},
+        {"batch_transform": lambda key, group: group},
+    ],
+)
+def test_what_differs_is_compiled_anew(source, compilations, change):
+    same = {"batch_size": 8, "transform": chain(), "sharding": one_device()}
+    for options in (same, same | change, same):
+        Loader(source, **options).close()
+    assert len(compilations) == 2
+
+
+def test_the_callers_settings_are_part_of_it(source, compilations):
+    for enabled in (False, True, False):
+        with jax.enable_x64(enabled):
+            Loader(source, 8, transform=chain(), sharding=one_device()).close()
+    assert len(compilations) == 2
+
+
+def test_functions_are_not_shared_and_die_with_their_loader(source, compilations):
+    def make():
+        def transform(key, sample):
+            return {"image": sample["image"]}
+
+        Loader(source, 8, transform=transform, sharding=one_device()).close()
+        return weakref.ref(transform)
+
+    first, _ = make(), make()
+    assert len(compilations) == 2
+    compilations.clear()
+    gc.collect()
+    assert first() is None
+
+
+def test_eight_compiled_calls_are_kept_the_newest_ones(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(_compile, "_compile", lambda *a: compiled.append(a[0]) or object())
+    calls = _compile._SharedCalls(8)
+    for key in [*range(10), 2, 9, 0, 2]:  # 0 and 1 are gone by then, and 3 goes for 0
+        calls.get(key, key, {}, [])
+    assert compiled == [*range(10), 0] and list(calls._calls) == [4, 5, 6, 7, 8, 9, 0, 2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Halve:
+    """A transform of one's own that compares by value."""
+
+    factor: float = 0.5
+
+    def __call__(self, key, sample):
+        return {"image": sample["image"] * jnp.float32(self.factor)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Holds:
+    function: object
+
+
+def test_what_compares_by_value():
+    assert value_key(Halve(0.5)) == value_key(Halve(0.5)) != value_key(Halve(0.25))
+    assert value_key(Halve(1)) != value_key(Halve(1.0)) != value_key(Halve(True))
+    assert value_key(chain()) == value_key(chain()) is not None
+    assert value_key(augment.Compose([augment.Lambda(lambda x: x)])) is None
+    assert value_key(Holds(print)) is None and value_key(Holds(np.ones(3))) is None
+    assert value_key(lambda x: x) is None and value_key([1]) is None
+
+
+def test_x64_holds_for_the_batches_that_threads_make(source):
+    with jax.enable_x64(True):
+        with Loader(
+            source,
+            8,
+            transform=lambda key, sample: {"image": sample["image"].astype(np.float64)},
+            sharding=one_device(),
+        ) as loader:
+            assert loader.element_spec["image"].dtype == next(loader)["image"].dtype == np.float64
+
+
+def test_errors_of_a_transform_come_from_the_constructor(source):
+    def wrong(key, sample):
+        return {"image": sample["image"] @ sample["image"]}
+
+    with pytest.raises(TypeError, match="dot_general|contract"):
+        Loader(source, 8, transform=wrong, sharding=one_device())
+
+
+MESHES = {
+    "Auto": ((8,), ("d",), AxisType.Auto),
+    "Explicit": ((8,), ("d",), AxisType.Explicit),
+    "Auto 2-D": ((4, 2), ("a", "b"), AxisType.Auto),
+    "Explicit 2-D": ((4, 2), ("a", "b"), AxisType.Explicit),
+}
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_everything_works_inside_of_set_mesh(source, name):
+    shape, names, kind = MESHES[name]
+    mesh = jax.make_mesh(shape, names, axis_types=(kind,) * len(names), devices=jax.devices("cpu"))
+    sharding = NamedSharding(mesh, P(names[0]))
+    options = {"transform": chain(), "seed": 5}
+    with Loader(source, 8, sharding=sharding, **options) as loader:
+        expected = np.asarray(next(loader)["image"])
+    with jax.set_mesh(mesh):
+        with Loader(source, 8, sharding=sharding, **options) as loader:
+            np.testing.assert_array_equal(np.asarray(next(loader)["image"]), expected)
+            one = loader.sample(3, 0)
+            assert one["sample"]["image"].shape == (24, 24, 3)
+            next(iter(to_numpy(loader)))
+            if name == "Auto":
+                assert next(iter(for_pmap(loader)))["image"].shape == (8, 1, 24, 24, 3)
+        with Loader(source, 8, sharding=one_device(), **options) as loader:
+            np.testing.assert_array_equal(np.asarray(next(loader)["image"]), expected)
+        with Decoder((40, 56), devices=jax.devices("cpu")[:2]) as decoder:
+            assert len(decoder.decode(jpegs(2)).pixels) == 2
+
+
+def test_without_a_sharding_the_mesh_that_is_set_is_taken(source):
+    mesh = jax.make_mesh((4,), ("d",), devices=jax.devices("cpu")[:4], axis_types=(AxisType.Auto,))
+    with jax.set_mesh(mesh), Loader(source, 8) as loader:
+        assert loader.element_spec["image"].sharding == NamedSharding(mesh, P("d"))
+        assert next(loader)["image"].sharding == NamedSharding(mesh, P("d"))
+    mesh = jax.make_mesh((2, 2), ("a", "b"), devices=jax.devices("cpu")[:4], axis_types=(AxisType.Auto,) * 2)
+    with jax.set_mesh(mesh), pytest.raises(ValueError, match=r"`sharding` must be given.*\('a', 'b'\)"):
+        Loader(source, 8)

@@ -1,0 +1,180 @@
+"""Masks lie on the canvas as their images do: turned, shrunk with nearest, filled outside."""
+
+import io
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from jaxaug import Loader, augment
+from jaxaug.iterators import InMemory
+from jaxaug.iterators._place import place_mask
+from jaxaug.sharding import batch_sharding
+from tests.images import encode, jpegs, picture
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def exif(orientation: int) -> bytes:
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags.tobytes()
+
+
+def oriented(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Pillow's own idea of upright."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", exif=exif(orientation))
+    return np.asarray(ImageOps.exif_transpose(Image.open(file)))
+
+
+def expected_mask(mask, orientation, size, canvas, fill):
+    upright = oriented(mask, orientation)
+    shrunk = np.asarray(Image.fromarray(upright).resize(size[::-1], Image.Resampling.NEAREST))
+    placed = np.full(canvas, fill, mask.dtype)
+    placed[: size[0], : size[1]] = shrunk
+    return placed
+
+
+def one_batch(images, features, **options):
+    with Loader(
+        InMemory(images, features), len(images), shuffle=False, sharding=one_device(), **options
+    ) as loader:
+        batch = next(loader)
+        assert loader.element_spec["mask"].shape == batch["mask"].shape
+        return {name: np.asarray(array) for name, array in batch.items()}
+
+
+@pytest.mark.parametrize("canvas", [(60, 90), (80, 80), (24, 40), (17, 19)])
+def test_masks_follow_exif_and_shrinking_as_pillow_does(canvas):
+    rng = np.random.default_rng(0)
+    masks = rng.integers(0, 7, (8, 60, 70), np.uint8)
+    images = [encode(picture(i, 45, 61), exif=exif(i + 1)) for i in range(8)]
+    batch = one_batch(images, {"mask": masks}, canvas=canvas)
+    assert batch["mask"].shape == (8, *canvas) and batch["mask"].dtype == np.uint8
+    for row in range(8):
+        size = tuple(batch["size"][row].tolist())
+        expected = expected_mask(masks[row, :45, :61], row + 1, size, canvas, 255)
+        np.testing.assert_array_equal(batch["mask"][row], expected)
+
+
+def test_the_mask_of_an_image_is_on_its_pixels():
+    """A picture whose mask is its own brightness: both are shrunk and turned alike."""
+    half = np.zeros((96, 64, 3), np.uint8)
+    half[48:, 32:] = 255
+    images = [encode(half, quality=95, exif=exif(orientation)) for orientation in range(1, 9)]
+    masks = np.repeat((half[None, ..., 0] > 128).astype(np.int32), 8, 0)
+    batch = one_batch(images, {"mask": masks}, canvas=(48, 48))
+    inside = batch["mask"] != 255
+    agreement = (batch["image"][..., 0] > 128) == (batch["mask"] == 1)
+    assert agreement[inside].mean() > 0.98
+    assert inside.sum() == 8 * 48 * 32
+
+
+@pytest.mark.parametrize(
+    "dtype, fill, expected",
+    [
+        (np.uint8, 255, 255),
+        (np.uint8, 0, 0),
+        (np.int32, -1, -1),
+        (np.int64, 255, 255),
+        (np.bool_, 255, False),
+        (np.float32, 255, 0.0),
+    ],
+)
+def test_what_lies_outside_is_filled_by_dtype(dtype, fill, expected):
+    images = [encode(picture(0, 20, 30)), encode(picture(1, 30, 20))]
+    masks = np.ones((2, 30, 30, 2), dtype)
+    batch = one_batch(images, {"mask": masks}, canvas=(32, 32), mask_fill=fill)
+    for row, (height, width) in enumerate([(20, 30), (30, 20)]):
+        inside = np.zeros((32, 32), bool)
+        inside[:height, :width] = True
+        assert (batch["mask"][row][inside] == 1).all()
+        assert (batch["mask"][row][~inside] == expected).all()
+
+
+def test_a_fill_that_the_dtype_cannot_hold_is_refused():
+    source = InMemory(jpegs(2), {"mask": np.ones((2, 40, 56), np.int8)})
+    with pytest.raises(ValueError, match=r"`mask_fill` must fit the mask's int8, -128 to 127, got 255"):
+        Loader(source, 2, sharding=one_device())
+    Loader(source, 2, mask_fill=-1, sharding=one_device()).close()
+    with pytest.raises(ValueError, match="`mask_fill` must be an int"):
+        Loader(source, 2, mask_fill=0.5, sharding=one_device())
+
+
+def test_a_mask_smaller_than_its_stored_image_is_named():
+    images = [encode(picture(0, 20, 30)), encode(picture(1, 30, 20), exif=exif(6))]
+    masks = np.ones((2, 20, 30), np.uint8)  # as the files are stored the second is 30 x 20
+    source = InMemory(images, {"mask": masks})
+    with Loader(source, 2, shuffle=False, canvas=(32, 32), sharding=one_device()) as loader:
+        with pytest.raises(
+            ValueError, match=r"'mask' must be at least as large.*30 x 20 pixels in record 1, got 20 x 30"
+        ):
+            next(loader)
+
+
+@pytest.mark.parametrize("shape", [(2, 40), (2,), (2, 3, 40, 56, 1)])
+def test_masks_of_impossible_shapes_are_refused(shape):
+    with pytest.raises(ValueError, match=r"feature 'mask' must be \[n, height, width\]"):
+        Loader(InMemory(jpegs(2), {"mask": np.ones(shape)}), 2, sharding=one_device())
+
+
+def test_rows_that_are_not_valid_hold_the_fill():
+    source = InMemory([*jpegs(1), b"no image"], {"mask": np.ones((2, 40, 56), np.uint8)})
+    options = {"on_error": "mask", "last_batch": "pad", "shuffle": False, "sharding": one_device()}
+    for transform in (None, lambda key, sample: dict(sample)):
+        with Loader(source, 4, transform=transform, **options) as loader:
+            mask = np.asarray(next(loader)["mask"])
+        assert (mask[0] == 1).all() and (mask[1:] == 255).all()
+
+
+def test_masks_reach_the_transform_on_the_canvas():
+    masks = np.zeros((4, 80, 112), np.uint8)
+    masks[:, 40:, 56:] = 1
+    images = [encode(picture(i, 80, 112)) for i in range(4)]
+    flip = augment.Compose([augment.RandomHorizontalFlip(1.0)])
+    batch = one_batch(images, {"mask": masks}, canvas=(40, 56), transform=flip)
+    assert batch["mask"].shape == (4, 40, 56)
+    assert (batch["mask"][:, 20:, :28] == 1).all() and batch["mask"].mean() == 0.25
+
+
+def test_pixel_sources_have_masks_too():
+    pixels = np.zeros((2, 10, 12, 3), np.uint8)
+    masks = np.arange(2 * 12 * 12, dtype=np.int32).reshape(2, 12, 12)
+    batch = one_batch(pixels, {"mask": masks})
+    np.testing.assert_array_equal(batch["mask"], masks[:, :10, :12])
+    with Loader(InMemory(pixels, {"mask": masks[:, :9]}), 2, sharding=one_device()) as loader:
+        with pytest.raises(ValueError, match="10 x 12 pixels in record"):
+            next(loader)
+
+
+def test_boxes_that_are_padding_rows_stay():
+    boxes = np.zeros((2, 3, 4), np.float32)
+    boxes[0, 0] = [10, 5, 20, 15]
+    images = [encode(picture(i, 40, 80), exif=exif(3)) for i in range(2)]
+    with Loader(
+        InMemory(images, {"boxes": boxes}), 2, canvas=(20, 40), shuffle=False, sharding=one_device()
+    ) as loader:
+        found = np.asarray(next(loader)["boxes"])
+    np.testing.assert_allclose(found[0, 0], [30, 12.5, 35, 17.5])
+    assert not found[0, 1:].any() and not found[1].any()
+
+
+def test_nearest_is_exact_where_floats_would_round():
+    """Pixel centers that fall on a pixel's edge: 3 of 7 and large sides."""
+    for original, size in [(7, 3), (65535, 16383), (4000, 512), (513, 512), (1, 1)]:
+        mask = jnp.arange(original, dtype=jnp.int32)[None, :]
+        placed = place_mask(
+            mask,
+            size=jnp.array([1, size]),
+            original_size=jnp.array([1, original]),
+            orientation=jnp.uint8(1),
+            canvas=(1, size),
+            fill=-1,
+        )
+        exact = [(2 * i + 1) * original // (2 * size) for i in range(size)]
+        np.testing.assert_array_equal(np.asarray(placed)[0], exact)

@@ -1,0 +1,182 @@
+"""Pixels in memory: the same order, resume and sharding, through no Decoder."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxaug import Decoder, Loader, augment
+from jaxaug.errors import SourceError
+from jaxaug.iterators import FromIterable, InMemory, Subset
+from jaxaug.sharding import batch_sharding
+from tests.images import encode, jpegs
+
+N = 20
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    return np.random.default_rng(0).integers(0, 256, (N, 10, 12, 3), np.uint8)
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def rows(loader, epochs=1):
+    return {
+        (epoch, int(i)): np.asarray(image).tobytes()
+        for epoch in range(epochs)
+        for batch in loader
+        for i, image in zip(batch["index"], batch["image"])
+    }
+
+
+def test_pixels_come_as_they_are_with_their_features(pixels):
+    source = InMemory(pixels, {"label": np.arange(N)})
+    assert repr(source) == "InMemory(20 images of 10 x 12 pixels, features ['label'])"
+    with Loader(source, 8, seed=3, last_batch="pad") as loader:
+        assert loader.decoder is None and loader.element_spec.keys() == {"image", "label", "valid", "index"}
+        for batch in loader:
+            for row, index in enumerate(batch["index"].tolist()):
+                expected = pixels[index] if index >= 0 else np.zeros((10, 12, 3), np.uint8)
+                np.testing.assert_array_equal(batch["image"][row], expected)
+                assert batch["label"][row] == index and batch["valid"][row] == (index >= 0)
+
+
+def test_the_order_and_the_parameters_are_those_of_encoded_images(pixels):
+    chain = augment.Compose([augment.RandomCrop(8), augment.RandomHorizontalFlip(), augment.ToFloat()])
+    encoded = InMemory([encode(image, "PNG") for image in pixels])
+    options = {"transform": chain, "seed": 5, "sharding": one_device()}
+    with Loader(encoded, 4, **options) as loader:
+        expected = rows(loader, 2)
+    for batch_size, sharding in ((4, one_device()), (8, batch_sharding(jax.devices("cpu")[:4]))):
+        with Loader(InMemory(pixels), batch_size, **(options | {"sharding": sharding})) as loader:
+            found = rows(loader, 2)
+        assert all(expected[key] == value for key, value in found.items()) and len(found) >= 32
+    with Loader(InMemory(pixels), 4, **options) as loader, Loader(InMemory(pixels), 2, **options) as other:
+        next(loader), next(loader)
+        other.set_state(loader.get_state())
+        assert rows(other) == {k: v for k, v in rows(loader).items() if k[0] == 0}
+
+
+@pytest.mark.parametrize("shape", [(N, 10, 12), (N, 10, 12, 1)])
+def test_gray_is_repeated_to_three_channels(shape):
+    gray = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    with Loader(InMemory(gray), 4, shuffle=False, sharding=one_device()) as loader:
+        image = np.asarray(next(loader)["image"])
+    np.testing.assert_array_equal(image, np.repeat(gray[:4].reshape(4, 10, 12, 1), 3, -1))
+
+
+def test_a_memory_map_is_read_row_by_row(tmp_path, pixels):
+    np.save(tmp_path / "a.npy", pixels)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    with Loader(InMemory(mapped), 4, sharding=one_device()) as loader, Loader(
+        InMemory(pixels), 4, sharding=one_device()
+    ) as plain:
+        assert rows(loader) == rows(plain)
+        assert loader.get_state() == plain.get_state()
+    part = Subset(InMemory(mapped), np.array([7, 3]))
+    with Loader(part, 2, shuffle=False, sharding=one_device()) as loader:
+        np.testing.assert_array_equal(np.asarray(next(loader)["image"]), pixels[[7, 3]])
+
+
+def test_the_fingerprint_tells_other_pixels(pixels):
+    other = pixels.copy()
+    other[7, 0, 0, 0] ^= 1
+    prints = {InMemory(array).fingerprint() for array in (pixels, other, pixels[:-1], pixels.reshape(N, 12, 10, 3))}
+    assert len(prints) == 4 and InMemory(pixels.copy()).fingerprint() in prints
+
+
+@pytest.mark.parametrize(
+    "images, error, message",
+    [
+        (np.zeros((3, 4, 4, 3), np.float32), ValueError, r"`images` must be uint8\[N, H, W, 3\].*float32\[3, 4, 4, 3\]"),
+        (np.zeros((3, 3, 4, 4), np.uint8), ValueError, r"got uint8\[3, 3, 4, 4\]: convert the array, channels last"),
+        (np.zeros((3, 4), np.uint8), ValueError, r"got uint8\[3, 4\]"),
+        (np.zeros((3, 0, 4, 3), np.uint8), ValueError, "must have pixels"),
+        (np.zeros((0, 4, 4, 3), np.uint8), SourceError, "at least one image"),
+        ([], SourceError, "at least one image"),
+        (b"an image", TypeError, "must be a sequence of bytes .* got bytes: make a list of it"),
+        ((image for image in jpegs(2)), TypeError, "got generator: make a list of it, or use FromIterable"),
+        ({"a": b"x"}, TypeError, "got dict"),
+    ],
+)
+def test_wrong_images_are_named(images, error, message):
+    with pytest.raises(error, match=message):
+        InMemory(images)
+
+
+def test_what_only_encoded_images_have_is_refused(pixels):
+    with pytest.raises(ValueError, match="`canvas` must be left out for a source of pixels"):
+        Loader(InMemory(pixels), 4, canvas=(10, 12), sharding=one_device())
+    with Decoder((10, 12), devices=jax.devices("cpu")[:1]) as decoder:
+        with pytest.raises(ValueError, match="`decoder` must be left out for a source of pixels"):
+            Loader(InMemory(pixels), 4, decoder=decoder, sharding=one_device())
+
+
+def test_a_batch_does_not_change_with_the_array(pixels):
+    mine = pixels.copy()
+    with Loader(InMemory(mine), 4, shuffle=False, sharding=one_device()) as loader:
+        batch = next(loader)
+        mine[:] = 0
+        np.testing.assert_array_equal(np.asarray(batch["image"]), pixels[:4])
+
+
+def test_a_hand_written_loop_gives_the_same(pixels):
+    """What a user would write, with the same keys, is what the Loader computes."""
+    chain = augment.Compose([augment.RandomHorizontalFlip(), augment.ToFloat()])
+    with Loader(InMemory(pixels), 4, transform=chain, seed=9, sharding=one_device()) as loader:
+        batch = next(loader)
+        keys = jnp.stack([loader.sample(int(i))["key"] for i in batch["index"]])
+    by_hand = jax.jit(jax.vmap(chain))(keys, {"image": jnp.asarray(pixels[np.asarray(batch["index"])])})
+    np.testing.assert_array_equal(np.asarray(batch["image"]), np.asarray(by_hand["image"]))
+
+
+def test_pickled_and_copied_sources_hold_their_images(tmp_path, pixels):
+    images = jpegs(6)
+    for source in (InMemory(images, {"label": np.arange(6)}), InMemory(pixels)):
+        expected = source.read(np.arange(4))[0]
+        for clone in (pickle.loads(pickle.dumps(source)), copy.deepcopy(source), copy.copy(source)):
+            assert clone.fingerprint() == source.fingerprint()
+            found = clone.read(np.arange(4))[0]
+            if hasattr(found, "array"):
+                np.testing.assert_array_equal(found.array, expected.array)
+            else:
+                assert [bytes(found.view(i)) for i in range(4)] == images[:4]
+    (tmp_path / "source").write_bytes(pickle.dumps(InMemory(images)))
+    code = (
+        "import pickle, sys, numpy as np; source = pickle.load(open(sys.argv[1], 'rb'));"
+        "print(sum(map(sum, (source.read(np.arange(6))[0].view(i) for i in range(6)))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "source")], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == str(sum(map(sum, images))), done.stderr[-1000:]
+
+
+@pytest.mark.parametrize(
+    "item, message",
+    [
+        ({"image": b"x", "label": 1}, r"got a dict with \['image', 'label'\] as item 0"),
+        ((b"x", 3), r"got \(bytes, int\) as item 0"),
+        ((b"x",), r"got \(bytes\) as item 0"),
+        (b"x", r"got bytes as item 0"),
+    ],
+)
+def test_a_stream_of_other_items_is_named(item, message):
+    stream = FromIterable([item])
+    with pytest.raises(TypeError, match=r"`items` must be pairs \(bytes, dict of features\).*" + message):
+        list(stream.iterate())
+
+
+def test_a_callable_that_gives_the_same_iterator_again_is_refused():
+    iterator = iter([(b"x", {})])
+    with pytest.raises(TypeError, match="must give a fresh iterator each epoch"):
+        FromIterable(lambda: iterator)
+    assert repr(FromIterable([(b"x", {})])) == "FromIterable(list)"
