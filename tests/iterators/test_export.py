@@ -110,3 +110,32 @@ class _Tensor:
 
     def numpy(self):
         return np.from_dlpack(self)
+
+
+@pytest.mark.parametrize("export", [to_numpy, to_torch, to_tf, for_pmap])
+def test_an_export_of_something_else_is_refused_and_tells_what_it_is(source, export):
+    with pytest.raises(TypeError, match=rf"`loader` must be a jaxaug.Loader, got InMemory: write {export.__name__}"):
+        export(source)
+    with Loader(source, 8) as loader:
+        assert repr(export(loader)) == f"{export.__name__}({loader!r})"
+
+
+def test_nested_batches_are_exported(source):
+    views = lambda key, sample: {"views": (sample["image"], sample["image"][::2])}  # noqa: E731
+    with Loader(source, 8, transform=views) as loader:
+        first, second = next(iter(to_numpy(loader)))["views"]
+        np.testing.assert_array_equal(first[:, ::2], second)
+        assert next(iter(for_pmap(loader)))["views"][1].shape == (8, 1, 20, 56, 3)
+
+
+@pytest.mark.parametrize("kind", ["one", "eight"])
+def test_labels_of_blank_rows_are_ignored_by_torch(kind):
+    torch = pytest.importorskip("torch")
+    source = InMemory([*jpegs(11), b"no image"], {"label": np.arange(12), "weight": np.ones(12)})
+    options = {"shuffle": False, "last_batch": "pad", "on_error": "mask"}
+    with Loader(source, 8, sharding=sharding(kind), **options) as loader:
+        _, last = to_torch(loader)
+    label = last["label"] if kind == "one" else torch.cat(last["label"])
+    weight = last["weight"] if kind == "one" else torch.cat(last["weight"])
+    assert label.tolist() == [8, 9, 10] + [-100] * 5
+    assert weight.tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
