@@ -87,12 +87,19 @@ def make_tx(learning_rate: float, momentum: float, weight_decay: float, steps: i
 
 
 @nnx.jit
-def train_step(model: models.ResNet, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array) -> jax.Array:
-    """One step of SGD on a global batch; XLA sums the gradients over the devices. Returns the loss."""
+def train_step(
+    model: models.ResNet, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array
+) -> jax.Array:
+    """Make one step of SGD on a global batch; XLA sums the gradients over the devices.
+
+    Returns:
+      The mean loss of the valid images: padding and masked records have label -1 and count nowhere.
+    """
 
     def mean_loss(model):
         logits = model(image, train=True)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+        return jnp.where(valid, losses, 0.0).sum() / jnp.maximum(valid.sum(), 1)
 
     loss, gradients = nnx.value_and_grad(mean_loss)(model)
     optimizer.update(model, gradients)
@@ -114,7 +121,7 @@ def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
     start = 1 + int(optimizer.step[...])  # counted on the host from here: to read it is to wait for the step
     bar = tqdm(loader, "training", len(loader), leave=False, disable=jax.process_index() > 0)
     for step, batch in enumerate(bar, start):
-        losses.append(train_step(model, optimizer, batch["image"], batch["label"]))
+        losses.append(train_step(model, optimizer, batch["image"], batch["label"], batch["valid"]))
         if checkpoints is not None and checkpoints.should_save(step):
             save(checkpoints, step, model, optimizer, loader)
     return float(jnp.mean(jnp.stack(losses)))

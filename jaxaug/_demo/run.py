@@ -27,7 +27,7 @@ TRAIN = augment.Compose(
 )
 VALIDATE = augment.Compose(
     [
-        augment.Resize(IMAGE_SIZE, canvas=(2 * IMAGE_SIZE, 2 * IMAGE_SIZE)),
+        augment.Resize(IMAGE_SIZE),
         augment.CenterCrop(IMAGE_SIZE),
         augment.Normalize(MEAN, STD),
     ]
@@ -58,7 +58,7 @@ def run_demo(out: PathLike, epochs: int = 8, cache: PathLike | None = None, coun
 
 
 def _measure(images: ImageFolder, batch_size: int) -> None:
-    canvas = pick_canvas(images, seed=0)  # as the Loader does
+    canvas = pick_canvas(images, seed=0).canvas  # as the Loader does
     with Loader(images, batch_size, transform=TRAIN) as loader:
         pipeline = pipeline_rate(loader, batch_size)
     decode, batch = decode_rate(images, batch_size, canvas)

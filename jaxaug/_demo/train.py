@@ -61,19 +61,22 @@ def train(train_loader: Loader, val_loader: Loader, num_classes: int, epochs: in
         nnx.update(module, jax.device_put(nnx.state(module), replicated))
     for epoch in range(1, epochs + 1):
         batches = progress(train_loader, f"epoch {epoch} of {epochs}", len(train_loader))
-        losses = [_step(model, optimizer, batch["image"], batch["label"]) for batch in batches]
+        losses = [_step(model, optimizer, b["image"], b["label"], b["valid"]) for b in batches]
         counts = [_count(model, b["image"], b["label"], b["valid"]) for b in val_loader]
         correct, total = (int(sum(column)) for column in zip(*counts))
         yield Result(epoch, float(sum(losses)) / len(losses), correct / total)
 
 
 @nnx.jit
-def _step(model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array) -> jax.Array:
-    """One step of training; the loss before it."""
+def _step(
+    model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array
+) -> jax.Array:
+    """Make one step of training; return the loss before it, the mean over valid images."""
 
     def mean_loss(model):
         logits = model(image, train=True)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+        return jnp.where(valid, losses, 0.0).sum() / jnp.maximum(valid.sum(), 1)
 
     loss, gradients = nnx.value_and_grad(mean_loss)(model)
     optimizer.update(model, gradients)

@@ -75,8 +75,8 @@ def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
         assert batch["image"].sharding == jaxaug.sharding.batch_sharding()
         model, optimizer = train.create(config, 2, STEPS)
         before = jax.device_get(nnx.state(model, nnx.Param))
-        train.train_step(model, optimizer, batch["image"], batch["label"])  # warm-up begins at rate 0
-        loss = train.train_step(model, optimizer, batch["image"], batch["label"])
+        train.train_step(model, optimizer, batch["image"], batch["label"], batch["valid"])  # warm-up begins at rate 0
+        loss = train.train_step(model, optimizer, batch["image"], batch["label"], batch["valid"])
     assert 0 < float(loss) < 5
     after = nnx.state(model, nnx.Param)
     assert all((a != np.asarray(b)).any() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
