@@ -44,6 +44,11 @@ class DataFile(NamedTuple):
 Read = Callable[[DataFile, int, memoryview], int]
 
 
+def local_path(path: PathLike) -> str:
+    """Return the absolute path of a local file, "~" expanded."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def is_remote(path: str) -> bool:
     """Whether a path is a URL for fsspec."""
     return "://" in path
@@ -95,10 +100,10 @@ def _matches(pattern: str) -> list[str]:
             return [pattern]
         found = sorted(system.unstrip_protocol(name) for name in system.glob(below))
     elif not glob.has_magic(pattern):
-        return [os.path.abspath(pattern)]
+        return [local_path(pattern)]
     else:
-        names = (name for name in glob.glob(pattern, recursive=True) if not is_index(name))
-        found = sorted(os.path.abspath(name) for name in names)
+        every = glob.glob(os.path.expanduser(pattern), recursive=True)
+        found = sorted(os.path.abspath(name) for name in every if not is_index(name))
     if not found:
         raise SourceError(f"`paths`: {pattern!r} matches no file.")
     return found
