@@ -183,18 +183,12 @@ def changed(file: DataFile) -> SourceError:
     return SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
 
 
-def allow_descriptors(count: int) -> int:
-    """How many of `count` files may be open at a time, as long as this reader is one of a few.
-
-    Where they come near the process's soft limit it is raised to the hard one, as Go's runtime does at start.
-    """
+def allowed_open(count: int) -> int:
+    """Return how many of `count` files a reader may hold open: a quarter of the process's limit."""
     import resource  # POSIX only, as much of this package; nothing else here needs it
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and count > soft // 4:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return count if soft == resource.RLIM_INFINITY else min(count, soft // 4)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return count if soft == resource.RLIM_INFINITY else min(count, max(1, soft // 4))
 
 
 class FileReader:

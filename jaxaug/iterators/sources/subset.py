@@ -185,9 +185,9 @@ def split(
 
     Shares are slices of one permutation of the records, which depends on the seed and the labels
     alone. So parts of equal seed that share a bound leave no record out and share none, also if
-    they come from several calls, and a smaller share lies within a larger one. A bound is that share
-    of len(source), rounded half up, whatever the labels. Inside a part, records keep the order of
-    the source.
+    they come from several calls, and a smaller share lies within a larger one. A bound is that
+    share of len(source), rounded half up, whatever the labels. Inside a part, records keep the
+    order of the source.
 
     Where integer labels are known without reading, the permutation takes all classes evenly: in
     each part a class has its share of the records, but for one or two.
