@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 import time
+import weakref
 
 import jax
 import numpy as np
@@ -95,8 +96,25 @@ def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files)
     assert len(chunks) == 3 and not chunks & {start}
     del others, kept
     gc.collect()
-    assert chunks | {start} <= {chunk.ctypes.data for chunk in _loose._FREE}
+    assert chunks | {start} <= {chunk.ctypes.data for chunk in source._free}
     assert int(source.read(np.arange(20, 30)).addresses[0]) in chunks | {start}
+
+
+def test_buffers_go_with_the_last_files_and_batches(files):
+    folder, names, contents = files
+    first = _loose.LooseFiles(str(folder), names)
+    second = pickle.loads(pickle.dumps(first))
+    assert second._free is first._free  # one stock a process
+    batch = second.read(np.arange(10))
+    stock = weakref.ref(second._free)
+    first.read(np.arange(10))
+    assert len(stock()) == 1
+    del first, second
+    gc.collect()
+    assert stock() is not None and bytes(batch.view(3)) == contents[3]
+    del batch
+    gc.collect()
+    assert stock() is None
 
 
 def test_a_file_that_cannot_be_read_has_length_0_and_a_reason(files):

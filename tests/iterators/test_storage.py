@@ -6,6 +6,7 @@ import http.server
 import importlib
 import mmap
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -776,6 +777,61 @@ def test_remote_files_that_are_missing_or_changed(server):
     first = WebDataset(url + "/a.tar")
     handler.contents["/a.tar"] = containers.tar(containers.labelled_files(9))
     assert (len(first), len(WebDataset(url + "/a.tar"))) == (2, 9)
+
+
+def test_a_server_that_cannot_be_reached_is_not_a_missing_file(server, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(SourceError, match=r"a.tar' cannot be opened: Connection refused\."):
+            WebDataset(f"http://127.0.0.1:{port}/a.tar")
+    handler, url = server
+    with pytest.raises(SourceError, match=r"a.tar' cannot be opened: No such file or directory\."):
+        WebDataset(url + "/a.tar")
+    monkeypatch.setattr(handler, "answer", lambda self, body: self.send(403, b"", body))
+    with pytest.raises(SourceError, match=r"a.tar' cannot be opened: 403.*Forbidden"):
+        WebDataset(url + "/a.tar")
+
+
+@pytest.mark.parametrize(
+    "error, tries",
+    [(OSError, 4), (TimeoutError, 4), (PermissionError, 1), (ValueError, 1)],
+)
+def test_which_failures_may_pass(monkeypatch, error, tries):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    asked = []
+
+    def info(name):
+        asked.append(name)
+        raise error("no")
+
+    system = SimpleNamespace(invalidate_cache=lambda: None, info=info)
+    monkeypatch.setattr(_files, "_system", lambda path: (system, path))
+    with pytest.raises(SourceError, match="'any://a' cannot be opened: no"):
+        list_files("any://a")
+    assert len(asked) == tries
+
+
+@pytest.mark.parametrize("failures, opens", [(3, True), (1000, False)])
+def test_a_server_that_fails_for_a_moment_is_asked_again(server, monkeypatch, failures, opens):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
+    answer, asked = handler.answer, []
+
+    def sometimes(self, body):
+        asked.append(body)
+        if len(asked) <= failures:
+            return self.send(503, b"", body)
+        return answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", sometimes)
+    if opens:
+        assert len(WebDataset(url + "/a.tar")) == 2
+    else:
+        with pytest.raises(SourceError, match=r"a.tar' cannot be opened: 503.*Unavailable"):
+            WebDataset(url + "/a.tar")
 
 
 STAMPS = {
