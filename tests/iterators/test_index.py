@@ -148,6 +148,54 @@ def test_facts_in_the_index_are_those_of_the_bytes(shards):
         assert getattr(found, name).tolist() == column.tolist(), name
 
 
+def rewrite(path, **changes):
+    """Write an index again with other columns; the checksums are those of the new ones."""
+    index = read_index(path)
+    with open(path, "rb") as file:
+        header, _ = _index._read_header(file, os.path.getsize(path))
+    changed = {name: np.array(column) for name, column in index.columns.items()}
+    for name, change in changes.items():
+        changed[name] = change(changed[name].astype(np.uint64))
+    del index, header["columns"]
+    write_index(str(path), header, changed)
+
+
+def last(value):
+    """Change the last record alone."""
+    return lambda column: np.concatenate([column[:-1], np.array([value], np.uint64)])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offset": lambda column: column + np.uint64(2**40)},
+        {"offset": last(2**64 - 1)},
+        {"length": last(2**64 - 1)},
+        {"offset": last(2**64 - 20), "length": last(60)},  # the sum wraps to 40
+        {"lead": last(10**6)},
+    ],
+)
+@pytest.mark.parametrize("chunk", [2, 1 << 20])
+def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, changes, chunk):
+    monkeypatch.setattr(_index, "_CHECKED", chunk)
+    path = open_shards(shards).index_path
+    good = open(path, "rb").read()
+    rewrite(path, **changes)
+    assert open(path, "rb").read() != good
+    open_shards(shards)
+    assert len(builds) == 2 and open(path, "rb").read() == good
+
+
+def test_a_record_may_end_where_its_file_does(shards, builds):
+    path = open_shards(shards).index_path
+    sizes = [os.path.getsize(shards / name) for name in ("a.tfrecord", "b.tfrecord")]
+    offsets = read_index(path).columns["offset"].astype(np.int64)
+    until_the_end = np.array([sizes[0]] * 2 + [sizes[1]] * 3) - offsets
+    for more, built in ((0, 1), (1, 2)):
+        rewrite(path, length=lambda column, more=more: (until_the_end + more).astype(np.uint64))
+        assert len(TFRecord(shards / "*.tfrecord")) == 5 and len(builds) == built
+
+
 def refuse_to_write(monkeypatch, folder):
     """As if there were no permission; the tests may run as root, whom no mode bits stop."""
     write = _index.write_index

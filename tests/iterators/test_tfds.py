@@ -1,7 +1,10 @@
 """Data sets of other libraries: anything with items, and TFDS without tensorflow."""
 
+import copy
 import io
 import pathlib
+import pickle
+import subprocess
 import sys
 from typing import ClassVar
 
@@ -256,6 +259,29 @@ def test_a_prepared_data_set_is_read_without_tensorflow(prepared):
     for row, number in enumerate((2 * weights).astype(int).tolist()):
         assert bytes(encoded.view(row)) == containers.jpegs(8)[number]
         assert features["label"][row] == number % 2 and source.describe(row)["name"] == f"n{number}"
+
+
+READ = """
+import pickle, sys
+import numpy as np
+source = pickle.load(sys.stdin.buffer)
+encoded, features = source.read(np.arange(3))
+images = [bytes(encoded.view(row)) for row in range(3)]
+found = images, features["weight"].tolist(), source.classes, source.fingerprint(), repr(source)
+pickle.dump(found, sys.stdout.buffer)
+"""
+
+
+def test_a_data_set_travels_to_a_fresh_process(prepared):
+    source = TFDS(prepared / "tiny_pictures" / "1.0.0", split="train[:50%]")
+    child = subprocess.run([sys.executable, "-c", READ], input=pickle.dumps(source), capture_output=True)
+    assert child.returncode == 0, child.stderr.decode()
+    images, weights, *about = pickle.loads(child.stdout)
+    encoded, features = source.read(np.arange(3))
+    assert images == [bytes(encoded.view(row)) for row in range(3)]
+    assert weights == features["weight"].tolist()
+    assert about == [source.classes, source.fingerprint(), repr(source)]
+    assert copy.deepcopy(source).read(np.arange(3))[1]["weight"].tolist() == weights
 
 
 def test_splits_of_tfds_are_other_data_sets(prepared):

@@ -43,6 +43,7 @@ _PREFIX = struct.Struct("<8sQI")
 _VERSION = 2
 _ALIGNMENT = 64
 _BLOCK = 4 << 20  # bytes read at a time for checksums
+_CHECKED = 1 << 16  # records whose places are checked in one go
 _THREADS = 8  # files run through at a time
 
 
@@ -55,12 +56,14 @@ class Index(NamedTuple):
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.
+      path: the file that holds all this.
     """
 
     columns: dict[str, np.ndarray]
     row_starts: np.ndarray
     extra: dict[str, Any]
     fingerprint: str
+    path: str
 
 
 class Damaged(Exception):
@@ -94,7 +97,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
     places = _places(folder, [kind, options, names])
     for place in places:
         try:
-            return read_index(place, subject)
+            return _within(read_index(place, subject), files)
         except (Damaged, OSError):
             continue  # missing, damaged or older than the data: the next place, or a new one
     header, columns = _build(files, names, subject, scan)
@@ -107,6 +110,22 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         except OSError as error:
             refused.append(f"{place!r} ({reason(error)})")
     raise SourceError(f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder.")
+
+
+def _within(index: Index, files: list[DataFile]) -> Index:
+    """Return the index if every record lies within its file; else it is damaged."""
+    sizes = np.array([file.size for file in files], np.uint64)
+    if len(index.row_starts) != len(files) + 1:
+        raise Damaged("it is of another number of files")
+    for start in range(0, int(index.row_starts[-1]), _CHECKED):
+        rows = slice(start, start + _CHECKED)
+        offset, length, lead = (index.columns[name][rows] for name in ("offset", "length", "lead"))
+        counts = np.diff(np.clip(index.row_starts, start, start + offset.size))
+        size = np.repeat(sizes, counts)
+        outside = (lead > offset) | (offset > size) | (length > size - offset)
+        if outside.any():
+            raise Damaged("a record lies outside its file")
+    return index
 
 
 def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
@@ -168,7 +187,8 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
             for name, (dtype, shape, offset, _) in header["columns"].items():
                 columns[name] = np.ndarray(shape, dtype, memory, start + offset)
             row_starts = np.cumsum([0, *header["counts"]], dtype=np.int64)
-            return Index(columns, row_starts, header["extra"], header["fingerprint"])
+            fingerprint, place = header["fingerprint"], os.fspath(path)
+            return Index(columns, row_starts, header["extra"], fingerprint, place)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise Damaged(f"its header is incomplete: {error}") from error
 

@@ -39,20 +39,38 @@ class PackedSource(abc.ABC):
     ):
         check_seconds("timeout", timeout)
         check_count("retries", retries)
-        self._files = list_files(paths)
-        self._index = open_index(self._files, type(self).__name__, options, self._scan)
-        self._storage = choose_storage(self._files, mapped=mmap, timeout=timeout, retries=retries)
+        self._files, self._options = list_files(paths), options
+        self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
+        self._open()
+
+    def _open(self) -> None:
+        self._index = open_index(self._files, type(self).__name__, self._options, self._scan)
+        self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = {
             name.removeprefix(FEATURE): column for name, column in self._columns.items() if name.startswith(FEATURE)
         }
         self._failures: dict[int, str] = {}  # why a record could not be read when it was last asked for
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy, also one in another process, opens the same state of the files by."""
+        opened = ("_index", "_storage", "_columns", "_features", "_failures")
+        return {name: value for name, value in self.__dict__.items() if name not in opened}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
     def __len__(self) -> int:
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
+
+    @property
+    def index_path(self) -> str:
+        """The file that holds the index: beside the data, or in the cache folder."""
+        return self._index.path
 
     @property
     def features(self) -> Features:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import reason
+from jaxaug.iterators.sources._files import local_path, reason
 from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
@@ -51,7 +51,7 @@ class ImageFolder:
     """
 
     def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
-        self.root = Path(root).expanduser()
+        self.root = Path(local_path(root))
         if not self.root.is_dir():
             raise SourceError(f"`root` must be a folder of images, got {str(self.root)!r}, which is none.")
         try:
