@@ -87,6 +87,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
       SourceError: a data file is damaged, there are no records, or the index can be written nowhere.
     """
     folder, names = _common_folder([file.path for file in files])
+    remote = any(is_remote(file.path) for file in files)
     subject = {
         "version": _VERSION,
         "kind": kind,
@@ -94,7 +95,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         "facts": FACTS,
         "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
     }
-    places = _places(folder, [kind, options, names])
+    places = _places(folder, remote, [kind, options, names])
     for place in places:
         try:
             return _within(read_index(place, subject), files)
@@ -233,7 +234,14 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
             advance(offset - reached[0])
             reached[0] = offset
 
-        found = scan(Window(read, file), rows, report)
+        window = Window(read, file)
+        try:
+            found = scan(window, rows, report)
+        except SourceError as error:
+            compressed = _compressed(window)
+            if compressed is None:
+                raise
+            raise compressed from error
         report(file.size)
         return rows.finish(), found
 
@@ -247,6 +255,26 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
     columns = join(parts)
     fingerprint = _fingerprint(subject, names, files, columns)
     return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
+
+
+# The first bytes of compressed files, and what unpacks them.
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),  # RFC 1952
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),  # RFC 8878
+}
+
+
+def _compressed(window: Window) -> SourceError | None:
+    """Return what to raise for a file that is compressed as a whole; None if it is not."""
+    begin = window.at(0, 8).tobytes()
+    for magic, (name, tool) in _COMPRESSED.items():
+        if begin.startswith(magic):
+            path = window.file.path
+            what = f"is {name}: unpack it ({tool}), as records inside cannot be reached one by one"
+            return SourceError(f"{path!r} {what}.")
+    return None
 
 
 def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Iterator:
@@ -271,11 +299,11 @@ def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns
     return digest.hexdigest()
 
 
-def _places(folder: str, what: list) -> list[str]:
-    """Where the index may lie, the best place first."""
+def _places(folder: str, remote: bool, what: list) -> list[str]:
+    """Return where the index may lie, the best place first: a local folder that holds all data."""
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug")
     name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
-    beside = [] if is_remote(folder) else [os.path.join(folder, name)]
+    beside = [os.path.join(folder, name)] if folder and not remote else []
     return [*beside, os.path.join(cache, f"{_short_hash([folder, *what])}.index")]
 
 
@@ -284,11 +312,11 @@ def _short_hash(value: Any) -> str:
 
 
 def _common_folder(paths: list[str]) -> tuple[str, list[str]]:
-    """The deepest folder that holds all paths, and their names in it."""
+    """Return the deepest folder that holds all paths, "" if none does, and their names in it."""
     heads = [path.split("/")[:-1] for path in paths]
     same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
-    folder = "/".join(same)
-    return folder, [path[len(folder) + 1 :] for path in paths]
+    prefix = "".join(f"{part}/" for part in same)
+    return prefix[:-1], [path[len(prefix) :] for path in paths]
 
 
 def _bytes(column: np.ndarray) -> memoryview:

@@ -55,10 +55,10 @@ class PackedSource(abc.ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""
         opened = ("_index", "_storage", "_columns", "_features", "_failures")
-        return {name: value for name, value in self.__dict__.items() if name not in opened}
+        return {name: value for name, value in vars(self).items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
         self._open()
 
     def __len__(self) -> int:

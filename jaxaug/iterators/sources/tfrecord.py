@@ -29,12 +29,14 @@ class TFRecord(PackedSource):
     `describe`. Labels are as the files have them: ImageNet's of TF-Slim count from 1.
 
     Args:
-      paths: files, glob patterns, brace ranges, or URLs (gs://, s3://, http://); see `list_files`.
+      paths: files, glob patterns, brace ranges ("train-{00000..00146}.tfrecord"), or URLs (gs://,
+        s3://, http://); the files of a pattern come sorted.
       image: the bytes feature that holds the encoded image.
       label: the integer feature that becomes "label"; None for none.
       features: names of further features; None for all numbers.
-      mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
-        with retries (see `Staged`): right for network disks; URLs are always read.
+      mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
+        fails or a file that is cut while a batch is decoded then ends the process. False: read them
+        with retries; what lies on network disks and at URLs always is.
       timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
       retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
