@@ -125,6 +125,24 @@ def test_a_file_that_is_in_the_way_is_named_without_a_traceback(tmp_path, capsys
     assert re.fullmatch(r"jaxaug: '.*/file/cache.*': Not a directory\.\n", capsys.readouterr().err)
 
 
+def test_doctor_says_in_a_sentence_that_there_is_no_gpu(monkeypatch, capsys):
+    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
+    assert main(["doctor"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("decoder")]
+    assert "host threads, as jax sees no NVIDIA GPU" in line and "`" not in line
+
+
+def test_doctor_says_why_a_gpu_is_not_used(monkeypatch, capsys):
+    def refuse(*arguments):
+        raise RuntimeError("no engine")
+
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr("jaxaug._doctor.Decoder", refuse)
+    monkeypatch.setattr("jaxaug._doctor._nvidia", lambda: ())
+    assert main(["doctor"]) == 0
+    assert "host threads, as nvjpeg cannot be used: no engine" in capsys.readouterr().out
+
+
 def test_pack_says_what_it_gained(tmp_path, capsys):
     for number, image in enumerate(containers.jpegs(4)):
         path = tmp_path / "images" / f"class{number % 2}" / f"{number}.jpg"

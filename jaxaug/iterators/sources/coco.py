@@ -72,7 +72,8 @@ class Coco:
 
     def __repr__(self) -> str:
         boxes = int(self._features["box_count"].sum())
-        return f"Coco({self._annotations!r}: {len(self)} images, {boxes} boxes, {len(self.classes)} classes)"
+        found = f"{len(self)} images, {boxes} boxes, {len(self.classes)} classes"
+        return f"Coco({self._annotations!r}: {found}, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
         """The path of record `index`."""

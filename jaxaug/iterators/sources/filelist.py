@@ -51,8 +51,7 @@ class FileList:
         return len(self._files)
 
     def __repr__(self) -> str:
-        shape = "no labels" if self.labels is None else f"labels {list(self.labels.shape)}"
-        return f"FileList({self._list!r}: {len(self)} images, {shape})"
+        return f"FileList({self._list!r}: {len(self)} images, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
         """The path of record `index`."""

@@ -77,7 +77,8 @@ class ImageFolder:
         return len(self._files)
 
     def __repr__(self) -> str:
-        return f"ImageFolder({str(self.root)!r}: {len(self)} images, {len(self.classes)} classes)"
+        found = f"{len(self)} images, {len(self.classes)} classes, {sorted(self.features)}"
+        return f"ImageFolder({str(self.root)!r}: {found})"
 
     def path(self, index: int) -> str:
         """Return the path of record `index`."""
