@@ -89,7 +89,12 @@ def _add_preview(commands) -> None:
 
 
 def _add_index(commands) -> None:
-    parser = commands.add_parser("index", help="index TFRecord files or tar shards, once, before training")
+    parser = commands.add_parser(
+        "index",
+        help="index TFRecord files or tar shards, once, before training",
+        epilog="The index is written beside the files or, where they are remote or their folder "
+        "cannot be written, to $XDG_CACHE_HOME/jaxaug (~/.cache/jaxaug); its path is printed.",
+    )
     parser.add_argument(
         "paths", nargs="+", help="files, glob patterns, brace ranges, URLs; the format is told by content"
     )

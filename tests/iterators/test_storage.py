@@ -779,6 +779,16 @@ def test_remote_files_that_are_missing_or_changed(server):
     assert (len(first), len(WebDataset(url + "/a.tar"))) == (2, 9)
 
 
+def test_a_server_without_ranges_is_refused_before_it_is_indexed(server):
+    handler, url = server
+    handler.ranges = False
+    tar = containers.tar(containers.labelled_files(2))
+    handler.contents |= {f"/{name}.tar": tar for name in "abc"}
+    with pytest.raises(SourceError, match=r"'.*a.tar' ignores ranges: sent 10240 bytes for 1\."):
+        WebDataset(url + "/{a,b,c}.tar")
+    assert len(handler.requests) == 1
+
+
 def test_a_server_that_cannot_be_reached_is_not_a_missing_file(server, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     with socket.socket() as free:

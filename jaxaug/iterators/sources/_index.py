@@ -33,6 +33,7 @@ from jaxaug.iterators.sources._files import (
     FileReader,
     Window,
     is_remote,
+    read_fully,
     reason,
 )
 from jaxaug.iterators.sources._progress import byte_progress
@@ -224,6 +225,7 @@ def _checksum(file, start: int, length: int) -> int:
 def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], scan: Scan):
     """Run through all files: the header and columns of their index."""
     read, stopped, parts, extra = FileReader(), threading.Event(), [], {}
+    _check_ranges(read, files[0])
 
     def run(file: DataFile) -> tuple[Part, dict[str, Any]]:
         rows, reached = Rows(), [0]
@@ -255,6 +257,15 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
     columns = join(parts)
     fingerprint = _fingerprint(subject, names, files, columns)
     return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
+
+
+def _check_ranges(read: FileReader, file: DataFile) -> None:
+    """Raise SourceError if a server sends the whole file where a byte of it is asked for.
+
+    Without ranges no record could be read: this should show before all files are run through.
+    """
+    if is_remote(file.path) and file.size > 1:
+        read_fully(read, file, file.size - 1, memoryview(bytearray(1)))
 
 
 # The first bytes of compressed files, and what unpacks them.

@@ -68,7 +68,8 @@ class Subset:
           AttributeError: the source has no such attribute.
         """
         labels: np.ndarray | None = self._of_source("labels")
-        return None if labels is None else labels[self._original(np.arange(len(self)))]
+        chosen = self._original(np.arange(len(self)))
+        return None if labels is None else np.asarray(labels)[chosen]
 
     @property
     def classes(self) -> tuple[str, ...] | None:

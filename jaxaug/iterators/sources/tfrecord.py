@@ -23,10 +23,12 @@ _MASK_DELTA = np.uint32(0xA282EAD8)  # tensorflow/core/lib/hash/crc32c.h: stored
 class TFRecord(PackedSource):
     """Images in TFRecord files of tf.Example, as tensorflow and TFDS write them.
 
-    The index is made on first use, with all checksums of the files verified, and kept (see `python -m jaxaug
-    index`); from then on a batch is numpy indexing. Numbers become features: one a record as [n], k a record
-    as [n, k], varying ones (boxes) as zero-padded [n, most] with "<name>_count" int32[n]. Strings stay in
-    `describe`. Labels are as the files have them: ImageNet's of TF-Slim count from 1.
+    The index is made on first use, with all checksums of the files verified, and kept beside the
+    files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug
+    index` makes it beforehand); from then on a batch is numpy indexing. Numbers become features:
+    one a record as [n], k a record as [n, k], varying ones (boxes) as zero-padded [n, most] with
+    "<name>_count" int32[n]. Strings stay in `describe`. Labels are as the files have them:
+    ImageNet's of TF-Slim count from 1.
 
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tfrecord"), or URLs (gs://,

@@ -26,7 +26,9 @@ class WebDataset(PackedSource):
     skipped, as the webdataset library does. `cls` is an integer, the "label". The numbers at the top of `json`
     become features; one that some records lack is 0 there and comes with "<name>_count". A list of integers under
     "label" there makes labels int32[n, k], padded with -1 as those of `FileList`. All text stays in `describe`.
-    The index is made on first use and kept, see `python -m jaxaug index`; from then on a batch is numpy indexing.
+    The index is made on first use and kept beside the files or, where that cannot be, in
+    $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug index` makes it beforehand); from
+    then on a batch is numpy indexing.
     A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
     Args:
