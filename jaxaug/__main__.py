@@ -2,22 +2,60 @@
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import jaxaug
 from jaxaug.errors import JaxaugError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command and return the exit status; of a signal as shells count it, 128 and more."""
     arguments = make_parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        with _sigterm_raises():
+            arguments.run(arguments)
     except JaxaugError as error:
-        print(f"jaxaug: {error}", file=sys.stderr)
-        return 1
+        return _fail(str(error), 1)
+    except OSError as error:
+        if error.filename is None:  # no file of the user's: a traceback tells more
+            raise
+        return _fail(f"{error.filename!r}: {error.strerror}.", 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted.", 128 + signal.SIGINT)
+    except _Terminated:
+        return _fail("terminated.", 128 + signal.SIGTERM)
     return 0
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"jaxaug: {message}", file=sys.stderr)
+    return status
+
+
+class _Terminated(BaseException):
+    """SIGTERM came; what is half done is cleared away on the way up."""
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Have SIGTERM raise `_Terminated`, as SIGINT raises KeyboardInterrupt."""
+
+    def terminate(number, frame):
+        del number, frame
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -36,7 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_demo(commands) -> None:
     parser = commands.add_parser("demo", help="draw a data set, measure the pipeline on it, train a network")
     parser.add_argument("--out", type=_png, default="jaxaug_demo.png", help="contact sheet (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=8, help="of training (default: %(default)s)")
+    epochs = "of training (default: %(default)s)"
+    parser.add_argument("--epochs", type=_positive, default=8, help=epochs)
     parser.add_argument("--data-cache", help="folder for the data set (default: ~/.cache/jaxaug)")
     parser.set_defaults(run=_demo)
 
@@ -50,7 +89,12 @@ def _add_preview(commands) -> None:
 
 
 def _add_index(commands) -> None:
-    parser = commands.add_parser("index", help="index TFRecord files or tar shards, once, before training")
+    parser = commands.add_parser(
+        "index",
+        help="index TFRecord files or tar shards, once, before training",
+        epilog="The index is written beside the files or, where they are remote or their folder "
+        "cannot be written, to $XDG_CACHE_HOME/jaxaug (~/.cache/jaxaug); its path is printed.",
+    )
     parser.add_argument(
         "paths", nargs="+", help="files, glob patterns, brace ranges, URLs; the format is told by content"
     )
@@ -78,6 +122,12 @@ def _png(path: str) -> str:
     if not path.lower().endswith(".png"):
         raise argparse.ArgumentTypeError(f"must end in .png, got {path!r}")
     return path
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an int of at least 1, got {text!r}")
+    return int(text)
 
 
 # The commands import what they need when they run: `--help` should not wait for jax.
@@ -110,7 +160,9 @@ def _index(arguments: argparse.Namespace) -> None:
     options = {} if arguments.image is None else {"image": arguments.image}
     if arguments.label is not None:
         options["label"] = arguments.label or None
-    print(build_index(arguments.paths, **options))
+    source = build_index(arguments.paths, **options)
+    print(source)
+    print(f"index: {source.index_path}")
 
 
 def _pack(arguments: argparse.Namespace) -> None:

@@ -30,11 +30,7 @@ def report() -> Iterator[tuple[str, str]]:
     yield "jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}"
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
-    try:
-        with Decoder((64, 64), "nvjpeg") as decoder:
-            yield "decoder", f"nvjpeg, {decoder.in_flight} batches in flight"
-    except (ImportError, RuntimeError, ValueError) as error:  # what makes `backend="auto"` take the host
-        yield "decoder", f"host, because nvjpeg says: {error}"
+    yield "decoder", _decoder()
     if jax.default_backend() == "gpu":
         yield from _nvidia()
     for package, use in _OPTIONAL.items():
@@ -42,6 +38,17 @@ def report() -> Iterator[tuple[str, str]]:
             yield package, importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             yield package, f"missing; for {use}"
+
+
+def _decoder() -> str:
+    """Return which decoder `backend="auto"` takes, and why."""
+    if jax.default_backend() != "gpu":
+        return "host threads, as jax sees no NVIDIA GPU: with one, install jaxaug[cuda13] or [cuda12]"
+    try:
+        with Decoder((64, 64), "nvjpeg") as decoder:
+            return f"nvjpeg, {decoder.in_flight} batches in flight"
+    except (ImportError, RuntimeError, ValueError) as error:
+        return f"host threads, as nvjpeg cannot be used: {error}"
 
 
 def _nvidia() -> Iterator[tuple[str, str]]:

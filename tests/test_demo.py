@@ -131,12 +131,21 @@ def test_progress_without_tqdm(monkeypatch, capsys):
     assert capsys.readouterr().out == "counting ...\n"
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_drawn_for_terminals_alone(monkeypatch, capsys, terminal):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert list(progress([1, 2], "counting")) == [1, 2]
+    printed = capsys.readouterr()
+    assert printed.out == "" and ("counting" in printed.err) == terminal
+
+
 def test_commands_parse():
     demo = make_parser().parse_args(["demo"])
     assert demo.out.endswith(".png") and demo.epochs > 0 and demo.data_cache is None
     sheet = make_parser().parse_args(["preview", "here", "--out", "x.png", "--seed", "3"])
     assert (sheet.folder, sheet.out, sheet.seed) == ("here", "x.png", 3)
-    for wrong in ([], ["preview", "here", "--out", "x.txt"]):
+    for wrong in ([], ["preview", "here", "--out", "x.txt"], ["demo", "--epochs", "-3"]):
         with pytest.raises(SystemExit):
             make_parser().parse_args(wrong)
 

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """The same items, with their progress shown on stderr.
+    """Return the same items, with their progress shown on stderr if that is a terminal.
 
     Args:
       items: what to go through.
@@ -19,4 +19,5 @@ def progress(items: Iterable[T], description: str, total: int | None = None) -> 
     except ImportError:
         print(f"{description} ...", flush=True)
         return iter(items)
-    return iter(tqdm(items, desc=description, total=total, leave=False))
+    # disable=None: where stderr is a pipe or a file, each refresh would stay as a line.
+    return iter(tqdm(items, desc=description, total=total, leave=False, disable=None))

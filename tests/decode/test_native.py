@@ -52,7 +52,7 @@ def test_wheels_that_lack_the_library_are_named(monkeypatch, tmp_path):
 
 
 def test_the_doctor_says_why_the_host_decodes():
-    assert dict(_doctor.report())["decoder"].startswith("host, because nvjpeg says: `devices` must be NVIDIA GPUs")
+    assert dict(_doctor.report())["decoder"].startswith("host threads, as jax sees no NVIDIA GPU")
 
 
 def test_the_doctor_knows_gpus_without_engines(monkeypatch, cpu_devices):

@@ -1,11 +1,18 @@
 """The commands `index` and `pack`."""
 
+import itertools
+import os
 import re
+import signal
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 
 from jaxaug.__main__ import main
 from jaxaug.iterators import ImageFolder, WebDataset
+from jaxaug.iterators.sources._progress import byte_progress
 from tests.iterators import containers
 
 
@@ -29,6 +36,111 @@ def test_index_reports_errors_without_a_traceback(tmp_path, capsys):
     assert "is a tar file, whose labels are in `cls` members" in capsys.readouterr().err
     assert main(["index", str(tmp_path / "missing-*.tar")]) == 1
     assert "matches no file" in capsys.readouterr().err
+
+
+def test_index_tells_where_it_wrote(tmp_path, capsys):
+    (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    assert main(["index", str(tmp_path / "b.tar")]) == 0
+    (path,) = tmp_path.glob("*.index")
+    assert f"index: {path}\n" in capsys.readouterr().out
+    assert WebDataset(tmp_path / "b.tar").index_path == str(path)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_bars_are_drawn_for_terminals_alone(monkeypatch, capsys, terminal):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    clock = itertools.count(0, 10)
+    monkeypatch.setattr("tqdm.std.time", lambda: next(clock))
+    with byte_progress(100, "index") as advance:
+        advance(50)
+        advance(50)
+    assert ("index" in capsys.readouterr().err) == terminal
+
+
+def images(folder):
+    (folder / "cat").mkdir(parents=True)
+    for number, image in enumerate(containers.jpegs(4)):
+        (folder / "cat" / f"{number}.jpg").write_bytes(image)
+    return folder
+
+
+def test_pack_to_a_full_disk_says_so_in_one_line(tmp_path):
+    source = images(tmp_path / "images")
+    code = """
+import resource, sys
+from jaxaug.__main__ import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+sys.exit(main(sys.argv[1:]))
+"""
+    out = tmp_path / "out" / "packed.tar"
+    command = [sys.executable, "-c", code, "pack", str(source), str(out)]
+    child = subprocess.run(command, capture_output=True, text=True)
+    assert child.returncode == 1
+    assert child.stderr == f"jaxaug: `out` {str(out)!r} cannot be written: File too large.\n"
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_pack_to_where_nothing_can_be_written_says_so(tmp_path, capsys):
+    source = images(tmp_path / "images")
+    (tmp_path / "file").write_text("no folder")
+    assert main(["pack", str(source), str(tmp_path / "file" / "packed.tar")]) == 1
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"jaxaug: `out` '.*packed.tar' cannot be written: .*\.\n", said)
+
+
+@pytest.mark.parametrize(
+    "number, status, said",
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_a_signal_leaves_nothing_of_a_pack(tmp_path, number, status, said):
+    source = images(tmp_path / "images")
+    code = """
+import sys, time
+from jaxaug.__main__ import main
+from jaxaug.iterators.sources import pack
+pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+sys.exit(main(sys.argv[1:]))
+"""
+    out = str(tmp_path / "out" / "packed.tar")
+    command = [sys.executable, "-c", code, "pack", str(source), out]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as child:
+        assert child.stdout.readline() == "writes\n"
+        child.send_signal(number)
+        _, printed = child.communicate(timeout=60)
+    assert child.returncode == status and printed == f"jaxaug: {said}.\n"
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_commands_leave_signals_as_they_were(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["index", str(tmp_path / "missing.tar")]) == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_file_that_is_in_the_way_is_named_without_a_traceback(tmp_path, capsys):
+    (tmp_path / "file").write_text("no folder")
+    assert main(["demo", "--data-cache", str(tmp_path / "file" / "cache")]) == 1
+    assert re.fullmatch(r"jaxaug: '.*/file/cache.*': Not a directory\.\n", capsys.readouterr().err)
+
+
+def test_doctor_says_in_a_sentence_that_there_is_no_gpu(monkeypatch, capsys):
+    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
+    assert main(["doctor"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("decoder")]
+    assert "host threads, as jax sees no NVIDIA GPU" in line and "`" not in line
+
+
+def test_doctor_says_why_a_gpu_is_not_used(monkeypatch, capsys):
+    def refuse(*arguments):
+        raise RuntimeError("no engine")
+
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setattr("jaxaug._doctor.Decoder", refuse)
+    monkeypatch.setattr("jaxaug._doctor._nvidia", lambda: ())
+    assert main(["doctor"]) == 0
+    assert "host threads, as nvjpeg cannot be used: no engine" in capsys.readouterr().out
 
 
 def test_pack_says_what_it_gained(tmp_path, capsys):

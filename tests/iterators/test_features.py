@@ -67,6 +67,21 @@ def test_features_are_what_read_gives(tmp_path, monkeypatch, make):
         assert column.dtype == wanted[name].dtype and np.array_equal(column, wanted[name])
 
 
+def random_access(path):
+    return RandomAccess([{"image": b"...", "label": 3, "weight": 0.5}] * 7)
+
+
+@pytest.mark.parametrize(
+    "make", [folder, file_list, coco, tfrecord, webdataset, in_memory, random_access, subset, part]
+)
+def test_a_source_prints_its_records_and_features(tmp_path, make):
+    source = make(tmp_path)
+    _, features = source.read(np.zeros(1, int))
+    printed = repr(source)
+    assert printed.startswith(f"{type(source).__name__}(") and f"{len(source)} " in printed
+    assert str(sorted(features)) in printed
+
+
 def test_class_weights_need_no_image(tmp_path):
     assert balanced_weights(folder(tmp_path).features["label"]).tolist() == [1 / 3] * 3 + [1 / 2] * 2
 

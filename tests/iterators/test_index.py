@@ -1,5 +1,8 @@
 """The index: stored once, found again, rebuilt when it must be, and never trusted when damaged."""
 
+import bz2
+import gzip
+import lzma
 import os
 import subprocess
 import sys
@@ -8,11 +11,13 @@ import threading
 import numpy as np
 import pytest
 
+from jaxaug.__main__ import main
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _index
 from jaxaug.iterators.sources._index import Damaged, read_index, write_index
 from jaxaug.iterators.sources.tfrecord import TFRecord
+from jaxaug.iterators.sources.webdataset import WebDataset
 from tests.iterators import containers
 
 HEADER = {"counts": [3, 0, 2], "extra": {"classes": ["a"]}, "fingerprint": "f", "kind": "test"}
@@ -146,6 +151,109 @@ def test_facts_in_the_index_are_those_of_the_bytes(shards):
     found = source.headers(np.array([3, 0]))
     for name, column in wanted._asdict().items():
         assert getattr(found, name).tolist() == column.tolist(), name
+
+
+def rewrite(path, **changes):
+    """Write an index again with other columns; the checksums are those of the new ones."""
+    index = read_index(path)
+    with open(path, "rb") as file:
+        header, _ = _index._read_header(file, os.path.getsize(path))
+    changed = {name: np.array(column) for name, column in index.columns.items()}
+    for name, change in changes.items():
+        changed[name] = change(changed[name].astype(np.uint64))
+    del index, header["columns"]
+    write_index(str(path), header, changed)
+
+
+def last(value):
+    """Change the last record alone."""
+    return lambda column: np.concatenate([column[:-1], np.array([value], np.uint64)])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offset": lambda column: column + np.uint64(2**40)},
+        {"offset": last(2**64 - 1)},
+        {"length": last(2**64 - 1)},
+        {"offset": last(2**64 - 20), "length": last(60)},  # the sum wraps to 40
+        {"lead": last(10**6)},
+    ],
+)
+@pytest.mark.parametrize("chunk", [2, 1 << 20])
+def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, changes, chunk):
+    monkeypatch.setattr(_index, "_CHECKED", chunk)
+    path = open_shards(shards).index_path
+    good = open(path, "rb").read()
+    rewrite(path, **changes)
+    assert open(path, "rb").read() != good
+    open_shards(shards)
+    assert len(builds) == 2 and open(path, "rb").read() == good
+
+
+def test_a_record_may_end_where_its_file_does(shards, builds):
+    path = open_shards(shards).index_path
+    sizes = [os.path.getsize(shards / name) for name in ("a.tfrecord", "b.tfrecord")]
+    offsets = read_index(path).columns["offset"].astype(np.int64)
+    until_the_end = np.array([sizes[0]] * 2 + [sizes[1]] * 3) - offsets
+    for more, built in ((0, 1), (1, 2)):
+        rewrite(path, length=lambda column, more=more: (until_the_end + more).astype(np.uint64))
+        assert len(TFRecord(shards / "*.tfrecord")) == 5 and len(builds) == built
+
+
+@pytest.mark.parametrize(
+    "paths, folder, names",
+    [
+        (["/data/a.tar", "/data/b.tar"], "/data", ["a.tar", "b.tar"]),
+        (["/data/x/a.tar", "/data/y/b.tar"], "/data", ["x/a.tar", "y/b.tar"]),
+        (["/x/a.tar", "/y/b.tar"], "", ["x/a.tar", "y/b.tar"]),
+        (["memory://bucket/a.tar", "/x/b.tar"], "", ["memory://bucket/a.tar", "/x/b.tar"]),
+        (["s3://x/a.tar", "s3://y/b.tar"], "s3:/", ["x/a.tar", "y/b.tar"]),
+        (["s3://x/a.tar", "gs://x/a.tar"], "", ["s3://x/a.tar", "gs://x/a.tar"]),
+    ],
+)
+def test_the_common_folder_of_paths(paths, folder, names):
+    assert _index._common_folder(paths) == (folder, names)
+
+
+@pytest.mark.parametrize("folder, remote", [("", False), ("s3:/", True), ("", True)])
+def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, folder, remote):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (place,) = _index._places(folder, remote, ["names"])
+    assert place.startswith(str(tmp_path / "jaxaug"))
+    assert len(_index._places("/data", False, ["names"])) == 2
+
+
+@pytest.mark.parametrize(
+    "pack, name, tool", [(gzip, "gzip", "gunzip"), (bz2, "bzip2", "bunzip2"), (lzma, "xz", "unxz")]
+)
+def test_a_compressed_file_is_named_as_such(tmp_path, capsys, pack, name, tool):
+    tar = containers.tar(containers.labelled_files(2))
+    record = containers.tfrecord(containers.labelled_examples(2))
+    (tmp_path / "a.tar.gz").write_bytes(pack.compress(tar))
+    (tmp_path / "a.tfrecord.gz").write_bytes(pack.compress(record))
+    for path, make in ((tmp_path / "a.tar.gz", WebDataset), (tmp_path / "a.tfrecord.gz", TFRecord)):
+        with pytest.raises(SourceError, match=rf"{path.name}' is {name}: unpack it \({tool}\)"):
+            make(path)
+        assert main(["index", str(path)]) == 1
+        assert f"is {name}: unpack it ({tool})" in capsys.readouterr().err
+
+
+def test_a_record_as_long_as_gzips_magic_is_no_gzip(tmp_path):
+    length = int.from_bytes(b"\x1f\x8b\x08\0\0\0\0\0", "little")
+    around = len(containers.example({"image/encoded": bytes(500_000), "image/class/label": 1}))
+    image = bytes(length - around + 500_000)
+    record = containers.example({"image/encoded": image, "image/class/label": 1})
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord([record]))
+    assert (tmp_path / "a.tfrecord").read_bytes()[:8] == length.to_bytes(8, "little")
+    assert len(TFRecord(tmp_path / "a.tfrecord")) == 1
+
+
+def test_the_home_folder_of_data_and_of_a_packed_tar(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    for path in ("~/a.tar", "~/*.tar", "~/{a,a}.tar"):
+        assert WebDataset(path).describe(0)["path"] == str(tmp_path / "a.tar")
 
 
 def refuse_to_write(monkeypatch, folder):

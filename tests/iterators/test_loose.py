@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 import time
+import weakref
 
 import jax
 import numpy as np
@@ -95,8 +96,25 @@ def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files)
     assert len(chunks) == 3 and not chunks & {start}
     del others, kept
     gc.collect()
-    assert chunks | {start} <= {chunk.ctypes.data for chunk in _loose._FREE}
+    assert chunks | {start} <= {chunk.ctypes.data for chunk in source._free}
     assert int(source.read(np.arange(20, 30)).addresses[0]) in chunks | {start}
+
+
+def test_buffers_go_with_the_last_files_and_batches(files):
+    folder, names, contents = files
+    first = _loose.LooseFiles(str(folder), names)
+    second = pickle.loads(pickle.dumps(first))
+    assert second._free is first._free  # one stock a process
+    batch = second.read(np.arange(10))
+    stock = weakref.ref(second._free)
+    first.read(np.arange(10))
+    assert len(stock()) == 1
+    del first, second
+    gc.collect()
+    assert stock() is not None and bytes(batch.view(3)) == contents[3]
+    del batch
+    gc.collect()
+    assert stock() is None
 
 
 def test_a_file_that_cannot_be_read_has_length_0_and_a_reason(files):
@@ -114,8 +132,80 @@ def test_a_folder_whose_links_go_round_in_circles(tmp_path):
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "a.jpg").write_bytes(b"image")
     (tmp_path / "cat" / "up").symlink_to("..")
-    with pytest.raises(SourceError, match=r"`root`: '.*cat/up.*' cannot be read: .*symbolic links"):
+    what = r"`root`: '.*cat/up' is a link to a folder that holds it"
+    with pytest.raises(SourceError, match=what) as error:
         ImageFolder(tmp_path)
+    assert str(error.value).count("up") == 1  # not the whole way round
+
+
+def class_folders(root, **counts):
+    """Folders with so many images each."""
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            (root / name / f"{number}.jpg").write_bytes(b"image")
+    return root
+
+
+def test_a_class_folder_without_images_is_an_error(tmp_path):
+    class_folders(tmp_path, a=2, b=0, c=1)
+    (tmp_path / "b" / "notes.txt").write_text("no image")
+    what = r"no images in 'b' below '.*': remove .* or fix the labels by classes="
+    with pytest.raises(SourceError, match=what):
+        ImageFolder(tmp_path)
+    for number in range(7):
+        (tmp_path / f"empty{number}").mkdir()
+    what = r"no images in 'b', 'empty0', .*, 'empty3' and 3 more below"
+    with pytest.raises(SourceError, match=what):
+        ImageFolder(tmp_path)
+
+
+def test_empty_folders_that_are_no_classes(tmp_path):
+    class_folders(tmp_path / "flat", thumbnails=0)
+    (tmp_path / "flat" / "a.jpg").write_bytes(b"image")
+    assert ImageFolder(tmp_path / "flat").classes == (".",)
+    class_folders(tmp_path / "deep", a=1)
+    (tmp_path / "deep" / "a" / "empty").mkdir()
+    (tmp_path / "deep" / ".ipynb_checkpoints").mkdir()
+    assert ImageFolder(tmp_path / "deep").classes == ("a",)
+
+
+def test_classes_fix_the_labels(tmp_path):
+    class_folders(tmp_path, b=1, a=2, empty=0)
+    source = ImageFolder(tmp_path, classes=["missing", "b", "empty", "a"])
+    assert source.classes == ("missing", "b", "empty", "a")
+    assert source.labels.tolist() == source.features["label"].tolist() == [3, 3, 1]
+    assert source.describe(2)["class"] == "b" and source.path(2).endswith("b/0.jpg")
+    other = ImageFolder(tmp_path, ("b", "a"))
+    assert other.labels.tolist() == [1, 1, 0] and other.fingerprint() != source.fingerprint()
+
+
+def test_images_in_folders_that_are_not_among_the_classes_are_an_error(tmp_path):
+    class_folders(tmp_path, cat=1, dog=1)
+    what = r"`classes` must name every folder with images.*; it lacks 'dog'\."
+    with pytest.raises(SourceError, match=what):
+        ImageFolder(tmp_path, classes=["cat", "dgo"])
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    with pytest.raises(SourceError, match=r"it lacks '\.'"):
+        ImageFolder(tmp_path, classes=["cat", "dog"])
+
+
+@pytest.mark.parametrize("classes", ["cat", [], ["cat", "cat"], [1, 2]])
+def test_classes_that_are_no_names(tmp_path, classes):
+    class_folders(tmp_path, cat=1)
+    with pytest.raises(ValueError, match="`classes` must be different names of folders, got "):
+        ImageFolder(tmp_path, classes=classes)
+
+
+def test_the_home_folder_may_be_a_tilde(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    class_folders(tmp_path / "images", cat=1)
+    (tmp_path / "list.txt").write_text("images/cat/0.jpg\n~/images/cat/0.jpg\n")
+    (tmp_path / "instances.json").write_text(json.dumps(coco()))
+    assert ImageFolder("~/images").path(0) == str(tmp_path / "images/cat/0.jpg")
+    listed = FileList("~/list.txt")
+    assert [bytes(listed.read(np.arange(2))[0].view(row)) for row in range(2)] == [b"image"] * 2
+    assert Coco("~/images", "~/instances.json").path(0) == str(tmp_path / "images" / "x.jpg")
 
 
 def test_what_macos_leaves_beside_images_is_no_image(tmp_path):
@@ -174,7 +264,7 @@ def test_a_list_without_labels_and_absolute_paths(tmp_path):
     "text, sep, message",
     [
         ("", None, "names no images"),
-        ("a.jpg 1\nb c.jpg 1\n", None, r"line 2: a label must be an integer.*got 'c.jpg'.*another `sep`"),
+        ("a.jpg 1\n\n \nb c.jpg 1\n", None, r"line 4: a label must be an integer.*got 'c.jpg'.*another `sep`"),
         ("a.jpg,x", ",", "line 1: a label must be an integer from 0 to 2.31 - 1, got 'x': correct it."),
         ("a.jpg -1", None, "got '-1'"),
         (f"a.jpg {2**31}", None, "got '2147483648'"),

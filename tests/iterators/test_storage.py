@@ -6,6 +6,8 @@ import http.server
 import importlib
 import mmap
 import os
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +23,7 @@ from jaxaug.decode.native import _libc
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
-from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge
+from jaxaug.iterators.sources._storage import _GAP, _SPAN, Mapped, Staged, _merge, all_local
 from jaxaug.iterators.sources.tfrecord import TFRecord
 from jaxaug.iterators.sources.webdataset import WebDataset
 from tests.iterators import containers
@@ -303,29 +305,135 @@ def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_sizes_and_times_of_open_files(tmp_path, monkeypatch, known):
+def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
     if not known:
-        monkeypatch.setattr(_libc, "_fstat", lambda: None)
+        monkeypatch.setattr(_libc, "_stat", lambda: None)
     elif sys.platform != "linux":
         pytest.skip("struct stat is known of Linux alone")
-    facts = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, 4_000_000_000 * 10**9 + 1)]
-    opened = [open(tmp_path / str(size), "wb+") for size, _ in facts]
-    for file, (size, modified) in zip(opened, facts):
-        file.truncate(size)
-        os.utime(file.name, ns=(0, modified))
-    told = [os.fstat(file.fileno()) for file in opened]  # not all file systems keep every time
-    expected = [[one.st_size, one.st_mtime_ns] for one in told]
-    files = _libc.FileFacts(6)
-    for number, file in enumerate(opened, 1):
-        files.add(number, file.fileno())
-    assert files.ask(np.array([4, 1, 0, 3])).tolist() == [expected[3], expected[0], [-1, -1], expected[2]]
-    opened[0].write(b"more")
-    opened[0].flush()
-    assert files.ask(np.array([1, 2]))[:, 0].tolist() == [4, 1]
-    files.add(3, -1)
-    assert files.ask(np.array([3])).tolist() == [[-1, -1]] and files.ask(np.array([], int)).shape == (0, 2)
-    for file in opened:
-        file.close()
+    late = 4_000_000_000 * 10**9 + 1
+    facts = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, late)]
+    paths, expected, files = [], [], _libc.FileFacts(6)
+    for number, (size, modified) in enumerate(facts, 1):
+        paths.append(tmp_path / str(size))
+        paths[-1].touch()
+        os.truncate(paths[-1], size)
+        os.utime(paths[-1], ns=(0, modified))
+        told = os.stat(paths[-1])  # not all file systems keep every time
+        expected.append([told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns])
+        files.add(number, str(paths[-1]))
+    none = [-1] * 4
+    found = files.ask(np.array([4, 1, 0, 3])).tolist()
+    assert found == [expected[3], expected[0], none, expected[2]]
+    paths[0].write_bytes(b"more")
+    paths[2].unlink()
+    assert files.ask(np.array([1, 2, 3]))[:, 2].tolist() == [4, 1, -1]
+    assert files.ask(np.array([], int)).shape == (0, 4)
+
+
+def test_the_path_of_a_link_is_followed_once(tmp_path):
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    files = _libc.FileFacts(1)
+    files.add(0, str(tmp_path / "link"))
+    (tmp_path / "link").unlink()
+    assert files.ask(np.array([0]))[0, 2] == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="statfs is known of Linux alone")
+def test_file_systems_are_told_apart(tmp_path):
+    assert _libc.file_system("/proc") == 0x9FA0  # linux/magic.h
+    assert _libc.file_system("/sys") == 0x62656572
+    assert _libc.file_system(str(tmp_path / "missing")) is None
+
+
+NFS, FUSE, LUSTRE, UNKNOWN, EXT4 = 0x6969, 0x65735546, 0x0BD00BD0, 0x12345678, 0xEF53
+
+
+@pytest.mark.parametrize(
+    "kind, storage",
+    [(kind, Staged) for kind in (NFS, FUSE, LUSTRE, UNKNOWN)] + [(EXT4, Mapped), (None, Mapped)],
+)
+def test_files_of_network_disks_are_read_rather_than_mapped(tmp_path, monkeypatch, kind, storage):
+    asked = []
+    monkeypatch.setattr(_libc, "file_system", lambda path: asked.append(path) or kind)
+    source = source_of(tmp_path, mmap=True, timeout=7.0, retries=5)
+    assert type(source._storage) is storage
+    assert asked == [str(tmp_path / "a.tfrecord")]  # once a file system
+    assert storage is Mapped or (source._storage._timeout, source._storage._retries) == (7.0, 5)
+    check_rows(source, [])
+    asked.clear()
+    source_of(tmp_path, mmap=False)
+    assert asked == []
+
+
+def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
+    (tmp_path / "far").mkdir()
+    files, _ = noise(tmp_path, [10])
+    far, _ = noise(tmp_path / "far", [10])
+    stat, asked = os.stat, []
+
+    def two_devices(path, *args, **kwargs):
+        facts = stat(path, *args, **kwargs)
+        if "/far/" not in str(path):
+            return facts
+        return SimpleNamespace(st_dev=facts.st_dev + 1)
+
+    monkeypatch.setattr(os, "stat", two_devices)
+    kind = lambda path: asked.append(path) or (NFS if "/far/" in path else EXT4)  # noqa: E731
+    monkeypatch.setattr(_libc, "file_system", kind)
+    assert all_local(files) and not all_local(files + files + far + far)
+    assert asked == [files[0].path, files[0].path, far[0].path]
+
+
+def test_more_files_than_the_kernel_maps_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._storage._MOST_MAPPED", 1)
+    source = source_of(tmp_path, mmap=True)
+    assert type(source._storage) is Staged
+    check_rows(source, [])
+
+
+MANY_SHARDS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+import numpy as np
+from jaxaug.iterators import WebDataset
+source = WebDataset(sys.argv[1] + "/*.tar", mmap=sys.argv[2] == "True")
+encoded, features = source.read(np.arange(3000))
+assert encoded.lengths.all(), source.describe(int(np.argmin(encoded.lengths)))
+assert [int(bytes(encoded.view(row))) for row in range(3000)] == list(range(3000))
+opened = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+files = [open(os.devnull) for _ in range(500)]  # the user's own
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], opened)
+"""
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_more_shards_than_descriptors(tmp_path, mmap):
+    for number in range(3000):
+        (tmp_path / f"{number:04d}.tar").write_bytes(containers.tar({"a.jpg": b"%d" % number}))
+    command = [sys.executable, "-c", MANY_SHARDS, str(tmp_path), str(mmap)]
+    child = subprocess.run(command, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    soft, opened = map(int, child.stdout.split())
+    assert soft == 1024 and opened < (50 if mmap else 350)
+
+
+def test_a_mapping_lives_as_long_as_its_bytes_are_referred_to(tmp_path):
+    def mapped():
+        with open("/proc/self/maps") as file:
+            return str(tmp_path / "0.bin") in file.read()
+
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("nothing here tells what is mapped")
+    files, contents = noise(tmp_path, [100_000])
+    storage = Mapped(files)
+    encoded, _ = storage.read(np.array([0]), np.array([5]), np.array([1000]))
+    del storage
+    gc.collect()
+    assert mapped() and bytes(encoded.view(0)) == contents[0][5:1005]
+    del encoded
+    gc.collect()
+    assert not mapped()
 
 
 def _may_read_own_memory():
@@ -480,6 +588,38 @@ def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch,
 def test_timeouts_and_retries_that_are_none(make, options, message):
     with pytest.raises(ValueError, match=message):
         make("missing", **options)
+
+
+def test_the_timeout_counts_reads_however_many_there_are(tmp_path):
+    files, contents = noise(tmp_path, [1000])
+
+    def slow(file, offset, destination):
+        time.sleep(0.02)
+        destination[:] = contents[0][offset:][: len(destination)]
+        return len(destination)
+
+    storage = Staged(files * 600, timeout=0.3, retries=0, threads=4, read=slow)
+    count = 600  # 3 s in all
+    encoded, failures = storage.read(np.arange(count), np.full(count, 3), np.full(count, 10))
+    assert not failures and bytes(encoded.view(599)) == contents[0][3:13]
+
+
+def test_what_was_read_before_a_stall_is_delivered(tmp_path):
+    files, contents = noise(tmp_path, [1000] * 40)
+    go_on = threading.Event()
+
+    def read(file, offset, destination):
+        if file is files[39]:
+            go_on.wait(30)
+        destination[:] = contents[files.index(file)][offset:][: len(destination)]
+        return len(destination)
+
+    storage = Staged(files, timeout=0.3, retries=0, threads=1, read=read)
+    encoded, failures = storage.read(np.arange(40), np.zeros(40, int), np.full(40, 10))
+    go_on.set()
+    assert failures == {39: f"{files[39].path!r}: no answer within 0.3 s"}
+    found = [bytes(encoded.view(row)) for row in range(39)]
+    assert found == [content[:10] for content in contents[:39]]
 
 
 def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
@@ -637,6 +777,71 @@ def test_remote_files_that_are_missing_or_changed(server):
     first = WebDataset(url + "/a.tar")
     handler.contents["/a.tar"] = containers.tar(containers.labelled_files(9))
     assert (len(first), len(WebDataset(url + "/a.tar"))) == (2, 9)
+
+
+def test_a_server_without_ranges_is_refused_before_it_is_indexed(server):
+    handler, url = server
+    handler.ranges = False
+    tar = containers.tar(containers.labelled_files(2))
+    handler.contents |= {f"/{name}.tar": tar for name in "abc"}
+    with pytest.raises(SourceError, match=r"'.*a.tar' ignores ranges: sent 10240 bytes for 1\."):
+        WebDataset(url + "/{a,b,c}.tar")
+    assert len(handler.requests) == 1
+
+
+def test_a_server_that_cannot_be_reached_is_not_a_missing_file(server, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(SourceError, match=r"a.tar' cannot be opened: Connection refused\."):
+            WebDataset(f"http://127.0.0.1:{port}/a.tar")
+    handler, url = server
+    with pytest.raises(SourceError, match=r"a.tar' cannot be opened: No such file or directory\."):
+        WebDataset(url + "/a.tar")
+    monkeypatch.setattr(handler, "answer", lambda self, body: self.send(403, b"", body))
+    with pytest.raises(SourceError, match=r"a.tar' cannot be opened: 403.*Forbidden"):
+        WebDataset(url + "/a.tar")
+
+
+@pytest.mark.parametrize(
+    "error, tries",
+    [(OSError, 4), (TimeoutError, 4), (PermissionError, 1), (ValueError, 1)],
+)
+def test_which_failures_may_pass(monkeypatch, error, tries):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    asked = []
+
+    def info(name):
+        asked.append(name)
+        raise error("no")
+
+    system = SimpleNamespace(invalidate_cache=lambda: None, info=info)
+    monkeypatch.setattr(_files, "_system", lambda path: (system, path))
+    with pytest.raises(SourceError, match="'any://a' cannot be opened: no"):
+        list_files("any://a")
+    assert len(asked) == tries
+
+
+@pytest.mark.parametrize("failures, opens", [(3, True), (1000, False)])
+def test_a_server_that_fails_for_a_moment_is_asked_again(server, monkeypatch, failures, opens):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
+    answer, asked = handler.answer, []
+
+    def sometimes(self, body):
+        asked.append(body)
+        if len(asked) <= failures:
+            return self.send(503, b"", body)
+        return answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", sometimes)
+    if opens:
+        assert len(WebDataset(url + "/a.tar")) == 2
+    else:
+        with pytest.raises(SourceError, match=r"a.tar' cannot be opened: 503.*Unavailable"):
+            WebDataset(url + "/a.tar")
 
 
 STAMPS = {

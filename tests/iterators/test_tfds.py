@@ -1,10 +1,15 @@
 """Data sets of other libraries: anything with items, and TFDS without tensorflow."""
 
+import copy
 import io
 import pathlib
+import pickle
+import subprocess
 import sys
 from typing import ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,7 +17,12 @@ from jaxaug import Loader
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators import Source
 from jaxaug.iterators.sources.tfds import TFDS, RandomAccess
+from jaxaug.sharding import batch_sharding
 from tests.iterators import containers
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
 
 
 def items(count=4):
@@ -47,7 +57,7 @@ def test_items_become_records(wrap):
     assert isinstance(source, Source) and len(source) == 4
     encoded, features = source.read(np.array([3, 0, 3]))
     assert [bytes(encoded.view(row)) for row in range(3)] == [containers.jpegs(4)[i] for i in (3, 0, 3)]
-    assert features["label"].dtype == np.int32 and features["label"].tolist() == [6, 9, 6]
+    assert features["label"].dtype == np.int64 and features["label"].tolist() == [6, 9, 6]
     assert features["pair"].tolist() == [[3, 1.5], [0, 1.5], [3, 1.5]]
     assert source.describe(2) == {"record": 2, "name": "n2", "raw": "\ufffd"}
     if wrap is Batched:
@@ -96,13 +106,107 @@ def test_hugging_face_images():
         ([], "at least one item"),
         ([{"image": np.zeros((8, 8, 3), np.uint8), "label": 1}], "must hold the encoded image as bytes.*got ndarray"),
         ([{"img": b"", "label": 1}], r"under 'image', got NoneType; it has \['img', 'label'\]"),
+        ([{"img": {"bytes": b"x"}, "label": 1}], r"it has \['img', 'label'\]. Pass image='img'."),
+        ([{"image": None, "raw": b"x"}], r"it has \['image', 'raw'\]. Ask the data"),
         ([{"image": b"x"}], "items have no 'label'.*pass label=None"),
+        ([{"image": b"x", "label": "cat"}] * 3, "record 0 has 'cat' under 'label', which is no number"),
+        ([{"image": b"x", "label": None}] * 200, "record 0 has None under 'label', which is no"),
+        ([{"image": b"x", "label": 2**70}], "record 0 has 1180591620717411303424 under 'label'"),
+        ([{"image": b"x", "label": [1, 2]}], r"record 0 has \[1, 2\] under 'label'"),
         ([b"x"], "it has bytes"),
     ],
 )
 def test_items_that_will_not_do(rows, message):
     with pytest.raises(SourceError, match=message):
         RandomAccess(rows)
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"x": None}, "record 3 must have float64[2] under 'x', got None."),
+        ({"x": "text"}, "record 3 must have float64[2] under 'x', got 'text'."),
+        ({"x": np.zeros(3)}, "record 3 must have float64[2] under 'x', got float64[3]."),
+        ({"x": 1.5}, "record 3 must have float64[2] under 'x', got float64[]."),
+        ({"n": 1.5}, "record 3 must have int16[] under 'n', got float64[]."),
+        ({"n": 2**40}, "record 3 must have int16[] under 'n', got 1099511627776."),
+        ({"label": None}, "record 3 must have int64[] under 'label', got None."),
+        ({"label": "cat"}, "record 3 must have int64[] under 'label', got 'cat'."),
+        ({"label": 0.5}, "record 3 must have int64[] under 'label', got float64[]."),
+        ({"label": 2**63}, "record 3 must have int64[] under 'label', got 9223372036854775808."),
+    ],
+)
+@pytest.mark.parametrize("missing", [True, False])
+@pytest.mark.parametrize("wrap", [list, Batched])
+def test_an_odd_item_is_a_bad_record_and_no_more(change, reason, missing, wrap):
+    rows = [row | {"x": np.array([i, 0.5]), "n": np.int16(i)} for i, row in enumerate(items(6))]
+    if missing:
+        del rows[3][next(iter(change))]
+        reason = reason.split(", got ")[0] + ", got None."
+    else:
+        rows[3] |= change
+    source = RandomAccess(wrap(rows))
+    encoded, features = source.read(np.arange(6))
+    assert encoded.lengths.astype(bool).tolist() == [True, True, True, False, True, True]
+    assert features["label"].tolist() == [9, 8, 7, 0, 5, 4] and features["n"].dtype == np.int16
+    assert features["x"].tolist() == [[0, 0.5], [1, 0.5], [2, 0.5], [0, 0], [4, 0.5], [5, 0.5]]
+    assert source.describe(3) == {"record": 3, "error": reason} and "error" not in source.describe(2)
+    with Loader(source, 6, shuffle=False, on_error="mask", sharding=one_device()) as loader:
+        assert np.flatnonzero(~np.asarray(next(loader)["valid"])).tolist() == [3]
+        assert loader.stats["bad_records"][0]["reason"] == reason
+
+
+def test_the_first_good_item_says_which_features_there_are():
+    rows = items(6)
+    rows[0] |= {"label": None, "pair": "odd"}
+    rows[1] |= {"image": None}
+    source = RandomAccess(rows)
+    encoded, features = source.read(np.arange(6))
+    assert encoded.lengths.astype(bool).tolist() == [False, False, True, True, True, True]
+    assert features["label"].tolist() == [0, 0, 7, 6, 5, 4] and features["pair"].shape == (6, 2)
+
+
+@pytest.mark.parametrize(
+    "values, dtype",
+    [
+        ([2**40, 2**62], np.int64),
+        ([2**63, 2**64 - 1], np.uint64),
+        ([0.7, 1e300], np.float64),
+        ([np.float32(0.1), np.float32(2)], np.float32),
+        ([1.5, 2], np.float64),
+        ([True, False], np.bool_),
+        ([3, True], np.int64),
+        ([np.uint8(3), 200], np.uint8),
+        ([np.array([1, 2]), np.array([3, 4])], np.int64),
+        ([np.array(5), jnp.array(7)], np.int64),
+    ],
+)
+def test_numbers_keep_their_dtype_and_value(values, dtype):
+    rows = [row | {"label": value, "x": value} for row, value in zip(items(2), values)]
+    _, features = RandomAccess(rows).read(np.arange(2))
+    for name in ("label", "x"):
+        assert features[name].dtype == dtype
+        assert features[name].tolist() == np.array(values, dtype).tolist()
+
+
+def test_tensors_of_torch_are_numbers():
+    torch = pytest.importorskip("torch")
+    rows = [row | {"label": torch.tensor(i), "x": torch.ones(2)} for i, row in enumerate(items(3))]
+    encoded, features = RandomAccess(rows).read(np.arange(3))
+    assert features["label"].dtype == np.int64 and features["label"].tolist() == [0, 1, 2]
+    assert features["x"].tolist() == [[1, 1]] * 3 and encoded.lengths.all()
+
+
+@pytest.mark.parametrize("answered", [0, 1, 3])
+def test_too_few_items_are_an_error(answered):
+    class Short(Batched):
+        def __getitems__(self, indices):
+            return super().__getitems__(indices if len(indices) == 1 else range(answered))
+
+    source = RandomAccess(Short(items()))
+    what = f"Short.__getitems__ must answer 2 items for 2 numbers, got {answered}"
+    with pytest.raises(SourceError, match=what):
+        source.read(np.arange(2))
 
 
 def test_fingerprints_tell_data_sets_apart():
@@ -155,6 +259,29 @@ def test_a_prepared_data_set_is_read_without_tensorflow(prepared):
     for row, number in enumerate((2 * weights).astype(int).tolist()):
         assert bytes(encoded.view(row)) == containers.jpegs(8)[number]
         assert features["label"][row] == number % 2 and source.describe(row)["name"] == f"n{number}"
+
+
+READ = """
+import pickle, sys
+import numpy as np
+source = pickle.load(sys.stdin.buffer)
+encoded, features = source.read(np.arange(3))
+images = [bytes(encoded.view(row)) for row in range(3)]
+found = images, features["weight"].tolist(), source.classes, source.fingerprint(), repr(source)
+pickle.dump(found, sys.stdout.buffer)
+"""
+
+
+def test_a_data_set_travels_to_a_fresh_process(prepared):
+    source = TFDS(prepared / "tiny_pictures" / "1.0.0", split="train[:50%]")
+    child = subprocess.run([sys.executable, "-c", READ], input=pickle.dumps(source), capture_output=True)
+    assert child.returncode == 0, child.stderr.decode()
+    images, weights, *about = pickle.loads(child.stdout)
+    encoded, features = source.read(np.arange(3))
+    assert images == [bytes(encoded.view(row)) for row in range(3)]
+    assert weights == features["weight"].tolist()
+    assert about == [source.classes, source.fingerprint(), repr(source)]
+    assert copy.deepcopy(source).read(np.arange(3))[1]["weight"].tolist() == weights
 
 
 def test_splits_of_tfds_are_other_data_sets(prepared):

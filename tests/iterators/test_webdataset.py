@@ -128,6 +128,14 @@ def test_several_shards_by_braces(tmp_path):
     "files, message",
     [
         ({"a.txt": b"1"}, r"'a' has no image \['jpg', 'jpeg'.*it has \['txt'\]"),
+        (
+            {"a.jpg": b"1", "b.jpg": b"2", "a.cls": b"3"},
+            r"'a' has no image .* it has \['cls'\]: members of one record must follow each other",
+        ),
+        (
+            {"img.0001.jpg": b"1", "img.0002.jpg": b"2"},
+            r"it has \['0001.jpg', '0002.jpg'\]: a name's key ends at its first dot",
+        ),
         ({"a.jpg": b"1", "a.cls": b"cat"}, r"'a.cls' is no integer but b'cat'"),
         ({"a.jpg": b"1", "a.json": b"{"}, r"'a.json' is no JSON"),
         ({"a.jpg": b"1", "a.JPG": b"2"}, r"'a' has two members with the extension 'jpg'"),

@@ -6,13 +6,17 @@ import mmap
 import os
 import platform
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 _MOST_RANGES = 1024  # of one call: IOV_MAX of Linux
-_STAT_WORDS, _SIZE, _TIME = 18, 6, 11  # Linux's struct stat in int64: its size, st_size, st_mtim
+# Linux's struct stat in int64: its size, and the places of st_dev, st_ino, st_size, st_mtim
+_STAT_WORDS, _DEVICE, _INODE, _SIZE, _TIME = 18, 0, 1, 6, 11
+_STATFS_WORDS = 16  # Linux's struct statfs in int64 (15) and one more; f_type comes first
+_MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def will_need(address: int, length: int) -> None:
@@ -45,12 +49,52 @@ def map_pages(addresses: np.ndarray) -> None:
         read(os.getpid(), destination.ctypes.data, 1, piece.ctypes.data, len(piece), 0)
 
 
-class FileFacts:
-    """Sizes and times of modification of open local files, asked for with every batch.
+class Mapping:
+    """A file mapped into memory for reading until nobody refers to it.
 
-    `os.fstat` gives the GIL away each time, and beside busy threads it takes tens of microseconds to have it back:
-    8.7 ms for 220 files beside a Decoder. Here one call after the other keeps it, 0.3 ms in all. The arguments of the
-    calls are made once, as making them takes as long as the call.
+    Unlike Python's `mmap`, which keeps a duplicate of the descriptor, it needs none once it is
+    made: a process may map many more files than it may hold open.
+
+    Args:
+      descriptor: of the open file; it may be closed afterwards.
+      length: bytes to map, at least 1.
+
+    Attributes:
+      address: where the file begins in memory.
+
+    Raises:
+      OSError: the system refuses.
+    """
+
+    def __init__(self, descriptor: int, length: int):
+        address = _mmap()(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        if address == _MAP_FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self.address = int(address)
+        # Not at the interpreter's exit, when threads may still read.
+        weakref.finalize(self, _munmap(), address, length).atexit = False
+
+
+def file_system(path: str) -> int | None:
+    """Return the type of the file system that holds a path, as Linux numbers them.
+
+    Returns:
+      f_type of statfs(2); None where the system is not Linux, or cannot tell.
+    """
+    call = _statfs()
+    facts = np.zeros(_STATFS_WORDS, np.int64)
+    if call is None or call(os.fsencode(path), facts.ctypes.data):
+        return None
+    return int(facts[0]) & 0xFFFFFFFF  # 32 bits, which some architectures extend by the sign
+
+
+class FileFacts:
+    """Identities, sizes and times of modification of local files, asked for with every batch.
+
+    `os.stat` gives the GIL away each time, and beside busy threads it takes tens of microseconds to
+    have it back: 8.7 ms for 220 files beside a Decoder. Here one call after the other keeps it,
+    0.3 ms in all. So it is for disks of this machine alone: all threads wait for one that does not
+    answer. The calls' arguments are made once, as making them takes as long as the call.
 
     Args:
       count: the files have numbers below it.
@@ -58,39 +102,70 @@ class FileFacts:
 
     def __init__(self, count: int):
         self._facts = np.zeros((count, _STAT_WORDS), np.int64)
-        self._arguments = [(ctypes.c_int(-1), ctypes.c_void_p())] * count
+        self._arguments = [(ctypes.c_char_p(b""), ctypes.c_void_p())] * count
 
-    def add(self, number: int, descriptor: int) -> None:
-        """That file `number` is open."""
+    def add(self, number: int, path: str) -> None:
+        """Set the path of file `number`; links in it are not followed anew with each question."""
         address = self._facts.ctypes.data + number * self._facts.strides[0]
-        self._arguments[number] = ctypes.c_int(descriptor), ctypes.c_void_p(address)
+        name = os.fsencode(os.path.realpath(path))
+        self._arguments[number] = ctypes.c_char_p(name), ctypes.c_void_p(address)
 
     def ask(self, numbers: np.ndarray) -> np.ndarray:
-        """int64[k, 2]: size and time in ns of each of these files now; -1 where a file is not open or cannot tell."""
-        call, arguments = _fstat(), [self._arguments[number] for number in numbers.tolist()]
+        """Return int64[k, 4]: device, inode, size, and time in ns of each file now.
+
+        -1 where there is no file under the path any more.
+        """
+        call, arguments = _stat(), [self._arguments[number] for number in numbers.tolist()]
         if call is None:
-            return np.array([_python_fstat(descriptor.value) for descriptor, _ in arguments], np.int64).reshape(-1, 2)
+            found = [_python_stat(name.value) for name, _ in arguments]
+            return np.array(found, np.int64).reshape(-1, 4)
         failed = [place for place, one in enumerate(arguments) if call(*one)]
         found = self._facts[numbers]
-        facts = np.stack([found[:, _SIZE], found[:, _TIME] * 10**9 + found[:, _TIME + 1]], 1)
+        times = found[:, _TIME] * 10**9 + found[:, _TIME + 1]
+        facts = np.stack([found[:, _DEVICE], found[:, _INODE], found[:, _SIZE], times], 1)
         facts[failed] = -1
         return facts
 
 
-def _python_fstat(descriptor: int) -> tuple[int, int]:
+def _python_stat(path: bytes | None) -> tuple[int, int, int, int]:
     try:
-        facts = os.fstat(descriptor)
+        facts = os.stat(path or b"")
     except OSError:
-        return -1, -1
-    return facts.st_size, facts.st_mtime_ns
+        return -1, -1, -1, -1
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 @functools.cache
-def _fstat() -> Callable[[ctypes.c_int, ctypes.c_void_p], int] | None:
-    """Called with the GIL; None where libc has none (glibc before 2.33) or its struct stat is another one."""
-    function = getattr(ctypes.PyDLL(None), "fstat", None)
-    if function is None or sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+def _stat() -> Callable[[ctypes.c_char_p, ctypes.c_void_p], int] | None:
+    """Called with the GIL; None where libc has none (glibc before 2.33) or another struct stat."""
+    function = getattr(ctypes.PyDLL(None), "stat", None)
+    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+    return function if known else None
+
+
+@functools.cache
+def _statfs() -> Any:
+    """Called without the GIL: a network disk may not answer; None where the struct is not known."""
+    function = getattr(ctypes.CDLL(None), "statfs", None)
+    if function is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
         return None
+    function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_void_p), ctypes.c_int
+    return function
+
+
+@functools.cache
+def _mmap() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).mmap
+    size, pointer, number = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+    function.argtypes = (pointer, size, number, number, number, ctypes.c_int64)
+    function.restype = pointer
+    return function
+
+
+@functools.cache
+def _munmap() -> Any:
+    function = ctypes.CDLL(None).munmap
+    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
     return function
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class DataFile(NamedTuple):
 
 # (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is retried.
 Read = Callable[[DataFile, int, memoryview], int]
+
+
+def local_path(path: PathLike) -> str:
+    """Return the absolute path of a local file, "~" expanded."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def is_remote(path: str) -> bool:
@@ -95,10 +100,10 @@ def _matches(pattern: str) -> list[str]:
             return [pattern]
         found = sorted(system.unstrip_protocol(name) for name in system.glob(below))
     elif not glob.has_magic(pattern):
-        return [os.path.abspath(pattern)]
+        return [local_path(pattern)]
     else:
-        names = (name for name in glob.glob(pattern, recursive=True) if not is_index(name))
-        found = sorted(os.path.abspath(name) for name in names)
+        every = glob.glob(os.path.expanduser(pattern), recursive=True)
+        found = sorted(os.path.abspath(name) for name in every if not is_index(name))
     if not found:
         raise SourceError(f"`paths`: {pattern!r} matches no file.")
     return found
@@ -111,8 +116,7 @@ def _stat(path: str) -> DataFile:
             if stat.S_ISDIR(facts.st_mode):
                 raise SourceError(f"`paths`: {path!r} is a folder; name its files, for example {path}/*.tar.")
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
-        system, name = _system(path)
-        info = system.info(name)
+        info = _remote_facts(*_system(path))
     except SourceError:
         raise
     except Exception as error:  # each protocol has its own
@@ -122,11 +126,41 @@ def _stat(path: str) -> DataFile:
     return DataFile(path, int(info["size"]), str(next((info[key] for key in _STAMPS if info.get(key)), "")))
 
 
-def reason(error: Exception) -> str:
-    """What an exception says, in one clause, without the path that OSError adds."""
+def _remote_facts(system: Any, name: str, retries: int = 3) -> dict[str, Any]:
+    """Ask for a file, again where the failure may pass."""
+    for retry in range(retries):
+        try:
+            return system.info(name)
+        except Exception as error:  # each protocol has its own
+            cause = _beneath(error) or error
+            final = isinstance(cause, (FileNotFoundError, PermissionError))
+            server = getattr(cause, "status", 0) >= 500
+            if final or not (isinstance(cause, OSError) or server):  # TimeoutError is an OSError
+                raise
+            pause(retry)
+    return system.info(name)
+
+
+def reason(error: BaseException) -> str:
+    """Return what an exception says, in one clause, without the path that OSError adds."""
+    cause = _beneath(error)
+    if cause is not None:
+        return reason(cause)
     if isinstance(error, FileNotFoundError):  # fsspec's have the path alone
         return os.strerror(errno.ENOENT)
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or str(error) or type(error).__name__
+
+
+def _beneath(error: BaseException) -> BaseException | None:
+    """Return the failure that fsspec takes for a missing file: of a connection or a server."""
+    cause = error.__cause__ or error.__context__
+    if not isinstance(error, FileNotFoundError) or cause is None:
+        return None
+    missing = isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410)
+    return _beneath(cause) if missing else cause
 
 
 def _system(path: str):
@@ -178,18 +212,12 @@ def changed(file: DataFile) -> SourceError:
     return SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
 
 
-def allow_descriptors(count: int) -> int:
-    """How many of `count` files may be open at a time, as long as this reader is one of a few.
-
-    Where they come near the process's soft limit it is raised to the hard one, as Go's runtime does at start.
-    """
+def allowed_open(count: int) -> int:
+    """Return how many of `count` files a reader may hold open: a quarter of the process's limit."""
     import resource  # POSIX only, as much of this package; nothing else here needs it
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and count > soft // 4:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return count if soft == resource.RLIM_INFINITY else min(count, soft // 4)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return count if soft == resource.RLIM_INFINITY else min(count, max(1, soft // 4))
 
 
 class FileReader:

@@ -33,6 +33,7 @@ from jaxaug.iterators.sources._files import (
     FileReader,
     Window,
     is_remote,
+    read_fully,
     reason,
 )
 from jaxaug.iterators.sources._progress import byte_progress
@@ -43,6 +44,7 @@ _PREFIX = struct.Struct("<8sQI")
 _VERSION = 2
 _ALIGNMENT = 64
 _BLOCK = 4 << 20  # bytes read at a time for checksums
+_CHECKED = 1 << 16  # records whose places are checked in one go
 _THREADS = 8  # files run through at a time
 
 
@@ -55,12 +57,14 @@ class Index(NamedTuple):
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.
+      path: the file that holds all this.
     """
 
     columns: dict[str, np.ndarray]
     row_starts: np.ndarray
     extra: dict[str, Any]
     fingerprint: str
+    path: str
 
 
 class Damaged(Exception):
@@ -84,6 +88,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
       SourceError: a data file is damaged, there are no records, or the index can be written nowhere.
     """
     folder, names = _common_folder([file.path for file in files])
+    remote = any(is_remote(file.path) for file in files)
     subject = {
         "version": _VERSION,
         "kind": kind,
@@ -91,10 +96,10 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         "facts": FACTS,
         "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
     }
-    places = _places(folder, [kind, options, names])
+    places = _places(folder, remote, [kind, options, names])
     for place in places:
         try:
-            return read_index(place, subject)
+            return _within(read_index(place, subject), files)
         except (Damaged, OSError):
             continue  # missing, damaged or older than the data: the next place, or a new one
     header, columns = _build(files, names, subject, scan)
@@ -107,6 +112,22 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         except OSError as error:
             refused.append(f"{place!r} ({reason(error)})")
     raise SourceError(f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder.")
+
+
+def _within(index: Index, files: list[DataFile]) -> Index:
+    """Return the index if every record lies within its file; else it is damaged."""
+    sizes = np.array([file.size for file in files], np.uint64)
+    if len(index.row_starts) != len(files) + 1:
+        raise Damaged("it is of another number of files")
+    for start in range(0, int(index.row_starts[-1]), _CHECKED):
+        rows = slice(start, start + _CHECKED)
+        offset, length, lead = (index.columns[name][rows] for name in ("offset", "length", "lead"))
+        counts = np.diff(np.clip(index.row_starts, start, start + offset.size))
+        size = np.repeat(sizes, counts)
+        outside = (lead > offset) | (offset > size) | (length > size - offset)
+        if outside.any():
+            raise Damaged("a record lies outside its file")
+    return index
 
 
 def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
@@ -168,7 +189,8 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
             for name, (dtype, shape, offset, _) in header["columns"].items():
                 columns[name] = np.ndarray(shape, dtype, memory, start + offset)
             row_starts = np.cumsum([0, *header["counts"]], dtype=np.int64)
-            return Index(columns, row_starts, header["extra"], header["fingerprint"])
+            fingerprint, place = header["fingerprint"], os.fspath(path)
+            return Index(columns, row_starts, header["extra"], fingerprint, place)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise Damaged(f"its header is incomplete: {error}") from error
 
@@ -203,6 +225,7 @@ def _checksum(file, start: int, length: int) -> int:
 def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], scan: Scan):
     """Run through all files: the header and columns of their index."""
     read, stopped, parts, extra = FileReader(), threading.Event(), [], {}
+    _check_ranges(read, files[0])
 
     def run(file: DataFile) -> tuple[Part, dict[str, Any]]:
         rows, reached = Rows(), [0]
@@ -213,7 +236,14 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
             advance(offset - reached[0])
             reached[0] = offset
 
-        found = scan(Window(read, file), rows, report)
+        window = Window(read, file)
+        try:
+            found = scan(window, rows, report)
+        except SourceError as error:
+            compressed = _compressed(window)
+            if compressed is None:
+                raise
+            raise compressed from error
         report(file.size)
         return rows.finish(), found
 
@@ -227,6 +257,35 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
     columns = join(parts)
     fingerprint = _fingerprint(subject, names, files, columns)
     return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
+
+
+def _check_ranges(read: FileReader, file: DataFile) -> None:
+    """Raise SourceError if a server sends the whole file where a byte of it is asked for.
+
+    Without ranges no record could be read: this should show before all files are run through.
+    """
+    if is_remote(file.path) and file.size > 1:
+        read_fully(read, file, file.size - 1, memoryview(bytearray(1)))
+
+
+# The first bytes of compressed files, and what unpacks them.
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),  # RFC 1952
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),  # RFC 8878
+}
+
+
+def _compressed(window: Window) -> SourceError | None:
+    """Return what to raise for a file that is compressed as a whole; None if it is not."""
+    begin = window.at(0, 8).tobytes()
+    for magic, (name, tool) in _COMPRESSED.items():
+        if begin.startswith(magic):
+            path = window.file.path
+            what = f"is {name}: unpack it ({tool}), as records inside cannot be reached one by one"
+            return SourceError(f"{path!r} {what}.")
+    return None
 
 
 def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Iterator:
@@ -251,11 +310,11 @@ def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns
     return digest.hexdigest()
 
 
-def _places(folder: str, what: list) -> list[str]:
-    """Where the index may lie, the best place first."""
+def _places(folder: str, remote: bool, what: list) -> list[str]:
+    """Return where the index may lie, the best place first: a local folder that holds all data."""
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug")
     name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
-    beside = [] if is_remote(folder) else [os.path.join(folder, name)]
+    beside = [os.path.join(folder, name)] if folder and not remote else []
     return [*beside, os.path.join(cache, f"{_short_hash([folder, *what])}.index")]
 
 
@@ -264,11 +323,11 @@ def _short_hash(value: Any) -> str:
 
 
 def _common_folder(paths: list[str]) -> tuple[str, list[str]]:
-    """The deepest folder that holds all paths, and their names in it."""
+    """Return the deepest folder that holds all paths, "" if none does, and their names in it."""
     heads = [path.split("/")[:-1] for path in paths]
     same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
-    folder = "/".join(same)
-    return folder, [path[len(folder) + 1 :] for path in paths]
+    prefix = "".join(f"{part}/" for part in same)
+    return prefix[:-1], [path[len(prefix) :] for path in paths]
 
 
 def _bytes(column: np.ndarray) -> memoryview:

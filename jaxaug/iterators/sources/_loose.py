@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,31 @@ _THREADS = 4  # reads under way at a time: for disks
 _SHARE = 16  # files a thread at least; a thread costs as much as reading a few of them
 _ALIGNMENT = 64
 _CHUNK = 8 << 20  # bytes of one buffer
-# Buffers that no batch holds any more: fresh memory costs a page fault each 4 KiB, more than reading a cached file.
-_FREE: deque[np.ndarray] = deque(maxlen=128)
+_MOST_FREE = 128  # buffers kept for later batches: 1 GiB
+
+
+class _Free(deque[np.ndarray]):
+    """Buffers that no batch holds any more, for all files of the process that are in use.
+
+    Fresh memory costs a page fault each 4 KiB, more than reading a cached file.
+    """
+
+
+_shared: weakref.WeakValueDictionary[str, _Free] = weakref.WeakValueDictionary()
+
+
+def _free_buffers() -> _Free:
+    """Return the buffers of the process; they go when the last files and batches do."""
+    return _shared.setdefault("free", _Free(maxlen=_MOST_FREE))
 
 
 class LooseFiles:
     """Image files below a folder, by number.
 
     A file costs four system calls and no Python object that outlives them: the files of a batch are read one
-    behind the other into large buffers, which later batches use again (measured: 3 to 4 times the rate of a pool
-    of threads with `open().read()`).
+    behind the other into large buffers, which later batches use again (measured: 3 to 4 times the
+    rate of a pool of threads with `open().read()`). Up to 1 GiB of buffers is kept between batches,
+    for all sources of loose files together, as long as one of them is in use.
 
     Args:
       root: the folder; "" for paths that stand alone.
@@ -34,6 +51,10 @@ class LooseFiles:
 
     def __init__(self, root: str, names: Sequence[str]):
         self._root, self._names = root, names
+        self._free = _free_buffers()
+
+    def __reduce__(self):
+        return LooseFiles, (self._root, self._names)
 
     def __len__(self) -> int:
         return len(self._names)
@@ -49,16 +70,17 @@ class LooseFiles:
         holds them, and more would take the GIL from the threads that decode.
         """
         numbers = np.asarray(indices)
-        cached = read_files(self._paths(numbers) if NO_WAIT else [], Patience())
+        cached = read_files(self._paths(numbers) if NO_WAIT else [], Patience(), free=self._free)
         rest = numbers[cached.lengths.size :]
         if not rest.size:
             return cached
         shares = [*map(self._paths, np.array_split(rest, max(1, min(_THREADS, rest.size // _SHARE))))]
+        read = partial(read_files, free=self._free)
         if len(shares) == 1:
-            parts = [read_files(shares[0])]
+            parts = [read(shares[0])]
         else:
             with ThreadPoolExecutor(len(shares), thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
-                parts = [*pool.map(read_files, shares)]
+                parts = [*pool.map(read, shares)]
         addresses, lengths, owners = zip(*([cached, *parts] if cached.lengths.size else parts))
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
 
@@ -82,12 +104,19 @@ class LooseFiles:
         return digest.hexdigest()
 
 
-def read_files(paths: Iterable[str], patience: Patience | None = None) -> Encoded:
+def read_files(
+    paths: Iterable[str],
+    patience: Patience | None = None,
+    *,
+    free: _Free | None = None,
+) -> Encoded:
     """The bytes of files, one after the other; one that cannot be read has length 0.
 
     Args:
       paths: of local files.
-      patience: where given, only the first files, as long as the page cache holds them and the patience lasts.
+      patience: where given, only the first files, as long as the page cache holds them and the
+        patience lasts.
+      free: buffers to use, and to give them back to.
 
     Example:
       >>> import tempfile
@@ -97,7 +126,8 @@ def read_files(paths: Iterable[str], patience: Patience | None = None) -> Encode
       >>> bytes(encoded.view(0)), encoded.lengths.tolist()
       (b'image', [5, 0])
     """
-    chunks, flags = _Chunks(), 0 if patience is None else NO_WAIT
+    chunks = _Chunks(_Free() if free is None else free)
+    flags = 0 if patience is None else NO_WAIT
     addresses, lengths = [], []
     for path in paths:
         address, length, opened = 0, 0, False
@@ -121,7 +151,8 @@ def read_files(paths: Iterable[str], patience: Patience | None = None) -> Encode
 class _Chunks:
     """Large buffers that files are read into, one behind the other; given back when nobody refers to them."""
 
-    def __init__(self):
+    def __init__(self, free: _Free):
+        self._free = free
         self._chunks: list[np.ndarray] = []
         self._room, self._address = memoryview(b""), 0
 
@@ -139,14 +170,14 @@ class _Chunks:
 
     def _add(self, size: int) -> None:
         try:
-            chunk = np.empty(size, np.uint8) if size > _CHUNK else _FREE.pop()
+            chunk = np.empty(size, np.uint8) if size > _CHUNK else self._free.pop()
         except IndexError:
             chunk = np.empty(_CHUNK, np.uint8)
         self._chunks.append(chunk)
         self._room, self._address = chunk.data, chunk.ctypes.data
 
-    def __del__(self, free=_FREE):
-        free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK)
+    def __del__(self):
+        self._free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK)
 
 
 def _read(descriptor: int, room: memoryview, flags: int) -> int | None:

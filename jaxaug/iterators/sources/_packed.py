@@ -10,9 +10,9 @@ from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import FileReader, Window, is_remote, list_files
+from jaxaug.iterators.sources._files import FileReader, Window, list_files
 from jaxaug.iterators.sources._index import open_index
-from jaxaug.iterators.sources._storage import Mapped, Staged, Storage
+from jaxaug.iterators.sources._storage import choose_storage
 from jaxaug.iterators.sources._table import FACTS, FEATURE, HEADER, Rows
 
 _DESCRIBE_BLOCK = 64 << 10  # bytes read to describe one record
@@ -39,23 +39,38 @@ class PackedSource(abc.ABC):
     ):
         check_seconds("timeout", timeout)
         check_count("retries", retries)
-        self._files = list_files(paths)
-        self._index = open_index(self._files, type(self).__name__, options, self._scan)
-        remote = any(is_remote(file.path) for file in self._files)
-        self._storage: Storage = (
-            Mapped(self._files) if mmap and not remote else Staged(self._files, timeout=timeout, retries=retries)
-        )
+        self._files, self._options = list_files(paths), options
+        self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
+        self._open()
+
+    def _open(self) -> None:
+        self._index = open_index(self._files, type(self).__name__, self._options, self._scan)
+        self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = {
             name.removeprefix(FEATURE): column for name, column in self._columns.items() if name.startswith(FEATURE)
         }
         self._failures: dict[int, str] = {}  # why a record could not be read when it was last asked for
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy, also one in another process, opens the same state of the files by."""
+        opened = ("_index", "_storage", "_columns", "_features", "_failures")
+        return {name: value for name, value in vars(self).items() if name not in opened}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
     def __len__(self) -> int:
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
+
+    @property
+    def index_path(self) -> str:
+        """The file that holds the index: beside the data, or in the cache folder."""
+        return self._index.path
 
     @property
     def features(self) -> Features:
@@ -100,8 +115,9 @@ class PackedSource(abc.ABC):
             "path": file.path,
             "record_in_file": index - int(self._index.row_starts[number]),
         }
-        if index in self._failures:
-            return found | {"error": self._failures[index]}
+        failure = self._failures.get(index)  # one look: the reader changes it at the same time
+        if failure is not None:
+            return found | {"error": failure}
         start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
         try:
             return found | self._strings(Window(FileReader(), file, _DESCRIBE_BLOCK), start)

@@ -1,4 +1,4 @@
-"""A progress bar over bytes, if tqdm is installed."""
+"""A progress bar over bytes, if tqdm is installed and somebody looks on."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def byte_progress(total: int, description: str) -> Iterator[Callable[[int], None]]:
     """A function to call, from any thread, with the bytes done since its last call.
 
-    The bar appears after a second. Without tqdm nothing is drawn.
+    The bar appears after a second. Without tqdm, and where stderr is no terminal, nothing is drawn.
     """
     try:
         from tqdm import tqdm
@@ -17,7 +17,8 @@ def byte_progress(total: int, description: str) -> Iterator[Callable[[int], None
         yield lambda count: None
         return
     lock = threading.Lock()
-    with tqdm(total=total, unit="B", unit_scale=True, desc=description, delay=1) as bar:
+    options = {"unit": "B", "unit_scale": True, "desc": description, "delay": 1}
+    with tqdm(total=total, disable=None, **options) as bar:  # None: where nobody would see it
 
         def advance(count: int) -> None:
             with lock:

@@ -1,11 +1,13 @@
 """Where the records of packed files lie in memory: mapped, or read into a staging buffer."""
 
 import mmap
+import os
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -18,8 +20,9 @@ from jaxaug.iterators.sources._files import (
     OpenFile,
     Patience,
     Read,
-    allow_descriptors,
+    allowed_open,
     changed,
+    is_remote,
     pause,
     read_fully,
     reason,
@@ -40,6 +43,62 @@ class Storage(Protocol):
         ...
 
 
+# Types of file systems on disks of this machine, or in its memory: linux/magic.h, and for XFS, ZFS,
+# F2FS and others statfs(2) or the file system's own header. All others are far away, or may be.
+_LOCAL = {
+    0xEF53,  # ext2, ext3, ext4
+    0x58465342,  # XFS
+    0x9123683E,  # Btrfs
+    0x2FC12FC1,  # ZFS
+    0xF2F52010,  # F2FS
+    0xCA451A4E,  # bcachefs
+    0x3153464A,  # JFS
+    0x52654973,  # ReiserFS
+    0x794C7630,  # overlayfs, as in containers
+    0x61756673,  # AUFS
+    0x01021994,  # tmpfs
+    0x858458F6,  # ramfs
+    0x73717368,  # SquashFS
+    0xE0F5E1E2,  # EROFS
+    0x9660,  # ISO 9660
+    0x15013346,  # UDF
+    0x4D44,  # FAT
+    0x2011BAB0,  # exFAT
+    0x7366746E,  # NTFS
+}
+# Half of the mappings that Linux grants a process, vm.max_map_count: others need some too.
+_MOST_MAPPED = 32_000
+
+
+def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retries: int) -> Storage:
+    """Map the files if that is wanted and safe, else have them read by threads.
+
+    Mapping is safe on disks of this machine: a network disk that does not answer would stop the
+    whole process, and asking it for each file's time of modification takes a round trip.
+    """
+    if mapped and len(files) <= _MOST_MAPPED and all_local(files):
+        return Mapped(files)
+    return Staged(files, timeout=timeout, retries=retries)
+
+
+def all_local(files: list[DataFile]) -> bool:
+    """Return True if all files lie on local disks; each file system is asked once."""
+    known: dict[int, bool] = {}
+    for file in files:
+        if is_remote(file.path):
+            return False
+        try:
+            device = os.stat(file.path).st_dev
+        except OSError:  # gone since it was listed: told by the first read
+            continue
+        if device not in known:
+            kind = _libc.file_system(file.path)
+            known[device] = kind is None or kind in _LOCAL
+        if not known[device]:
+            return False
+    return True
+
+
 class Mapped:
     """Local files mapped into memory: no copy, no system call for a record, the page cache is the buffer.
 
@@ -47,27 +106,28 @@ class Mapped:
     up whoever touches it, one after the other. Then the pages with the first and the last bytes are mapped, because
     the byte check, which reads those, keeps the GIL meanwhile.
 
-    Guarantees: each file that a call touches is compared with its indexed size and time of modification first, so
-    one that was truncated or written to gives failed rows. What is written between the check and the decoder's
-    access is decoded; a truncation then, and a disk that fails or stalls under a mapping, cannot be caught: the
-    process gets SIGBUS or hangs. A file that is deleted or replaced after its first use is read on unharmed. Use
-    `Staged` where that is not enough.
+    Guarantees: each file that a call touches is compared with its indexed size and time of
+    modification first, so one that was truncated or written to gives failed rows. What is written
+    between the check and the decoder's access is decoded; a truncation then, and a disk that fails
+    or stalls under a mapping, cannot be caught: the process gets SIGBUS or hangs. A file that is
+    deleted, renamed or replaced after its first use is read on unharmed, as long as nobody writes
+    to it under its new name. Use `Staged` where that is not enough.
 
     Args:
-      files: mapped on first use. Each mapping holds two file descriptors; the process's soft limit of them is
-        raised to the hard one if there are many.
+      files: mapped on first use. None stays open: a mapping needs no descriptor.
     """
 
     def __init__(self, files: list[DataFile]):
         self._files, self._lock = files, threading.Lock()
         self._indexed = np.array([(file.size, int(file.stamp)) for file in files], np.int64).reshape(-1, 2)
-        self._mappings: dict[int, _Mapping] = {}
-        self._facts, self._bases = _libc.FileFacts(len(files)), np.zeros(len(files), np.int64)  # 0: not mapped yet
+        self._mappings: dict[int, _libc.Mapping] = {}
+        self._facts = _libc.FileFacts(len(files))
+        self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
+        self._identities = np.zeros((len(files), 2), np.int64)  # device and inode of what is mapped
         self._blocks_read = -1
         ends = np.cumsum([file.size // _AROUND + 2 for file in files])  # one more where a mapping begins inside one
         self._first_block = np.concatenate([[0], ends])
         self._touched = np.zeros(int(self._first_block[-1]), bool)
-        allow_descriptors(2 * len(files))
 
     def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
@@ -82,7 +142,7 @@ class Mapped:
         ends = np.stack([addresses, addresses + np.maximum(lengths, 1) - 1])
         self._touch(files[good], ends[:, good])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
-        owners = [self._mappings[number].memory for number in numbers.tolist() if number in self._mappings]
+        owners = [self._mappings[number] for number in numbers.tolist() if number in self._mappings]
         found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
         return found, failures
 
@@ -95,12 +155,15 @@ class Mapped:
             except SourceError as error:
                 refused[place] = str(error)
         facts = self._facts.ask(numbers)
-        for place in np.flatnonzero((facts != self._indexed[numbers]).any(1)).tolist():
+        # Another file under the path, or none, says nothing of the one that is mapped.
+        same = (facts[:, :2] == self._identities[numbers]).all(1)
+        written = same & (facts[:, 2:] != self._indexed[numbers]).any(1)
+        for place in np.flatnonzero(written).tolist():
             refused.setdefault(place, str(changed(self._files[numbers[place]])))
         return refused
 
     def _disk_is_at_work(self) -> bool:
-        """Whether this process has had blocks read since the last call; true the first time."""
+        """Return True if blocks were read for this process since the last call; at first, too."""
         import resource
 
         before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
@@ -116,10 +179,19 @@ class Mapped:
 
     def _map(self, number: int) -> None:
         with self._lock:
-            if number not in self._mappings:
-                mapping = self._mappings[number] = _map_file(self._files[number])
-                self._facts.add(number, mapping.opened.descriptor)
-                self._bases[number] = np.frombuffer(mapping.memory, np.uint8).ctypes.data
+            if number in self._mappings:
+                return
+            file = self._files[number]
+            try:
+                opened = OpenFile(file)
+                facts = os.fstat(opened.descriptor)
+                mapping = _libc.Mapping(opened.descriptor, file.size)
+            except OSError as error:
+                raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
+            self._mappings[number] = mapping
+            self._facts.add(number, file.path)
+            self._identities[number] = facts.st_dev, facts.st_ino
+            self._bases[number] = mapping.address
 
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
@@ -128,20 +200,6 @@ def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
     for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
         for piece in range(0, length, _PIECE):
             _libc.will_need(begin + piece, min(_PIECE, length - piece))
-
-
-class _Mapping(NamedTuple):
-    opened: OpenFile
-    memory: mmap.mmap
-
-
-def _map_file(file: DataFile) -> _Mapping:
-    try:
-        opened = OpenFile(file)
-        memory = mmap.mmap(opened.descriptor, 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
-    return _Mapping(opened, memory)
 
 
 class Staged:
@@ -156,9 +214,10 @@ class Staged:
     records, one more, or a request, a file, and the memory of a batch.
 
     Args:
-      files: local or remote. Local ones stay open; as with `Mapped` the soft limit is raised if there are many.
-      timeout: seconds without any read finishing after which those under way count as failed; their threads
-        are left behind until the system lets go of them.
+      files: local or remote. Local ones stay open, a quarter of those that the process may open at
+        most.
+      timeout: seconds without any read finishing after which those under way, and those behind
+        them, count as failed; their threads are left behind until the system lets go of them.
       retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
       threads: reads under way at a time.
       read: how bytes are got; `FileReader()` if None.
@@ -174,7 +233,7 @@ class Staged:
         read: Read | None = None,
     ):
         self._files, self._timeout, self._retries, self._threads = files, timeout, retries, threads
-        self._read = read or FileReader(allow_descriptors(len(files)))
+        self._read = read or FileReader(allowed_open(len(files)))
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -210,7 +269,12 @@ class Staged:
         first = {spans[number].file: number for number in reversed(numbers)}
         check = partial(_check_file, self._read, self._files)
         asked = sorted(first.values())
-        found = self._share(check, spans, asked)[0] if threads else _each(check, spans, asked)
+        if threads:
+            found, _ = self._share(check, spans, asked)
+        else:
+            outcome = _Outcome()
+            _each(check, spans, asked, outcome)
+            found = self._errors(outcome, spans, asked)
         return {number: found[first[spans[number].file]] for number in numbers if first[spans[number].file] in found}
 
     def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
@@ -230,26 +294,39 @@ class Staged:
     def _share(self, act: "_Act", spans: list["_Span"], numbers: list[int]) -> tuple[dict[int, str], bool]:
         """Do something with spans in threads: the errors by number, and whether some of it stalled."""
         shares = min(len(numbers), _SHARES * self._threads)  # a task for each span would cost more than it
-        tasks = {self._submit(act, spans, part): part for part in (numbers[share::shares] for share in range(shares))}
-        errors, pending = {}, set(tasks)
-        while pending:
-            done, pending = wait(pending, self._timeout, FIRST_COMPLETED)
-            for task in done:
-                errors |= task.result()
-            if not done:
-                self._abandon_pool()
-                break
-        for task in pending:
-            task.cancel()  # those that have not begun
-            for number in tasks[task]:
-                errors[number] = f"{self._files[spans[number].file].path!r}: no answer within {self._timeout:g} s"
-        return errors, bool(pending)
+        outcome = _Outcome()
+        parts = [numbers[share::shares] for share in range(shares)]
+        tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
+        pending: set[Future] = set(tasks)
+        while pending and (left := outcome.last + self._timeout - time.monotonic()) > 0:
+            _, pending = wait(pending, left)
+        if pending:
+            self._abandon_pool()
+        for task in tasks:
+            if not task.cancel() and task not in pending:  # cancelled are those that have not begun
+                task.result()
+        return self._errors(outcome, spans, numbers), bool(pending)
 
-    def _submit(self, act: "_Act", spans: list["_Span"], numbers: list[int]) -> Future:
+    def _errors(
+        self,
+        outcome: "_Outcome",
+        spans: list["_Span"],
+        numbers: list[int],
+    ) -> dict[int, str]:
+        """Return the errors by number; what has not ended is one too."""
+        errors = {}
+        for number in numbers:
+            path = self._files[spans[number].file].path
+            found = outcome.errors.get(number, f"{path!r}: no answer within {self._timeout:g} s")
+            if found is not None:
+                errors[number] = found
+        return errors
+
+    def _submit(self, act: Callable[..., None], *arguments: Any) -> Future:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
-            return self._pool.submit(_each, act, spans, numbers)
+            return self._pool.submit(act, *arguments)
 
     def _abandon_pool(self) -> None:
         """Threads that hang cannot be ended; the next read starts with new ones."""
@@ -259,15 +336,27 @@ class Staged:
                 self._pool = None
 
 
-def _each(act: "_Act", spans: list["_Span"], numbers: list[int]) -> dict[int, str]:
-    """Do something with some of the spans, once; the errors by number."""
-    errors = {}
+class _Outcome:
+    """How each span ended, and when the last one did; threads add to it."""
+
+    def __init__(self):
+        self.errors: dict[int, str | None] = {}
+        self.last = time.monotonic()
+
+    def add(self, number: int, error: str | None) -> None:
+        self.errors[number] = error
+        self.last = time.monotonic()
+
+
+def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outcome) -> None:
+    """Do something with some of the spans, once."""
     for number in numbers:
+        error = None
         try:
             act(spans[number])
-        except (SourceError, OSError) as error:
-            errors[number] = str(error)
-    return errors
+        except (SourceError, OSError) as failure:
+            error = str(failure)
+        outcome.add(number, error)
 
 
 def _read_span(read: Read, files: list[DataFile], staging: memoryview, span: "_Span") -> None:

@@ -1,7 +1,6 @@
 """COCO: a folder of images and a JSON file of boxes."""
 
 import json
-import os
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import local_path
 from jaxaug.iterators.sources._loose import LooseFiles
 
 
@@ -51,7 +51,7 @@ class Coco:
     """
 
     def __init__(self, images: PathLike, annotations: PathLike):
-        self._annotations = os.path.abspath(annotations)
+        self._annotations = local_path(annotations)
         found = _load(self._annotations)
         try:
             categories = sorted((int(entry["id"]), str(entry["name"])) for entry in found["categories"])
@@ -65,14 +65,15 @@ class Coco:
             what = f"{type(error).__name__}: {error}"
             raise SourceError(f"`annotations` {self._annotations!r} is no COCO instances file: {what}.") from error
         self.classes: tuple[str, ...] = tuple(name for _, name in categories)
-        self._files = LooseFiles(os.path.abspath(images), names)
+        self._files = LooseFiles(local_path(images), names)
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __repr__(self) -> str:
         boxes = int(self._features["box_count"].sum())
-        return f"Coco({self._annotations!r}: {len(self)} images, {boxes} boxes, {len(self.classes)} classes)"
+        found = f"{len(self)} images, {boxes} boxes, {len(self.classes)} classes"
+        return f"Coco({self._annotations!r}: {found}, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
         """The path of record `index`."""

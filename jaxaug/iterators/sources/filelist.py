@@ -8,6 +8,7 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import local_path
 from jaxaug.iterators.sources._loose import LooseFiles
 
 
@@ -35,11 +36,11 @@ class FileList:
     """
 
     def __init__(self, path: PathLike, *, sep: str | None = None):
-        self._list = os.path.abspath(path)
+        self._list = local_path(path)
         names, labels = [], []
-        for number, line in enumerate(_lines(self._list), 1):
+        for number, line in _lines(self._list):
             name, *texts = line.strip("\r\n").split(sep)
-            names.append(name.strip())
+            names.append(os.path.expanduser(name.strip()))
             labels.append([_label(text, f"{self._list!r}, line {number}", sep) for text in texts])
         if not names:
             raise SourceError(f"`path` {self._list!r} names no images: expected lines of `image label`.")
@@ -50,8 +51,7 @@ class FileList:
         return len(self._files)
 
     def __repr__(self) -> str:
-        shape = "no labels" if self.labels is None else f"labels {list(self.labels.shape)}"
-        return f"FileList({self._list!r}: {len(self)} images, {shape})"
+        return f"FileList({self._list!r}: {len(self)} images, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
         """The path of record `index`."""
@@ -75,10 +75,11 @@ class FileList:
         return self._files.fingerprint() if self.labels is None else self._files.fingerprint(self.labels)
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: str) -> list[tuple[int, str]]:
+    """Return the lines that are not blank, each with its number from 1."""
     try:
         with open(path, encoding="utf-8-sig") as file:  # Windows begins such files with a byte order mark
-            return [line for line in file if line.strip()]
+            return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error
 

@@ -1,7 +1,7 @@
 """A folder of images, one sub-folder a class."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +10,34 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import reason
+from jaxaug.iterators.sources._files import local_path, reason
 from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
 _EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_SHOWN = 5  # names in an error
 
 
 class ImageFolder:
-    """Images in class folders: `root/dog/x.jpg`, `root/cat/y/z.png`; the label is the class's rank by name.
+    """Images in class folders: `root/dog/x.jpg`, `root/cat/y/z.png`; the label is the class's rank.
 
     A folder without sub-folders of images is one class named ".", label 0. Files are found by
-    their extension, in any depth, sorted by path.
+    their extension, in any depth, sorted by path. Empty folders named ".like-this" do not count.
 
     Args:
       root: the folder.
+      classes: names of the class folders in the order of their labels; some may be empty or not
+        there. When None, all folders below `root`, sorted by name, none of which may be empty: else
+        training and validation data could count differently.
+
+    Attributes:
+      classes: the class names, tuple[str, ...].
+      labels: the class of each image, int32[n].
 
     Raises:
-      SourceError: the folder is missing, holds no images, or one below it cannot be read.
+      SourceError: the folder is missing, holds no images, one below it cannot be read, a class
+        folder has no images, or there are images in a folder that `classes` does not name.
+      ValueError: `classes` are no names, or hold one twice.
 
     Example:
       >>> import tempfile
@@ -40,20 +50,25 @@ class ImageFolder:
       (('cat', 'dog'), [0, 1])
     """
 
-    def __init__(self, root: PathLike):
-        self.root = Path(root)
+    def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
+        self.root = Path(local_path(root))
         if not self.root.is_dir():
             raise SourceError(f"`root` must be a folder of images, got {str(self.root)!r}, which is none.")
         try:
             names = sorted(_image_files(str(self.root)))
-        except OSError as error:  # no permission, links that go round in circles
+            below = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
+        except OSError as error:
             raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
         if not names:
-            raise SourceError(
-                f"no images below {str(self.root)!r}: expected class folders with files named {', '.join(_EXTENSIONS)}."
-            )
+            expected = f"class folders with files named {', '.join(_EXTENSIONS)}"
+            raise SourceError(f"no images below {str(self.root)!r}: expected {expected}.")
+
         folders = [name.split(os.sep, 1)[0] if os.sep in name else "." for name in names]
-        self.classes: tuple[str, ...] = tuple(sorted(set(folders)))
+        found = sorted(set(folders))
+        if classes is None:
+            _check_none_empty(str(self.root), found, below)
+        self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
+        _check_all_named(str(self.root), found, self.classes)
         ranks = {name: rank for rank, name in enumerate(self.classes)}
         self.labels = np.array([ranks[folder] for folder in folders], np.int32)
         self._files = LooseFiles(str(self.root), names)
@@ -62,36 +77,83 @@ class ImageFolder:
         return len(self._files)
 
     def __repr__(self) -> str:
-        return f"ImageFolder({str(self.root)!r}: {len(self)} images, {len(self.classes)} classes)"
+        found = f"{len(self)} images, {len(self.classes)} classes, {sorted(self.features)}"
+        return f"ImageFolder({str(self.root)!r}: {found})"
 
     def path(self, index: int) -> str:
-        """The path of record `index`."""
+        """Return the path of record `index`."""
         return self._files.path(index)
 
     @property
     def features(self) -> Features:
-        """The column "label": no image is read."""
+        """The column "label", known without reading an image."""
         return {"label": self.labels}
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """The files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
+        """Read the files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
         return self._files.read(indices), {"label": self.labels[indices]}
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The record's path and class, and "error" if the file cannot be read now."""
+        """Return the record's path and class, and "error" if the file cannot be read now."""
         return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
 
     def fingerprint(self) -> str:
-        """A hash of the relative paths."""
-        return self._files.fingerprint()
+        """Return a hash of the relative paths and of the labels."""
+        return self._files.fingerprint(self.labels)
 
 
-def _image_files(root: str, below: str = "") -> Iterator[str]:
-    """Paths relative to `root` of the image files below `root/below`."""
+def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
+    names = () if isinstance(classes, str) else tuple(classes)
+    texts = all(isinstance(name, str) for name in names)
+    if not names or not texts or len(set(names)) < len(names):
+        raise ValueError(f"`classes` must be different names of folders, got {classes!r}.")
+    return names
+
+
+def _check_none_empty(root: str, found: list[str], below: list[str]) -> None:
+    """Raise SourceError where a class folder is empty, which would shift the labels behind it."""
+    if found == ["."]:
+        return
+    empty = [name for name in below if name not in found and not name.startswith(".")]
+    if empty:
+        raise SourceError(
+            f"no images in {_listed(empty)} below {root!r}: remove what is no class, or fix the "
+            "labels by classes=[...], which may name empty folders."
+        )
+
+
+def _check_all_named(root: str, found: list[str], classes: tuple[str, ...]) -> None:
+    unknown = [name for name in found if name not in classes]
+    if unknown:
+        wanted = f"`classes` must name every folder with images below {root!r}"
+        raise SourceError(f"{wanted}; it lacks {_listed(unknown)}.")
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+def _image_files(root: str) -> Iterator[str]:
+    """Yield the paths, relative to `root`, of the image files below it."""
+    yield from _files_below(root, "", (_identity(root),))
+
+
+def _files_below(root: str, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
     with os.scandir(os.path.join(root, below)) as entries:
         for entry in entries:
             name = os.path.join(below, entry.name)
             if entry.is_dir():
-                yield from _image_files(root, name)
+                identity = _identity(entry.path)
+                if identity in above:
+                    what = "is a link to a folder that holds it, which never ends: remove it"
+                    raise SourceError(f"`root`: {entry.path!r} {what}.")
+                yield from _files_below(root, name, (*above, identity))
             elif entry.name.lower().endswith(_EXTENSIONS) and not entry.name.startswith("._"):  # AppleDouble
                 yield name
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    """Return what tells a folder from all others, however it is reached."""
+    facts = os.stat(folder)
+    return facts.st_dev, facts.st_ino

@@ -15,7 +15,7 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Source
-from jaxaug.iterators.sources._files import FileReader, Window, list_files
+from jaxaug.iterators.sources._files import FileReader, Window, list_files, local_path, reason
 from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._tar import is_tar
 from jaxaug.iterators.sources.filelist import FileList
@@ -61,8 +61,9 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
       The opened tar.
 
     Raises:
-      SourceError: a file that cannot be read, `out` exists, the tar does not hold what it should, or a list with one
-        label for some images and none for others, which a tar cannot tell from a single label.
+      SourceError: a file that cannot be read, `out` exists or cannot be written, the tar does not
+        hold what it should, or a list with one label for some images and none for others, which a
+        tar cannot tell from a single label.
 
     Example:
       >>> from pathlib import Path
@@ -73,19 +74,28 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
       >>> packed.classes, packed.describe(0)["key"]
       (('cat',), 'cat/0-tom')
     """
-    folder, name = os.path.split(os.path.abspath(out))
-    if os.path.exists(out):
+    folder, name = os.path.split(local_path(out))
+    if os.path.exists(os.path.join(folder, name)):
         raise SourceError(f"`out` {os.fspath(out)!r} exists: remove it or name another file.")
     if source.labels is not None and source.labels.shape[1:] == (1,):
         raise SourceError(f"some images of {source!r} have one label and some none: give each one, or none to any.")
+    try:
+        _pack(source, folder, name)
+    except OSError as error:  # no space, no permission
+        what = f"`out` {os.fspath(out)!r} cannot be written: {reason(error)}."
+        raise SourceError(what) from error
+    return WebDataset(os.path.join(folder, name))
+
+
+def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
     os.makedirs(folder, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".part", dir=folder) as partial:
         tar = os.path.join(partial, name)
         _write_tar(source, tar)
         _compare(source, WebDataset(tar))
-        for done in sorted(os.listdir(partial), key=lambda done: done == name):  # its index, and then the tar
+        # The index first: what has its name is whole.
+        for done in sorted(os.listdir(partial), key=lambda done: done == name):
             os.replace(os.path.join(partial, done), os.path.join(folder, done))
-    return WebDataset(out)
 
 
 def measure_reads(source: Source, seconds: float = 1.0) -> float:

@@ -2,46 +2,45 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
+from jaxaug.iterators._order import permute
 from jaxaug.iterators._protocol import Indexed, Source
 
 
 class Subset:
     """Chosen records of a source, numbered anew from 0.
 
+    `features`, `labels`, `classes` and `path` are those of the source, where it has them.
+
     Args:
       source: any random access source.
-      records: a `range`, which costs no memory, or int64[n]; each in [0, len(source)).
+      records: bool[len(source)], a mask; or the numbers of the records, each in [0, len(source)),
+        as a `range`, which costs no memory, or as ints [n].
 
     Raises:
       SourceError: no records.
-      ValueError: a record outside the source.
+      ValueError: a record outside the source, a mask of another length, or neither ints nor bools.
 
     Example:
       >>> from jaxaug.iterators import InMemory
-      >>> source = Subset(InMemory([b"a", b"b", b"c"]), np.array([2, 0]))
-      >>> encoded, _ = source.read(np.array([0]))
+      >>> labels = np.array([2, 7, 2])
+      >>> source = Subset(InMemory([b"a", b"b", b"c"], {"label": labels}), labels == 2)
+      >>> encoded, _ = source.read(np.array([1]))
       >>> len(source), bytes(encoded.view(0))
       (2, b'c')
     """
 
-    def __init__(self, source: Source, records: "range | np.ndarray"):
+    def __init__(self, source: Source, records: "range | np.ndarray | Sequence[int]"):
         self.source = source
-        self._records = records if isinstance(records, range) else np.asarray(records, np.int64)
-        if not len(self._records):
-            raise SourceError("`records` must hold at least one record, got none.")
-        low, high = int(min(records[0], records[-1])), int(max(records[0], records[-1]))
-        if isinstance(self._records, np.ndarray):
-            low, high = int(self._records.min()), int(self._records.max())
-        if low < 0 or high >= len(source):
-            raise ValueError(f"`records` must lie in [0, {len(source)}), got {low} to {high}.")
+        self._records = _record_numbers(records, len(source))
 
     def __len__(self) -> int:
         return len(self._records)
@@ -56,74 +55,282 @@ class Subset:
         Raises:
           AttributeError: the source has no columns.
         """
-        columns: Features | None = getattr(self.source, "features", None)
-        if columns is None:
-            raise AttributeError(f"{self.source!r} knows no features without reading its records: use `read`.")
+        hint = ": it knows no features without reading its records, use `read`"
+        columns: Features = self._of_source("features", hint)
         chosen = self._original(np.arange(len(self)))
         return {name: column[chosen] for name, column in columns.items()}
 
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The chosen rows of the source's labels; None if it is without labels.
+
+        Raises:
+          AttributeError: the source has no such attribute.
+        """
+        labels: np.ndarray | None = self._of_source("labels")
+        chosen = self._original(np.arange(len(self)))
+        return None if labels is None else np.asarray(labels)[chosen]
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """All classes of the source, those without a chosen record too: labels stay what they are.
+
+        Raises:
+          AttributeError: the source has no such attribute.
+        """
+        return self._of_source("classes")
+
+    def path(self, index: int) -> str:
+        """Return the path of record `index`.
+
+        Raises:
+          AttributeError: the source has no such method.
+        """
+        return self._of_source("path")(self._one(index))
+
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """The source's records behind `indices`."""
+        """Read the source's records behind `indices`."""
         return self.source.read(self._original(np.asarray(indices, np.int64)))
 
     def headers(self, indices: np.ndarray) -> Headers | None:
-        """What the source's index knows of images; None if it has none."""
+        """Return the header facts of the source's index; None if it has none."""
         original = self._original(np.asarray(indices, np.int64))
         return self.source.headers(original) if isinstance(self.source, Indexed) else None
 
     def describe(self, index: int) -> dict[str, Any]:
-        """What the source says of the record."""
-        return self.source.describe(int(self._original(np.array([index]))[0]))
+        """Return the source's description of the record."""
+        return self.source.describe(self._one(index))
 
     def fingerprint(self) -> str:
-        """A hash of the source's fingerprint and of which records there are."""
-        chosen = repr(self._records).encode() if isinstance(self._records, range) else self._records.tobytes()
+        """Return a hash of the source's fingerprint and of which records there are."""
+        records = self._records
+        chosen = repr(records).encode() if isinstance(records, range) else records.tobytes()
         return hashlib.blake2b(self.source.fingerprint().encode() + chosen, digest_size=8).hexdigest()
+
+    def _of_source(self, name: str, hint: str = "") -> Any:
+        try:
+            return getattr(self.source, name)
+        except AttributeError as error:
+            raise AttributeError(f"{self.source!r} has no `{name}`{hint}.") from error
+
+    def _one(self, index: int) -> int:
+        return int(self._original(np.array([index]))[0])
 
     def _original(self, indices: np.ndarray) -> np.ndarray:
         if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}.")
+            found = f"{indices.min()} to {indices.max()}"
+            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {found}.")
         if isinstance(self._records, range):
             return self._records.start + indices * self._records.step
         return self._records[indices]
 
 
-def split(source: Source, part: str) -> Subset:
-    """A contiguous part of a source: "[:90%]" and "[90%:]", "[100:2000]", "[-10%:]".
+def _record_numbers(records: Any, count: int) -> "range | np.ndarray":
+    """Return the records as a range or int64[n], each in [0, count)."""
+    numbers = records if isinstance(records, range) else _int_vector(records, count)
+    if not len(numbers):
+        raise SourceError("`records` must hold at least one record, got none.")
+    if isinstance(numbers, range):
+        low, high = sorted((numbers[0], numbers[-1]))
+    else:
+        low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= count:
+        raise ValueError(f"`records` must lie in [0, {count}), got {low} to {high}.")
+    return numbers if isinstance(numbers, range) else numbers.astype(np.int64)
 
-    A bound in per cent is that share of the records, rounded half up to a whole one; so parts that share a bound
-    leave no record out and share none. Negative bounds count from the end.
+
+def _int_vector(records: Any, count: int) -> np.ndarray:
+    """Return the records as ints [n]; a mask becomes the numbers of its True entries."""
+    wanted = f"`records` must be ints [n] in [0, {count}), or a mask of {count} bools"
+    try:
+        array = np.asarray(records)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{wanted}, got {type(records).__name__}: {error}.") from error
+    if array.shape == (0,):
+        return np.zeros(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        raise ValueError(f"{wanted}, got {array.dtype}{list(array.shape)}.")
+    if array.dtype.kind != "b":
+        return array
+    if array.size != count:
+        raise ValueError(f"{wanted}, got {array.size} bools.")
+    return np.flatnonzero(array)
+
+
+Share = str | float | Fraction
+
+
+@overload
+def split(source: Source, part: Share, /, *, seed: int = 0, stratify: bool = True) -> Subset: ...
+
+
+@overload
+def split(
+    source: Source,
+    part: Share,
+    second: Share,
+    /,
+    *others: Share,
+    seed: int = 0,
+    stratify: bool = True,
+) -> tuple[Subset, ...]: ...
+
+
+def split(
+    source: Source,
+    *parts: Share,
+    seed: int = 0,
+    stratify: bool = True,
+) -> Subset | tuple[Subset, ...]:
+    """Divide a source into random parts: `train, val = split(source, 0.9, 0.1)`.
+
+    Shares are slices of one permutation of the records, which depends on the seed and the labels
+    alone. So parts of equal seed that share a bound leave no record out and share none, also if
+    they come from several calls, and a smaller share lies within a larger one. A bound is that
+    share of len(source), rounded half up, whatever the labels. Inside a part, records keep the
+    order of the source.
+
+    Where integer labels are known without reading, the permutation takes all classes evenly: in
+    each part a class has its share of the records, but for one or two.
 
     Args:
       source: any random access source.
-      part: "[start:stop]", either may be missing; a number of records, or per cent with a "%".
+      parts: shares, one behind the other, such as 0.9 or "90%"; or slices of the permutation, such
+        as "[:90%]", "[90%:]", "[-10%:]"; or records by number, not permuted: "[100:2000]", "[-5:]".
+      seed: another seed gives other parts.
+      stratify: False takes the records whatever their labels.
+
+    Returns:
+      The part; a tuple of them if `parts` are several.
 
     Raises:
-      ValueError: `part` is not of that form.
-      SourceError: it holds no records.
+      ValueError: no parts, one that is not of these forms, shares of more than 1 in all, or slices
+        and shares at once.
+      SourceError: a part holds no records.
 
     Example:
       >>> from jaxaug.iterators import InMemory
-      >>> source = InMemory([b"a", b"b", b"c"])
-      >>> len(split(source, "[:50%]")), len(split(source, "[50%:]"))
-      (2, 1)
+      >>> source = InMemory([b"..."] * 8, {"label": np.array([0, 0, 0, 0, 1, 1, 1, 1])})
+      >>> train, val = split(source, "75%", "25%")
+      >>> train.features["label"].tolist(), val.features["label"].tolist()
+      ([0, 0, 0, 1, 1, 1], [0, 1])
+      >>> split(source, "[75%:]").fingerprint() == val.fingerprint()
+      True
+
+    Differs from torch's `random_split` in the stratification and the sizes' rounding, and from
+    TFDS's slices, which are contiguous.
     """
-    match = re.fullmatch(rf"\s*\[\s*({_BOUND})?\s*:\s*({_BOUND})?\s*\]\s*", part)
+    bounds = _bounds(parts)
+    permuted = any(isinstance(bound, Fraction) for pair in bounds for bound in pair)
+    order = _stratified_order(source, int(seed), stratify) if permuted else np.zeros(0, np.int64)
+    found = tuple(_cut(source, order, part, *pair) for part, pair in zip(parts, bounds))
+    return found if len(parts) > 1 else next(iter(found))
+
+
+_Bound = Fraction | int | None
+_NUMBER = r"-?\d+(?:\.\d+)?%|-?\d+"
+_SLICE = re.compile(rf"\s*\[\s*({_NUMBER})?\s*:\s*({_NUMBER})?\s*\]\s*")
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+_FINEST = 10**6  # the largest denominator of a share: 5/6 + 1/6 is 1, though as floats it is not
+
+
+def _bounds(parts: Sequence[Any]) -> list[tuple[_Bound, _Bound]]:
+    """Return (start, stop) of each part: Fractions of the permutation, or numbers of records."""
+    if not parts:
+        wanted = 'such as 0.9, "90%" or "[:90%]"'
+        raise ValueError(f"`parts` must name at least one part, {wanted}, got none.")
+    given = ", ".join(map(repr, parts))
+    slices = [_slice(part) for part in parts]
+    found = [pair for pair in slices if pair is not None]
+    if len(found) == len(parts):
+        return found
+    if found:
+        raise ValueError(f"`parts` must be all shares or all slices, got {given}.")
+    shares = [_share(part) for part in parts]
+    stops = [sum(shares[: place + 1], Fraction(0)) for place in range(len(shares))]
+    if stops[-1] > 1:
+        raise ValueError(f"`parts` must be shares of 1 in all at most, got {given}.")
+    return list(zip([Fraction(0), *stops], stops))
+
+
+def _slice(part: Any) -> tuple[_Bound, _Bound] | None:
+    """Return the bounds in "[start:stop]"; None for what is no such text."""
+    match = _SLICE.fullmatch(part) if isinstance(part, str) else None
     if match is None:
-        raise ValueError(f'`part` must be "[start:stop]" with numbers or per cent, such as "[:90%]", got {part!r}.')
-    start, stop = (_bound(text, len(source)) for text in match.groups())
-    chosen = range(len(source))[start:stop]
-    if not chosen:
-        raise SourceError(f"`part` {part!r} of {len(source)} records holds none.")
-    return Subset(source, chosen)
+        return None
+    texts = [text for text in match.groups() if text]
+    if len({text.endswith("%") for text in texts}) == 2:
+        raise ValueError(
+            f"`parts`: {part!r} has a number and a percentage; numbers are records of the source, "
+            "percentages cut its permutation: give both bounds as numbers or both in per cent."
+        )
+    start, stop = (_slice_bound(text) for text in match.groups())
+    return start, stop
 
 
-_BOUND = r"-?\d+(?:\.\d+)?%|-?\d+"
-
-
-def _bound(text: str | None, length: int) -> int | None:
+def _slice_bound(text: str | None) -> _Bound:
     if text is None or not text.endswith("%"):
         return None if text is None else int(text)
     share = Fraction(text[:-1]) / 100
-    records = int(abs(share) * length + Fraction(1, 2))
-    return records if share >= 0 else max(0, length - records)
+    return 1 + share if text.startswith("-") else share
+
+
+def _share(part: Any) -> Fraction:
+    percent = _PERCENT.fullmatch(part) if isinstance(part, str) else None
+    if percent is not None:
+        share = Fraction(percent[1]) / 100
+    elif isinstance(part, (float, np.floating, Fraction)) and 0 <= part <= 1:
+        share = Fraction(float(part)).limit_denominator(_FINEST)
+    else:
+        raise ValueError(
+            '`parts` must be shares such as 0.9 or "90%", or slices "[start:stop]" with numbers or '
+            f'per cent, such as "[:90%]" and "[100:2000]", got {part!r}.'
+        )
+    return share
+
+
+def _cut(source: Source, order: np.ndarray, part: Any, start: _Bound, stop: _Bound) -> Subset:
+    if isinstance(start, Fraction) or isinstance(stop, Fraction):
+        first, last = (_round_half_up(bound, len(order)) for bound in (start, stop))
+        chosen = np.sort(order[first:last])
+    else:
+        chosen = range(len(source))[start:stop]
+    if not len(chosen):
+        raise SourceError(f"`parts`: {part!r} of {len(source)} records holds none.")
+    return Subset(source, chosen)
+
+
+def _round_half_up(bound: Any, count: int) -> int | None:
+    if bound is None:
+        return None
+    return max(0, int(bound * count + Fraction(1, 2)))
+
+
+def _stratified_order(source: Source, seed: int, stratify: bool) -> np.ndarray:
+    """Return a permutation of the records; with known labels every stretch has each class's share.
+
+    Record j of a class of m gets the key (j + u) / m, where the classes' offsets u are spread
+    evenly over (0, 1); sorting by key takes a class's records at equal distances.
+    """
+    count = len(source)
+    shuffled = permute(seed, 0, np.arange(count), count)
+    labels = _known_labels(source) if stratify else None
+    if labels is None:
+        return shuffled
+    _, classes, sizes = np.unique(labels[shuffled], return_inverse=True, return_counts=True)
+    by_class = np.argsort(classes, kind="stable")
+    rank = np.empty(count, np.int64)
+    rank[by_class] = np.arange(count) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    offsets = (permute(seed, 1, np.arange(sizes.size), sizes.size) + 0.5) / sizes.size
+    keys = (rank + offsets[classes]) / sizes[classes]
+    return shuffled[np.argsort(keys, kind="stable")]
+
+
+def _known_labels(source: Source) -> np.ndarray | None:
+    """Return the source's labels int[n], if it has one a record and knows them without reading."""
+    columns = getattr(source, "features", None)
+    labels = columns.get("label") if columns is not None else getattr(source, "labels", None)
+    if labels is None:
+        return None
+    labels = np.asarray(labels)
+    return labels if labels.ndim == 1 and labels.dtype.kind in "biu" else None

@@ -23,18 +23,22 @@ _MASK_DELTA = np.uint32(0xA282EAD8)  # tensorflow/core/lib/hash/crc32c.h: stored
 class TFRecord(PackedSource):
     """Images in TFRecord files of tf.Example, as tensorflow and TFDS write them.
 
-    The index is made on first use, with all checksums of the files verified, and kept (see `python -m jaxaug
-    index`); from then on a batch is numpy indexing. Numbers become features: one a record as [n], k a record
-    as [n, k], varying ones (boxes) as zero-padded [n, most] with "<name>_count" int32[n]. Strings stay in
-    `describe`. Labels are as the files have them: ImageNet's of TF-Slim count from 1.
+    The index is made on first use, with all checksums of the files verified, and kept beside the
+    files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug
+    index` makes it beforehand); from then on a batch is numpy indexing. Numbers become features:
+    one a record as [n], k a record as [n, k], varying ones (boxes) as zero-padded [n, most] with
+    "<name>_count" int32[n]. Strings stay in `describe`. Labels are as the files have them:
+    ImageNet's of TF-Slim count from 1.
 
     Args:
-      paths: files, glob patterns, brace ranges, or URLs (gs://, s3://, http://); see `list_files`.
+      paths: files, glob patterns, brace ranges ("train-{00000..00146}.tfrecord"), or URLs (gs://,
+        s3://, http://); the files of a pattern come sorted.
       image: the bytes feature that holds the encoded image.
       label: the integer feature that becomes "label"; None for none.
       features: names of further features; None for all numbers.
-      mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
-        with retries (see `Staged`): right for network disks; URLs are always read.
+      mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
+        fails or a file that is cut while a batch is decoded then ends the process. False: read them
+        with retries; what lies on network disks and at URLs always is.
       timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
       retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 

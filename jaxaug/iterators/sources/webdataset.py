@@ -26,14 +26,17 @@ class WebDataset(PackedSource):
     skipped, as the webdataset library does. `cls` is an integer, the "label". The numbers at the top of `json`
     become features; one that some records lack is 0 there and comes with "<name>_count". A list of integers under
     "label" there makes labels int32[n, k], padded with -1 as those of `FileList`. All text stays in `describe`.
-    The index is made on first use and kept, see `python -m jaxaug index`; from then on a batch is numpy indexing.
+    The index is made on first use and kept beside the files or, where that cannot be, in
+    $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug index` makes it beforehand); from
+    then on a batch is numpy indexing.
     A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
       image: extensions of the image, in either case; of several in one record the first listed counts.
-      mmap: map local files, fast and without a copy (see `Mapped` for what it cannot survive), or read them
-        with retries (see `Staged`): right for network disks; URLs are always read.
+      mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
+        fails or a file that is cut while a batch is decoded then ends the process. False: read them
+        with retries; what lies on network disks and at URLs always is.
       timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
       retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
@@ -83,7 +86,11 @@ class WebDataset(PackedSource):
             parts = _parts(window, key, group)
             extension = next((name for name in self._image if name in parts), None)
             if extension is None:
-                raise _wrong(window, key, f"has no image {self._image}; it has {sorted(parts)}")
+                hint = "members of one record must follow each other"
+                if any(name.rpartition(".")[2] in self._image for name in parts):
+                    hint = "a name's key ends at its first dot"
+                what = f"has no image {self._image}; it has {sorted(parts)}: {hint}"
+                raise _wrong(window, key, what)
             image, start = parts[extension], min(member.start for member in parts.values())
             data = window.at(image.offset, image.size)
             rows.add(data, image.offset, image.offset - start, _features(window, parts))
