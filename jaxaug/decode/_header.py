@@ -14,6 +14,7 @@ BAD, JPEG, OTHER = 0, 1, 2
 
 # 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
 MAX_PIXELS = 2**27
+_MAX_PASSES = 32  # scans over an image of `max_pixels`: one of a few bytes takes as long as any
 
 
 class Headers(NamedTuple):
@@ -31,6 +32,8 @@ class Headers(NamedTuple):
       sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
       color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `_jpeg.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
+      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read in another way: bytes
+        between its segments, a DNL segment, 16-bit tables, signs of two color models.
       reason: object, what is wrong with a bad image, in one clause; "" for a good one.
     """
 
@@ -45,6 +48,7 @@ class Headers(NamedTuple):
     sampling: np.ndarray
     color: np.ndarray
     scan_offset: np.ndarray
+    plain: np.ndarray
     reason: np.ndarray
 
     def row(self, index: int) -> "Headers":
@@ -84,7 +88,8 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     long_enough = (stops - starts >= 2).nonzero()[0]
     magic = read_windows(starts[long_enough], 2, stops[long_enough]).view(">u2")
     jpegs = long_enough[magic == 0xFFD8]
-    columns, failures = check_jpegs(starts[jpegs], stops[jpegs])
+    max_scanned = _MAX_PASSES * max(max_pixels, MAX_PIXELS)
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
     rows = jpegs if jpegs.size < starts.size else slice(None)  # the usual batch of JPEGs alone is copied, not scattered
     headers.kind[rows] = JPEG
     for name in JpegColumns._fields:

@@ -1,7 +1,9 @@
 """The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on host threads.
 
 An image goes
-- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than the canvas;
+- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than
+  the canvas, with a header that all parsers read alike, and with sides of 16 pixels or more if their
+  chroma is subsampled;
 - to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
 The share balances itself: a batch's images wait in a line, the engines take most of it at a time from one end, the
