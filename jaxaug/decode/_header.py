@@ -75,6 +75,9 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     Returns:
       Headers of n rows. It never raises for bad images.
 
+    Raises:
+      ValueError: `encoded` has not as many lengths as addresses.
+
     Example:
       >>> headers = read_headers(Encoded.from_bytes([b"hello", b""]))
       >>> headers.reason.tolist()
@@ -82,6 +85,7 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
 
     Reference: ITU-T T.81 annex B (JPEG), CIPA DC-008 (EXIF).
     """
+    encoded = encoded.checked()
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
@@ -99,8 +103,17 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     for row in (headers.kind == BAD).nonzero()[0].tolist():
         if not headers.reason[row]:
             _read_other(headers, row, encoded.view(row))
+    return limit_pixels(headers, max_pixels)
+
+
+def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
+    """Return the headers with every image of more than `max_pixels` bad; those given stay as they are."""
     pixels = headers.height.astype(np.int64) * headers.width
-    for row in ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist():
+    rows = ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist()
+    if rows:
+        copies = (headers.kind.copy(), headers.orientation.copy(), headers.reason.copy())
+        headers = headers._replace(**dict(zip(("kind", "orientation", "reason"), copies)))
+    for row in rows:
         shape = f"{headers.width[row]} x {headers.height[row]}"
         _refuse(headers, row, f"{shape} pixels are more than max_pixels={max_pixels}")
     return headers
