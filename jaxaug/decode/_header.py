@@ -102,7 +102,7 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
         _refuse(headers, jpegs[row], clause)
     for row in (headers.kind == BAD).nonzero()[0].tolist():
         if not headers.reason[row]:
-            _read_other(headers, row, encoded.view(row))
+            _read_other(headers, row, encoded.view(row), max_pixels)
     return limit_pixels(headers, max_pixels)
 
 
@@ -114,8 +114,7 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
         copies = (headers.kind.copy(), headers.orientation.copy(), headers.reason.copy())
         headers = headers._replace(**dict(zip(("kind", "orientation", "reason"), copies)))
     for row in rows:
-        shape = f"{headers.width[row]} x {headers.height[row]}"
-        _refuse(headers, row, f"{shape} pixels are more than max_pixels={max_pixels}")
+        _refuse_large(headers, row, headers.height[row], headers.width[row], max_pixels)
     return headers
 
 
@@ -132,11 +131,18 @@ def _refuse(headers: Headers, row: int, clause: str) -> None:
     headers.kind[row], headers.orientation[row], headers.reason[row] = BAD, 1, clause
 
 
-def _read_other(headers: Headers, row: int, data: memoryview) -> None:
+def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixels: int) -> None:
+    _refuse(headers, row, f"{width} x {height} pixels are more than max_pixels={max_pixels}")
+
+
+def _read_other(headers: Headers, row: int, data: memoryview, max_pixels: int) -> None:
     format = _pillow.format_of(data)
     if format is None:
         start = bytes(data[:8])
         return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty")
+    height, width = _pillow.stated_size(data, format) or (0, 0)
+    if height * width > max_pixels:
+        return _refuse_large(headers, row, height, width, max_pixels)
     try:
         height, width, orientation = _pillow.read_facts(data, format)
     except DecodeError as error:

@@ -31,7 +31,8 @@ def decode_image(data: "bytes | bytearray | memoryview | np.ndarray", max_pixels
     """Decode one image of any supported format on the host.
 
     Args:
-      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame) or TIFF.
+      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, and where
+        this Pillow has the codecs, JPEG 2000 and AVIF.
       max_pixels: an image whose header promises more pixels is refused before anything is allocated.
 
     Returns:
@@ -118,7 +119,9 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
 
         extent = (stored[1] * scale / 8, stored[0] * scale / 8)  # libjpeg rounds it up to whole pixels
         pixels = _shrink(Image.fromarray(pixels), wanted, extent)
-    row[:height, :width] = _upright(pixels, int(header.orientation))
+    # Items of three bytes: turned, numpy would copy each byte alone.
+    target = row.view("V3")[:height, :width, 0]
+    target[:] = _upright(np.ascontiguousarray(pixels).view("V3")[..., 0], int(header.orientation))
 
 
 def _suits_turbojpeg(header: Headers) -> bool:

@@ -88,7 +88,8 @@ def test_damaged_jpegs_read_alike_together_and_alone():
 
 @pytest.mark.filterwarnings("ignore:::PIL")
 def test_damaged_files_of_other_formats():
-    sources = [encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")]
+    kinds = ("PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+    sources = [encode(PICTURE, kind) for kind in kinds]
     count = 0
     with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**20) as decoder:
         for _, headers, decoded in run(sources, 1000, decoder, random.Random(SEED)):
