@@ -1,5 +1,6 @@
 """nvJPEG's batched decoding, on the JPEG engines or on the GPU's multiprocessors."""
 
+import contextlib
 import threading
 from typing import Any, NamedTuple
 
@@ -29,16 +30,15 @@ class BatchedDecoder:
     another (measured on an H200, with interpolated chroma).
 
     Args:
-      ordinal: the CUDA device.
-      handle: of nvJPEG, on that device.
+      handle: of nvJPEG.
       pitch: bytes of a canvas row.
 
     Attributes:
       turns: `with decoder.turns:`, a thread may call `decode`.
     """
 
-    def __init__(self, ordinal: int, handle: Any, pitch: int):
-        self._ordinal, self._handle, self._pitch = ordinal, handle, pitch
+    def __init__(self, handle: Any, pitch: int):
+        self._handle, self._pitch = handle, pitch
         self._states: list[_State] = []
         self._idle: dict[int, list[_State]] = {}
         self._making = threading.Lock()
@@ -67,42 +67,58 @@ class BatchedDecoder:
         images = _nvjpeg.destinations(pointers, self._pitch)
         masks = ((group, sampling == group) for group in dict.fromkeys(sampling.tolist()))
         calls = [(group, (encoded.addresses[rows], encoded.lengths[rows], images[rows])) for group, rows in masks]
+        for group, _ in calls:
+            self._make_states(group)
         running: list[_State] = []
         try:
             for group, arrays in calls:
-                state = self._state(group)
                 if running and not self.turns.acquire(blocking=False):
-                    self._finish(running.pop())
-                running.append(state)
-                _nvjpeg.decode_batched(self._handle, state.state, *arrays, state.stream)
+                    self._wait(running[-1])
+                    self._give_back(running.pop())
+                running.append(self._take_state(group))
+                _nvjpeg.decode_batched(self._handle, running[-1].state, *arrays, running[-1].stream)
         finally:  # until then the arrays and the encoded bytes are read
-            while running:
-                self._finish(running.pop())
-                if running:  # the first one's turn is the caller's
-                    self.turns.release()
+            self._finish_all(running)
 
     def close(self) -> None:
-        """Free everything but the handle."""
-        _cuda.set_device(self._ordinal)
+        """Free everything but the handle; its device is current."""
         for _, state, stream in self._states:
             _nvjpeg.destroy("nvjpegJpegStateDestroy", state)
             _cuda.call("cudaStreamDestroy", stream)
 
-    def _state(self, sampling: int) -> _State:
-        """An idle state of this sampling: as many as there are turns are made at once.
+    def _make_states(self, sampling: int) -> None:
+        """Make as many states of this sampling as there are turns, with its first image.
 
         Making one halts the engines of all GPUs, 0.1 s with one and 0.4 s with four: that belongs to the start.
         """
         with self._making:
             if sampling not in self._idle:
                 self._idle[sampling] = [self._make_state(sampling) for _ in range(_TURNS)]
-        return self._idle[sampling].pop()
+
+    def _take_state(self, sampling: int) -> _State:
+        """Return an idle state of this sampling; there is one, unless a Ctrl-C has lost it."""
+        with contextlib.suppress(IndexError):
+            return self._idle[sampling].pop()
+        return self._make_state(sampling)
 
     def _make_state(self, sampling: int) -> _State:
         state = _State(sampling, _nvjpeg.create("nvjpegJpegStateCreate", self._handle), _cuda.create_stream())
         self._states.append(state)
         return state
 
-    def _finish(self, state: _State) -> None:
+    def _finish_all(self, running: list[_State]) -> None:
+        """Wait for all, and give back their turns but the first one's, which is the caller's."""
+        if running:
+            try:
+                self._wait(running[-1])
+            finally:  # Ctrl-C comes when a call of CUDA returns: the others still write
+                self._give_back(running.pop())
+                if running:
+                    self.turns.release()
+                self._finish_all(running)
+
+    def _wait(self, state: _State) -> None:
         _cuda.call("cudaStreamSynchronize", state.stream)
+
+    def _give_back(self, state: _State) -> None:
         self._idle[state.sampling].append(state)

@@ -1,10 +1,12 @@
 """`Decoder`: the verdict over each image, the choice of an engine, and the assembling of the batch."""
 
+import contextlib
 import functools
 import os
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
+from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
+from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._engine import Engine
-from jaxaug.decode._header import BAD, MAX_PIXELS, Headers, read_headers
+from jaxaug.decode._header import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
 from jaxaug.decode._host import HostEngine, fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.errors import DecodeError
@@ -53,23 +57,30 @@ class Decoder:
 
     Every image lies upright at the top-left of a canvas of zeros; one larger than the canvas is shrunk to
     fit, aspect kept and antialiased. One Decoder drives all its devices; `decode` may be called from any
-    thread.
+    thread, also inside of `jax.set_mesh`, but not from a process forked after it was made.
+
+    The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, and what else this Pillow has codecs for:
+    JPEG 2000, AVIF, PPM. While it decodes, a host thread takes at most 9 bytes a pixel of its image: with
+    `num_threads` images of `max_pixels` at once, 16 x 9 x 2^27 bytes are 19 GB.
 
     Args:
       canvas: (H, W) of every row, in pixels.
       backend: "host" decodes with threads on the CPU, "nvjpeg" on the JPEG engines of NVIDIA GPUs; "auto"
-        takes the best there is.
+        takes the best there is, and warns if that is the host of a GPU.
       devices: local devices; device d gets the d-th equal share of the rows. None: all local devices.
       on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images: zeros and
         valid=False.
-      num_threads: host threads; None: one per CPU that this process may use. Beside a GPU's engines half of them decode
-        what those refuse, and a quarter, of large images half, a share of the rest.
+      num_threads: host threads; None: one for each CPU that this process may use. With "nvjpeg", half of
+        them decode the images that the engines cannot. On one GPU, a quarter more (half for large images)
+        take a share of the other images.
       max_pixels: an image whose header promises more pixels is bad; checked before anything is allocated.
+        So is a JPEG of several scans whose pixels, times its scans, are more than 32 times that, or 2^32.
       deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too. With
         the host backend this always holds.
 
     Raises:
       ValueError: an argument is wrong.
+      LibraryError, NvjpegError, CudaError: backend="nvjpeg" cannot be used here.
 
     Example:
       >>> import io, jax, numpy as np
@@ -92,19 +103,24 @@ class Decoder:
         max_pixels: int = MAX_PIXELS,
         deterministic: bool = False,
     ):
+        if isinstance(canvas, (tuple, list, np.ndarray)):
+            canvas = tuple(_as_int(side) for side in canvas)
+        max_pixels = _as_int(max_pixels)
+        num_threads = usable_cpus() if num_threads is None else _as_int(num_threads)
         check_size("canvas", canvas)
         check_choice("backend", backend, ("auto", "nvjpeg", "host"))
         check_choice("on_error", on_error, ("raise", "mask"))
         check_positive_int("max_pixels", max_pixels)
-        if num_threads is None:
-            num_threads = _usable_cpus()
         check_positive_int("num_threads", num_threads)
+        check_choice("deterministic", deterministic, (False, True))
         self.canvas, self.on_error, self.max_pixels = canvas, on_error, max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
         self.backend, self._engine = _make_engine(backend, self.devices, canvas, num_threads, deterministic)
         self._lock, self._closed = threading.Lock(), False
-        self._stats: dict[str, int] = {"images": 0, "failed": 0, "shrunk": 0}
+        self._call_ended, self._calls = threading.Condition(self._lock), set[object]()
+        self._process = os.getpid()
+        self._stats = dict.fromkeys(("images", "failed", "shrunk", *self._engine.counted), 0)
 
     def decode(self, encoded: "Encoded | Sequence[bytes]") -> ImageBatch:
         """Decode n images.
@@ -116,11 +132,18 @@ class Decoder:
           ImageBatch of n rows; `pixels` is the array itself if there is one device, else a list of arrays.
 
         Raises:
-          ValueError: the devices do not divide n.
+          ValueError: the devices do not divide n; or the Decoder is closed.
+          TypeError: `encoded` is something else.
           DecodeError: with on_error="raise", for the first bad image; `index` is its row.
+          MemoryError: the device has no memory left for a batch.
+          RuntimeError: the Decoder was made before this process was forked.
         """
         encoded = _as_encoded(encoded)
-        decoded = self.decode_rows(encoded)
+        with self._call():
+            return self._decode(encoded)
+
+    def _decode(self, encoded: Encoded) -> ImageBatch:
+        decoded = self._decode_rows(encoded, None)
         if decoded.failures and self.on_error == "raise":
             decoded.release(None)
             row = min(decoded.failures)
@@ -136,25 +159,30 @@ class Decoder:
 
         Args:
           encoded: n images, n a multiple of the number of devices.
+          headers: `read_headers(encoded)`, if the caller has it: the headers are not read again. Images of
+            more than the Decoder's `max_pixels` are bad all the same.
 
         Returns:
           Decoded; its `release` must be called.
 
         Raises:
-          ValueError: the devices do not divide n.
+          ValueError: the devices do not divide n; `headers` has another number of rows; or the Decoder is
+            closed.
+          MemoryError: the device has no memory left for a batch.
+          RuntimeError: the Decoder was made before this process was forked.
         """
+        with self._call():
+            return self._decode_rows(encoded, headers)
+
+    def _decode_rows(self, encoded: Encoded, headers: Headers | None) -> Decoded:
+        encoded = encoded.checked()
         count = len(encoded.lengths)
         if count % len(self.devices):
             raise ValueError(
                 f"`encoded` must have a multiple of {len(self.devices)} images, one share per device, got "
                 f"{count}: pad the batch, or give the Decoder fewer `devices`."
             )
-        if self._closed:
-            raise RuntimeError("this Decoder is closed: make a new one.")
-        encoded = encoded._replace(
-            addresses=np.asarray(encoded.addresses, np.uint64), lengths=np.asarray(encoded.lengths, np.uint64)
-        )
-        headers = read_headers(encoded, self.max_pixels) if headers is None else headers
+        headers = self._headers(encoded, headers)
         valid, original_size = headers.kind != BAD, headers.original_size()
         original_size[~valid] = self.canvas
         size = fit_size(original_size, self.canvas)
@@ -180,11 +208,17 @@ class Decoder:
             return dict(self._stats)
 
     def close(self) -> None:
-        """Stop the threads and free the buffers; a second call does nothing."""
-        with self._lock:
-            closed, self._closed = self._closed, True
-        if not closed:
-            self._engine.close()
+        """Stop the threads and free the buffers, once the calls of `decode` that run have ended.
+
+        Later calls of `decode` are errors, a later `close` does nothing. In a process forked after the
+        Decoder was made, which has neither threads nor buffers, nothing is done.
+        """
+        if os.getpid() != self._process:
+            return
+        with self._call_ended:
+            self._closed = True
+            self._call_ended.wait_for(lambda: not self._calls)
+        self._engine.close()
 
     def __enter__(self) -> "Decoder":
         return self
@@ -192,11 +226,42 @@ class Decoder:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[None]:
+        """A call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this Decoder was made before the process was forked, and its threads are not here: make it "
+                'in the child, or start processes with the "spawn" method.'
+            )
+        call = object()
+        try:
+            with self._lock:
+                if self._closed:
+                    raise ValueError("the Decoder is closed: make a new one.")
+                self._calls.add(call)
+            with no_mesh():
+                yield
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+                self._call_ended.notify_all()
+
+    def _headers(self, encoded: Encoded, headers: Headers | None) -> Headers:
+        if headers is None:
+            return read_headers(encoded, self.max_pixels)
+        if len(headers.kind) != len(encoded.lengths):
+            raise ValueError(
+                f"`headers` must be those of `encoded`, {len(encoded.lengths)} rows, got "
+                f"{len(headers.kind)}: take `read_headers(encoded)`."
+            )
+        return limit_pixels(headers, self.max_pixels)
+
     def _count(self, valid: np.ndarray, shrunk: np.ndarray, decoded: dict[str, int]) -> None:
         counts = {"images": valid.sum(), "failed": (~valid).sum(), "shrunk": shrunk.sum()} | decoded
         with self._lock:
             for name, count in counts.items():
-                self._stats[name] = self._stats.get(name, 0) + int(count)
+                self._stats[name] += int(count)
 
 
 def _make_engine(
@@ -208,11 +273,6 @@ def _make_engine(
         raise ValueError(
             f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: where there is one, install "
             "jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
-        )
-    if backend == "auto" and not on_gpus:
-        _warn_once(
-            f"jaxaug decodes on the host, as {devices[0]} is no NVIDIA GPU. Where there is one, install jaxaug[cuda13] "
-            "or jaxaug[cuda12]."
         )
     if backend == "host" or not on_gpus:
         return "host", HostEngine(devices, canvas, num_threads)
@@ -232,7 +292,11 @@ def _make_engine(
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)
+    """Warn with the line that called jaxaug, through however many of its functions."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "jaxaug":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
 def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
@@ -257,6 +321,8 @@ def _check_devices(devices: Sequence[Device] | None) -> list[Device]:
     local = jax.local_devices()
     if devices is None:
         return local
+    if isinstance(devices, jax.Device) or not isinstance(devices, Iterable):
+        raise ValueError(f"`devices` must be a sequence of jax devices, got {devices!r}: wrap one in a list.")
     devices = list(devices)
     if not devices or not all(isinstance(device, jax.Device) for device in devices):
         raise ValueError(f"`devices` must be one or more jax devices, got {devices!r}.")
@@ -270,8 +336,14 @@ def _as_encoded(encoded: "Encoded | Sequence[bytes]") -> Encoded:
         return encoded
     if isinstance(encoded, (bytes, bytearray, memoryview, np.ndarray)):
         raise TypeError("`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a list.")
+    if isinstance(encoded, (str, os.PathLike)) or not hasattr(encoded, "__getitem__"):
+        raise TypeError(
+            "`encoded` must be `Encoded` or a sequence of bytes-like objects, got "
+            f"{type(encoded).__name__}: give the bytes of each file, in a list."
+        )
     return Encoded.from_bytes(encoded)
 
 
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _as_int(value: Any) -> Any:
+    """Return an integer of numpy as one of Python, and anything else as it is."""
+    return int(value) if isinstance(value, np.integer) else value

@@ -34,6 +34,7 @@ class Engine(Protocol):
     """A way to get from bytes to canvases. Which images are good is decided before it is asked."""
 
     in_flight: int  # how many batches at once keep it busy
+    counted: tuple[str, ...]  # the names in `Canvases.decoded`
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its canvas.

@@ -14,6 +14,7 @@ BAD, JPEG, OTHER = 0, 1, 2
 
 # 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
 MAX_PIXELS = 2**27
+_MAX_PASSES = 32  # scans over an image of `max_pixels`: one of a few bytes takes as long as any
 
 
 class Headers(NamedTuple):
@@ -31,6 +32,8 @@ class Headers(NamedTuple):
       sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
       color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `_jpeg.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
+      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read in another way: bytes
+        between its segments, a DNL segment, 16-bit tables, signs of two color models.
       reason: object, what is wrong with a bad image, in one clause; "" for a good one.
     """
 
@@ -45,6 +48,7 @@ class Headers(NamedTuple):
     sampling: np.ndarray
     color: np.ndarray
     scan_offset: np.ndarray
+    plain: np.ndarray
     reason: np.ndarray
 
     def row(self, index: int) -> "Headers":
@@ -71,6 +75,9 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     Returns:
       Headers of n rows. It never raises for bad images.
 
+    Raises:
+      ValueError: `encoded` has not as many lengths as addresses.
+
     Example:
       >>> headers = read_headers(Encoded.from_bytes([b"hello", b""]))
       >>> headers.reason.tolist()
@@ -78,13 +85,15 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
 
     Reference: ITU-T T.81 annex B (JPEG), CIPA DC-008 (EXIF).
     """
+    encoded = encoded.checked()
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
     long_enough = (stops - starts >= 2).nonzero()[0]
     magic = read_windows(starts[long_enough], 2, stops[long_enough]).view(">u2")
     jpegs = long_enough[magic == 0xFFD8]
-    columns, failures = check_jpegs(starts[jpegs], stops[jpegs])
+    max_scanned = _MAX_PASSES * max(max_pixels, MAX_PIXELS)
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
     rows = jpegs if jpegs.size < starts.size else slice(None)  # the usual batch of JPEGs alone is copied, not scattered
     headers.kind[rows] = JPEG
     for name in JpegColumns._fields:
@@ -93,11 +102,19 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
         _refuse(headers, jpegs[row], clause)
     for row in (headers.kind == BAD).nonzero()[0].tolist():
         if not headers.reason[row]:
-            _read_other(headers, row, encoded.view(row))
+            _read_other(headers, row, encoded.view(row), max_pixels)
+    return limit_pixels(headers, max_pixels)
+
+
+def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
+    """Return the headers with every image of more than `max_pixels` bad; those given stay as they are."""
     pixels = headers.height.astype(np.int64) * headers.width
-    for row in ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist():
-        shape = f"{headers.width[row]} x {headers.height[row]}"
-        _refuse(headers, row, f"{shape} pixels are more than max_pixels={max_pixels}")
+    rows = ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist()
+    if rows:
+        copies = (headers.kind.copy(), headers.orientation.copy(), headers.reason.copy())
+        headers = headers._replace(**dict(zip(("kind", "orientation", "reason"), copies)))
+    for row in rows:
+        _refuse_large(headers, row, headers.height[row], headers.width[row], max_pixels)
     return headers
 
 
@@ -114,11 +131,18 @@ def _refuse(headers: Headers, row: int, clause: str) -> None:
     headers.kind[row], headers.orientation[row], headers.reason[row] = BAD, 1, clause
 
 
-def _read_other(headers: Headers, row: int, data: memoryview) -> None:
+def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixels: int) -> None:
+    _refuse(headers, row, f"{width} x {height} pixels are more than max_pixels={max_pixels}")
+
+
+def _read_other(headers: Headers, row: int, data: memoryview, max_pixels: int) -> None:
     format = _pillow.format_of(data)
     if format is None:
         start = bytes(data[:8])
         return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty")
+    height, width = _pillow.stated_size(data, format) or (0, 0)
+    if height * width > max_pixels:
+        return _refuse_large(headers, row, height, width, max_pixels)
     try:
         height, width, orientation = _pillow.read_facts(data, format)
     except DecodeError as error:

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from jaxaug._checks import check_positive_int
 from jaxaug._typing import Device
 from jaxaug.decode import _pillow
 from jaxaug.decode._engine import Canvases
-from jaxaug.decode._header import BAD, JPEG, Headers, read_headers
+from jaxaug.decode._header import BAD, JPEG, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode._jpeg import GRAY, RGB, YCBCR
 from jaxaug.decode._repair import repaired_jpegs
 from jaxaug.decode._types import Encoded
@@ -26,18 +27,21 @@ _T = TypeVar("_T")
 _ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
 
 
-def decode_image(data: "bytes | bytearray | memoryview | np.ndarray") -> np.ndarray:
+def decode_image(data: "bytes | bytearray | memoryview | np.ndarray", max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Decode one image of any supported format on the host.
 
     Args:
-      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame) or TIFF.
+      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, and where
+        this Pillow has the codecs, JPEG 2000 and AVIF.
+      max_pixels: an image whose header promises more pixels is refused before anything is allocated.
 
     Returns:
       uint8[h, w, 3], RGB, upright (all eight EXIF orientations applied); gray is repeated to three channels,
       CMYK converted, alpha dropped, 16 bit scaled to 8.
 
     Raises:
-      DecodeError: the bytes are not such an image, or not a whole one, or one of more than 2^27 pixels.
+      DecodeError: the bytes are not such an image, or not a whole one, or one of too many pixels.
+      TypeError: `data` is not bytes-like.
 
     Example:
       >>> import io, numpy as np
@@ -50,8 +54,9 @@ def decode_image(data: "bytes | bytearray | memoryview | np.ndarray") -> np.ndar
     Differs from PIL in that the image is turned upright and converted to RGB, and that a JPEG without its end
     is refused.
     """
+    check_positive_int("max_pixels", max_pixels)
     encoded = Encoded.from_bytes([data])
-    headers = read_headers(encoded)
+    headers = read_headers(encoded, max_pixels)
     if headers.kind[0] == BAD:
         raise DecodeError(headers.reason[0], byte_count=len(data))
     height, width = headers.original_size()[0].tolist()
@@ -114,7 +119,9 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
 
         extent = (stored[1] * scale / 8, stored[0] * scale / 8)  # libjpeg rounds it up to whole pixels
         pixels = _shrink(Image.fromarray(pixels), wanted, extent)
-    row[:height, :width] = _upright(pixels, int(header.orientation))
+    # Items of three bytes: turned, numpy would copy each byte alone.
+    target = row.view("V3")[:height, :width, 0]
+    target[:] = _upright(np.ascontiguousarray(pixels).view("V3")[..., 0], int(header.orientation))
 
 
 def _suits_turbojpeg(header: Headers) -> bool:
@@ -189,6 +196,7 @@ class HostEngine:
     """
 
     in_flight = 1  # a batch keeps all threads busy
+    counted = ("host",)
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
         self._devices, self._canvas, self._num_threads = devices, canvas, num_threads

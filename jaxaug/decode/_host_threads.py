@@ -62,10 +62,9 @@ class HostThreads:
         return work
 
     def close(self) -> None:
-        """Stop the threads and free their memory."""
+        """Stop the threads and free their memory; the device is current."""
         for pool in (self._pool, *(pool for _, pool in self._sharing)):
             pool.shutdown()
-        _cuda.set_device(self._ordinal)
         for uploader in self._uploaders:
             uploader.close()
         _cuda.call("cudaStreamDestroy", self._stream)

@@ -23,6 +23,7 @@ from jaxaug.decode._segments import (
     APP14,
     DAC,
     DHT,
+    DNL,
     DQT,
     DRI,
     EOI,
@@ -41,6 +42,8 @@ GRAY, YCBCR, RGB, CMYK, YCCK = 1, 2, 3, 4, 5
 _SHORTEST = 64  # bytes; one quantisation table alone has more
 _LARGEST_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
 _MOST_SCANS = 500  # each scan of a progressive file costs a pass over the image, however few bytes it has
+_TAIL = 48  # bytes behind the end marker that paddings rarely exceed; `read_windows` takes below 64
+_TRUNCATED = "a truncated JPEG: no end marker behind its image data"
 _MOST_BLOCKS = 10  # blocks in one interleaved MCU, T.81 B.2.3
 
 _DECODABLE = (0, 1, 2, 9, 10)  # SOF numbers: baseline, extended, progressive; the arithmetic ones
@@ -80,13 +83,19 @@ class JpegColumns(NamedTuple):
     sampling: np.ndarray
     color: np.ndarray
     scan_offset: np.ndarray
+    plain: np.ndarray
 
 
-def check_jpegs(starts: np.ndarray, stops: np.ndarray) -> tuple[JpegColumns, dict[int, str]]:
+def check_jpegs(
+    starts: np.ndarray,
+    stops: np.ndarray,
+    max_scanned: int,
+) -> tuple[JpegColumns, dict[int, str]]:
     """Check k JPEG files that begin with FF D8.
 
     Args:
       starts, stops: int64[k], the memory [start, stop) of each file, at least two bytes.
+      max_scanned: the number of scans times the number of pixels of a file with several scans.
 
     Returns:
       The columns, and what is wrong with the files that are not good, row -> clause.
@@ -102,19 +111,16 @@ def check_jpegs(starts: np.ndarray, stops: np.ndarray) -> tuple[JpegColumns, dic
     _read_quantisation(segments, evidence)
     _read_huffman(segments, evidence, stops)
     _read_others(segments, evidence)
-    coding, precision, components, scan_components, sampling, color, several_scans = _judge_all(evidence, failures).T
-    _check_end(scan_start, stops, several_scans, failures)
+    layout = _Layout(*_judge_all(evidence, failures).T)
+    _check_end(scan_start, stops, failures)
+    pixels = np.where(layout.several_scans, size[:, 0].astype(np.int64) * size[:, 1], 0)
+    _check_scans(scan_start, stops, pixels, max_scanned, failures)
     columns = JpegColumns(
         height=size[:, 0],
         width=size[:, 1],
         orientation=_read_orientation(segments, starts.size),
-        coding=coding,
-        precision=precision,
-        components=components,
-        scan_components=scan_components,
-        sampling=sampling,
-        color=color,
         scan_offset=scan_start - starts,
+        **{name: column for name, column in layout._asdict().items() if name != "several_scans"},
     )
     return columns, failures
 
@@ -143,9 +149,10 @@ _EVIDENCE = np.dtype(
         ("bad_conditioning", "u1"),
         ("jfif", "u1"),
         ("adobe", "u1"),
+        ("unusual", "u1"),
     ]
 )
-_PARTS = struct.Struct("22s14s2s12s7B")
+_PARTS = struct.Struct("22s14s2s12s8B")
 
 
 class _Component(NamedTuple):
@@ -166,6 +173,8 @@ class _Evidence(NamedTuple):
       bad_...: 1 where such a segment is malformed.
       jfif: whether there is a JFIF segment.
       adobe: 0 without an Adobe segment, 1 with transform 0, 2 with another transform.
+      unusual: 1 where the header holds more than segments, a DNL or DAC segment, or a quantization
+        table of 16 bits.
     """
 
     frame: bytes
@@ -179,6 +188,7 @@ class _Evidence(NamedTuple):
     bad_conditioning: int
     jfif: int
     adobe: int
+    unusual: int
 
     @property
     def coding(self) -> int:
@@ -220,6 +230,7 @@ def _read_quantisation(segments: Segments, evidence: np.ndarray) -> None:
         position = position + _QUANTISATION_SIZE[first]
         evidence["tables"][row, first & 3] = 1
         evidence["bad_quantisation"][row[position > stop]] = 1
+        evidence["unusual"][row[first > 15]] = 1
 
 
 def _read_huffman(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -> None:
@@ -245,7 +256,8 @@ def _read_huffman(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -
 
 
 def _read_others(segments: Segments, evidence: np.ndarray) -> None:
-    """Restart intervals and arithmetic conditioning, of which only the form matters, and what tells the colours."""
+    """Restart intervals and arithmetic conditioning, of which only the form matters, what tells the
+    colors, and what other parsers may read in another way."""
     row, start, stop = segments.pick(DRI)
     evidence["bad_restart"][row[stop - start != 2]] = 1
     for row, start, stop in zip(*(column.tolist() for column in segments.pick(DAC))):
@@ -256,13 +268,16 @@ def _read_others(segments: Segments, evidence: np.ndarray) -> None:
     evidence["jfif"][segments.row[segments.tagged(APP0, b"JFIF", 14)]] = 1
     adobe = segments.tagged(APP14, b"Adobe", 12)
     evidence["adobe"][segments.row[adobe]] = 1 + (as_bytes(segments.head[adobe])[:, 15] > 0)
+    evidence["unusual"][segments.resumed] = 1
+    for marker in (DNL, DAC):
+        evidence["unusual"][segments.pick(marker)[0]] = 1
 
 
 # ---- the verdict
 
 
 class _Layout(NamedTuple):
-    """What the evidence says about a good file; all but the last are columns of `Headers`."""
+    """Facts of a good file by its evidence; all but the last are columns of `Headers`."""
 
     coding: int = 0
     precision: int = 0
@@ -270,11 +285,12 @@ class _Layout(NamedTuple):
     scan_components: int = 0
     sampling: int = 0
     color: int = 0
-    several_scans: bool = False
+    plain: int = 0
+    several_scans: int = 0
 
 
 def _judge_all(evidence: np.ndarray, failures: dict[int, str]) -> np.ndarray:
-    """int64[k, 7]: a `_Layout` each, zeros for a file that is not good."""
+    """int64[k, 8]: a `_Layout` each, zeros for a file that is not good."""
     numbers: defaultdict[bytes, int] = defaultdict(lambda: len(numbers))
     keys = evidence.view(f"V{_EVIDENCE.itemsize}").tolist()
     number = np.fromiter(map(numbers.__getitem__, keys), np.int64, len(keys))
@@ -299,7 +315,9 @@ def _judge(evidence: bytes) -> _Layout | str:
     sampling = sum(each.factors << 24 - 8 * i for i, each in enumerate(components))
     count, used = len(components), facts.scan[2]
     several = facts.coding in _PROGRESSIVE or used < count
-    return _Layout(facts.coding, facts.frame[4], count, used, sampling, _color(facts, components), several)
+    color = _color(facts, components)
+    plain = _is_plain(facts, components, color)
+    return _Layout(facts.coding, facts.frame[4], count, used, sampling, color, plain, several)
 
 
 def _fault_of_form(facts: _Evidence) -> str | None:
@@ -318,6 +336,8 @@ def _fault_of_form(facts: _Evidence) -> str | None:
     known, scanned = [each.identity for each in facts.components()], facts.scan[3 : 3 + 2 * used : 2]
     if len(set(scanned)) < used or any(known.count(each) != 1 for each in scanned):
         return "a JPEG scan whose components are not those of the frame"
+    if list(scanned) != [each for each in known if each in scanned]:  # T.81 B.2.3
+        return "a JPEG scan whose components are not in the order of the frame"
     if facts.bad_quantisation:
         return "a malformed JPEG quantisation table"
     if facts.bad_huffman:
@@ -378,18 +398,73 @@ def _color(facts: _Evidence, components: list[_Component]) -> int:
     return RGB if rgb else YCBCR
 
 
-def _check_end(scan_start: np.ndarray, stops: np.ndarray, several: np.ndarray, failures: dict[int, str]) -> None:
-    """The end marker is there. Behind it a file may hold what it likes: zeros, a second picture."""
+def _is_plain(facts: _Evidence, components: list[_Component], color: int) -> bool:
+    """Return False where a parser other than libjpeg's may read the header in another way."""
+    used, lettered = facts.scan[2], bytes(each.identity for each in components) == b"RGB"
+    unclear = color == YCBCR and (lettered or facts.adobe == 1)
+    tables = facts.scan[4 : 4 + 2 * used : 2]
+    # T.81 B.2.3 for sequential scans, and its table B.5 for two Huffman tables of each class.
+    whole = facts.scan[3 + 2 * used : 6 + 2 * used] == b"\0\x3f\0"
+    usual = whole and {*tables} <= {0, 1, 0x10, 0x11}
+    return usual and not unclear and not facts.unusual
+
+
+def _check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
+    """The end marker is there, behind image data. After it a file may hold what it likes: zeros, a
+    second picture."""
     ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
     ended &= stops - scan_start >= 3
-    for row in (~ended | (several != 0)).nonzero()[0].tolist():
+    rows = (~ended).nonzero()[0]
+    if rows.size:  # most trailers are short: all files at once
+        first = np.maximum(stops[rows] - _TAIL, np.minimum(scan_start[rows] + 1, stops[rows] - 1))
+        tails = as_bytes(read_windows(first, _TAIL, stops[rows]))
+        found = ((tails[:, :-1] == 0xFF) & (tails[:, 1:] == EOI)).any(axis=1)
+        rows = rows[~found]
+    for row in rows.tolist():
+        if row not in failures and not _has_end(int(scan_start[row]) + 1, int(stops[row])):
+            failures[row] = _TRUNCATED
+    empty = read_windows(scan_start, 2, stops).view(">u2") == (0xFF00 | EOI)
+    for row in empty.nonzero()[0].tolist():
+        failures.setdefault(row, _TRUNCATED)
+
+
+def _has_end(start: int, stop: int) -> bool:
+    """Return True if an end marker lies in the memory [start, stop), looked for from its end on."""
+    size = 4096
+    while start < stop:
+        first = max(start, stop - size)
+        if _count(EOI, first, stop):
+            return True
+        stop = first + 1 if first > start else start  # a marker may lie across the border
+        size = min(8 * size, 2**18)
+    return False
+
+
+def _check_scans(
+    scan_start: np.ndarray,
+    stops: np.ndarray,
+    pixels: np.ndarray,
+    max_scanned: int,
+    failures: dict[int, str],
+) -> None:
+    """The scans of files that may have several are not too many; `pixels` is 0 for other files."""
+    for row in pixels.nonzero()[0].tolist():
         if row in failures:
             continue
-        data = bytes(memory_view(int(scan_start[row]), int(stops[row] - scan_start[row])))
-        if data.find(b"\xff\xd9") < 1:
-            failures[row] = "a truncated JPEG: no end marker behind its image data"
-        elif data.count(b"\xff\xda") >= _MOST_SCANS:
+        scans = 1 + _count(SOS, int(scan_start[row]), int(stops[row]))
+        if scans > _MOST_SCANS:
             failures[row] = f"a JPEG of more than {_MOST_SCANS} scans"
+        elif scans * int(pixels[row]) > max_scanned:
+            product = f"{scans} scans of {pixels[row]} pixels"
+            failures[row] = f"a JPEG of {product}, more than {max_scanned} in all"
+
+
+def _count(marker: int, start: int, stop: int) -> int:
+    """Return how many times a marker is in the memory [start, stop); mostly without the GIL."""
+    data = np.frombuffer(memory_view(start, stop - start), np.uint8)
+    code = np.uint16(0xFF | marker << 8)
+    pairs = (data[shift : shift + (data.size - shift & ~1)].view("<u2") for shift in (0, 1))
+    return sum(int(np.count_nonzero(each == code)) for each in pairs)
 
 
 # ---- EXIF

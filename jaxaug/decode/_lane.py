@@ -35,6 +35,7 @@ class Lanes:
         self._ordinal, self._canvas, self._most = ordinal, canvas, _MOST
         self._all: list[Lane] = []
         self._free: list[Lane] = []  # the longest free first
+        self._closed = False
         self._changed = threading.Condition()
 
     def take(self, rows: int) -> "tuple[Lane, np.ndarray]":
@@ -58,12 +59,19 @@ class Lanes:
         """Give a lane back; `readers` are arrays whose computation reads it."""
         lane.readers = readers
         with self._changed:
-            self._free.append(lane)
-            self._changed.notify()
+            if not self._closed:
+                self._free.append(lane)
+                self._changed.notify()
+                return
+        with _cuda.on_device(self._ordinal):
+            lane.close()
 
     def close(self) -> None:
-        """Free all, once their readers are done."""
-        for lane in self._all:
+        """Free all, once their readers are done; those that are taken, once they are put back."""
+        with self._changed:
+            self._closed, free = True, self._free
+            self._free = []
+        for lane in free:
             lane.close()
 
     def _take(self) -> "Lane":
@@ -71,7 +79,7 @@ class Lanes:
             self._changed.wait_for(lambda: self._free or len(self._all) < self._most)
             ready = [lane for lane in self._free if lane.ready()]
             if not ready and len(self._all) < self._most:
-                lane = Lane(self._ordinal, self._canvas)
+                lane = Lane(self._canvas)
                 self._all.append(lane)
                 return lane
             lane = ready[0] if ready else self._free[0]
@@ -89,15 +97,14 @@ class Lanes:
 
 
 class Lane:
-    """The canvases of one batch.
+    """The canvases of one batch, on the device that is current in the threads that use it.
 
     Args:
-      ordinal: the CUDA device, current in the calling thread.
       canvas: (H, W) of each row.
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int]):
-        self._ordinal, self._canvas, self._row_bytes = ordinal, canvas, canvas[0] * canvas[1] * 3
+    def __init__(self, canvas: tuple[int, int]):
+        self._canvas, self._row_bytes = canvas, canvas[0] * canvas[1] * 3
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
         self.readers: Any = ()  # arrays whose computation reads the canvases; `prepare` waits for them
         self._view: jax.Array | None = None
@@ -116,9 +123,10 @@ class Lane:
         self._synchronize()  # the engines do not wait for the stream
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
 
-    def mark(self, row: int) -> None:
-        """Write the mark of one canvas again."""
-        self._write_marks(self._pointer + row * self._row_bytes, 1)
+    def mark(self, rows: Sequence[int]) -> None:
+        """Write the marks of some canvases again."""
+        for row in rows:
+            self._write_marks(self._pointer + row * self._row_bytes, 1)
         self._synchronize()
 
     def wipe_marks(self, asked: np.ndarray) -> np.ndarray:
@@ -156,8 +164,7 @@ class Lane:
         return all(array.is_deleted() or array.is_ready() for array in jax.tree.leaves(self.readers))
 
     def close(self) -> None:
-        """Free everything, once the readers are done."""
-        _cuda.set_device(self._ordinal)
+        """Free everything, once the readers are done; the device is current."""
         self._wait_for_readers()
         _cuda.call("cudaStreamDestroy", self._stream)
         self._free()

@@ -1,17 +1,21 @@
 """The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on host threads.
 
 An image goes
-- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than the canvas;
+- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than
+  the canvas, with a header that all parsers read alike, and with sides of 16 pixels or more if their
+  chroma is subsampled;
 - to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
 The share balances itself: a batch's images wait in a line, the engines take most of it at a time from one end, the
 threads one by one from the other, so that both have done when the line is empty, however fast they are. With
-`deterministic` there is no share, so that an image's way depends on its bytes alone. Nor is there one with several
+`deterministic` there is no share, so that an image's way depends on its bytes alone. It needs engines: on GPUs
+without, a batched call decodes up to 50 images in another way than more (nvjpeg.h). Nor is there a share with several
 GPUs: their host threads would all wait for one GIL, and the GPUs for them (of four H200, 112,000 images/s without,
 50,000 with a share).
 """
 
 import contextlib
+import os
 import time
 import weakref
 from collections import deque
@@ -31,6 +35,7 @@ from jaxaug.decode._lane import Lane, Lanes
 from jaxaug.decode._routes import ENGINES, HOST, Batch, commonest_first, routes
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import _cuda, _nvjpeg
+from jaxaug.decode.native._load import LibraryError
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
@@ -52,6 +57,7 @@ class NvjpegEngine:
     """
 
     in_flight = IN_FLIGHT
+    counted = ("engines", "host", "refused")  # refused: those of "host" that the engines were asked for in vain
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
@@ -61,13 +67,19 @@ class NvjpegEngine:
         self._gpus: list[_Gpu] = []
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
         # Runs at `close`, when the last reference goes (a lent batch has one), and if one of the GPUs cannot be used.
-        self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool)
+        self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool, os.getpid())
         self._finalizer.atexit = False
-        for device in devices:
-            self._gpus.append(_Gpu(device, canvas, threads, sharing))
+        self._first = devices[0].local_hardware_id or 0
+        with _cuda.on_device(self._first):
+            for device in devices:
+                self._gpus.append(_Gpu(device, canvas, threads, sharing, deterministic))
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the good rows; see `Engine`. Up to `IN_FLIGHT` calls run at once."""
+        with _cuda.on_device(self._first):  # afterwards the caller's is current again
+            return self._decode(encoded, headers, size)
+
+    def _decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         count = len(headers.kind) // len(self._gpus)
         if not count:
             return Canvases([gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False)
@@ -122,16 +134,28 @@ class _Gpu:
       canvas: (H, W).
       num_threads: for what the engines refuse.
       num_sharing: threads that take a share of the rest.
+      deterministic: see the module's text.
     """
 
-    def __init__(self, device: Device, canvas: tuple[int, int], num_threads: int, num_sharing: int):
+    def __init__(
+        self,
+        device: Device,
+        canvas: tuple[int, int],
+        num_threads: int,
+        num_sharing: int,
+        deterministic: bool,
+    ):
         self._device, self._canvas, self._share = device, canvas, num_sharing > 0
         self._ordinal = device.local_hardware_id or 0
         _cuda.set_device(self._ordinal)
-        self._handle = _make_handle()
-        self._batched = BatchedDecoder(self._ordinal, self._handle, canvas[1] * 3)
-        self.lanes = Lanes(self._ordinal, canvas)
         self._threads = HostThreads(self._ordinal, canvas, num_threads, num_sharing)
+        try:
+            self._handle = _make_handle(deterministic)
+        except BaseException:
+            self._threads.close()
+            raise
+        self._batched = BatchedDecoder(self._handle, canvas[1] * 3)
+        self.lanes = Lanes(self._ordinal, canvas)
 
     def empty(self) -> jax.Array:
         """A batch of no rows."""
@@ -151,22 +175,24 @@ class _Gpu:
         chosen = [*by_engines[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
         worth_sharing = self._share and (len(line) >= 2 * _LEAST or not self._batched.idle())
         work = self._threads.start(batch, pointers, chosen, line if worth_sharing else deque())
-        taken, refused = [], []
+        taken: list[int] = []
+        refused: list[list[int]] = []
         try:
             while line:
                 rows, decoded = self._take_and_decode(batch, line, pointers)
                 taken += rows
-                refused += [] if decoded else rows
+                refused += [] if decoded else [rows]
         finally:  # until then the threads write to the lane
             by_host = work.finish()
         skipped = lane.wipe_marks(~_chosen(by_host, len(pointers)))
-        again = {*refused, *(row for row in taken if skipped[row])}
-        to_host = [row for row in again if not self._decode_alone(lane, batch, row, pointers)]
+        skipped[[row for rows in refused for row in rows]] = False
+        to_host = self._decode_again(lane, batch, pointers, refused, [row for row in taken if skipped[row]])
         more = self._threads.start(batch, pointers, to_host, deque())
         by_host += more.finish()
         failures = work.failures | more.failures
         lane.clear(list(failures))
-        return Result(failures, {"engines": len(taken) - len(to_host), "host": len(by_host)})
+        decoded = {"engines": len(taken) - len(to_host), "host": len(by_host), "refused": len(to_host)}
+        return Result(failures, decoded)
 
     def _take_and_decode(self, batch: Batch, line: deque[int], pointers: np.ndarray) -> tuple[list[int], bool]:
         """Decode the first part of the line on the engines: (its rows, False if some image was refused).
@@ -176,20 +202,57 @@ class _Gpu:
         with self._batched.turns:
             all_of_it = not self._share or len(line) < 2 * _LEAST
             taken = _take(line, len(line) if all_of_it else int(len(line) * _MOST))
-            rows = np.array(taken, np.int64)
-            try:
-                self._batched.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
-            except _nvjpeg.NvjpegError as error:
-                if error.status == _nvjpeg.ALLOCATOR_FAILURE:
-                    raise _cuda.memory_error("for the buffers of nvJPEG", error) from error
-                return taken, False
-        return taken, True
+            return taken, self._decode_rows(batch, taken, pointers)
 
-    def _decode_alone(self, lane: Lane, batch: Batch, row: int, pointers: np.ndarray) -> bool:
-        """Decode one image on the engines; False if they refuse or skip it."""
-        lane.mark(row)
-        _, decoded = self._take_and_decode(batch, deque([row]), pointers)
-        return not lane.wipe_marks(_chosen([row], len(pointers)))[row] and decoded
+    def _decode_rows(self, batch: Batch, chosen: list[int], pointers: np.ndarray) -> bool:
+        """Decode rows on the engines, with a turn of the caller's; return False if some image was refused."""
+        rows = np.array(chosen, np.int64)
+        try:
+            self._batched.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
+        except _nvjpeg.NvjpegError as error:
+            if error.status == _nvjpeg.ALLOCATOR_FAILURE:
+                raise _cuda.memory_error("for the buffers of nvJPEG", error) from error
+            return False
+        return True
+
+    def _decode_again(
+        self,
+        lane: Lane,
+        batch: Batch,
+        pointers: np.ndarray,
+        refused: list[list[int]],
+        skipped: list[int],
+    ) -> list[int]:
+        """Decode what the engines have refused or skipped; return the rows of which they do so again.
+
+        A refused call is halved until the image that it is refused for stands alone: of 256 images that is
+        after 16 calls.
+
+        Args:
+          refused: the rows of each refused call.
+          skipped: rows that were not written.
+        """
+        parts, to_host = [skipped] if skipped else [], list[int]()
+
+        def split(rows: list[int]) -> None:
+            if len(rows) == 1:
+                to_host.extend(rows)
+            else:
+                parts.extend((rows[: len(rows) // 2], rows[len(rows) // 2 :]))
+
+        for rows in refused:
+            split(rows)
+        while parts:
+            rows = parts.pop()
+            lane.mark(rows)
+            with self._batched.turns:
+                decoded = self._decode_rows(batch, rows, pointers)
+            missing = lane.wipe_marks(_chosen(rows, len(pointers)))
+            if decoded:
+                to_host += [row for row in rows if missing[row]]
+            else:
+                split(rows)
+        return to_host
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
@@ -199,17 +262,28 @@ class _Gpu:
             _nvjpeg.destroy("nvjpegDestroy", self._handle)
 
 
-def _close(gpus: list[_Gpu], pool: ThreadPoolExecutor) -> None:
+def _close(gpus: list[_Gpu], pool: ThreadPoolExecutor, process: int) -> None:
+    if os.getpid() != process:  # a forked child has neither the threads nor the device
+        return
     pool.shutdown()
     for gpu in gpus:
         gpu.close()
 
 
-def _make_handle() -> Any:
-    """For the engines, or for the GPU's multiprocessors where it has no engines."""
+def _make_handle(deterministic: bool) -> Any:
+    """Return a handle for the engines, or for the GPU's multiprocessors where it has no engines.
+
+    Raises:
+      LibraryError: it has none, and the pixels are to be deterministic.
+    """
     try:
         return _nvjpeg.create_handle(_nvjpeg.HARDWARE)
-    except _nvjpeg.NvjpegError:
+    except _nvjpeg.NvjpegError as error:
+        if deterministic:
+            raise LibraryError(
+                f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of an image "
+                "depend on its batch, which `deterministic` forbids: take backend='auto' or 'host'."
+            ) from error
         return _nvjpeg.create_handle(_nvjpeg.GPU_HYBRID)
 
 

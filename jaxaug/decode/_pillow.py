@@ -1,10 +1,16 @@
-"""What only Pillow reads: PNG, WebP, BMP, GIF and TIFF files, and JPEGs of unusual colour or sampling.
+"""Decoding with Pillow: all formats but JPEG, and JPEGs of unusual color or sampling.
 
 The plugins are called directly, by the format that the bytes tell: `PIL.Image.open` would try every codec it
 knows and apply a pixel limit of its own, where `max_pixels` is the one limit here.
 """
 
+import contextlib
+import functools
+import importlib
 import io
+import re
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,34 +43,48 @@ def format_of(data: memoryview) -> str | None:
     head = bytes(data[:16])
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WEBP"
-    return next((name for magic, name in _MAGIC if head.startswith(magic)), None)
+    if head[4:8] == b"ftyp" and head[8:12] in _AVIF_BRANDS:
+        return "AVIF"
+    return next((name for magic, name in _MAGIC if magic.match(head)), None)
+
+
+def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
+    """Return (height, width) at the beginning of a WebP or GIF file, for which Pillow takes memory when
+    it opens it; None for other formats and where it is not where it should be.
+
+    Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 and 9649; GIF89a 18.
+    """
+    head = bytes(data[:30]).ljust(30, b"\0")
+    if format == "GIF":
+        return _number(head, 8, 2), _number(head, 6, 2)
+    if format != "WEBP":
+        return None
+    if head[12:16] == b"VP8X":
+        return 1 + _number(head, 27, 3), 1 + _number(head, 24, 3)
+    if head[12:16] == b"VP8L":
+        bits = _number(head, 21, 4)
+        return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
+    return _number(head, 28, 2) & 0x3FFF, _number(head, 26, 2) & 0x3FFF
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "little")
 
 
 def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
     """A lazily decoded Pillow image: size and mode are read, pixels are not.
 
     Raises:
-      DecodeError: the header is not one of that format.
+      DecodeError: the header is not one of that format, or this Pillow has no codec for it.
     """
-    from PIL import (
-        BmpImagePlugin,
-        GifImagePlugin,
-        JpegImagePlugin,
-        PngImagePlugin,
-        TiffImagePlugin,
-        WebPImagePlugin,
-    )
+    plugin = _plugin(format)
+    if plugin is None:
+        import PIL
 
-    plugin = {
-        "BMP": BmpImagePlugin.BmpImageFile,
-        "GIF": GifImagePlugin.GifImageFile,
-        "JPEG": JpegImagePlugin.JpegImageFile,
-        "PNG": PngImagePlugin.PngImageFile,
-        "TIFF": TiffImagePlugin.TiffImageFile,
-        "WEBP": WebPImagePlugin.WebPImageFile,
-    }[format]
+        raise DecodeError(f"{format}: Pillow {PIL.__version__} has no codec for it here: install one that has")
     try:
-        return plugin(io.BytesIO(data))
+        with _PIXEL_LIMIT.lifted(stated_size(memoryview(data), format) or (1, 1)):
+            return plugin(io.BytesIO(data))
     except Exception as error:  # Pillow's parsers let nearly every exception out of a damaged file
         raise DecodeError(f"{format}: {error}") from error
 
@@ -75,6 +95,8 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
     Raises:
       DecodeError: the header is not one of that format, or tells of no pixels.
     """
+    if format == "JPEG2000" and not _JPEG2000_WHOLE.search(data):
+        raise DecodeError(f"{format}: truncated, no end of the codestream (EOC) behind a tile")
     image = open_image(data, format)
     width, height = image.size
     try:
@@ -100,7 +122,8 @@ def upright_rgb(data: memoryview | bytes, format: str, orientation: int) -> "Ima
 
     image = open_image(data, format)
     try:
-        image.load()
+        with _PIXEL_LIMIT.lifted(image.size):
+            image.load()
         if format == "TIFF":  # recent versions of Pillow have turned it by now, and taken the tag away
             image = ImageOps.exif_transpose(image)
         elif orientation > 1:
@@ -136,20 +159,78 @@ def _exif_behind_pixels(data: memoryview) -> bytes:
 def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":
     from PIL import Image
 
-    if image.mode.startswith("I;16") or (image.mode == "I" and format == "PNG"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and format in ("PNG", "PPM")):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
     return image.convert("RGB")
 
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF87a", "GIF"),
-    (b"GIF89a", "GIF"),
-    (b"BM", "BMP"),
-    (b"II*\0", "TIFF"),
-    (b"MM\0*", "TIFF"),
-    (b"II+\0", "TIFF"),
-    (b"MM\0+", "TIFF"),
+@functools.cache
+def _plugin(format: str) -> "Callable[[io.BytesIO], Image.Image] | None":
+    """Return Pillow's class for a format, or None where this Pillow lacks it or its codec."""
+    from PIL import features
+
+    module, name, codec = _PLUGINS[format]
+    if codec and codec not in features.get_supported():
+        return None
+    return getattr(importlib.import_module(f"PIL.{module}"), name)
+
+
+class _PixelLimit:
+    """Pillow's own pixel limit, a global variable of Pillow's: lifted while an image that exceeds it is
+    decoded."""
+
+    def __init__(self):
+        self._lock, self._lifted, self._limit = threading.Lock(), 0, None
+
+    @contextlib.contextmanager
+    def lifted(self, size: tuple[int, int]) -> Iterator[None]:
+        """Lift the limit if an image of this size exceeds it."""
+        from PIL import Image
+
+        with self._lock:
+            if not self._lifted:
+                self._limit = Image.MAX_IMAGE_PIXELS
+            exceeds = self._limit is not None and size[0] * size[1] > self._limit
+            if exceeds:
+                Image.MAX_IMAGE_PIXELS = None
+                self._lifted += 1
+        try:
+            yield
+        finally:
+            if exceeds:
+                with self._lock:
+                    self._lifted -= 1
+                    if not self._lifted:
+                        Image.MAX_IMAGE_PIXELS = self._limit
+
+
+_PIXEL_LIMIT = _PixelLimit()
+
+# Module and class of Pillow, and what `PIL.features` calls the codec if it is an optional one.
+_PLUGINS: dict[str, tuple[str, str, str | None]] = {
+    "AVIF": ("AvifImagePlugin", "AvifImageFile", "avif"),
+    "BMP": ("BmpImagePlugin", "BmpImageFile", None),
+    "GIF": ("GifImagePlugin", "GifImageFile", None),
+    "JPEG": ("JpegImagePlugin", "JpegImageFile", "jpg"),
+    "JPEG2000": ("Jpeg2KImagePlugin", "Jpeg2KImageFile", "jpg_2000"),
+    "PNG": ("PngImagePlugin", "PngImageFile", "zlib"),
+    "PPM": ("PpmImagePlugin", "PpmImageFile", None),
+    "TIFF": ("TiffImagePlugin", "TiffImageFile", None),
+    "WEBP": ("WebPImagePlugin", "WebPImageFile", "webp"),
+}
+_AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are those of HEIF containers, too
+# ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F, so that these are SOT and EOC.
+_JPEG2000_WHOLE = re.compile(rb"\xff\x90.*\xff\xd9", re.DOTALL)
+_MAGIC = tuple(
+    (re.compile(pattern, re.DOTALL), name)
+    for pattern, name in (
+        (rb"\x89PNG\r\n\x1a\n", "PNG"),
+        (rb"GIF8[79]a", "GIF"),
+        (rb"BM", "BMP"),
+        (rb"II[*+]\0|MM\0[*+]", "TIFF"),
+        (rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n", "JPEG2000"),
+        (rb"P[1-6][ \t\r\n\v\f]", "PPM"),
+    )
 )

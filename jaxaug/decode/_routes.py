@@ -11,17 +11,23 @@ from jaxaug.decode._types import Encoded
 
 ENGINES, HOST, NONE = 0, 1, 2
 
-_SAMPLINGS = np.array([0x11111100, 0x21111100, 0x12111100, 0x22111100], np.uint32)  # 444, 422, 440, 420
+_GRAY, _444 = 0x11000000, 0x11111100
+_SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 422, 440, 420
+# Pixels: below, nvJPEG interpolates chroma in another way, up to 52 levels off (measured on an H200).
+_SMALLEST_SIDE = 16
 
 
 def routes(headers: Headers, size: np.ndarray) -> np.ndarray:
     """Which way each image can go: uint8[n] of engines 0, host 1, none 2 (a bad image)."""
     same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1]) & (headers.orientation == 1)
-    gray = (headers.color == GRAY) & (headers.components == 1)
-    colour = (headers.color == YCBCR) & (headers.sampling[:, None] == _SAMPLINGS).any(1)
+    # Other factors mean nothing for a single component (T.81 A.2.2), but nvJPEG follows them.
+    gray = (headers.color == GRAY) & (headers.sampling == _GRAY)
+    subsampled = (headers.sampling[:, None] == _SUBSAMPLED).any(1)
+    subsampled &= np.minimum(headers.height, headers.width) >= _SMALLEST_SIDE
+    color = (headers.color == YCBCR) & ((headers.sampling == _444) | subsampled)
     baseline = (headers.kind == JPEG) & (headers.coding == 0) & (headers.precision == 8)
     one_scan = headers.scan_components == headers.components
-    engines = baseline & one_scan & same_size & (gray | colour)
+    engines = baseline & one_scan & same_size & (gray | color) & (headers.plain == 1)
     return np.where(headers.kind == BAD, NONE, np.where(engines, ENGINES, HOST)).astype(np.uint8)
 
 

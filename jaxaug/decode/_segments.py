@@ -44,6 +44,7 @@ class Segments(NamedTuple):
     start: np.ndarray
     stop: np.ndarray
     head: np.ndarray  # V22, from the marker on; the payload begins at 4
+    resumed: list[int]  # rows of files with rubbish, fillings or TEM between them
 
     def pick(self, marker: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row, start and stop of the segments of one marker."""
@@ -71,6 +72,7 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
     """
     position, stop = starts[row] + 2, stops[row]
     parts: list[tuple[np.ndarray, ...]] = [(row[:0], position[:0], position[:0], np.zeros(0, f"V{_HEAD}"))]
+    resumed_rows: list[int] = []
     steps = 0
     while row.size > _FEW and steps < _MOST_SEGMENTS:
         steps += 1
@@ -89,6 +91,7 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
                     failures[int(row[odd])] = resumed
                 else:
                     after[odd], going[odd] = resumed, True
+                    resumed_rows.append(int(row[odd]))
         else:
             parts.append(step)
         position = after
@@ -97,16 +100,25 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
             row, position, stop = row[kept], position[kept], stop[kept]
     alone: list[tuple[int, int, int, int]] = []
     for file in zip(row.tolist(), position.tolist(), stop.tolist()):
-        if failure := _walk_alone(*file, _MOST_SEGMENTS - steps, alone):
+        if failure := _walk_alone(*file, _MOST_SEGMENTS - steps, alone, resumed_rows):
             failures[file[0]] = failure
     row, position, after, stop = np.array(alone, np.int64).reshape(-1, 4).T
     parts.append((row, position, after, read_windows(position, _HEAD, stop)))
     rows, positions, ends, heads = (np.concatenate(column) for column in zip(*parts))
-    return Segments(rows, as_bytes(heads)[:, 1].copy(), positions + 4, ends, heads)
+    markers = as_bytes(heads)[:, 1].copy()
+    return Segments(rows, markers, positions + 4, ends, heads, resumed_rows)
 
 
-def _walk_alone(row: int, position: int, stop: int, steps: int, found: list[tuple[int, int, int, int]]) -> str | None:
-    """Add a file's (row, position, after, stop) of each segment from `position` on; what is wrong, if anything."""
+def _walk_alone(
+    row: int,
+    position: int,
+    stop: int,
+    steps: int,
+    found: list[tuple[int, int, int, int]],
+    resumed_rows: list[int],
+) -> str | None:
+    """Add a file's (row, position, after, stop) of each segment from `position` on, and its row to
+    `resumed_rows` if it holds anything else; return what is wrong, if anything."""
     data, at = memory_view(position, stop - position), 0
     for _ in range(steps):
         code, length = _CODE_AND_LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (0, 0)
@@ -121,6 +133,7 @@ def _walk_alone(row: int, position: int, stop: int, steps: int, found: list[tupl
         if isinstance(resumed, str):
             return resumed
         at = resumed - position
+        resumed_rows.append(row)
     return f"more than {_MOST_SEGMENTS} segments before the image data"
 
 

@@ -12,6 +12,9 @@ from jaxaug._typing import Array
 class Encoded(NamedTuple):
     """Encoded images where they lie in host memory: no Python object per image.
 
+    The bytes must not change until the call that they are given to has returned. Pickled or deep-copied,
+    it holds a copy of its bytes.
+
     Attributes:
       addresses: uint64[n], where the bytes of each image begin.
       lengths: uint64[n], how many bytes each image has.
@@ -35,11 +38,34 @@ class Encoded(NamedTuple):
         """
         try:
             views = [np.frombuffer(image, np.uint8) if len(image) else _EMPTY for image in images]
-        except TypeError as error:
-            raise TypeError(f"`images` must be bytes-like objects, got one that is not: {error}.") from None
+        except (TypeError, ValueError, BufferError) as error:  # a view may have gaps between its bytes
+            kinds = ", ".join(sorted({type(image).__name__ for image in images}))
+            raise TypeError(
+                f"`images` must be bytes-like objects without gaps, got {kinds} ({error}): give the bytes of "
+                "each file, as from `pathlib.Path.read_bytes`."
+            ) from None
         addresses = np.fromiter((view.ctypes.data for view in views), np.uint64, len(views))
         lengths = np.fromiter((view.size for view in views), np.uint64, len(views))
         return cls(addresses, lengths, views)
+
+    def checked(self) -> "Encoded":
+        """Return the same with columns of uint64.
+
+        Raises:
+          ValueError: these are not two columns of equal length.
+        """
+        addresses, lengths = np.asarray(self.addresses), np.asarray(self.lengths)
+        if addresses.ndim != 1 or addresses.shape != lengths.shape:
+            raise ValueError(
+                "`encoded` must have one address and one length an image, got addresses of shape "
+                f"{addresses.shape} and lengths of shape {lengths.shape}."
+            )
+        columns = (np.asarray(column, np.uint64) for column in (addresses, lengths))
+        return Encoded(*columns, self.owner)
+
+    def __reduce__(self):
+        views = map(self.view, range(len(self.lengths)))
+        return _rebuild_encoded, (b"".join(views), np.asarray(self.lengths, np.uint64))
 
     def take(self, rows: "slice | np.ndarray") -> "Encoded":
         """Some of the images."""
@@ -64,6 +90,12 @@ class ImageBatch(NamedTuple):
     size: np.ndarray
     original_size: np.ndarray
     valid: np.ndarray
+
+
+def _rebuild_encoded(data: bytes, lengths: np.ndarray) -> Encoded:
+    """Return images that lie one after the other in `data`."""
+    first = np.uint64(np.frombuffer(data, np.uint8).ctypes.data if data else 0)
+    return Encoded(np.cumsum(lengths, dtype=np.uint64) - lengths + first, lengths, data)
 
 
 _EMPTY = np.zeros(0, np.uint8)

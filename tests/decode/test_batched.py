@@ -1,5 +1,6 @@
 """How several threads share nvJPEG's states, on a library that only keeps count."""
 
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -10,6 +11,38 @@ import pytest
 from jaxaug.decode import Encoded
 from jaxaug.decode import _batched as batched
 from jaxaug.decode.native._nvjpeg import NvjpegError
+
+
+class Interrupts:
+    """Ctrl-C as Python has it: never inside of a C function, at once when that returns, anywhere else."""
+
+    def __init__(self):
+        self.inside, self.pending = 0, False
+
+    def handle(self, *arguments):
+        self.pending = True
+        self.raise_pending()
+
+    def raise_pending(self):
+        if self.pending and not self.inside:
+            self.pending = False
+            raise KeyboardInterrupt
+
+    def in_c(self, function):
+        def call(*arguments):
+            if threading.current_thread() is not threading.main_thread():
+                return function(*arguments)
+            self.inside += 1
+            try:
+                return function(*arguments)
+            finally:
+                self.inside -= 1
+                self.raise_pending()
+
+        return call
+
+
+INTERRUPTS = Interrupts()
 
 
 @pytest.fixture
@@ -35,12 +68,12 @@ def library(monkeypatch):
         assert function == "cudaStreamSynchronize"
         time.sleep(0.001)
         with lock:
-            del library.running[stream]
+            library.running.pop(stream, None)  # nothing runs there once it was interrupted
 
     monkeypatch.setattr(batched._nvjpeg, "create", create)
-    monkeypatch.setattr(batched._nvjpeg, "decode_batched", decode_batched)
+    monkeypatch.setattr(batched._nvjpeg, "decode_batched", INTERRUPTS.in_c(decode_batched))
     monkeypatch.setattr(batched._cuda, "create_stream", lambda: object())
-    monkeypatch.setattr(batched._cuda, "call", call)
+    monkeypatch.setattr(batched._cuda, "call", INTERRUPTS.in_c(call))
     return library
 
 
@@ -50,7 +83,7 @@ POINTERS = np.arange(8, dtype=np.uint64)
 
 
 def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(library):
-    decoder = batched.BatchedDecoder(0, None, 30)
+    decoder = batched.BatchedDecoder(None, 30)
     for _ in range(3):
         with decoder.turns:
             decoder.decode(IMAGES, SAMPLING, POINTERS)
@@ -60,7 +93,7 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
-    decoder, errors = batched.BatchedDecoder(0, None, 30), []
+    decoder, errors = batched.BatchedDecoder(None, 30), []
 
     def work():
         try:
@@ -81,7 +114,7 @@ def test_several_threads_never_have_a_third_state_at_work(library):
 
 
 def test_a_refused_call_ends_what_it_began_and_its_turns(library):
-    decoder = batched.BatchedDecoder(0, None, 30)
+    decoder = batched.BatchedDecoder(None, 30)
     library.fails = True
     with pytest.raises(NvjpegError), decoder.turns:
         decoder.decode(IMAGES, SAMPLING, POINTERS)
@@ -92,13 +125,55 @@ def test_a_refused_call_ends_what_it_began_and_its_turns(library):
             assert not decoder.idle()
 
 
+def interrupted(seconds: float, call) -> bool:
+    """Whether `call` was interrupted by a Ctrl-C after that time."""
+
+    before = signal.signal(signal.SIGALRM, INTERRUPTS.handle)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return False
+
+
+@pytest.mark.parametrize("which", [1, 2, 3, 4, 5])
+def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library, monkeypatch, which):
+    """There is nothing left to wait for, and later calls go as the first did."""
+    decoder, count, call = batched.BatchedDecoder(None, 30), [0], batched._cuda.call
+
+    def decode():
+        with decoder.turns:
+            decoder.decode(IMAGES, SAMPLING, POINTERS)
+
+    def call_and_interrupt(function, stream):
+        call(function, stream)
+        count[0] += 1
+        if count[0] == which:
+            signal.raise_signal(signal.SIGALRM)
+
+    decode()
+    monkeypatch.setattr(batched._cuda, "call", call_and_interrupt)
+    for _ in range(3):
+        count[0] = 0
+        assert interrupted(60, decode) == (which <= 4)
+        assert not library.running
+        assert {sampling: len(states) for sampling, states in decoder._idle.items()} == dict.fromkeys((3, 1, 2, 5), 2)
+        assert decoder.turns._value == 2
+    count[0] = 99
+    decode()
+    assert library.made == 8
+
+
 def test_closing_destroys_every_state_once(library, monkeypatch):
     destroyed, ended = [], []
-    decoder = batched.BatchedDecoder(0, None, 30)
+    decoder = batched.BatchedDecoder(None, 30)
     with decoder.turns:
         decoder.decode(IMAGES, SAMPLING, POINTERS)
     monkeypatch.setattr(batched._nvjpeg, "destroy", lambda *arguments: destroyed.append(arguments))
-    monkeypatch.setattr(batched._cuda, "set_device", lambda ordinal: None)
     monkeypatch.setattr(batched._cuda, "call", lambda function, stream: ended.append(function))
     decoder.close()
     assert sorted(destroyed) == [("nvjpegJpegStateDestroy", number) for number in range(1, 9)]

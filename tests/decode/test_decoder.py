@@ -1,15 +1,23 @@
 """The Decoder with its host engine: batches, errors, devices, threads."""
 
 import gc
+import io
+import math
+import os
+import signal
 import threading
 import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AxisType
 from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.errors import DecodeError
 from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, patch_sof
 from tests.images import encode, jpegs, picture
@@ -192,6 +200,9 @@ def test_the_devices_divide_the_batch(cpu_devices):
         ({"max_pixels": -1}, "`max_pixels` must be"),
         ({"devices": []}, "`devices` must be"),
         ({"devices": ["cpu"]}, "`devices` must be"),
+        ({"devices": 3}, "`devices` must be a sequence"),
+        ({"devices": jax.devices("cpu")[0]}, "`devices` must be a sequence.*wrap one in a list"),
+        ({"deterministic": "no"}, "`deterministic` must be one of False, True"),
         ({"backend": "nvjpeg"}, "`devices` must be NVIDIA GPUs"),
     ],
 )
@@ -205,6 +216,83 @@ def test_what_is_not_a_sequence_of_bytes_is_a_type_error(one):
         one.decode(FILES[0])
     with pytest.raises(TypeError, match="`images` must be bytes-like"):
         one.decode([FILES[0], "path.jpg"])
+    for wrong in (None, Path("a.jpg"), "a.jpg", io.BytesIO(FILES[0]), iter(FILES)):
+        with pytest.raises(TypeError, match=rf"`encoded` must be .* got {type(wrong).__name__}: give the bytes"):
+            one.decode(wrong)
+    for wrong in (Path("a.jpg"), io.BytesIO(FILES[0]), memoryview(FILES[0])[::2], None):
+        with pytest.raises(TypeError, match=f"`images` must be bytes-like.*{type(wrong).__name__}.*read_bytes"):
+            one.decode([wrong])
+        with pytest.raises(TypeError, match="must be bytes-like"):
+            decode_image(wrong)
+
+
+def test_addresses_and_lengths_belong_together(one):
+    encoded = Encoded.from_bytes(FILES)
+    for wrong in (encoded.lengths[:-1], encoded.lengths[None], encoded.lengths[:1]):
+        for call in (one.decode, one.decode_rows, read_headers):
+            with pytest.raises(ValueError, match="`encoded` must have one address and one length an image"):
+                call(encoded._replace(lengths=wrong))
+
+
+def test_arguments_of_numpy_and_lists_will_do(cpu_devices):
+    for canvas in ([64, 48], np.array([64, 48]), (np.int64(64), np.int32(48))):
+        threads, pixels = np.int64(2), np.int64(9999)
+        with Decoder(canvas, "host", cpu_devices[:1], num_threads=threads, max_pixels=pixels) as decoder:
+            assert decoder.canvas == (64, 48) and decoder.decode(FILES[:1]).pixels.shape == (1, 64, 48, 3)
+
+
+def test_stats_have_their_names_before_the_first_batch(one):
+    assert one.stats == {"images": 0, "failed": 0, "shrunk": 0, "host": 0}
+
+
+# ---- headers that the caller has read
+
+
+def test_given_headers_are_not_read_again(one, monkeypatch):
+    encoded = Encoded.from_bytes([*FILES, *BAD.values()])
+    headers, expected = read_headers(encoded), one.decode_rows(encoded)
+    monkeypatch.setattr(_decoder, "read_headers", lambda *arguments: 1 / 0)
+    decoded = one.decode_rows(encoded, headers)
+    np.testing.assert_array_equal(decoded.pixels[0], expected.pixels[0])
+    assert decoded.failures == expected.failures
+    for name in ("size", "original_size", "orientation", "valid"):
+        np.testing.assert_array_equal(getattr(decoded, name), getattr(expected, name))
+
+
+def test_given_headers_are_held_to_max_pixels_and_stay_as_they_are(cpu_devices):
+    encoded = Encoded.from_bytes([*FILES[:3], encode(picture(0, 100, 100), "PNG")])
+    headers = read_headers(encoded)
+    before = [column.copy() for column in headers]
+    with Decoder((64, 64), "host", cpu_devices[:1], "mask", max_pixels=9999) as decoder:
+        decoded = decoder.decode_rows(encoded, headers)
+        assert decoded.failures == decoder.decode_rows(encoded).failures != {}
+        with pytest.raises(ValueError, match="`headers` must be those of `encoded`, 3 rows, got 4"):
+            decoder.decode_rows(encoded.take(slice(3)), headers)
+    for column, kept in zip(headers, before):
+        np.testing.assert_array_equal(column, kept)
+
+
+# ---- inside of a mesh
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("shape", [(8,), (4, 2), (1, 1)])
+def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shape):
+    names = ("x", "y")[: len(shape)]
+    mesh = jax.make_mesh(shape, names, axis_types=(kind,) * len(shape), devices=cpu_devices[: math.prod(shape)])
+    with Decoder((32, 48), "host", cpu_devices[:2], num_threads=2) as decoder:
+        expected = [np.asarray(pixels) for pixels in decoder.decode(FILES).pixels]
+    with jax.set_mesh(mesh):
+        with Decoder((32, 48), "host", cpu_devices[1:3], num_threads=2) as decoder:
+            found, decode = decoder.decode(FILES).pixels, decoder._engine.decode
+            rows = decoder.decode_rows(Encoded.from_bytes(FILES))
+            monkeypatch.setattr(decoder._engine, "decode", lambda *given: decode(*given)._replace(lent=True))
+            copies = decoder.decode(FILES).pixels  # as from a buffer of the engine's own
+        assert jax.sharding.get_mesh() == mesh  # the user's is back
+    for shards in (found, rows.pixels, copies):
+        assert [shard.devices() for shard in shards] == [{device} for device in cpu_devices[1:3]]
+        for shard, pixels in zip(shards, expected):
+            np.testing.assert_array_equal(np.asarray(shard), pixels)
 
 
 # ---- threads
@@ -237,8 +325,78 @@ def test_close_leaves_no_thread(cpu_devices):
     decoder.close()
     decoder.close()
     assert threads() == before
-    with pytest.raises(RuntimeError, match="this Decoder is closed"):
+    with pytest.raises(ValueError, match="the Decoder is closed"):
         decoder.decode(FILES)
+
+
+def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, monkeypatch):
+    begun, held, order = threading.Event(), threading.Event(), []
+    decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
+    real, end = decoder._engine.decode, decoder._engine.close
+    monkeypatch.setattr(decoder._engine, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a)))
+    monkeypatch.setattr(decoder._engine, "close", lambda: order.append("engine closed") or end())
+    with ThreadPoolExecutor(3) as callers:
+        running = callers.submit(decoder.decode, FILES)
+        assert begun.wait(30)
+        closing = [callers.submit(decoder.close) for _ in range(2)]
+        while not decoder._closed:
+            time.sleep(0.001)
+        with pytest.raises(ValueError, match="the Decoder is closed: make a new one"):
+            decoder.decode(FILES)
+        assert not order and not any(each.done() for each in closing)
+        order.append("released")
+        held.set()
+        assert running.result(30).valid.all()
+        for each in closing:
+            each.result(30)
+    assert order == ["released", "engine closed", "engine closed"]
+
+
+def test_a_failed_call_does_not_keep_close_waiting(cpu_devices, monkeypatch):
+    decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(decoder._engine, "decode", raise_interrupt)
+        decoder.decode(FILES)
+    assert decoder.decode(FILES).valid.all()
+    decoder.close()
+
+
+def raise_interrupt(*arguments):
+    raise KeyboardInterrupt
+
+
+def in_child(work) -> str:
+    """What `work` returns in a forked child that has 30 seconds."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 and jax warn: other threads are lost
+        child = os.fork()
+    if not child:
+        try:
+            signal.alarm(30)
+            os.write(writer, str(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_is_told_to_make_a_decoder_of_its_own(one):
+    one.decode(FILES)
+
+    def work():
+        try:
+            one.decode(FILES)
+        except RuntimeError as error:
+            one.close()  # returns at once
+            return error
+
+    assert "made before the process was forked" in in_child(work)
+    assert one.decode(FILES).valid.all()
 
 
 def test_a_dropped_decoder_leaves_no_thread(cpu_devices):

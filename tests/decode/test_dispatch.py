@@ -23,7 +23,7 @@ CANVAS = (64, 64)
 class HostLane:
     """A `Lane` in host memory."""
 
-    def __init__(self, ordinal, canvas):
+    def __init__(self, canvas):
         self.canvas, self.pixels, self.readers = canvas, np.empty((0, *canvas, 3), np.uint8), ()
 
     def prepare(self, rows):
@@ -31,8 +31,8 @@ class HostLane:
         self.pixels[:, 0, 0] = _lane._MARK
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(self.pixels[0].nbytes)
 
-    def mark(self, row):
-        self.pixels[row, 0, 0] = _lane._MARK
+    def mark(self, rows):
+        self.pixels[rows, 0, 0] = _lane._MARK
 
     def wipe_marks(self, asked):
         marked = (self.pixels[:, 0, 0] == _lane._MARK).all(1) & asked
@@ -67,7 +67,7 @@ def gpu(monkeypatch):
     )
 
     class Engines:
-        def __init__(self, ordinal, handle, pitch):
+        def __init__(self, handle, pitch):
             self.turns = threading.BoundedSemaphore(2)
 
         def idle(self):
@@ -104,7 +104,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(_lane, "Lane", HostLane)
     monkeypatch.setattr(_nvjpeg, "BatchedDecoder", Engines)
     monkeypatch.setattr(_host_threads, "Uploader", Threads)
-    monkeypatch.setattr(_nvjpeg, "_make_handle", lambda: None)
+    monkeypatch.setattr(_nvjpeg, "_make_handle", lambda deterministic: None)
     monkeypatch.setattr(_nvjpeg._nvjpeg, "destroy", lambda function, made: None)
     for name in ("core", "set_device", "create_stream", "call"):
         monkeypatch.setattr(_cuda, name, lambda *arguments: 0)
@@ -155,12 +155,18 @@ def test_more_threads_share_large_images(gpu, size, threads):
 
 
 def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
-    gpu.seconds, gpu.in_thread = lambda n: 0.5, lambda image: time.sleep(0.001)
+    """The engines stand until the threads have decoded all that the first call has left."""
+    left, decoded = threading.Event(), []
+
+    def in_thread(image):
+        decoded.append(image)
+        if len(decoded) == 120:
+            left.set()
+
+    gpu.in_thread, gpu.seconds = in_thread, lambda n: 0.0 * left.wait(60)
     with decoder() as decode:
-        started = time.perf_counter()
         check(decode, jpegs(16) * 32)
-        assert decode.stats["host"] >= 120  # all that the first call left
-        assert time.perf_counter() - started < 2
+        assert left.is_set() and decode.stats["host"] >= 120
 
 
 def test_deterministic_leaves_the_line_to_the_engines(gpu):
@@ -234,7 +240,36 @@ def test_a_refused_call_and_a_skipped_image_are_decoded_again(gpu):
     gpu.refused, gpu.skipped = {images[3]}, {images[5]}
     with decoder(deterministic=True) as decode:
         check(decode, images)
-        assert decode.stats["host"] == 2 and decode.stats["engines"] == 18
+        assert decode.stats == {"images": 20, "failed": 0, "shrunk": 0, "engines": 18, "host": 2, "refused": 2}
+
+
+@pytest.mark.parametrize("bad", [[17], [0, 255], [*range(100, 108)]])
+def test_a_refused_call_is_halved_until_the_bad_images_stand_alone(gpu, bad):
+    images = [encode(np.full((20, 30, 3), value, np.uint8)) + bytes([value]) for value in range(256)]
+    gpu.refused = {images[row] for row in bad}
+    with decoder(deterministic=True) as decode:
+        assert decode.stats["refused"] == 0
+        check(decode, images)
+        assert decode.stats["refused"] == decode.stats["host"] == len(bad)
+        assert len(gpu.calls) <= 1 + 16 * len(bad)
+        assert len(bad) > 1 or len(gpu.calls) == 17
+
+
+def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
+    """A refused call may have written an image that the next one skips: its mark must be there again."""
+    images = jpegs(8)
+    gpu.refused, real = {images[0]}, _nvjpeg.BatchedDecoder.decode
+
+    def decode_some(self, encoded, sampling, pointers):
+        if len(pointers) == 8:
+            write(images[5], pointers[3])  # a wrong image there
+        real(self, encoded, sampling, pointers)
+
+    monkeypatch.setattr(_nvjpeg.BatchedDecoder, "decode", decode_some)
+    gpu.skipped = {images[3]}
+    with decoder(deterministic=True) as decode:
+        check(decode, images)
+        assert decode.stats["refused"] == 2
 
 
 def test_a_batch_does_not_wait_for_the_line_of_another(gpu):
@@ -389,7 +424,7 @@ def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
     def fails(images):
         raise NvjpegError("nvjpegDecodeBatched", 5)
 
-    monkeypatch.setattr(_cuda, "runtime", lambda: SimpleNamespace(cudaMemGetInfo=lambda: (0, 2**20, 2**30)))
+    monkeypatch.setattr(_cuda, "call", lambda name, *given: (2**20, 2**30) if name == "cudaMemGetInfo" else 0)
     with decoder() as decode:
         gpu.seconds = fails
         with pytest.raises(MemoryError, match=r"1 of 1024 MiB.*XLA_CLIENT_MEM_FRACTION"):
@@ -415,7 +450,7 @@ def test_a_dropped_decoder_frees_its_lanes_once_nobody_has_its_rows(gpu, monkeyp
 def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
     closed, made = [], iter(range(2))
 
-    def make():
+    def make(deterministic):
         if next(made):
             raise NvjpegError("nvjpegCreateEx", 1)
 
@@ -467,3 +502,95 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
     assert lanes.take(2)[0] is third
     with pytest.raises(MemoryError, match="full"):
         _lane.Lanes(0, CANVAS).take(2)
+
+
+# ---- the end
+
+
+def test_close_waits_for_engines_that_write(gpu, monkeypatch):
+    order, begun = [], threading.Event()
+    monkeypatch.setattr(HostLane, "close", lambda self: order.append("lane freed"))
+    gpu.seconds = lambda n: 0.0 * (begun.set() or time.sleep(0.2) or order.append("engines wrote") or 1)
+    decode = decoder()
+    with ThreadPoolExecutor(1) as caller:
+        running = caller.submit(decode.decode, jpegs(4))
+        assert begun.wait(30)
+        decode.close()
+        order.append("close returned")
+        assert running.result(30).valid.all()
+    assert order == ["engines wrote", "lane freed", "close returned"]
+
+
+def test_rows_that_are_lent_at_the_end_are_freed_when_they_come_back(gpu, monkeypatch):
+    closed = []
+    monkeypatch.setattr(HostLane, "close", lambda self: closed.append(self))
+    decode = decoder()
+    rows = decode.decode_rows(Encoded.from_bytes(jpegs(3)))
+    decode.decode(jpegs(3))
+    decode.close()
+    assert len(closed) == 1 and rows.valid.all()
+    rows.release(())
+    assert len(closed) == len(set(map(id, closed))) == 2
+
+
+def test_the_callers_device_is_current_again(gpu, monkeypatch):
+    current = [1]
+
+    def call(function, *arguments):
+        if function == "cudaSetDevice":
+            current[0] = arguments[0]
+        return current[0]
+
+    for name, real in REAL.items():
+        monkeypatch.setattr(_cuda, name, real)
+    monkeypatch.setattr(_cuda, "call", call)
+    for gpus in (1, 2):
+        with decoder(gpus=gpus) as decode:
+            assert current == [1]
+            check_all = decode.decode(jpegs(4))
+            assert check_all.valid.all() and current == [1]
+            gpu.seconds = lambda n: 1 / 0
+            with pytest.raises(ZeroDivisionError):
+                decode.decode(jpegs(4))
+            gpu.seconds = lambda n: 0.0
+            assert current == [1]
+        assert current == [1]
+
+
+REAL = {"set_device": _cuda.set_device, "on_device": _cuda.on_device}
+
+
+def test_deterministic_pixels_need_engines(gpu, monkeypatch):
+    """GPU_HYBRID's batched call decodes up to 50 images in another way than more (nvjpeg.h)."""
+    made = []
+
+    def create_handle(backend):
+        made.append(backend)
+        if backend == 3:
+            raise NvjpegError("nvjpegCreateEx", 7)
+
+    monkeypatch.setattr(_nvjpeg, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(_nvjpeg._nvjpeg, "create_handle", create_handle)
+    with decoder() as decode:
+        check(decode, jpegs(3))
+    assert made == [3, 2]
+    with pytest.raises(ImportError, match=r"no JPEG engines.*`deterministic` forbids.*'auto' or 'host'"):
+        decoder(deterministic=True)
+    assert made == [3, 2, 3]
+    monkeypatch.setattr("jaxaug.decode._decoder._make_engine", MAKE_ENGINE)
+    monkeypatch.setattr(_decoder, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1]))
+    _decoder._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
+        with Decoder(CANVAS, deterministic=True) as decode:
+            assert decode.backend == "host"
+
+
+MAKE_HANDLE, MAKE_ENGINE = _nvjpeg._make_handle, _decoder._make_engine
+
+
+class GpuLike(SimpleNamespace):
+    """A device that calls itself a GPU."""
+
+    @classmethod
+    def of(cls, devices):
+        return [cls(platform="gpu", local_hardware_id=device.local_hardware_id) for device in devices]

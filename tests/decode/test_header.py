@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -42,6 +43,12 @@ def cut_out(file: bytes, start: bytes) -> bytes:
     """`file` without its first segment that begins with these bytes."""
     at = file.index(start)
     return file[:at] + file[at + 2 + int.from_bytes(file[at + 2 : at + 4], "big") :]
+
+
+def swapped_scan(file: bytes) -> bytes:
+    """`file` with the components of its first scan as Cb, Cr, Y, which libjpeg-turbo refuses."""
+    at = file.index(b"\xff\xda") + 5
+    return file[:at] + file[at + 2 : at + 6] + file[at : at + 2] + file[at + 6 :]
 
 
 # ---- facts
@@ -190,6 +197,8 @@ def test_odd_but_whole_files_are_good(file):
         (patch_sof(PLAIN, 11, b"\x32"), ""),  # 3 x 2 luma blocks to 1 x 1: unusual and allowed
         (patch_sof(PLAIN, 11, b"\x44"), "too large for an interleaved scan"),
         (patch_sof(PLAIN, 10, b"\x09"), "components are not those of the frame"),
+        (swapped_scan(PLAIN), "components are not in the order of the frame"),
+        (swapped_scan(JPEGS["progressive"]), "components are not in the order of the frame"),
         (patch_sof(PLAIN, 9, b"\x02"), "frame header of the wrong length"),
         (insert(PLAIN, b"\xff\xd8"), "a marker FFD8"),
         (insert(PLAIN, b"\xff\xf7\0\0"), "a marker FFF7"),
@@ -220,6 +229,45 @@ def test_every_truncation_is_refused():
     assert (check(*files).kind == 0).all()
     progressive = JPEGS["progressive"]
     assert (check(*[progressive[:length] for length in range(len(progressive) - 1)]).kind == 0).all()
+
+
+def test_the_end_is_found_wherever_it_is():
+    """Trailers around the sizes of the windows in which the end marker is looked for."""
+    for form in (PLAIN, JPEGS["progressive"]):
+        for length in (1, *range(42, 52), 4090, *range(4092, 4100), 36_860, 300_000, 600_001):
+            trailer = bytes([0xFF, 0xD8, 0xD9]) * (length // 3 + 1)
+            assert reason(form + trailer[:length]) == "", length
+            assert "truncated" in reason(form[:-2] + trailer[:length]), length
+    assert "truncated" in reason(PLAIN[: check(PLAIN).scan_offset[0]] + b"\xff\xd9" + PLAIN)  # no image data
+
+
+def test_scans_are_counted_where_several_are_possible():
+    many = b"\xff\xda" * 600 + b"\xff\xd9"
+    assert reason(PLAIN + many) == ""
+    assert "more than 500 scans" in reason(JPEGS["progressive"] + many)
+    assert "more than 500 scans" in reason(SEVERAL_SCANS + many)
+
+
+def test_scans_times_pixels_are_bounded():
+    """A scan of a few bytes takes as long as one over the whole image."""
+    scans = b"\xff\xda" * 40 + b"\xff\xd9"
+    vast = patch_sof(JPEGS["progressive"], 5, (11585).to_bytes(2, "big") * 2)
+    assert reason(vast) == "" == reason(JPEGS["progressive"] + scans)
+    assert re.search("scans of 134212225 pixels, more than 4294967296 in all", reason(vast + scans))
+    assert read_headers(Encoded.from_bytes([vast + scans]), 2**28).reason[0] == ""
+
+
+def test_a_file_with_a_trailer_is_not_copied():
+    file = insert(PLAIN, segment(0xFE, bytes(60_000)) * 100) + bytes(20)
+    large = PLAIN[:-2] + bytes(8_000_000) + b"\xff\xd9" + bytes(20)
+    encoded = Encoded.from_bytes([file, large, PLAIN + bytes(8_000_000)])
+    read_headers(encoded)
+    tracemalloc.start()
+    try:
+        assert read_headers(encoded).reason.tolist() == [""] * 3
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_files_of_one_layout_keep_their_own_facts():

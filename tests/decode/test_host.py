@@ -3,14 +3,16 @@
 import io
 import struct
 import tracemalloc
+import warnings
 import zlib
 
 import cv2
+import jax
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
-from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, _pillow, decode_image, read_headers
 from jaxaug.decode._host import decode_into, fit_size
 from jaxaug.errors import DecodeError
 from tests.decode.samples import (
@@ -88,6 +90,103 @@ def test_lossless_files_give_their_source_back():
         (save(Image.fromarray(PICTURE).convert("1"), "PNG"), Image.fromarray(PICTURE).convert("1").convert("RGB")),
     ]:
         np.testing.assert_array_equal(decode_image(file), np.asarray(source))
+
+
+@pytest.mark.parametrize("form", ["P6", "P5", "P4", "JPEG 2000", "JPEG 2000 codestream", "AVIF"])
+def test_formats_that_pillow_has_codecs_for(form):
+    """Each equals Pillow's pixels, is found by content, and is bad once it is cut."""
+    image = Image.fromarray(PICTURE)
+    file = {
+        "P6": lambda: save(image, "PPM"),
+        "P5": lambda: save(image.convert("L"), "PPM"),
+        "P4": lambda: save(image.convert("1"), "PPM"),
+        "JPEG 2000": lambda: save(image, "JPEG2000"),
+        "JPEG 2000 codestream": lambda: save(image, "JPEG2000", no_jp2=True),
+        "AVIF": lambda: save(image, "AVIF", quality=90),
+    }[form]()
+    np.testing.assert_array_equal(decode_image(file), with_pillow(file))
+    headers = read_headers(Encoded.from_bytes([file]))
+    assert (headers.height[0], headers.width[0], headers.kind[0]) == (37, 50, 2)
+    lengths = range(0, len(file), 1 + len(file) // 150)
+    with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask") as decoder:
+        batch = decoder.decode([*(file[:length] for length in lengths), file])
+    assert batch.valid.tolist() == [False] * len(lengths) + [True]
+
+
+def test_portable_pixmaps_as_text_and_of_sixteen_bits():
+    plain = b"P3\n# a comment\n2 1\n255\n1 2 3 4 5 6\n"
+    np.testing.assert_array_equal(decode_image(plain), [[[1, 2, 3], [4, 5, 6]]])
+    deep = b"P5 2 1 65535\n" + bytes([200, 7, 1, 255])
+    np.testing.assert_array_equal(decode_image(deep), [[[200] * 3, [1] * 3]])
+    np.testing.assert_array_equal(decode_image(b"P1 2 1\n1 0"), [[[0] * 3, [255] * 3]])
+
+
+def test_avif_stands_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = save(Image.fromarray(PICTURE), "AVIF", quality=90, exif=exif)
+    assert decode_image(file).shape == (50, 37, 3)
+    np.testing.assert_array_equal(decode_image(file), with_pillow(file))
+
+
+@pytest.mark.parametrize("kind, codec", [("AVIF", "avif"), ("JPEG2000", "jpg_2000"), ("WEBP", "webp")])
+def test_a_codec_that_this_pillow_lacks_is_named(monkeypatch, kind, codec):
+    file = save(Image.fromarray(PICTURE), kind)
+    supported = [name for name in features.get_supported() if name != codec]
+    monkeypatch.setattr(features, "get_supported", lambda: supported)
+    _pillow._plugin.cache_clear()
+    try:
+        with pytest.raises(DecodeError, match=rf"{kind}: Pillow \d+\.\d.* has no codec for it"):
+            decode_image(file)
+    finally:
+        _pillow._plugin.cache_clear()
+
+
+# ---- limits
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "TIFF", "BMP", "JPEG2000", "PPM", "AVIF"])
+def test_pillows_pixel_limit_does_not_count(monkeypatch, kind):
+    file = save(Image.fromarray(PICTURE), kind)
+    expected = decode_image(file)
+    for limit in (100, 1500):  # an error, and a warning, of Pillow's
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_array_equal(decode_image(file), expected)
+        assert Image.MAX_IMAGE_PIXELS == limit
+
+
+def test_the_limit_is_lifted_for_as_long_as_some_thread_needs_it(monkeypatch):
+    limit = _pillow._PixelLimit()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with limit.lifted((10, 10)):
+        assert Image.MAX_IMAGE_PIXELS == 100
+        with limit.lifted((10, 11)):
+            with limit.lifted((20, 20)), limit.lifted((1, 1)):
+                assert Image.MAX_IMAGE_PIXELS is None
+            assert Image.MAX_IMAGE_PIXELS is None
+        assert Image.MAX_IMAGE_PIXELS == 100
+
+
+def test_max_pixels_of_one_image():
+    for file in (PLAIN, save(Image.fromarray(PICTURE), "PNG")):
+        assert decode_image(file, max_pixels=37 * 50).shape == (37, 50, 3)
+        with pytest.raises(DecodeError, match="50 x 37 pixels are more than max_pixels=1849"):
+            decode_image(file, max_pixels=37 * 50 - 1)
+    with pytest.raises(ValueError, match="`max_pixels` must be"):
+        decode_image(PLAIN, max_pixels=0)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lossless": True}, {"save_all": True, "append_images": [Image.new("RGB", (50, 37))]}]
+)
+def test_the_size_of_webp_and_gif_is_known_before_pillow_opens_them(monkeypatch, options):
+    monkeypatch.setattr(_pillow, "open_image", lambda *arguments: 1 / 0)
+    for kind in ("WEBP", "GIF"):
+        file = save(Image.fromarray(PICTURE), kind, **options)
+        with pytest.raises(DecodeError, match="50 x 37 pixels are more than max_pixels=1849"):
+            decode_image(file, max_pixels=37 * 50 - 1)
 
 
 def test_sixteen_bits_become_eight():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import Decoder, Encoded, read_headers
+from tests.decode import fields
 from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert
 from tests.images import encode
 
@@ -87,10 +88,53 @@ def test_damaged_jpegs_read_alike_together_and_alone():
 
 @pytest.mark.filterwarnings("ignore:::PIL")
 def test_damaged_files_of_other_formats():
-    sources = [encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")]
+    kinds = ("PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+    sources = [encode(PICTURE, kind) for kind in kinds]
     count = 0
     with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**20) as decoder:
         for _, headers, decoded in run(sources, 1000, decoder, random.Random(SEED)):
             assert not decoded.valid[headers.kind == 0].any()
             count += decoded.valid.sum()
     assert 20 < count < 1000
+
+
+# ---- header fields
+
+
+def run_fields(count: int) -> None:
+    """What the check calls good the host decodes, and a file is read alike together and alone."""
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print("seed", seed)
+    rng, found = random.Random(seed), {"good": 0, "bad": 0}
+    sources = [file for file in JPEGS.values() if len(file) < 10_000]
+    with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**16) as decoder:
+        for _ in range(count // 50):
+            files = [fields.change(rng.choice(sources), rng) for _ in range(50)]
+            encoded = Encoded.from_bytes(files)
+            headers = read_headers(encoded, decoder.max_pixels)
+            decoded = decoder.decode_rows(encoded)
+            good = headers.kind == 1
+            for row in (good & ~decoded.valid).nonzero()[0].tolist():
+                pytest.fail(f"{decoded.failures[row]}: {files[row].hex()}")
+            for row, file in enumerate(files):
+                alone = read_headers(Encoded.from_bytes([file]), decoder.max_pixels)
+                assert alone.reason[0] == headers.reason[row], file.hex()
+                if good[row]:
+                    assert [column[0] for column in alone] == [column[row] for column in headers], file.hex()
+            found["good"] += int(good.sum())
+            found["bad"] += int((~good).sum())
+    assert min(found.values()) > count // 5, found
+
+
+def test_fields_are_written_as_they_were_parsed():
+    for file in JPEGS.values():
+        assert fields.write(fields.parse(file)) == file
+
+
+def test_changed_header_fields_the_byte_check_decides():
+    run_fields(4000)
+
+
+@pytest.mark.slow
+def test_many_changed_header_fields():
+    run_fields(60_000)

@@ -26,15 +26,34 @@ def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
 def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
     with pytest.raises(ValueError, match=r"must be NVIDIA GPUs for backend='nvjpeg'.*'auto' or 'host'"):
         Decoder((64, 64), "nvjpeg", cpu_devices[:1])
-    _decoder._warn_once.cache_clear()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(2):
-            with Decoder((64, 64), "auto", cpu_devices[:1]) as decoder:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # there is nothing to warn of where no GPU is
+        for backend in ("auto", "host"):
+            with Decoder((64, 64), backend, cpu_devices[:1]) as decoder:
                 assert decoder.backend == "host"
-        Decoder((64, 64), "host", cpu_devices[:1]).close()
-    (warning,) = caught
-    assert warning.filename == __file__ and "install jaxaug[cuda13]" in str(warning.message)
+
+
+def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(monkeypatch, cpu_devices):
+    from jaxaug.decode import _nvjpeg as engine
+
+    def fails(*arguments):
+        raise _load.LibraryError("there is no library")
+
+    monkeypatch.setattr(engine, "NvjpegEngine", fails)
+    monkeypatch.setattr(_decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")])
+    _decoder._warn_once.cache_clear()
+    through_a_loader = {"__name__": "jaxaug.iterators._loader", "Decoder": Decoder}
+    exec("def make(*arguments):\n    return Decoder(*arguments)", through_a_loader)
+    for make in (Decoder, through_a_loader["make"]):
+        _decoder._warn_once.cache_clear()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                make((64, 64)).close()
+        (warning,) = caught
+        assert warning.filename == __file__ and "there is no library" in str(warning.message)
+    with pytest.raises(ImportError, match="there is no library"):
+        Decoder((64, 64), "nvjpeg")
 
 
 def test_status_codes_have_names():

@@ -11,9 +11,15 @@ import numpy as np
 
 from jaxaug.decode.native._load import LibraryError
 
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+
 
 class CudaError(RuntimeError):
-    """A CUDA runtime function did not succeed."""
+    """A CUDA runtime function did not succeed; `status` is its cudaError_t."""
+
+    def __init__(self, function: str, status: Any):
+        self.status = int(status)
+        super().__init__(f"{function}: {status.name}")
 
 
 @functools.cache
@@ -31,10 +37,16 @@ def runtime() -> Any:
 
 
 def call(function: str, *arguments: Any) -> Any:
-    """Call a function of the runtime; its one result, or None."""
+    """Call a function of the runtime: None, its result, or a tuple of its results.
+
+    Raises:
+      CudaError: it did not succeed.
+    """
     status, *results = getattr(runtime(), function)(*arguments)
     if int(status):
-        raise CudaError(f"{function}: {status.name}")
+        raise CudaError(function, status)
+    if len(results) > 1:
+        return tuple(results)
     return results[0] if results else None
 
 
@@ -59,7 +71,7 @@ def create_stream() -> int:
 
     A decode's few small kernels would else stand behind whole training steps.
     """
-    non_blocking, (_, greatest) = 1, runtime().cudaDeviceGetStreamPriorityRange()[1:]
+    non_blocking, (_, greatest) = 1, call("cudaDeviceGetStreamPriorityRange")
     return int(call("cudaStreamCreateWithPriority", non_blocking, greatest))
 
 
@@ -68,19 +80,26 @@ def allocate(size: int) -> int:
 
     Raises:
       MemoryError: none is left; says how XLA can leave more.
+      CudaError: something else is wrong.
     """
     try:
         return int(call("cudaMalloc", size))
     except CudaError as error:
+        if error.status != _OUT_OF_MEMORY:
+            raise
         raise memory_error(f"of {size / 2**20:.0f} MiB for the canvases of a batch", error) from error
 
 
 def memory_error(what: str, cause: Exception) -> MemoryError:
-    """That there is no device memory `what`, and how XLA can leave more."""
-    free, total = (int(value) / 2**20 for value in runtime().cudaMemGetInfo()[1:])
+    """Return an error that says that there is no device memory `what`, and how XLA can leave more."""
+    try:
+        free, total = call("cudaMemGetInfo")
+        left = f"; {free / 2**20:.0f} of {total / 2**20:.0f} MiB are free"
+    except CudaError as error:
+        left = f"; {error}"
     return MemoryError(
-        f"no device memory {what} ({cause}; {free:.0f} of {total:.0f} MiB are free): JAX reserves three quarters of "
-        "the device for itself; set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
+        f"no device memory {what} ({cause}{left}): JAX reserves three quarters of the device for itself; "
+        "set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
     )
 
 

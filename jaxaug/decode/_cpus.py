@@ -1,0 +1,38 @@
+"""How many CPUs this process may use."""
+
+import os
+from pathlib import Path
+
+_OWN_GROUP, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+def usable_cpus(own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> int:
+    """Return the number of CPUs by affinity, or by the quota of a control group if that is smaller.
+
+    A container with 4 of 128 CPUs has a quota of 4, and an affinity to all of them.
+
+    Args:
+      own_group: a file that names the group of this process.
+      groups: the folder of all groups (version 2, Linux's admin-guide/cgroup-v2, "cpu.max").
+    """
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    try:
+        lines = own_group.read_text().splitlines()
+    except OSError:
+        lines = []
+    named = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    folder = groups / named.strip("/")
+    inside = [each for each in (folder, *folder.parents) if each.is_relative_to(groups)]
+    return max(1, min([count, *(_quota(each / "cpu.max") for each in inside)]))
+
+
+def _quota(file: Path) -> int:
+    """Return the whole CPUs that hold the quota "microseconds period"; many without one."""
+    try:
+        quota, period = file.read_text().split()
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError):  # no such file; "max"
+        return 2**31

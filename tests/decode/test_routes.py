@@ -1,0 +1,75 @@
+"""Which images the JPEG engines are asked for: those alone that every parser reads in one way."""
+
+import numpy as np
+import pytest
+import simplejpeg
+
+from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode._routes import ENGINES, HOST, routes
+from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
+from tests.images import encode, picture
+
+PLAIN = JPEGS["4:2:0"]
+SOF, SOS = PLAIN.index(b"\xff\xc0"), PLAIN.index(b"\xff\xda")
+
+
+def way(*files: bytes) -> list[int]:
+    """The ways of good files, the same for each alone as for all together."""
+    headers = read_headers(Encoded.from_bytes(files))
+    assert headers.reason.tolist() == [""] * len(files)
+    together = routes(headers, headers.original_size()).tolist()
+    for file, expected in zip(files, together):
+        alone = read_headers(Encoded.from_bytes([file]))
+        assert routes(alone, alone.original_size()).tolist() == [expected]
+    return together
+
+
+def test_the_usual_forms_go_to_the_engines():
+    names = ["4:4:4", "4:2:2", "4:2:0", "4:4:0", "gray", "restart markers"]
+    assert way(*[JPEGS[name] for name in names]) == [ENGINES] * len(names)
+    assert way(PLAIN + bytes(99), insert(PLAIN, segment(0xFE, b"a comment"))) == [ENGINES] * 2
+
+
+def test_other_codings_colors_and_samplings_go_to_the_host():
+    names = ["4:1:1", "progressive", "RGB", "CMYK", "YCCK"]
+    names += ["arithmetic", "sparse chroma", "several scans"]
+    assert way(*[JPEGS[name] for name in names]) == [HOST] * len(names)
+
+
+@pytest.mark.parametrize("factors", [h << 4 | v for h in range(1, 5) for v in range(1, 5)])
+def test_a_gray_image_with_factors_goes_to_the_host(factors):
+    """T.81 A.2.2: a scan of one component is not interleaved, so that its factors mean nothing."""
+    gray = patch_sof(JPEGS["gray"], 11, bytes([factors]))
+    assert way(gray) == [ENGINES if factors == 0x11 else HOST]
+    np.testing.assert_array_equal(decode_image(gray), decode_image(JPEGS["gray"]))
+
+
+@pytest.mark.parametrize("sampling", ["444", "422", "420", "440"])
+def test_small_images_with_less_chroma_go_to_the_host(sampling):
+    sizes = [(1, 1), (4, 4), (15, 99), (99, 15), (512, 1), (16, 16), (16, 99)]
+    files = [simplejpeg.encode_jpeg(picture(0, *size), colorsubsampling=sampling) for size in sizes]
+    expected = [HOST if min(size) < 16 and sampling != "444" else ENGINES for size in sizes]
+    assert way(*files) == expected
+    assert way(*[encode(picture(0, *size)[..., 0]) for size in sizes]) == [ENGINES] * 7
+
+
+WIDE = b"\x10" + np.arange(1, 65).astype(">u2").tobytes()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        insert(PLAIN, b"\xff\xff"),  # filling
+        insert(PLAIN, b"\0rubbish"),
+        insert(PLAIN, b"\xff\x01"),  # TEM
+        insert(PLAIN, b"\xff\xd0" + segment(0xFE, PLAIN[SOF : SOF + 19])),  # RST
+        insert(PLAIN, segment(0xDC, b"\0\x25"), SOS),  # DNL
+        insert(PLAIN, segment(0xCC, b"\0\x10"), SOS),  # arithmetic conditioning in a file without
+        insert(PLAIN, segment(0xDB, WIDE)),  # baseline files have 8-bit tables
+        insert(PLAIN, segment(0xEE, b"Adobe\0\x64\0\0\0\0\0")),  # JFIF says YCbCr, this says RGB
+        PLAIN[: SOS + 11] + b"\x01\x3f\0" + PLAIN[SOS + 14 :],  # begins at the second coefficient
+    ],
+)
+def test_what_parsers_may_read_in_several_ways_goes_to_the_host(file):
+    assert way(PLAIN, *[file] * 10, PLAIN) == [ENGINES, *[HOST] * 10, ENGINES]
+    assert decode_image(file).shape == PICTURE.shape
