@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device, Key
 from jaxaug.iterators._features import blank_value, fill_of
 from jaxaug.iterators._place import place_mask
@@ -162,7 +163,7 @@ class CompiledBatch(NamedTuple):
 
 
 def compile_batch(function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]) -> CompiledBatch:
-    """Compile the call for rows of these shapes, under a mesh of our own, whatever mesh the caller has set.
+    """Compile the call for rows of these shapes, on a mesh of our own, whatever mesh the caller has set.
 
     A function that is equal in value to an earlier one, and holds no function of the user's, shares its call.
 
@@ -196,7 +197,7 @@ def _compile(function: BatchFunction, rows: dict[str, Any], devices: Sequence[De
         out_specs=PartitionSpec("batch"),
         check_vma=False,  # per-sample mathematics: nothing varies or is shared across devices
     )
-    with jax.set_mesh(mesh):
+    with no_mesh():
         lowered = jax.jit(mapped).lower(seed, rows)
         compiled = lowered.compile()
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array
 from jaxaug.iterators._features import LABELS
 from jaxaug.iterators._loader import Loader
@@ -217,7 +218,7 @@ def _to_stacked(shards: list[Array]) -> Array:
     shape = (len(shards) * shards[0].shape[0], *shards[0].shape[1:])
     sharding = NamedSharding(mesh, PartitionSpec("batch"))
     local = jax.make_array_from_single_device_arrays(shape, sharding, shards)
-    with jax.set_mesh(mesh):
+    with no_mesh():
         return _stack(local, len(shards))
 
 

@@ -140,7 +140,7 @@ class Weighted:
 
     Args:
       weights: float[n], at least 0 and not all 0; `balanced_weights(labels)` draws every class equally often.
-      seed: another seed gives other draws.
+      seed: another seed gives other draws; the Loader's own seed is that of the keys alone then.
       num_samples: positions in an epoch; the number of records when None.
 
     Example:

@@ -10,10 +10,10 @@ _NAMES = {"reader": "reading", "decoder": "decoding", "device": "the device", "c
 
 
 def progress(loader: Loader) -> Iterator[dict[str, Array]]:
-    """The rest of the Loader's epoch, with a tqdm bar: images/s, and the slowest stage with its share of the time.
+    """Yield the rest of the Loader's epoch behind a tqdm bar: images/s, and the slowest stage with its share of time.
 
     `for batch in progress(loader)` in the place of `for batch in loader`. In a run of several processes the
-    numbers are this process's. Needs tqdm.
+    numbers are this process's. Into a file or a pipe nothing is written. Needs tqdm.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -31,7 +31,7 @@ def progress(loader: Loader) -> Iterator[dict[str, Array]]:
     state, batch_size = loader.get_state(), loader.element_spec["index"].shape[0]
     total = None if isinstance(loader.source, Stream) else len(loader)
     place = {"desc": f"epoch {state['epoch']}", "total": total, "initial": state["position"] // batch_size}
-    with tqdm(loader, unit="batch", **place) as bar:
+    with tqdm(loader, unit="batch", disable=None, **place) as bar:
         for batch in bar:
             stats = loader.stats
             slowest = stats["bottleneck"]

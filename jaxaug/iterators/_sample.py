@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from jaxaug._checks import check_count
+from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Key
 from jaxaug.decode import decode_image
 from jaxaug.iterators._bad_records import BadRecordsError
@@ -14,7 +15,6 @@ from jaxaug.iterators._plan import Plan
 from jaxaug.iterators._protocol import Pixels, Stream
 from jaxaug.iterators._reader import EncodedBatch
 from jaxaug.sharding._keys import TRANSFORM, fold_words, seed_key, split_words
-from jaxaug.sharding._mesh import auto_mesh
 
 
 def take_sample(plan: Plan, compiled: CompiledBatch, index: int, epoch: int, position: int | None) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:
         (np.array(split_words(plan.seed), np.uint32), np.array(words, np.uint32)),
         plan.layout.devices[0],
     )
-    with jax.set_mesh(auto_mesh(plan.layout.devices[:1])):
+    with no_mesh():
         return _fold(seed, folded)
 
 

@@ -8,6 +8,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxaug._typing import Device
 
+_DEVICE_MEMORY = ("device", "unpinned_host")  # the second is how CPUs name theirs
+
 
 def batch_sharding(
     devices: "Mesh | Sequence[Device] | None" = None, axes: str | tuple[str, ...] | None = None
@@ -51,6 +53,11 @@ def check_batch_sharding(sharding: object) -> NamedSharding:
         raise ValueError(
             f"`sharding` must split the batch axis alone, got {sharding.spec}, which splits axis {split[0]}: "
             "give PartitionSpec(axes of the batch) and reshard in the training step."
+        )
+    if sharding.memory_kind not in (None, *_DEVICE_MEMORY):
+        raise ValueError(
+            f"`sharding` must be in the devices' own memory, got memory_kind={sharding.memory_kind!r}: give it without "
+            "one, and move the batch."
         )
     return sharding
 

@@ -140,7 +140,7 @@ def test_errors_of_a_transform_come_from_the_constructor(source):
     def wrong(key, sample):
         return {"image": sample["image"] @ sample["image"]}
 
-    with pytest.raises(TypeError, match="dot_general|contract"):
+    with pytest.raises(TypeError, match=r"dot_general|contract"):
         Loader(source, 8, transform=wrong, sharding=one_device())
 
 

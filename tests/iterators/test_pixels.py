@@ -96,7 +96,7 @@ def test_the_fingerprint_tells_other_pixels(pixels):
 @pytest.mark.parametrize(
     "images, error, message",
     [
-        (np.zeros((3, 4, 4, 3), np.float32), ValueError, r"`images` must be uint8\[N, H, W, 3\].*float32\[3, 4, 4, 3\]"),
+        (np.zeros((3, 4, 4, 3), np.float32), ValueError, r"must be uint8\[N, H, W, 3\].*float32\[3, 4, 4, 3\]"),
         (np.zeros((3, 3, 4, 4), np.uint8), ValueError, r"got uint8\[3, 3, 4, 4\]: convert the array, channels last"),
         (np.zeros((3, 4), np.uint8), ValueError, r"got uint8\[3, 4\]"),
         (np.zeros((3, 0, 4, 3), np.uint8), ValueError, "must have pixels"),

@@ -167,13 +167,20 @@ def test_what_passes_after_the_end_belongs_to_nobody(end):
         assert loader.stats == before and before["seconds"] > 0
 
 
-def test_progress_is_the_rest_of_the_epoch_and_names_the_bottleneck(capsys):
+def test_progress_is_the_rest_of_the_epoch_and_names_the_bottleneck(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with Loader(Slow(jpegs(N)), 4, sharding=one_device()) as loader:
         next(loader), next(loader)
         seen = [i for batch in progress(loader) for i in batch["index"].tolist()]
         assert len(set(seen)) == 16 and loader.get_state()["epoch"] == 1
     line = capsys.readouterr().err.split("\r")[-1]
     assert "epoch 0: 100%" in line and "6/6" in line and "images/s, slowest: reading" in line
+
+
+def test_progress_writes_nothing_into_a_pipe(capsys):
+    with Loader(InMemory(jpegs(8)), 4, sharding=one_device()) as loader:
+        assert len(list(progress(loader))) == 2
+    assert capsys.readouterr().err == ""
 
 
 INTERRUPTED = """

@@ -84,7 +84,7 @@ def test_items_that_cannot_be_had_are_bad_records(wrap):
     with Loader(source, 8, shuffle=False, on_error="mask") as loader:
         batch = next(loader)
         assert batch["valid"].tolist() == [True, False, True, True, False, True, True, True]
-        assert batch["label"].tolist() == [9, 0, 7, 6, 0, 4, 3, 2]
+        assert batch["label"].tolist() == [9, -1, 7, 6, -1, 4, 3, 2]
         reasons = {record["index"]: record["reason"] for record in loader.stats["bad_records"]}
     assert "under 'image', got NoneType" in reasons[1] and reasons[4] == "OSError: the disk is gone"
     with Loader(source, 8, shuffle=False) as loader, pytest.raises(DecodeError, match="record 1 must hold") as error:
