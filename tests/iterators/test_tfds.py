@@ -4,6 +4,7 @@ import copy
 import io
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 from typing import ClassVar
@@ -98,6 +99,21 @@ def test_hugging_face_images():
     encoded, features = source.read(np.array([1]))
     assert bytes(encoded.view(0)) == containers.jpegs(2)[1] and features["label"].tolist() == [1]
     assert source.describe(1) == {"record": 1, "path": "1.jpg"}
+
+
+def test_hugging_face_images_in_files(tmp_path):
+    paths = [tmp_path / f"{number}.jpg" for number in range(3)]
+    for path, image in zip(paths, containers.jpegs(3)):
+        path.write_bytes(image)
+    rows = [{"image": {"bytes": None, "path": str(path)}, "label": i} for i, path in enumerate(paths)]
+    source = RandomAccess(rows)
+    paths[1].unlink()
+    encoded, features = source.read(np.arange(3))
+    found = [bytes(encoded.view(row)) for row in range(3)]
+    assert found == [containers.jpegs(3)[0], b"", containers.jpegs(3)[2]]
+    assert features["label"].tolist() == [0, 0, 2]
+    assert source.describe(0)["path"] == str(paths[0])
+    assert re.search("record 1: '.*1.jpg' cannot be read: No such file", source.describe(1)["error"])
 
 
 @pytest.mark.parametrize(

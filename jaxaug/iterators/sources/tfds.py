@@ -13,23 +13,26 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import local_path, reason
 
 
 class RandomAccess:
     """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list) of dicts.
 
     Grain sources, Hugging Face data sets with undecoded images
-    (`cast_column("image", Image(decode=False))`) and lists will do. Each record is a Python object,
-    some tens of microseconds; `TFRecord` and `WebDataset` are the fast way.
+    (`cast_column("image", Image(decode=False))`, embedded or as files) and lists will do. Each
+    record is a Python object, some tens of microseconds; `TFRecord` and `WebDataset` are the fast
+    way.
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
     without image: the Loader's `on_error` decides, and `describe` says why.
 
     Args:
-      source: the object; its items hold the encoded image as bytes, or as {"bytes": bytes}. Numbers
-        and arrays of fixed shape, numpy's or those of other libraries, become features of the dtype
-        they have; all else stays in `describe`.
+      source: the object; its items hold the encoded image as bytes, as {"bytes": bytes}, or as
+        {"bytes": None, "path": path} of a local file. Numbers and arrays of fixed shape, numpy's or
+        those of other libraries, become features of the dtype they have; all else stays in
+        `describe`.
       image: the key of the image.
       label: the key that becomes "label", a number or an array; None for none.
 
@@ -255,6 +258,9 @@ def _image_of(item: Any, name: str, index: int) -> bytes:
     encoded = _encoded(image)
     if encoded is not None:
         return bytes(encoded)
+    path = image.get("path") if isinstance(image, Mapping) else None
+    if isinstance(path, str):
+        return _file(path, index)
     keys = sorted(item) if isinstance(item, Mapping) else type(item).__name__
     hint = "Ask the data set for undecoded images."
     if isinstance(item, Mapping) and name not in item:
@@ -263,6 +269,14 @@ def _image_of(item: Any, name: str, index: int) -> bytes:
         f"record {index} must hold the encoded image as bytes under {name!r}, "
         f"got {type(image).__name__}; it has {keys}. {hint}"
     )
+
+
+def _file(path: str, index: int) -> bytes:
+    try:
+        with open(local_path(path), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SourceError(f"record {index}: {path!r} cannot be read: {reason(error)}.") from error
 
 
 def _encoded(image: Any) -> Any:
