@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +35,11 @@ class RandomAccess:
         `describe`.
       image: the key of the image.
       label: the key that becomes "label", a number or an array; None for none.
+      features: names of further features; None for all numbers.
 
     Raises:
-      SourceError: no items, or none of the first 100 has such an image and label.
+      SourceError: no items, none of the first 100 has such an image and label, or one of `features`
+        is no number in the first that has.
 
     Example:
       >>> source = RandomAccess([{"image": b"...", "label": 3, "name": "a cat"}])
@@ -45,7 +47,14 @@ class RandomAccess:
       ([3], 'a cat')
     """
 
-    def __init__(self, source: Any, *, image: str = "image", label: str | None = "label"):
+    def __init__(
+        self,
+        source: Any,
+        *,
+        image: str = "image",
+        label: str | None = "label",
+        features: Sequence[str] | None = None,
+    ):
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
         self._source, self._image, self._label = source, image, label
@@ -53,8 +62,8 @@ class RandomAccess:
         self._features: dict[str, np.ndarray] = {}
         first = self._first_good()
         numbers = {name: _number(first.fields[name]) for name in first.fields if name != image}
-        found = {name: value for name, value in numbers.items() if value is not None}
-        self._features = {name: np.zeros_like(value) for name, value in found.items()}
+        found = {name: np.zeros_like(value) for name, value in numbers.items() if value is not None}
+        self._features = _chosen(found, label, features)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -171,6 +180,21 @@ class RandomAccess:
         return _Item(item, image, numbers)
 
 
+def _chosen(
+    found: dict[str, np.ndarray],
+    label: str | None,
+    features: Sequence[str] | None,
+) -> dict[str, np.ndarray]:
+    """Return the label and the features that are wanted."""
+    if features is None:
+        return found
+    unknown = sorted(set(features) - set(found))
+    if unknown:
+        what = f"no numbers called {unknown}; found were {sorted(found)}"
+        raise SourceError(f"`features`: the first good record has {what}.")
+    return {name: value for name, value in found.items() if name == label or name in features}
+
+
 _TRIES = 100  # items looked at for the first good one
 
 
@@ -192,7 +216,7 @@ class TFDS(RandomAccess):
       name: a name such as "imagenette/160px-v2", or the folder of a prepared data set (with dataset_info.json).
       split: a TFDS split, such as "train" or "train[:90%]".
       data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or prepared.
-      image, label: the features' names.
+      image, label, features: as `RandomAccess` says, by TFDS's names.
 
     Attributes:
       classes: the label's class names, or None.
@@ -213,6 +237,7 @@ class TFDS(RandomAccess):
         data_dir: PathLike | None = None,
         image: str = "image",
         label: str | None = "label",
+        features: Sequence[str] | None = None,
     ):
         builder = _builder(os.fspath(name), data_dir)
         undecoded = {image: importlib.import_module("tensorflow_datasets").decode.SkipDecoding()}
@@ -221,10 +246,10 @@ class TFDS(RandomAccess):
         except Exception as error:  # TFDS raises its own of many kinds; each says what is missing
             raise SourceError(f"{os.fspath(name)!r}, split {split!r}, cannot be opened: {error}") from error
         self._what = f"{builder.info.full_name}:{split}"
-        features = builder.info.features
-        names = getattr(features[label], "names", None) if label in features else None
+        known = builder.info.features
+        names = getattr(known[label], "names", None) if label in known else None
         self.classes: tuple[str, ...] | None = tuple(names) if names else None
-        super().__init__(source, image=image, label=label)
+        super().__init__(source, image=image, label=label, features=features)
 
     def __repr__(self) -> str:
         return f"TFDS({self._what!r}: {len(self)} images, {self._names()})"
@@ -306,7 +331,10 @@ def _fit(name: str, value: Any, like: np.ndarray, index: int) -> np.ndarray:
     wanted = f"record {index} must have {like.dtype}{list(like.shape)} under {name!r}"
     if number is None:
         raise SourceError(f"{wanted}, got {reprlib.repr(value)}.")
-    if number.shape != like.shape or number.dtype.kind not in _FITTING[like.dtype.kind]:
+    if number.shape != like.shape:
+        hint = "leave it out by naming the `features` that you need"
+        raise SourceError(f"{wanted}, got {number.dtype}{list(number.shape)}: {hint}.")
+    if number.dtype.kind not in _FITTING[like.dtype.kind]:
         raise SourceError(f"{wanted}, got {number.dtype}{list(number.shape)}.")
     fitted = number.astype(like.dtype, copy=False)
     if like.dtype.kind in "iu" and (fitted != number).any():
