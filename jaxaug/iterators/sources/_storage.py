@@ -119,8 +119,7 @@ class Mapped:
 
     def __init__(self, files: list[DataFile]):
         self._files, self._lock = files, threading.Lock()
-        # Device and inode of what is mapped, size and time of what was indexed, as `ask` gives
-        # them.
+        # What `ask` must answer: device and inode of what is mapped, size and time as indexed.
         indexed = [(0, 0, file.size, int(file.stamp)) for file in files]
         self._expected = np.array(indexed, np.int64).reshape(-1, 4)
         self._mappings: dict[int, _libc.Mapping] = {}
@@ -316,12 +315,12 @@ class Staged:
         numbers: list[int],
     ) -> dict[int, str]:
         """Return the errors by number; what has not ended is one too."""
-        errors = {}
+        ended = {number: outcome.errors[number] for number in numbers if number in outcome.errors}
+        errors = {number: error for number, error in ended.items() if error is not None}
         for number in numbers:
-            path = self._files[spans[number].file].path
-            found = outcome.errors.get(number, f"{path!r}: no answer within {self._timeout:g} s")
-            if found is not None:
-                errors[number] = found
+            if number not in ended:
+                path = self._files[spans[number].file].path
+                errors[number] = f"{path!r}: no answer within {self._timeout:g} s"
         return errors
 
     def _submit(self, act: Callable[..., None], *arguments: Any) -> Future:
