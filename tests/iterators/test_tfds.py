@@ -4,6 +4,7 @@ import copy
 import io
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 from typing import ClassVar
@@ -100,6 +101,23 @@ def test_hugging_face_images():
     assert source.describe(1) == {"record": 1, "path": "1.jpg"}
 
 
+def test_hugging_face_images_in_files(tmp_path):
+    paths = [tmp_path / f"{number}.jpg" for number in range(3)]
+    for path, image in zip(paths, containers.jpegs(3)):
+        path.write_bytes(image)
+    images = [{"bytes": None, "path": str(path)} for path in paths]
+    rows = [{"image": image, "label": i} for i, image in enumerate(images)]
+    source = RandomAccess(rows)
+    paths[1].unlink()
+    encoded, features = source.read(np.arange(3))
+    found = [bytes(encoded.view(row)) for row in range(3)]
+    assert found == [containers.jpegs(3)[0], b"", containers.jpegs(3)[2]]
+    assert features["label"].tolist() == [0, 0, 2]
+    assert source.describe(0)["path"] == str(paths[0])
+    error = source.describe(1)["error"]
+    assert re.search("record 1: '.*1.jpg' cannot be read: No such file", error)
+
+
 @pytest.mark.parametrize(
     "rows, message",
     [
@@ -126,8 +144,8 @@ def test_items_that_will_not_do(rows, message):
     [
         ({"x": None}, "record 3 must have float64[2] under 'x', got None."),
         ({"x": "text"}, "record 3 must have float64[2] under 'x', got 'text'."),
-        ({"x": np.zeros(3)}, "record 3 must have float64[2] under 'x', got float64[3]."),
-        ({"x": 1.5}, "record 3 must have float64[2] under 'x', got float64[]."),
+        ({"x": np.zeros(3)}, "record 3 must have float64[2] under 'x', got float64[3]: leave it out"),
+        ({"x": 1.5}, "record 3 must have float64[2] under 'x', got float64[]: leave it out"),
         ({"n": 1.5}, "record 3 must have int16[] under 'n', got float64[]."),
         ({"n": 2**40}, "record 3 must have int16[] under 'n', got 1099511627776."),
         ({"label": None}, "record 3 must have int64[] under 'label', got None."),
@@ -150,10 +168,12 @@ def test_an_odd_item_is_a_bad_record_and_no_more(change, reason, missing, wrap):
     assert encoded.lengths.astype(bool).tolist() == [True, True, True, False, True, True]
     assert features["label"].tolist() == [9, 8, 7, 0, 5, 4] and features["n"].dtype == np.int16
     assert features["x"].tolist() == [[0, 0.5], [1, 0.5], [2, 0.5], [0, 0], [4, 0.5], [5, 0.5]]
-    assert source.describe(3) == {"record": 3, "error": reason} and "error" not in source.describe(2)
+    found = source.describe(3)
+    assert found.keys() == {"record", "error"} and found["error"].startswith(reason)
+    assert "error" not in source.describe(2)
     with Loader(source, 6, shuffle=False, on_error="mask", sharding=one_device()) as loader:
         assert np.flatnonzero(~np.asarray(next(loader)["valid"])).tolist() == [3]
-        assert loader.stats["bad_records"][0]["reason"] == reason
+        assert loader.stats["bad_records"][0]["reason"] == found["error"]
 
 
 def test_the_first_good_item_says_which_features_there_are():
@@ -187,6 +207,19 @@ def test_numbers_keep_their_dtype_and_value(values, dtype):
     for name in ("label", "x"):
         assert features[name].dtype == dtype
         assert features[name].tolist() == np.array(values, dtype).tolist()
+
+
+def test_features_that_vary_can_be_left_out():
+    rows = [row | {"boxes": np.zeros((i, 4))} for i, row in enumerate(items(3))]
+    lengths = RandomAccess(rows).read(np.arange(3))[0].lengths
+    assert lengths.astype(bool).tolist() == [True, False, False]
+    source = RandomAccess(rows, features=["pair"])
+    encoded, features = source.read(np.arange(3))
+    assert encoded.lengths.all() and sorted(features) == ["label", "pair"]
+    assert sorted(RandomAccess(rows, features=[]).read(np.arange(3))[1]) == ["label"]
+    what = r"`features`: .* no numbers called \['name'\]; found were \['boxes', 'la"
+    with pytest.raises(SourceError, match=what):
+        RandomAccess(rows, features=["name"])
 
 
 def test_tensors_of_torch_are_numbers():

@@ -119,11 +119,12 @@ class Mapped:
 
     def __init__(self, files: list[DataFile]):
         self._files, self._lock = files, threading.Lock()
-        self._indexed = np.array([(file.size, int(file.stamp)) for file in files], np.int64).reshape(-1, 2)
+        # What `ask` must answer: device and inode of what is mapped, size and time as indexed.
+        indexed = [(0, 0, file.size, int(file.stamp)) for file in files]
+        self._expected = np.array(indexed, np.int64).reshape(-1, 4)
         self._mappings: dict[int, _libc.Mapping] = {}
         self._facts = _libc.FileFacts(len(files))
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
-        self._identities = np.zeros((len(files), 2), np.int64)  # device and inode of what is mapped
         self._blocks_read = -1
         ends = np.cumsum([file.size // _AROUND + 2 for file in files])  # one more where a mapping begins inside one
         self._first_block = np.concatenate([[0], ends])
@@ -155,9 +156,9 @@ class Mapped:
             except SourceError as error:
                 refused[place] = str(error)
         facts = self._facts.ask(numbers)
+        differs = facts != self._expected[numbers]
         # Another file under the path, or none, says nothing of the one that is mapped.
-        same = (facts[:, :2] == self._identities[numbers]).all(1)
-        written = same & (facts[:, 2:] != self._indexed[numbers]).any(1)
+        written = differs[:, 2:].any(1) & ~differs[:, :2].any(1) if differs.any() else ()
         for place in np.flatnonzero(written).tolist():
             refused.setdefault(place, str(changed(self._files[numbers[place]])))
         return refused
@@ -190,7 +191,7 @@ class Mapped:
                 raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
             self._mappings[number] = mapping
             self._facts.add(number, file.path)
-            self._identities[number] = facts.st_dev, facts.st_ino
+            self._expected[number, :2] = facts.st_dev, facts.st_ino
             self._bases[number] = mapping.address
 
 
@@ -314,12 +315,12 @@ class Staged:
         numbers: list[int],
     ) -> dict[int, str]:
         """Return the errors by number; what has not ended is one too."""
-        errors = {}
+        ended = {number: outcome.errors[number] for number in numbers if number in outcome.errors}
+        errors = {number: error for number, error in ended.items() if error is not None}
         for number in numbers:
-            path = self._files[spans[number].file].path
-            found = outcome.errors.get(number, f"{path!r}: no answer within {self._timeout:g} s")
-            if found is not None:
-                errors[number] = found
+            if number not in ended:
+                path = self._files[spans[number].file].path
+                errors[number] = f"{path!r}: no answer within {self._timeout:g} s"
         return errors
 
     def _submit(self, act: Callable[..., None], *arguments: Any) -> Future:

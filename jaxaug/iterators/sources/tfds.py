@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,28 +13,33 @@ import numpy as np
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import local_path, reason
 
 
 class RandomAccess:
     """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list) of dicts.
 
     Grain sources, Hugging Face data sets with undecoded images
-    (`cast_column("image", Image(decode=False))`) and lists will do. Each record is a Python object,
-    some tens of microseconds; `TFRecord` and `WebDataset` are the fast way.
+    (`cast_column("image", Image(decode=False))`, embedded or as files) and lists will do. Each
+    record is a Python object, some tens of microseconds; `TFRecord` and `WebDataset` are the fast
+    way.
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
     without image: the Loader's `on_error` decides, and `describe` says why.
 
     Args:
-      source: the object; its items hold the encoded image as bytes, or as {"bytes": bytes}. Numbers
-        and arrays of fixed shape, numpy's or those of other libraries, become features of the dtype
-        they have; all else stays in `describe`.
+      source: the object; its items hold the encoded image as bytes, as {"bytes": bytes}, or as
+        {"bytes": None, "path": path} of a local file. Numbers and arrays of fixed shape, numpy's or
+        those of other libraries, become features of the dtype they have; all else stays in
+        `describe`.
       image: the key of the image.
       label: the key that becomes "label", a number or an array; None for none.
+      features: names of further features; None for all numbers.
 
     Raises:
-      SourceError: no items, or none of the first 100 has such an image and label.
+      SourceError: no items, none of the first 100 has such an image and label, or one of `features`
+        is no number in the first that has.
 
     Example:
       >>> source = RandomAccess([{"image": b"...", "label": 3, "name": "a cat"}])
@@ -42,7 +47,14 @@ class RandomAccess:
       ([3], 'a cat')
     """
 
-    def __init__(self, source: Any, *, image: str = "image", label: str | None = "label"):
+    def __init__(
+        self,
+        source: Any,
+        *,
+        image: str = "image",
+        label: str | None = "label",
+        features: Sequence[str] | None = None,
+    ):
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
         self._source, self._image, self._label = source, image, label
@@ -50,8 +62,8 @@ class RandomAccess:
         self._features: dict[str, np.ndarray] = {}
         first = self._first_good()
         numbers = {name: _number(first.fields[name]) for name in first.fields if name != image}
-        found = {name: value for name, value in numbers.items() if value is not None}
-        self._features = {name: np.zeros_like(value) for name, value in found.items()}
+        found = {name: np.zeros_like(value) for name, value in numbers.items() if value is not None}
+        self._features = _chosen(found, label, features)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -168,6 +180,21 @@ class RandomAccess:
         return _Item(item, image, numbers)
 
 
+def _chosen(
+    found: dict[str, np.ndarray],
+    label: str | None,
+    features: Sequence[str] | None,
+) -> dict[str, np.ndarray]:
+    """Return the label and the features that are wanted."""
+    if features is None:
+        return found
+    unknown = sorted(set(features) - set(found))
+    if unknown:
+        what = f"no numbers called {unknown}; found were {sorted(found)}"
+        raise SourceError(f"`features`: the first good record has {what}.")
+    return {name: value for name, value in found.items() if name == label or name in features}
+
+
 _TRIES = 100  # items looked at for the first good one
 
 
@@ -189,7 +216,7 @@ class TFDS(RandomAccess):
       name: a name such as "imagenette/160px-v2", or the folder of a prepared data set (with dataset_info.json).
       split: a TFDS split, such as "train" or "train[:90%]".
       data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or prepared.
-      image, label: the features' names.
+      image, label, features: as `RandomAccess` says, by TFDS's names.
 
     Attributes:
       classes: the label's class names, or None.
@@ -210,6 +237,7 @@ class TFDS(RandomAccess):
         data_dir: PathLike | None = None,
         image: str = "image",
         label: str | None = "label",
+        features: Sequence[str] | None = None,
     ):
         builder = _builder(os.fspath(name), data_dir)
         undecoded = {image: importlib.import_module("tensorflow_datasets").decode.SkipDecoding()}
@@ -218,10 +246,10 @@ class TFDS(RandomAccess):
         except Exception as error:  # TFDS raises its own of many kinds; each says what is missing
             raise SourceError(f"{os.fspath(name)!r}, split {split!r}, cannot be opened: {error}") from error
         self._what = f"{builder.info.full_name}:{split}"
-        features = builder.info.features
-        names = getattr(features[label], "names", None) if label in features else None
+        known = builder.info.features
+        names = getattr(known[label], "names", None) if label in known else None
         self.classes: tuple[str, ...] | None = tuple(names) if names else None
-        super().__init__(source, image=image, label=label)
+        super().__init__(source, image=image, label=label, features=features)
 
     def __repr__(self) -> str:
         return f"TFDS({self._what!r}: {len(self)} images, {self._names()})"
@@ -255,6 +283,9 @@ def _image_of(item: Any, name: str, index: int) -> bytes:
     encoded = _encoded(image)
     if encoded is not None:
         return bytes(encoded)
+    path = image.get("path") if isinstance(image, Mapping) else None
+    if isinstance(path, str):
+        return _file(path, index)
     keys = sorted(item) if isinstance(item, Mapping) else type(item).__name__
     hint = "Ask the data set for undecoded images."
     if isinstance(item, Mapping) and name not in item:
@@ -263,6 +294,14 @@ def _image_of(item: Any, name: str, index: int) -> bytes:
         f"record {index} must hold the encoded image as bytes under {name!r}, "
         f"got {type(image).__name__}; it has {keys}. {hint}"
     )
+
+
+def _file(path: str, index: int) -> bytes:
+    try:
+        with open(local_path(path), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SourceError(f"record {index}: {path!r} cannot be read: {reason(error)}.") from error
 
 
 def _encoded(image: Any) -> Any:
@@ -292,7 +331,10 @@ def _fit(name: str, value: Any, like: np.ndarray, index: int) -> np.ndarray:
     wanted = f"record {index} must have {like.dtype}{list(like.shape)} under {name!r}"
     if number is None:
         raise SourceError(f"{wanted}, got {reprlib.repr(value)}.")
-    if number.shape != like.shape or number.dtype.kind not in _FITTING[like.dtype.kind]:
+    if number.shape != like.shape:
+        hint = "leave it out by naming the `features` that you need"
+        raise SourceError(f"{wanted}, got {number.dtype}{list(number.shape)}: {hint}.")
+    if number.dtype.kind not in _FITTING[like.dtype.kind]:
         raise SourceError(f"{wanted}, got {number.dtype}{list(number.shape)}.")
     fitted = number.astype(like.dtype, copy=False)
     if like.dtype.kind in "iu" and (fitted != number).any():
