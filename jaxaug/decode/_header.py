@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import _pillow
-from jaxaug.decode._jpeg import JpegColumns, check_jpegs
+from jaxaug.decode._jpeg import LOSSLESS, JpegColumns, check_jpegs
 from jaxaug.decode._memory import read_windows
 from jaxaug.decode._types import Encoded
 from jaxaug.errors import DecodeError
@@ -24,7 +24,7 @@ class Headers(NamedTuple):
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
       height, width: int32, as the file stores them, before EXIF turns them.
       orientation: uint8, the EXIF orientation 1..8.
-      coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
+      coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive, 3 lossless,
         9 and 10 the same with arithmetic coding.
       precision: uint8, bits a sample.
       components: uint8, colour components of a JPEG.
@@ -100,6 +100,9 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
         getattr(headers, name)[rows] = getattr(columns, name)
     for row, clause in failures.items():
         _refuse(headers, jpegs[row], clause)
+    lossless = ((headers.kind == JPEG) & (headers.coding == LOSSLESS)).nonzero()[0].tolist()
+    for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
+        _refuse(headers, row, "a lossless JPEG: only a Pillow with libjpeg-turbo 3 or later reads these")
     for row in (headers.kind == BAD).nonzero()[0].tolist():
         if not headers.reason[row]:
             _read_other(headers, row, encoded.view(row), max_pixels)

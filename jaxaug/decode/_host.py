@@ -13,7 +13,7 @@ from jaxaug._typing import Device
 from jaxaug.decode import _pillow
 from jaxaug.decode._engine import Canvases
 from jaxaug.decode._header import BAD, JPEG, MAX_PIXELS, Headers, read_headers
-from jaxaug.decode._jpeg import GRAY, RGB, YCBCR
+from jaxaug.decode._jpeg import GRAY, LOSSLESS, RGB, YCBCR
 from jaxaug.decode._repair import repaired_jpegs
 from jaxaug.decode._types import Encoded
 from jaxaug.errors import DecodeError
@@ -125,6 +125,8 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
 
 
 def _suits_turbojpeg(header: Headers) -> bool:
+    if header.coding == LOSSLESS:
+        return False
     if header.color in (YCBCR, RGB):
         return int(header.sampling) in _TURBO_SAMPLINGS
     return header.kind == JPEG and header.color == GRAY

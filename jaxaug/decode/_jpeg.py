@@ -46,7 +46,8 @@ _TAIL = 48  # bytes behind the end marker that paddings rarely exceed; `read_win
 _TRUNCATED = "a truncated JPEG: no end marker behind its image data"
 _MOST_BLOCKS = 10  # blocks in one interleaved MCU, T.81 B.2.3
 
-_DECODABLE = (0, 1, 2, 9, 10)  # SOF numbers: baseline, extended, progressive; the arithmetic ones
+LOSSLESS = 3  # SOF number
+_DECODABLE = (0, 1, 2, LOSSLESS, 9, 10)  # baseline, extended, progressive, lossless; the arithmetic ones
 _PROGRESSIVE = (2, 10)
 _IS_FRAME = lookup(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 # Size and number of a quantisation table by its first byte, and of a Huffman table, less its symbols. T.81 B.2.4.
@@ -113,6 +114,7 @@ def check_jpegs(
     _read_others(segments, evidence)
     layout = _Layout(*_judge_all(evidence, failures).T)
     _check_end(scan_start, stops, failures)
+    _check_lossless_restarts(segments, layout, size, failures)
     pixels = np.where(layout.several_scans, size[:, 0].astype(np.int64) * size[:, 1], 0)
     _check_scans(scan_start, stops, pixels, max_scanned, failures)
     columns = JpegColumns(
@@ -347,7 +349,7 @@ def _fault_of_form(facts: _Evidence) -> str | None:
 def _fault_of_frame(facts: _Evidence, components: list[_Component]) -> str | None:
     coding, precision, count = facts.coding, facts.frame[4], facts.frame[9]
     if coding not in _DECODABLE:
-        return f"{'a lossless' if coding in (3, 11) else 'a hierarchical'} JPEG (SOF{coding})"
+        return f"{'an arithmetic lossless' if coding == 11 else 'a hierarchical'} JPEG (SOF{coding})"
     if precision != 8:
         return f"a JPEG of {precision} bits a sample, not 8"
     if 1 in facts.sides:
@@ -359,26 +361,33 @@ def _fault_of_frame(facts: _Evidence, components: list[_Component]) -> str | Non
     for factors in zip(*((each.factors >> 4, each.factors & 15) for each in components)):
         if not all(1 <= each <= 4 and max(factors) % each == 0 for each in factors):
             return "JPEG sampling factors that do not fit"
+    if coding == LOSSLESS and _color(facts, components) in (YCBCR, YCCK):
+        return "a lossless JPEG whose colors are not RGB, CMYK or gray"  # libjpeg-turbo converts none
 
 
 def _fault_of_scan(facts: _Evidence, components: list[_Component]) -> str | None:
     """What the first scan needs is defined."""
     used, progressive = facts.scan[2], facts.coding in _PROGRESSIVE
+    lossless = facts.coding == LOSSLESS
     known = {each.identity: each for each in components}
     coded = [known[each] for each in facts.scan[3 : 3 + 2 * used : 2]]
     if used > 1 and sum((each.factors >> 4) * (each.factors & 15) for each in coded) > _MOST_BLOCKS:
         return "JPEG sampling factors too large for an interleaved scan"
-    if not all(each.table < 4 and facts.tables[each.table] for each in coded):
+    if not lossless and not all(each.table < 4 and facts.tables[each.table] for each in coded):
         return "a JPEG component without its quantisation table"
     first, last, bits = facts.scan[3 + 2 * used : 6 + 2 * used]
     if progressive:
         band = first <= last <= 63 and used == 1 if first else last == 0
         if not (band and bits >> 4 in (0, (bits & 15) + 1) and bits & 15 <= 13):
             return "a progressive JPEG scan with wrong parameters"
+    if lossless and not (1 <= first <= 7 and last == 0 and bits < 8):  # predictor, point transform: T.81 H.2
+        return "a lossless JPEG scan with wrong parameters"
+    if lossless and used < len(components):  # libjpeg-turbo 3 does not decode all of these
+        return "a lossless JPEG of several scans"
     if facts.coding < 8:  # by Huffman; a progressive scan codes either DC or AC coefficients
         named = facts.scan[4 : 4 + 2 * used : 2]
         slots = [] if progressive and first else [(each >> 4, 4) for each in named]
-        slots += [] if progressive and not first else [(each & 15, 8) for each in named]
+        slots += [] if lossless or (progressive and not first) else [(each & 15, 8) for each in named]
         if not all(slot < 4 and facts.tables[base + slot] for slot, base in slots):
             return "a JPEG scan without its Huffman table"
     if facts.bad_restart:
@@ -393,7 +402,7 @@ def _color(facts: _Evidence, components: list[_Component]) -> int:
         return GRAY
     if len(components) == 4:
         return YCCK if facts.adobe == 2 else CMYK
-    lettered = bytes(each.identity for each in components) == b"RGB"
+    lettered = bytes(each.identity for each in components) == b"RGB" or facts.coding == LOSSLESS
     rgb = not facts.jfif and (facts.adobe == 1 or (not facts.adobe and lettered))
     return RGB if rgb else YCBCR
 
@@ -407,6 +416,25 @@ def _is_plain(facts: _Evidence, components: list[_Component], color: int) -> boo
     whole = facts.scan[3 + 2 * used : 6 + 2 * used] == b"\0\x3f\0"
     usual = whole and {*tables} <= {0, 1, 0x10, 0x11}
     return usual and not unclear and not facts.unusual
+
+
+def _check_lossless_restarts(
+    segments: Segments,
+    layout: _Layout,
+    size: np.ndarray,
+    failures: dict[int, str],
+) -> None:
+    """A restart interval of a lossless file is whole lines, T.81 H.1.1."""
+    intervals: dict[int, int] = {}
+    for row, start, stop in zip(*(column.tolist() for column in segments.pick(DRI))):
+        if layout.coding[row] == LOSSLESS:
+            intervals[row] = int.from_bytes(memory_view(start, stop - start), "big")
+    for row, interval in intervals.items():
+        sampling = int(layout.sampling[row])
+        widest = max(sampling >> 8 * each + 4 & 15 for each in range(4))
+        blocks = widest if layout.components[row] > 1 else 1  # pixels across that are coded together
+        if interval % -(-int(size[row, 1]) // blocks):
+            failures.setdefault(row, "a lossless JPEG whose restart interval is no whole lines")
 
 
 def _check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:

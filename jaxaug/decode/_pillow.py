@@ -177,6 +177,15 @@ def _plugin(format: str) -> "Callable[[io.BytesIO], Image.Image] | None":
     return getattr(importlib.import_module(f"PIL.{module}"), name)
 
 
+@functools.cache
+def reads_lossless_jpegs() -> bool:
+    """Return True if this Pillow has been built with libjpeg-turbo 3 or later."""
+    from PIL import features
+
+    version = features.version("libjpeg_turbo") or "0"
+    return int(version.split(".")[0]) >= 3
+
+
 class _PixelLimit:
     """Pillow's own pixel limit, a global variable of Pillow's: lifted while an image that exceeds it is
     decoded."""

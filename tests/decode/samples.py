@@ -96,3 +96,42 @@ def exif_segment(orientation: int, order: str, long: bool = False, before: int =
     directory = struct.pack(order + "H", len(entries)) + b"".join(entries) + bytes(4)
     magic = b"II*\0" if order == "<" else b"MM\0*"
     return segment(0xE1, b"Exif\0\0" + magic + struct.pack(order + "I", 8) + directory)
+
+
+# ---- lossless JPEG, which no library here writes
+
+
+def lossless(pixels: np.ndarray, predictor: int = 1, extra: bytes = b"", table: int = 0) -> bytes:
+    """uint8[h, w] or uint8[h, w, 3] as a lossless JPEG (SOF3, ITU-T T.81 annex H); `extra` segments first."""
+    samples = pixels.reshape(*pixels.shape[:2], -1).astype(int)
+    height, width, count = samples.shape
+    bits = []
+    for y, x, each in np.ndindex(samples.shape):
+        difference = int(samples[y, x, each] - _predicted(samples[:, :, each], y, x, predictor))
+        size = abs(difference).bit_length()
+        bits.append(format(size, "04b"))  # category k has the code k of four bits
+        if size:
+            bits.append(format(difference if difference > 0 else difference + (1 << size) - 1, f"0{size}b"))
+    text = "".join(bits)
+    text += "1" * (-len(text) % 8)
+    data = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\0")
+    frame = struct.pack(">BHHB", 8, height, width, count)
+    frame += b"".join(bytes([each + 1, 0x11, 0]) for each in range(count))
+    huffman = bytes([table, 0, 0, 0, 10, *[0] * 12, *range(10)])
+    scan = bytes([count, *sum(((each + 1, table << 4) for each in range(count)), ()), predictor, 0, 0])
+    segments = segment(0xC3, frame) + segment(0xC4, huffman) + segment(0xDA, scan)
+    return b"\xff\xd8" + extra + segments + data + b"\xff\xd9"
+
+
+def _predicted(plane: np.ndarray, y: int, x: int, predictor: int) -> int:
+    """T.81 table H.1; along the first line and column from the left and from above."""
+    if not y:
+        return plane[0, x - 1] if x else 128
+    if not x:
+        return plane[y - 1, 0]
+    a, b, c = plane[y, x - 1], plane[y - 1, x], plane[y - 1, x - 1]
+    return (a, b, c, a + b - c, a + (b - c >> 1), b + (a - c >> 1), a + b >> 1)[predictor - 1]
+
+
+JPEGS["lossless"] = lossless(PICTURE)
+JPEGS["lossless gray"] = lossless(PICTURE[:, :, 0], predictor=4)

@@ -11,7 +11,7 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from jaxaug.decode import Encoded, read_headers
+from jaxaug.decode import Encoded, _pillow, read_headers
 from tests.decode.samples import (
     ARITHMETIC,
     JPEGS,
@@ -19,6 +19,7 @@ from tests.decode.samples import (
     SEVERAL_SCANS,
     exif_segment,
     insert,
+    lossless,
     patch_sof,
     segment,
 )
@@ -94,6 +95,12 @@ def test_colour_models_scans_and_codings():
     assert headers.scan_components.tolist() == [1, 3, 3] and headers.components.tolist() == [3, 3, 3]
     assert headers.coding.tolist() == [0, 9, 0]
     assert PLAIN[headers.scan_offset[2] - 3 : headers.scan_offset[2]] == bytes([0, 63, 0])  # the end of SOS
+
+
+def test_a_pillow_that_reads_no_lossless_files_is_named(monkeypatch):
+    assert reason(JPEGS["lossless"]) == ""
+    monkeypatch.setattr(_pillow, "reads_lossless_jpegs", lambda: False)
+    assert "a lossless JPEG: only a Pillow with libjpeg-turbo 3" in reason(JPEGS["lossless"])
 
 
 @pytest.mark.parametrize("order", "<>")
@@ -188,7 +195,12 @@ def test_odd_but_whole_files_are_good(file):
         (insert(PLAIN, segment(0xDD, bytes(3))), "restart interval of the wrong length"),
         (insert(ARITHMETIC, segment(0xCC, b"\x40\x10")), "arithmetic conditioning"),
         (patch_sof(PLAIN, 4, b"\x0c"), "12 bits a sample"),
-        (patch_sof(PLAIN, 1, b"\xc3"), r"a lossless JPEG \(SOF3\)"),
+        (patch_sof(PLAIN, 1, b"\xc3"), "a lossless JPEG whose colors are not RGB, CMYK or gray"),
+        (patch_sof(PLAIN, 1, b"\xcb"), r"an arithmetic lossless JPEG \(SOF11\)"),
+        (lossless(PICTURE, predictor=8 - 1)[:-2], "truncated"),
+        (lossless(PICTURE[:9, :9]).replace(b"\x03\0\x01\0\0", b"\x03\0\x08\0\0"), "wrong parameters"),
+        (lossless(PICTURE[:9, :9], extra=segment(0xDD, b"\0\x0a")), "restart interval is no whole lines"),
+        (lossless(PICTURE[:9, :9], extra=segment(0xDD, b"\0\x51")), ""),
         (patch_sof(PLAIN, 1, b"\xc5"), r"a hierarchical JPEG \(SOF5\)"),
         (patch_sof(PLAIN, 5, b"\0\0"), "without height or width"),
         (patch_sof(PLAIN, 5, b"\xea\x60\xea\x60"), "60000 x 60000 pixels are more than max_pixels"),

@@ -24,8 +24,10 @@ from tests.decode.samples import (
     SPARSE_CHROMA,
     exif_segment,
     insert,
+    lossless,
     patch_sof,
     save,
+    segment,
 )
 from tests.images import encode, picture
 
@@ -187,6 +189,18 @@ def test_the_size_of_webp_and_gif_is_known_before_pillow_opens_them(monkeypatch,
         file = save(Image.fromarray(PICTURE), kind, **options)
         with pytest.raises(DecodeError, match="50 x 37 pixels are more than max_pixels=1849"):
             decode_image(file, max_pixels=37 * 50 - 1)
+
+
+@pytest.mark.parametrize("predictor", range(1, 8))
+def test_lossless_jpegs_give_their_source_back(predictor):
+    pixels = np.ascontiguousarray(PICTURE[:20, :24])
+    adobe = segment(0xEE, b"Adobe\0\x64\0\0\0\0\0")
+    for file in (lossless(pixels, predictor), lossless(pixels, predictor, adobe, table=3)):
+        np.testing.assert_array_equal(decode_image(file), pixels)
+    gray = np.repeat(pixels[:, :, :1], 3, axis=2)
+    np.testing.assert_array_equal(decode_image(lossless(pixels[:, :, 0], predictor)), gray)
+    turned = lossless(pixels, predictor, exif_segment(6, "<"))
+    np.testing.assert_array_equal(decode_image(turned), pixels.swapaxes(0, 1)[:, ::-1])
 
 
 def test_sixteen_bits_become_eight():

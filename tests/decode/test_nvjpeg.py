@@ -2,8 +2,11 @@
 
 import gc
 import io
+import random
 import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +15,15 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.decode import _lane as lanes
 from jaxaug.decode import _nvjpeg as nvjpeg_engine
 from jaxaug.decode._batched import BatchedDecoder
 from jaxaug.decode._lane import Lane
 from jaxaug.decode.native import _cuda, _nvjpeg
 from jaxaug.errors import DecodeError
+from tests.decode import fields
+from tests.decode.samples import patch_sof
 from tests.images import encode, jpegs, picture
 
 pytestmark = pytest.mark.gpu
@@ -290,12 +295,24 @@ def mutate(rng: np.random.Generator, data: bytes) -> bytes:
     return bytes(image)
 
 
-def fuzz(gpu, count: int, batch_size: int = 64) -> dict[str, int]:
-    """Mutated images between good ones, through both backends: verdicts, neighbours and guard bytes are checked."""
+def mutated(rng: np.random.Generator) -> bytes:
+    forms = [v for k, v in variants().items() if k not in ("png", "cmyk", "one pixel")]
+    return mutate(rng, forms[rng.integers(len(forms))])
+
+
+def with_changed_fields(rng: np.random.Generator) -> bytes:
+    forms = [v for k, v in variants().items() if k != "png"]
+    return fields.change(forms[rng.integers(len(forms))], random.Random(int(rng.integers(2**32))))
+
+
+def fuzz(gpu, count: int, damaged=mutated, batch_size: int = 64, guard_rows: int = 220) -> dict[str, int]:
+    """Damaged images between good ones, through both backends: verdicts, neighbors and guard bytes are checked.
+
+    The guard behind the canvases is larger than the largest image that `max_pixels` allows.
+    """
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print("seed", seed)
     rng = np.random.default_rng(seed)
-    forms = [v for k, v in variants().items() if k not in ("png", "cmyk", "one pixel")]
     good = jpegs(8)
     good_pixels = host_pixels(good)
     outcomes = {"images": 0, "errors": 0, "differences": 0}
@@ -304,14 +321,16 @@ def fuzz(gpu, count: int, batch_size: int = 64) -> dict[str, int]:
         Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
     ):
         ours._engine._gpus[0].lanes._most = 1
-        ours.decode(good * (batch_size // 8 + 1))  # one row more than is used below: the guard
+        ours.decode(good[:1] * (batch_size + guard_rows))
         (lane,) = ours._engine._gpus[0].lanes._all
         row_bytes = CANVAS[0] * CANVAS[1] * 3
+        guard = np.empty(guard_rows * row_bytes, np.uint8)
+        assert guard.size > 3 * ours.max_pixels
         guarded = lane._pointer + batch_size * row_bytes
         for _ in range(-(-count // (batch_size - 8))):
-            images = [mutate(rng, forms[rng.integers(len(forms))]) for _ in range(batch_size - 8)]
+            images = [damaged(rng) for _ in range(batch_size - 8)]
             images = [*images[: batch_size // 2], *good, *images[batch_size // 2 :]]
-            _cuda.call("cudaMemset", guarded, 0xA5, row_bytes)
+            _cuda.call("cudaMemset", guarded, 0xA5, guard.size)
             _cuda.call("cudaDeviceSynchronize")
             a, b = ours.decode(images), host.decode(images)
             np.testing.assert_array_equal(a.valid, b.valid)
@@ -321,9 +340,8 @@ def fuzz(gpu, count: int, batch_size: int = 64) -> dict[str, int]:
             for row, (height, width) in enumerate(a.size.tolist()):
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
             assert not pixels[~a.valid].any()
-            guard = np.empty(row_bytes, np.uint8)
             kind = _cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
-            _cuda.call("cudaMemcpy", guard.ctypes.data, guarded, row_bytes, kind)
+            _cuda.call("cudaMemcpy", guard.ctypes.data, guarded, guard.size, kind)
             assert (guard == 0xA5).all()
             difference = np.abs(pixels.astype(int) - np.asarray(b.pixels)).max(axis=(1, 2, 3))
             outcomes["images"] += int(a.valid.sum()) - 8
@@ -336,9 +354,77 @@ def test_damaged_images_get_the_same_verdict_from_both_backends(gpu):
     print(fuzz(gpu, 600))
 
 
+def test_changed_header_fields_get_the_same_verdict_from_both_backends(gpu):
+    print(fuzz(gpu, 600, with_changed_fields))
+
+
 @pytest.mark.slow
-def test_ten_thousand_damaged_images(gpu):
-    print(fuzz(gpu, 10_000))
+@pytest.mark.parametrize("damaged", [mutated, with_changed_fields])
+def test_ten_thousand_damaged_images(gpu, damaged):
+    print(fuzz(gpu, 10_000, damaged))
+
+
+# ---- a sweep of valid files
+
+
+def sweep() -> dict[str, bytes]:
+    """Valid JPEGs: gray factors, sizes, restart intervals, samplings, qualities, 16-bit tables."""
+    made: dict[str, bytes] = {}
+    gray = encode(noisy(1)[..., 0], quality=90)
+    for factors in (h << 4 | v for h in range(1, 5) for v in range(1, 5)):
+        made[f"gray {factors:x}"] = patch_sof(gray, 11, bytes([factors]))
+    sizes = [*((side, side) for side in range(1, 41)), (512, 1), (1, 512), (16, 500), (3, 2), (15, 17), (17, 15)]
+    for height, width in sizes:
+        pixels = noisy(height + width, height, width)
+        made[f"gray {height}x{width}"] = encode(pixels[..., 0], quality=90)
+        for name in ("444", "422", "420", "440", "411"):
+            made[f"{name} {height}x{width}"] = simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=name)
+    for interval in (1, 2, 3, 7, 8, 9, 63, 1000):
+        for subsampling in (0, 1, 2):
+            options = {"subsampling": subsampling, "restart_marker_blocks": interval}
+            made[f"restart {interval} {subsampling}"] = encode(noisy(7), quality=90, **options)
+    for rows in (1, 2):
+        made[f"restart {rows} rows"] = encode(noisy(8), quality=90, restart_marker_rows=rows)
+    for quality in range(1, 101):
+        name = ("444", "422", "420", "440")[quality % 4]
+        made[f"quality {quality}"] = simplejpeg.encode_jpeg(noisy(quality), quality, colorsubsampling=name)
+    for name in ("444", "422", "420", "440"):
+        plain = simplejpeg.encode_jpeg(noisy(9), 90, colorsubsampling=name)
+        for coding in (0xC0, 0xC1):
+            made[f"16-bit tables {name} {coding:x}"] = with_wide_tables(plain, coding)
+    return made
+
+
+def with_wide_tables(file: bytes, coding: int) -> bytes:
+    """The file with quantization tables of 16 bits; it becomes an extended one with coding 0xC1."""
+    segments = []
+    for segment in fields.parse(file):
+        if segment.marker == fields.DQT:
+            tables = np.frombuffer(segment.payload, np.uint8).reshape(-1, 65)
+            wide = [bytes([0x10 | table[0]]) + table[1:].astype(">u2").tobytes() for table in tables]
+            segment = segment._replace(payload=b"".join(wide))
+        if segment.marker == fields.SOF:
+            segment = segment._replace(marker=coding)
+        segments.append(segment)
+    return fields.write(segments)
+
+
+def test_valid_files_of_every_kind_look_as_from_the_host(gpu):
+    files, canvas = sweep(), (512, 512)
+    names, images, worst = list(files), list(files.values()), {}
+    with (
+        Decoder(canvas, "nvjpeg", gpu, deterministic=True) as ours,
+        Decoder(canvas, "host", jax.devices("cpu")[:1]) as host,
+    ):
+        for first in range(0, len(images), 64):
+            part = slice(first, first + 64)
+            a, b = ours.decode(images[part]), host.decode(images[part])
+            np.testing.assert_array_equal(a.size, b.size)
+            difference = np.abs(np.asarray(a.pixels).astype(int) - np.asarray(b.pixels)).max(axis=(1, 2, 3))
+            worst |= dict(zip(names[part], difference.tolist()))
+        print(ours.stats, "worst", max(worst.values()))
+        assert ours.stats["engines"] > len(images) // 3 and ours.stats["refused"] == 0
+    assert {name: levels for name, levels in worst.items() if levels > 3} == {}
 
 
 # ---- without the library
@@ -377,6 +463,62 @@ def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
         batch = decoder.decode(images)
     assert batch.valid.all()
     assert np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images)).mean(axis=(1, 2, 3)).max() < 1
+
+
+def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, monkeypatch):
+    """The other decoder's would (2 levels between 64 and 128 images), so that the host decodes."""
+    create = _nvjpeg.create_handle
+
+    def no_engines(backend):
+        if backend == _nvjpeg.HARDWARE:
+            raise _nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        return create(backend)
+
+    monkeypatch.setattr(_nvjpeg, "create_handle", no_engines)
+    with pytest.raises(ImportError, match=r"no JPEG engines.*'auto' or 'host'"):
+        Decoder(CANVAS, "nvjpeg", gpu, deterministic=True)
+    _decoder._warn_once.cache_clear()
+    images = [encode(noisy(seed), quality=90, subsampling=seed % 3) for seed in range(128)]
+    with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
+        decoder = Decoder(CANVAS, "auto", gpu, deterministic=True)
+    with decoder:
+        assert decoder.backend == "host"
+        whole = np.asarray(decoder.decode(images).pixels)
+        for size in (1, 16, 32, 64):
+            parts = [np.asarray(decoder.decode(images[i : i + size]).pixels) for i in range(0, 128, size)]
+            np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_the_callers_device_stays_current(gpu):
+    _cuda.set_device(0)
+    with Decoder(CANVAS, "nvjpeg", jax.devices("gpu")[-1:]) as decoder:
+        decoder.decode(jpegs(4))
+        assert int(_cuda.call("cudaGetDevice")) == 0
+    assert int(_cuda.call("cudaGetDevice")) == 0
+
+
+@pytest.mark.parametrize("kind", [jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit])
+def test_a_decoder_works_inside_of_a_mesh(gpu, kind):
+    with jax.set_mesh(jax.make_mesh((1,), ("x",), axis_types=(kind,), devices=gpu)):
+        with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
+            assert decoder.decode(jpegs(40)).valid.all()
+
+
+def test_close_waits_for_the_engines(gpu):
+    images = jpegs(8) * 64
+    expected = host_pixels(images)
+    for _ in range(20):
+        decoder = Decoder(CANVAS, "nvjpeg", gpu)
+        with ThreadPoolExecutor(1) as caller:
+            running = caller.submit(decoder.decode, images)
+            time.sleep(0.01)
+            decoder.close()
+            try:
+                pixels = np.asarray(running.result().pixels)
+            except ValueError as error:  # it came after `close`
+                assert "closed" in str(error)
+            else:
+                assert np.abs(pixels.astype(int) - expected).max() <= most()
 
 
 def test_real_headers_are_read_alike(engines):
