@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._factor import Factor
+from jaxaug.augment._factor import Canvas, Factor
 
 Parameters = Any  # a NamedTuple of arrays, its own for each transform
 
@@ -19,11 +19,12 @@ class Info(NamedTuple):
     """What a transform may know about an image before it sees the pixels.
 
     Attributes:
-      canvas: (height, width) of the array, static.
+      canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output has no static
+        shape, floats: see `Factor`.
       size: int32[2], (height, width) of the used top-left part; None where that is the whole canvas.
     """
 
-    canvas: tuple[int, int]
+    canvas: Canvas
     size: Array | None = None
 
     @property

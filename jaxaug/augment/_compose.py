@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import Ending, Geometric, Info, Pixelwise, Transform
-from jaxaug.augment._factor import unchanged
-from jaxaug.augment._resample import resample
-from jaxaug.augment._targets import move_targets
+from jaxaug.augment._arguments import as_color
+from jaxaug.augment._base import Ending, Geometric, Info, Pixelwise, Sampling, Transform
+from jaxaug.augment._boundary import computed_once
+from jaxaug.augment._factor import is_static, unchanged
+from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, resample
+from jaxaug.augment._state import State, begin, check_key, finish, unit
+from jaxaug.augment._targets import TARGETS, move_targets
 
 
 class _Step(NamedTuple):
@@ -27,34 +29,37 @@ class _Step(NamedTuple):
         return reduce(jax.random.fold_in, self.path, key)
 
 
-class _State(NamedTuple):
-    """What flows through a chain: the image (uint8, or float in [0, 1]), its frame, and the rest."""
-
-    image: Array
-    info: Info
-    rest: Sample
-
-
 @dataclass(frozen=True)
 class Compose(Transform):
     """Transforms one after the other.
 
     Consecutive geometric transforms of equal interpolation, padding mode and fill are composed into one map
-    and resampled once; inside such a run frames do not clip. Between uint8 and the last transform the image
-    is float32 in [0, 1]. Transform k takes `fold_in(key, k)`, and nested chains fold again.
+    and resampled once; inside such a run frames do not clip, and need no static shape: `Resize(256)` of images
+    on a canvas may stand before `CenterCrop(224)`. Between uint8 and the last transform the image is float32 in
+    [0, 1]. Transform k takes `fold_in(key, k)`, and nested chains fold again.
 
     Args:
-      transforms: the transforms, of which only the last may be an ending one (`Normalize`, `ToFloat`).
+      transforms: the transforms, of which only the last may be an ending one (`Normalize`, `ToFloat`). A nested
+        `Compose` must have the same `fuse` and `mask_fill`.
       fuse: False resamples after every transform, as torchvision does.
+      mask_fill: what an integer "mask" holds outside of the image: beyond "size", and where a warp or a crop
+        with "constant" padding looks beyond the source. 255 is what losses ignore by custom. Boolean masks
+        hold False there, floating ones 0.
 
     Returns:
       On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the input's float
       dtype for floats, unless the last transform is an ending one. "size" stays, moved, until a transform
-      gives every image the same size; "mask", "boxes" and "keypoints" move along; other entries are kept.
+      gives every image the same size; other entries are kept. What moves along: "mask" [H, W] or [H, W, C] of
+      the image's H and W; "boxes" float[n, 4], xyxy in pixels, of which all-zero rows are padding and stay
+      zero; "keypoints" float[n, 2], (x, y) in pixels. Boxes and keypoints are not clipped.
 
     Raises:
-      TypeError: for something that is not a transform, or an image that is neither uint8 nor floating.
-      ValueError: for an ending transform that is not the last, and for anything but one image (h, w, 3).
+      TypeError: for something that is not a transform, an image that is neither uint8 nor floating, or a key
+        that is none.
+      ValueError: for an ending transform that is not the last, a nested chain with other settings, anything
+        but one image (h, w, 3) or a mask that does not fit it, float values above 1 (seen outside of `jit`
+        only), a `mask_fill` that the mask's dtype cannot hold, and on tracing for a run whose output has no
+        static shape.
 
     Example:
       >>> import jax
@@ -64,12 +69,14 @@ class Compose(Transform):
       >>> jax.vmap(train)(keys, jax.numpy.zeros((2, 20, 30, 3), jax.numpy.uint8)).shape
       (2, 8, 8, 3)
 
-    Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`).
+    Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`), and in what masks
+    hold outside of the image (there 0).
     """
 
     transforms: Sequence[Transform]
     _: KW_ONLY
     fuse: bool = True
+    mask_fill: int = 255
 
     def __post_init__(self):
         if not isinstance(self.transforms, Sequence):
@@ -77,15 +84,13 @@ class Compose(Transform):
                 f"`transforms` must be a sequence of transforms, got {self.transforms!r}: put it in a list."
             )
         check_choice("fuse", self.fuse, (True, False))
+        if not isinstance(self.mask_fill, int) or isinstance(self.mask_fill, bool):
+            raise ValueError(f"`mask_fill` must be an int, the class index to ignore, got {self.mask_fill!r}.")
         object.__setattr__(self, "transforms", tuple(self.transforms))
         for transform in self.transforms:
-            if isinstance(transform, type):
-                raise TypeError(f"`transforms` holds the class {transform.__name__}: write {transform.__name__}(...).")
-            if not isinstance(transform, Transform):
-                raise TypeError(
-                    f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in `Lambda`."
-                )
-        for step in [*self._steps()][:-1]:
+            self._check(transform)
+        steps = [*self._steps()]
+        for step in steps[:-1]:
             if isinstance(step.transform, Ending):
                 raise ValueError(
                     f"{type(step.transform).__name__} must be the last transform: the others need values in"
@@ -98,25 +103,39 @@ class Compose(Transform):
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image or one sample; see the class."""
-        given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
-        state = _begin(given)
+        check_key(key, sample)
+        state = begin(sample)
         dtype, ending = state.image.dtype, None
         for run in self._runs():
             first = run[0].transform
             if isinstance(first, Geometric):
-                state = _move(run, key, state)
+                state = _move(run, key, state, self.mask_fill)
             elif isinstance(first, Pixelwise):
-                state = _recolour(run[0], key, state)
+                state = _recolor(run[0], key, state)
             else:
                 ending = first
-        image = _finish(state, ending, dtype)
-        if not isinstance(sample, Mapping):
-            return image
-        size = {} if state.info.size is None else {"size": state.info.size}
-        return {**state.rest, "image": image, **size}
+        result = finish(state, ending, dtype, self.mask_fill)
+        return result if isinstance(sample, Mapping) else result["image"]
+
+    def _check(self, transform: Any) -> None:
+        """Raise where `transform` cannot be part of this chain."""
+        if isinstance(transform, type):
+            raise TypeError(f"`transforms` holds the class {transform.__name__}: write {transform.__name__}(...).")
+        if not isinstance(transform, Transform):
+            raise TypeError(f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in `Lambda`.")
+        if isinstance(transform, Geometric):
+            _check_sampling(transform)
+        if isinstance(transform, Compose):
+            for name in ("fuse", "mask_fill"):
+                inner, outer = getattr(transform, name), getattr(self, name)
+                if inner != outer:
+                    raise ValueError(
+                        f"a Compose inside another must have the same `{name}`, got {inner!r} inside {outer!r}:"
+                        f" give both `{name}={inner!r}`, or put the inner transforms in the outer list."
+                    )
 
     def _steps(self, path: tuple[int, ...] = ()) -> Iterator[_Step]:
-        """The transforms with nested chains flattened."""
+        """Yield the transforms with nested chains flattened."""
         for position, transform in enumerate(self.transforms):
             if isinstance(transform, Compose):
                 yield from transform._steps((*path, position))
@@ -124,7 +143,7 @@ class Compose(Transform):
                 yield _Step(transform, (*path, position))
 
     def _runs(self) -> list[list[_Step]]:
-        """The steps, grouped so that every group is one pass over the pixels."""
+        """Return the steps, grouped so that every group is one pass over the pixels."""
         runs: list[list[_Step]] = []
         for step in self._steps():
             together = runs and self.fuse and _agreement([*runs[-1], step])
@@ -136,10 +155,10 @@ class Compose(Transform):
 
 
 def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
-    """How a run of geometric steps is resampled; None if they differ, or are not all geometric."""
+    """Return how a run of geometric steps is resampled; None if they differ, or are not all geometric."""
     if not all(isinstance(step.transform, Geometric) for step in steps):
         return None
-    wishes = [step.transform.sampling() for step in steps]
+    wishes = [_wishes(step.transform.sampling()) for step in steps]
     agreed = {"interpolation": "bilinear", "padding_mode": "constant", "fill": 0.0}
     for name in agreed:
         values = {getattr(wish, name) for wish in wishes} - {None}
@@ -149,66 +168,74 @@ def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
     return agreed
 
 
-def _move(run: list[_Step], key: Key, state: _State) -> _State:
-    """A run of geometric steps: one resample."""
-    factor = unchanged(*state.info)
+def _wishes(sampling: Sampling) -> Sampling:
+    """Return `sampling` with its fill in one form, and without one where no mode reads it."""
+    if sampling.fill is None or sampling.padding_mode not in (None, "constant"):
+        return sampling._replace(fill=None)
+    return sampling._replace(fill=as_color("fill", sampling.fill))
+
+
+def _check_sampling(transform: Geometric) -> None:
+    """Raise where `sampling()` names something that does not exist."""
+    wish, name = transform.sampling(), type(transform).__name__
+    if wish.interpolation is not None:
+        check_choice(f"{name}.sampling().interpolation", wish.interpolation, INTERPOLATIONS)
+    if wish.padding_mode is not None:
+        check_choice(f"{name}.sampling().padding_mode", wish.padding_mode, PADDING_MODES)
+    if wish.fill is not None:
+        as_color(f"{name}.sampling().fill", wish.fill)
+
+
+def _move(run: list[_Step], key: Key, state: State, mask_fill: int) -> State:
+    """Return the state after a run of geometric steps: one resample."""
+    factor, shapeless = unchanged(*state.info), None
     for step in run:
         info = Info(factor.canvas, factor.size)
         params = step.transform.sample(step.key(key), info)
         factor = factor.then(step.transform.factor(params, info))
+        shapeless = None if is_static(factor.canvas) else shapeless or step.transform
+    if shapeless is not None:
+        raise ValueError(_no_static_shape(shapeless))
     agreed, extent = _agreement(run) or {}, state.info.extent
     image = resample(state.image, extent, factor, **agreed)
-    rest = move_targets(state.rest, extent, factor, agreed["padding_mode"])
-    return _State(image, Info(factor.canvas, factor.size), rest)
+    rest = move_targets(state.rest, extent, factor, agreed["padding_mode"], mask_fill)
+    return State(image, Info(factor.canvas, factor.size), rest)
 
 
-def _recolour(step: _Step, key: Key, state: _State) -> _State:
-    """One pixelwise step."""
-    # These read a pixel more than once (its other channels, a mean): without the barrier XLA would do the
+def _no_static_shape(resize: Any) -> str:
+    size = resize.size
+    return (
+        f"Resize({size}) keeps the aspect of images whose `size` differs, so its output needs a static shape: let"
+        f" an op of fixed size such as CenterCrop follow in the same run (with fuse=True), or give"
+        f" `canvas=(height, width)`, or `size=({size}, {size})`."
+    )
+
+
+def _recolor(step: _Step, key: Key, state: State) -> State:
+    """Return the state after one pixelwise step."""
+    # These read a pixel more than once (its other channels, a mean): without the boundary XLA would do the
     # resample before them once for each reading.
-    image = _unit(lax.optimization_barrier(state.image))
+    image = unit(computed_once(state.image))
     params = step.transform.sample(step.key(key), state.info)
-    image = step.transform.apply(params, image, state.info)
-    info = state.info if image.shape[:2] == state.info.canvas else Info((image.shape[0], image.shape[1]))
-    return _State(image, info, state.rest)
+    image = _checked(step.transform, step.transform.apply(params, image, state.info))
+    if image.shape[:2] == state.info.canvas:
+        return State(image, state.info, state.rest)
+
+    left_behind = [name for name in TARGETS if name in state.rest]
+    if left_behind:
+        raise ValueError(
+            f"{type(step.transform).__name__} changed the image's height and width from {state.info.canvas} to"
+            f" {image.shape[:2]}, but not those of {', '.join(map(repr, left_behind))} beside it: do this with a"
+            " geometric transform such as Resize or CenterCrop, which moves them along."
+        )
+    return State(image, Info((image.shape[0], image.shape[1])), state.rest)
 
 
-def _finish(state: _State, ending: Ending | None, dtype) -> Array:
-    """Zero what is unused, and give the image its final dtype and layout."""
-    image = state.image
-    if ending is not None:
-        image = ending.values(_unit(image)).astype(ending.dtype)
-    elif dtype == jnp.uint8 and image.dtype != jnp.uint8:
-        image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255).astype(jnp.uint8)
-    else:
-        image = image.astype(dtype)
-    used = state.info.used()
-    if used is not None:
-        image = jnp.where(used[:, :, None], image, jnp.zeros_like(image))
-    return image.transpose(2, 0, 1) if ending is not None and ending.layout.endswith("CHW") else image
-
-
-def _begin(sample: Sample) -> _State:
-    """Check a sample and take it apart."""
-    if "image" not in sample:
-        raise ValueError(f"a sample must have an 'image', got the keys {sorted(sample)}.")
-    rest = dict(sample)
-    image, size = jnp.asarray(rest.pop("image")), rest.pop("size", None)
-    shape = tuple(image.shape)
-    if image.ndim != 3 or shape[2] != 3:
-        batch = ": batches go through jax.vmap" if image.ndim == 4 else ""
-        raise ValueError(f"expected one image (h, w, 3), got {shape}{batch}.")
-    if image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
-        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {image.dtype}{list(shape)}.")
-    if size is not None:
-        size = jnp.asarray(size)
-        if size.shape != (2,) or not jnp.issubdtype(size.dtype, jnp.integer):
-            got = f"{size.dtype}{list(size.shape)}"
-            raise ValueError(f"`size` must be int32[2], the used (height, width), got {got}.")
-        size = size.astype(jnp.int32)
-    return _State(image, Info((shape[0], shape[1]), size), rest)
-
-
-def _unit(image: Array) -> Array:
-    """float32 in [0, 1]."""
-    return image.astype(jnp.float32) / 255 if image.dtype == jnp.uint8 else image.astype(jnp.float32)
+def _checked(transform: Pixelwise, result: Any) -> Array:
+    """Return what a pixelwise transform gave, as float32."""
+    result = jnp.asarray(result)
+    if result.ndim != 3 or result.shape[2] != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
+        got = f"{result.dtype}{list(result.shape)}"
+        name = "`function` of Lambda" if type(transform).__name__ == "Lambda" else f"{type(transform).__name__}.apply"
+        raise TypeError(f"{name} must return a float image [h, w, 3] in [0, 1], got {got}.")
+    return result.astype(jnp.float32)

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._matrix import Matrix, product
+from jaxaug.augment._matrix import Matrix, product, transform_points
+
+Canvas = tuple[float, float]
 
 
 class Factor(NamedTuple):
@@ -17,25 +19,29 @@ class Factor(NamedTuple):
 
     Attributes:
       matrix: output to source, (x, y) in edge coordinates.
-      canvas: (height, width) of the output, static.
+      canvas: (height, width) of the output: static ints. Floats where the output has no static shape, which
+        is allowed inside a run only; `shrink * canvas` then bounds the source pixels that the frame spans.
       size: int32[2], the used (height, width) of the output, or None for the whole canvas.
       shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the number of taps.
-      whole: whether pixels land on pixels, so that one exact read is enough.
-      keeps: whether every output pixel lies inside the frame the op was given.
-      window: (top, left, bottom, right) in source pixels, from a crop of unscaled pixels. The antialiasing of
-        what follows must not look past it: crop, then resize, is what `resized_crop` means.
+      whole: True where pixels land on pixels, so that one exact read is enough.
+      keeps: True where every output pixel lies inside the frame the op was given.
+      window: (top, left, bottom, right) in source pixels, the frame that a resize was given. Its antialiasing
+        does not look past it: crop, then resize, is what `resized_crop` means.
+      framed: True where a resize of the whole source comes before what reads beyond it: positions are then
+        padded as those of the resized image, and the antialiasing does not look past the source.
     """
 
     matrix: Matrix
-    canvas: tuple[int, int]
+    canvas: Canvas
     size: Array | None = None
     shrink: tuple[float, float] = (1.0, 1.0)
     whole: bool = False
     keeps: bool = False
     window: tuple[Scalar, Scalar, Scalar, Scalar] | None = None
+    framed: bool = False
 
     def then(self, after: "Factor") -> "Factor":
-        """This op, then `after`."""
+        """Return this op, then `after`."""
         if after.window is not None and self.whole:
             window = _pull(self.matrix, after.window)
         else:
@@ -51,24 +57,29 @@ class Factor(NamedTuple):
             self.whole and after.whole,
             self.keeps and after.keeps,
             window,
+            # Only a resize keeps its frame and is not whole.
+            self.framed or (self.keeps and not self.whole and not after.keeps),
         )
 
 
-def unchanged(canvas: tuple[int, int], size: Array | None) -> Factor:
-    """The neutral factor."""
+def unchanged(canvas: Canvas, size: Array | None) -> Factor:
+    """Return the neutral factor."""
     return Factor(Matrix(), canvas, size, whole=True, keeps=True)
 
 
-def cropped(top: Scalar, left: Scalar, canvas: tuple[int, int], size: Array | None, fits: bool) -> Factor:
-    """The window whose corner is (top, left); `fits` when it certainly lies inside the source."""
-    height, width = canvas if size is None else (size[0].astype(jnp.float32), size[1].astype(jnp.float32))
-    window = (top, left, top + height, left + width)
-    return Factor(Matrix(x1=left, y1=top), canvas, size, whole=True, keeps=fits, window=window)
+def cropped(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
+    """Return the window whose corner is (top, left); `fits` when it certainly lies inside the source."""
+    return Factor(Matrix(x1=left, y1=top), canvas, size, whole=True, keeps=fits)
+
+
+def is_static(canvas: Canvas) -> bool:
+    """Return True where `canvas` is the shape of an array, not a bound."""
+    return all(isinstance(side, int) for side in canvas)
 
 
 def _pull(matrix: Matrix, window):
-    """`window` through a map of whole pixels, whose scales are +1 and -1."""
+    """Return `window` through a map of whole pixels: shifts, mirrors and quarter turns."""
     top, left, bottom, right = (jnp.asarray(side, jnp.float32) for side in window)
-    x = (matrix.xx * left + matrix.x1, matrix.xx * right + matrix.x1)
-    y = (matrix.yy * top + matrix.y1, matrix.yy * bottom + matrix.y1)
-    return jnp.minimum(*y), jnp.minimum(*x), jnp.maximum(*y), jnp.maximum(*x)
+    x0, y0, _ = transform_points(matrix, left, top)
+    x1, y1, _ = transform_points(matrix, right, bottom)
+    return jnp.minimum(y0, y1), jnp.minimum(x0, x1), jnp.maximum(y0, y1), jnp.maximum(x0, x1)

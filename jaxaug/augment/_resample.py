@@ -1,8 +1,9 @@
 """The one resample of a run of geometric ops.
 
-The source position of an output pixel centre is folded into the source by the padding mode; a triangle kernel
-then reads its taps, dropping those outside and renormalising, as PIL does at borders. Its half-width is the
-number of source pixels per output pixel, at least 1: bilinear when enlarging, antialiased when shrinking.
+A triangle kernel around the source position of an output pixel's center weighs its taps. Its half-width is the
+number of source pixels per output pixel, at least 1: bilinear when enlarging, antialiased when shrinking. Taps
+outside of the source read what the padding mode puts there, as if the source had been padded before. Taps
+outside of the frame that a resize was given are dropped and the others renormalized, as PIL does.
 
 Axis-aligned maps go one axis at a time, the rest as a two-dimensional gather. Both are sums over a static
 number of taps; neither is a dot, whose rounding would depend on the batch size.
@@ -18,6 +19,7 @@ from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 from jaxaug.augment._factor import Factor
 from jaxaug.augment._matrix import transform_points
 
@@ -26,21 +28,31 @@ PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 class _Axis(NamedTuple):
-    """What one axis of the source asks of its taps."""
+    """What is known of one axis before its positions are."""
 
     extent: Scalar  # the used length, a float
-    low: Scalar  # the first and the last pixel that may be read
-    high: Scalar
+    window: tuple[Scalar, Scalar] | None  # the first and the last pixel that may be read; unfolded indices
     mode: str
+    fills: bool  # positions outside of the source take the fill
+    framed: bool  # see Factor
     taps: int  # 1: read the pixel under the position
     most: float  # an upper bound of the kernel's half-width
 
 
 class _Taps(NamedTuple):
-    """Which pixels are read along one axis, with what weights, and how much of the position lies inside."""
+    """The pixels that are read along one axis, and their weights.
+
+    Attributes:
+      indices: int32, one array a tap.
+      weights: float32, one array a tap; none for an exact read.
+      scale: 1 / the sum of the weights, times the coverage of a framed axis; 1 for an exact read.
+      coverage: the share of the source in the result, the rest being fill; None where that is all. For an
+        exact read a bool.
+    """
 
     indices: list[Array]
     weights: list[Array]
+    scale: Array
     coverage: Array | None
 
 
@@ -60,31 +72,45 @@ def resample(
       factor: the pull map with its output canvas.
       interpolation: one of INTERPOLATIONS.
       padding_mode: one of PADDING_MODES, for positions outside of the used part.
-      fill: the colour of "constant" in [0, 1], a scalar or one a channel.
+      fill: the color of "constant" in [0, 1], a scalar or one a channel.
 
     Returns:
       [*factor.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a factor that
       moves whole pixels), else float32 in [0, 1].
     """
-    exact = factor.whole or interpolation == "nearest"
-    y_axis, x_axis = _axes(factor, extent, padding_mode, exact)
-    x = jnp.arange(factor.canvas[1], dtype=jnp.float32) + 0.5
-    y = jnp.arange(factor.canvas[0], dtype=jnp.float32) + 0.5
+    filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
+    if factor.whole or interpolation == "nearest":
+        pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
+        return read_exactly(image, extent, factor, padding_mode, pixels.astype(image.dtype))
+    rows, columns = _locate(extent, factor, padding_mode, exact=False)
+    read = _read_separably if factor.matrix.axis_aligned else _read_plane
+    color = read(image, rows, columns)
+    if image.dtype == jnp.uint8:
+        color = color / 255
+    if rows.coverage is None or columns.coverage is None:
+        return color
+    return color + (1.0 - _outer(rows.coverage, columns.coverage)) * filling
+
+
+def read_exactly(image: Array, extent: tuple[Scalar, Scalar], factor: Factor, padding_mode: str, fill: Array) -> Array:
+    """Read the pixels of `image` [H, W, C] under the places that `factor` names; nothing is interpolated.
+
+    Args:
+      image: any dtype.
+      extent, factor, padding_mode: as in `resample`.
+      fill: the pixel of "constant" padding, in the dtype of `image`.
+
+    Returns:
+      [*factor.canvas, C], the dtype of `image`.
+    """
+    rows, columns = _locate(extent, factor, padding_mode, exact=True)
     if factor.matrix.axis_aligned:
-        source_x, source_y, _ = transform_points(factor.matrix, x, y)
-        rows = _taps(source_y, jnp.abs(_f32(factor.matrix.yy)), y_axis)
-        columns = _taps(source_x, jnp.abs(_f32(factor.matrix.xx)), x_axis)
-        colour = _read_separably(image, rows, columns)
-        rows, columns = _stretch(rows.coverage, (1, 2)), _stretch(columns.coverage, (0, 2))
+        pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     else:
-        source_x, source_y, w = transform_points(factor.matrix, x[None, :], y[:, None])
-        scale_x, scale_y = _footprint(factor.matrix, source_x, source_y, w)
-        rows, columns = _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
-        colour = _read_plane(image, rows, columns)
-        rows, columns = _stretch(rows.coverage, (2,)), _stretch(columns.coverage, (2,))
-    if image.dtype == jnp.uint8 and not exact:
-        colour = colour / 255
-    return colour if rows is None or columns is None else _blend(colour, rows * columns, fill)
+        pixels = _take(image, rows.indices[0], columns.indices[0])
+    if rows.coverage is None or columns.coverage is None:
+        return pixels
+    return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
 def warp(
@@ -94,12 +120,24 @@ def warp(
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
 ) -> Array:
-    """`resample` for a plain image, all of it used; uint8 gives uint8, and a float dtype itself."""
+    """Return `resample` of a plain image, all of it used; uint8 gives uint8, and a float dtype itself.
+
+    Raises:
+      TypeError: for integers other than uint8 that would be interpolated.
+      ValueError: for an unknown interpolation or padding mode, and for anything but one image (h, w, c).
+    """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
     image = jnp.asarray(image)
     if image.ndim != 3:
         raise ValueError(f"expected one image (h, w, channels), got {image.shape}.")
+
+    interpolates = interpolation != "nearest" and not factor.whole
+    if interpolates and image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
+        got = f"{image.dtype}{list(image.shape)}"
+        hint = "convert it with .astype('uint8'), or read it with interpolation='nearest'"
+        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {got}: {hint}.")
+
     extent = (float(image.shape[0]), float(image.shape[1]))
     warped = resample(image, extent, factor, interpolation, padding_mode, fill)
     if image.dtype == jnp.uint8 and warped.dtype != jnp.uint8:
@@ -107,75 +145,110 @@ def warp(
     return warped.astype(image.dtype)
 
 
+def _locate(extent, factor: Factor, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
+    """Return the taps along y and x: vectors for an axis-aligned factor, planes for others."""
+    y_axis, x_axis = _axes(factor, extent, mode, exact)
+    matrix = factor.matrix
+    x = jnp.arange(factor.canvas[1], dtype=jnp.float32) + 0.5
+    y = jnp.arange(factor.canvas[0], dtype=jnp.float32) + 0.5
+    if matrix.axis_aligned:
+        source_x, source_y, _ = transform_points(matrix, x, y)
+        scale_x, scale_y = jnp.abs(_f32(matrix.xx)), jnp.abs(_f32(matrix.yy))
+    else:
+        source_x, source_y, w = transform_points(matrix, x[None, :], y[:, None])
+        scale_x, scale_y = _footprint(matrix, source_x, source_y, w)
+    return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
+
+
 def _axes(factor: Factor, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
-    """The y and the x axis."""
+    """Return the y and the x axis."""
+    fills = mode == "constant" and not factor.keeps
     mode = "edge" if factor.keeps else mode
-    # A folded position may leave the window of a crop that padded by reflection.
-    window = factor.window if mode in ("constant", "edge") else None
-    begins, ends = ((0.0, 0.0), extent) if window is None else (window[:2], window[2:])
+    window = (0.0, 0.0, *extent) if factor.framed else factor.window
     axes = []
-    for length, begin, end, shrink in zip(extent, begins, ends, factor.shrink):
-        most = max(1.0, shrink)
+    for i in range(2):
+        most = max(1.0, factor.shrink[i])
         taps = 1 if exact else math.ceil(2 * most - 1e-4)  # products of bounds carry rounding
-        low, high = _clip(begin, 0.0, length - 1), _clip(end - 1, 0.0, length - 1)
-        axes.append(_Axis(length, low, high, mode, taps, most))
+        limits = None if window is None else (window[i], window[2 + i] - 1)
+        axes.append(_Axis(extent[i], limits, mode, fills, factor.framed, taps, most))
     return axes[0], axes[1]
 
 
 def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
-    """The taps of source positions (edge coordinates) along one axis."""
+    """Return the taps of source positions (edge coordinates) along one axis."""
+    if axis.taps == 1:
+        index = jnp.floor(position)
+        inside = _inside(index, axis) if axis.fills else None
+        return _Taps([_fold(index, axis).astype(jnp.int32)], [], jnp.ones_like(scale), inside)
     half = jnp.ones_like(scale) if axis.taps <= 2 else jnp.clip(scale, 1.0, axis.most)
     # Multiplied, not divided: for a division by one number XLA does either, not the same on one device and on several.
     inverse = 1.0 / half
-    coverage = _coverage(position, inverse, axis) if axis.mode == "constant" else None
-    if axis.taps == 1:
-        return _Taps([_fold(jnp.floor(position), axis).astype(jnp.int32)], [], coverage)
-    centre = _fold(position - 0.5, axis)
-    first = jnp.floor(centre - half) + 1
-    indices, weights = [], []
-    for tap in range(axis.taps):
-        index = first + tap
-        weight = jnp.maximum(0.0, 1.0 - jnp.abs(index - centre) * inverse)
-        if axis.mode == "wrap":
-            index = _modulo(index, axis.extent)
-        else:
-            weight = jnp.where((index >= axis.low) & (index <= axis.high), weight, 0.0)
-            index = jnp.clip(index, axis.low, axis.high)
-        indices.append(index.astype(jnp.int32))
-        weights.append(weight)
-    return _Taps(indices, weights, coverage)
+    center = _fold(position - 0.5, axis) if axis.framed else position - 0.5
+    first = _settled(jnp.floor(center - half)) + 1
+    indices = [first + tap for tap in range(axis.taps)]
+    weights = [jnp.maximum(0.0, 1.0 - jnp.abs(index - center) * inverse) for index in indices]
+    if axis.window is not None:
+        low, high = axis.window
+        weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]
+
+    # The unused part of a canvas may lie outside of the window with all its taps.
+    scaling, coverage = 1.0 / jnp.maximum(_sum(weights), 1e-3), None
+    if axis.fills and axis.framed:
+        coverage = _ramp(position, scale, axis)
+        scaling = scaling * coverage
+    elif axis.fills:
+        weights = [jnp.where(_inside(i, axis), w, 0.0) for i, w in zip(indices, weights)]
+        coverage = scaling * _sum(weights)
+    return _Taps([_fold(i, axis).astype(jnp.int32) for i in indices], weights, scaling, coverage)
 
 
-def _fold(centre: Array, axis: _Axis) -> Array:
-    """Fold positions, in which pixel i is i, into [low, high], or for "wrap" into [0, extent)."""
-    length = axis.extent
+def _settled(floor: Array) -> Array:
+    """Return `floor`, computed once for the indices and the weights that begin there.
+
+    Where the kernel ends on a whole pixel, two roundings of one position may have two floors, and XLA may compute
+    vectors once for each. Planes are part of the one computation that reads them.
+    """
+    return computed_once(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
+
+
+def _fold(index: Array, axis: _Axis) -> Array:
+    """Fold indices, whole or between two pixels, into [0, extent - 1]."""
+    length = _f32(axis.extent)
     if axis.mode == "wrap":
-        return _modulo(centre, length)
-    if axis.mode == "reflect":  # 4 3 2 | 1 2 3 4 | 3 2 1
-        period = jnp.maximum(_f32(2 * length - 2), 1.0)
-        centre = _modulo(centre, period)
-        centre = jnp.minimum(centre, period - centre)
+        index = _modulo(index, length)
+    elif axis.mode == "reflect":  # 4 3 2 | 1 2 3 4 | 3 2 1
+        period = jnp.maximum(2 * length - 2, 1.0)
+        index = jnp.abs(_modulo(index, period))
+        index = jnp.minimum(index, period - index)
     elif axis.mode == "symmetric":  # 3 2 1 | 1 2 3 4 | 4 3 2
-        centre = _modulo(centre + 0.5, 2 * length)
-        centre = jnp.minimum(centre, 2 * length - centre) - 0.5
-    return jnp.clip(centre, axis.low, axis.high)
+        index = _modulo(index, 2 * length)
+        index = jnp.minimum(index, 2 * length - 1 - index)
+    return jnp.clip(index, 0.0, length - 1)
 
 
-def _modulo(value: Array, period: Scalar) -> Array:
-    """`value` modulo `period`; jnp.mod would call fmod for every pixel on CPUs."""
-    return value - period * jnp.floor(value / period)
+def _modulo(index: Array, period: Array) -> Array:
+    """Return `index` modulo `period`, from -1/2 to `period` - 1/2.
+
+    XLA multiplies by the reciprocal of a constant period, and the quotient of two whole numbers may fall just
+    below a whole number; half a pixel more keeps it away from there. jnp.mod calls fmod for every pixel on CPUs.
+    """
+    return index - period * jnp.floor((index + 0.5) / period)
 
 
-def _coverage(position: Array, inverse: Array, axis: _Axis) -> Array:
-    """The share of a footprint that lies inside; with half-width 1, bilinear with a filled border."""
-    if axis.taps == 1:
-        return ((position >= 0) & (position < axis.extent)).astype(jnp.float32)
-    before, behind = position * inverse + 0.5, (axis.extent - position) * inverse + 0.5
-    return jnp.clip(before, 0.0, 1.0) * jnp.clip(behind, 0.0, 1.0)
+def _inside(index: Array, axis: _Axis) -> Array:
+    return (index >= 0) & (index <= axis.extent - 1)
+
+
+def _ramp(position: Array, scale: Array, axis: _Axis) -> Array:
+    """Return the share of an output pixel that lies inside the source."""
+    inverse = 1.0 / jnp.maximum(scale, 1e-6)
+    before = jnp.clip(position * inverse + 0.5, 0.0, 1.0)
+    behind = jnp.clip((axis.extent - position) * inverse + 0.5, 0.0, 1.0)
+    return before * behind
 
 
 def _footprint(matrix, source_x: Array, source_y: Array, w) -> tuple[Array, Array]:
-    """Source pixels per output pixel along x and y: the row norms of the Jacobian."""
+    """Return the source pixels per output pixel along x and y: the row norms of the Jacobian."""
     if matrix.affine:
         rows = ((matrix.xx, matrix.xy), (matrix.yx, matrix.yy))
     else:
@@ -188,36 +261,40 @@ def _footprint(matrix, source_x: Array, source_y: Array, w) -> tuple[Array, Arra
 
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
-    """Columns first: gathering 3-vectors from uint8, then whole rows, is the fastest order on CPUs."""
-    if not rows.weights:
-        return _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
-    row_total, column_total = _sum(rows.weights), _sum(columns.weights)
-    squeezed = _sum(
+    """Sum over rows, then over columns."""
+    lines = _sum(
         [
-            _take_columns(image, i).astype(jnp.float32) * (w / column_total)[None, :, None]
-            for i, w in zip(columns.indices, columns.weights)
+            _take_rows(image, i).astype(jnp.float32) * (w * rows.scale)[:, None, None]
+            for i, w in zip(rows.indices, rows.weights)
         ]
     )
-    # Without the barrier a GPU may gather the columns anew for every row.
-    squeezed = lax.optimization_barrier(squeezed)
-    return _sum([_take_rows(squeezed, i) * (w / row_total)[:, None, None] for i, w in zip(rows.indices, rows.weights)])
+    # A GPU reads each line again for every column tap faster than it writes and reads all of them.
+    lines = computed_once_on_cpu(lines)
+    return _sum(
+        [_take_columns(lines, i) * (w * columns.scale)[None, :, None] for i, w in zip(columns.indices, columns.weights)]
+    )
 
 
 def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:
-    """Every tap of every output pixel, wherever it lies."""
-    if not rows.weights:
-        return _take(image, rows.indices[0], columns.indices[0])
+    """Sum over every tap of every output pixel, wherever it lies."""
     lines = []
     for i, row_weight in zip(rows.indices, rows.weights):
         terms = [
             _take(image, i, j).astype(jnp.float32) * w[:, :, None] for j, w in zip(columns.indices, columns.weights)
         ]
         lines.append(_sum(terms) * row_weight[:, :, None])
-    return _sum(lines) / (_sum(rows.weights) * _sum(columns.weights))[:, :, None]
+    return _sum(lines) * (rows.scale * columns.scale)[:, :, None]
 
 
 def _sum(terms: list[Array]) -> Array:
     return functools.reduce(jnp.add, terms)
+
+
+def _outer(rows: Array, columns: Array) -> Array:
+    """Return the product over [H, W, 1] of two vectors, or of two planes."""
+    if rows.ndim == 1:
+        rows, columns = rows[:, None], columns[None, :]
+    return (rows * columns)[:, :, None]
 
 
 def _take_rows(image: Array, index: Array) -> Array:
@@ -230,27 +307,6 @@ def _take_columns(image: Array, index: Array) -> Array:
 
 def _take(image: Array, row: Array, column: Array) -> Array:
     return image.at[row, column].get(mode="promise_in_bounds")
-
-
-def _blend(colour: Array, coverage: Array, fill) -> Array:
-    """`colour` where it is covered, `fill` where it is not."""
-    filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
-    if not jnp.issubdtype(colour.dtype, jnp.floating):  # read exactly: the coverage is 0 or 1
-        scale = 255 if colour.dtype == jnp.uint8 else 1
-        return jnp.where(coverage > 0, colour, jnp.round(filling * scale).astype(colour.dtype))
-    blended = coverage * colour.astype(jnp.float32) + (1.0 - coverage) * filling
-    return blended.astype(colour.dtype)
-
-
-def _stretch(coverage: Array | None, axes: tuple[int, ...]) -> Array | None:
-    return None if coverage is None else jnp.expand_dims(coverage, axes)
-
-
-def _clip(value, low, high):
-    """Python floats stay Python floats."""
-    if all(isinstance(v, (int, float)) for v in (value, low, high)):
-        return min(max(value, low), high)
-    return jnp.clip(_f32(value), low, high)
 
 
 def _f32(value) -> Array:

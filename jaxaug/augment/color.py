@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxaug._checks import check_probability
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_range
+from jaxaug.augment._arguments import as_probability, as_range, plain
 from jaxaug.augment._base import Info, Pixelwise
 from jaxaug.augment._random import between, order, uniforms
 
@@ -161,7 +160,7 @@ class ColorJitter(Pixelwise):
         for name in ("brightness", "contrast", "saturation"):
             object.__setattr__(self, name, _as_factor_range(name, getattr(self, name)))
         object.__setattr__(self, "hue", _as_hue_range(self.hue))
-        check_probability("p", self.p)
+        object.__setattr__(self, "p", as_probability("p", self.p))
 
     def sample(self, key: Key, info: Info) -> Jitter:
         """The three factors, the shift and the order."""
@@ -243,7 +242,7 @@ class Grayscale(Pixelwise):
     p: float = 1.0
 
     def __post_init__(self):
-        check_probability("p", self.p)
+        object.__setattr__(self, "p", as_probability("p", self.p))
 
     def sample(self, key: Key, info: Info) -> Gray:
         """Whether to."""
@@ -281,14 +280,18 @@ def _mean_gray(planes: Array, info: Info) -> Array:
 
 @jax.custom_jvp
 def _sum(values: Array) -> Array:
-    """The sum of values of about [0, 1], in fixed point.
+    """Return the sum of values [H, W] of about [0, 1], in fixed point.
 
-    XLA adds floats up in an order that depends on the batch size; integers give the same sum in any order. Each value
-    is rounded to 2^-bits, 13 bits for 224 x 224, so that the mean is off by less than one part in 10^5.
+    XLA adds floats up in an order that depends on the batch size; integers give the same sum in any order. Each
+    value is rounded to 2^-bits, 21 bits for a width of 224 and 16 for one of 8192. The sums of the lines fill an
+    int32, so their upper and lower halves are added up apart: up to 32768 lines.
     """
-    bits = 29 - math.ceil(math.log2(max(values.size, 2)))  # sums of values up to 2 in magnitude fit int32
+    bits = 29 - math.ceil(math.log2(max(values.shape[1], 2)))  # a line of values up to 2 in magnitude fits int32
     fixed = jnp.round(jnp.clip(values, -2.0, 2.0) * 2.0**bits).astype(jnp.int32)
-    return jnp.sum(fixed, dtype=jnp.int32).astype(jnp.float32) * 2.0**-bits
+    lines = jnp.sum(fixed, axis=1, dtype=jnp.int32)
+    upper = jnp.sum(lines >> 16, dtype=jnp.int32).astype(jnp.float32)
+    lower = jnp.sum(lines & 0xFFFF, dtype=jnp.int32).astype(jnp.float32)
+    return (upper * 2.0**16 + lower) * 2.0**-bits
 
 
 @_sum.defjvp
@@ -325,6 +328,7 @@ def _floating(image: Array) -> Array:
 
 def _as_factor_range(name: str, value) -> tuple[float, float]:
     """(max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
+    value = plain(value)
     if isinstance(value, (int, float)):
         if value < 0:
             raise ValueError(f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}.")
@@ -334,6 +338,7 @@ def _as_factor_range(name: str, value) -> tuple[float, float]:
 
 def _as_hue_range(value) -> tuple[float, float]:
     """(-v, v) of one number, or a pair as it is, within half a turn."""
+    value = plain(value)
     if isinstance(value, (int, float)) and not 0 <= value <= 0.5:
         raise ValueError(f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}.")
     return as_range("hue", (-value, value) if isinstance(value, (int, float)) else value, -0.5, 0.5)

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_colour, as_range, as_size
+from jaxaug.augment._arguments import as_color, as_range, as_size, plain
 from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Factor, cropped
+from jaxaug.augment._factor import Canvas, Factor, cropped, is_static
 from jaxaug.augment._random import between, uniforms, whole
 from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
 from jaxaug.augment.resize import resized
@@ -137,9 +137,9 @@ class CenterCrop(Geometric):
     size: int | float | tuple[int, int]
 
     def __post_init__(self):
+        object.__setattr__(self, "size", plain(self.size))
         if not isinstance(self.size, float):
             as_size("size", self.size)
-            object.__setattr__(self, "size", self.size if isinstance(self.size, int) else tuple(self.size))
         elif not 0 < self.size <= 1:
             raise ValueError(f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints.")
 
@@ -163,7 +163,9 @@ class CenterCrop(Geometric):
             rows, columns = (max(1, round(share * side)) for side in info.canvas)
             return _crop(_central(height, rows), _central(width, columns), (rows, columns), None, True)
         target = jnp.maximum(jnp.round(share * info.size.astype(jnp.float32)), 1.0).astype(jnp.int32)
-        canvas = (math.ceil(share * info.canvas[0]), math.ceil(share * info.canvas[1]))
+        canvas: Canvas = (share * info.canvas[0], share * info.canvas[1])
+        if is_static(info.canvas):
+            canvas = (math.ceil(canvas[0]), math.ceil(canvas[1]))
         return _crop(_central(height, target[0]), _central(width, target[1]), canvas, target, True)
 
 
@@ -198,7 +200,7 @@ class RandomCrop(Geometric):
     def __post_init__(self):
         object.__setattr__(self, "size", as_size("size", self.size))
         object.__setattr__(self, "padding", _as_padding(self.padding))
-        object.__setattr__(self, "fill", as_colour("fill", self.fill))
+        object.__setattr__(self, "fill", as_color("fill", self.fill))
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
 
     def sample(self, key: Key, info: Info) -> Window:
@@ -314,15 +316,13 @@ def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[A
     )
 
 
-def _crop(top: Scalar, left: Scalar, canvas: tuple[int, int], size: Array | None, fits: bool) -> Factor:
+def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
     """A crop at whole pixels; ints are made floats."""
     top, left = (float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left))
     return cropped(top, left, canvas, size, fits)
 
 
-def _resized_crop(
-    corner: tuple[Scalar, Scalar], window: Array, canvas: tuple[int, int], size: tuple[int, int]
-) -> Factor:
+def _resized_crop(corner: tuple[Scalar, Scalar], window: Array, canvas: Canvas, size: tuple[int, int]) -> Factor:
     """The window of int32[2] pixels at `corner`, resized to `size`."""
     taken = _crop(*corner, canvas, window, True)
     return taken.then(resized(Info(canvas, window), size, None))
@@ -341,7 +341,8 @@ def _as_padding(value) -> tuple[int, int, int, int] | None:
     """(left, top, right, bottom) of what torchvision takes for a padding."""
     if value is None:
         return None
-    sides = (value,) if isinstance(value, int) else tuple(value)
+    value = plain(value)
+    sides = value if isinstance(value, tuple) else (value,)
     if len(sides) not in (1, 2, 4) or not all(isinstance(side, int) and side >= 0 for side in sides):
         raise ValueError(f"`padding` must be 1, 2 or 4 ints of at least 0, got {value!r}.")
     left, top, right, bottom = sides * (4 // len(sides))

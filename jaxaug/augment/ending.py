@@ -1,12 +1,15 @@
 """The two ends of a chain, `Normalize` and `ToFloat`, and `Lambda`, the way out for what is not here."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key
+from jaxaug.augment._arguments import as_channels
 from jaxaug.augment._base import Ending, Info, Pixelwise
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
@@ -53,7 +56,8 @@ class Lambda(Pixelwise):
 
     Args:
       function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it sees the
-        unused part too. It may return another height and width, the same for all images; `size` then ends.
+        unused part too. It may return another height and width, the same for all images; `size` then ends. Not
+        beside a "mask", "boxes" or "keypoints", which would stay behind.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -69,6 +73,11 @@ class Lambda(Pixelwise):
     def __post_init__(self):
         if not callable(self.function) or isinstance(self.function, type):
             raise TypeError(f"`function` must be a function of (key, image), got {self.function!r}.")
+        if not _takes_two(self.function):
+            raise TypeError(
+                f"`function` must take two arguments, (key, image), got {self.function!r}:"
+                " write Lambda(lambda key, image: ...)."
+            )
 
     def sample(self, key: Key, info: Info) -> Key:
         """The key itself: what is drawn is the function's affair."""
@@ -78,11 +87,7 @@ class Lambda(Pixelwise):
     def apply(self, params: Key, image: Array, info: Info) -> Array:
         """The function's result."""
         del info
-        result = jnp.asarray(self.function(params, image))
-        if result.ndim != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
-            got = f"{result.dtype}{list(result.shape)}"
-            raise TypeError(f"`function` of Lambda must return a float image [h, w, 3] in [0, 1], got {got}.")
-        return result.astype(jnp.float32)
+        return self.function(params, image)
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,11 @@ class Normalize(Ending):
     layout: str = "HWC"
 
     def __post_init__(self):
-        object.__setattr__(self, "mean", _as_channels("mean", self.mean))
-        object.__setattr__(self, "std", _as_channels("std", self.std))
-        if not all(0 <= value <= 1 for value in _as_channels("mean", self.mean)):
+        object.__setattr__(self, "mean", as_channels("mean", self.mean))
+        object.__setattr__(self, "std", as_channels("std", self.std))
+        if not all(0 <= value <= 1 for value in as_channels("mean", self.mean)):
             raise ValueError(f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255.")
-        if not all(value > 0 for value in _as_channels("std", self.std)):
+        if not all(value > 0 for value in as_channels("std", self.std)):
             raise ValueError(f"`std` must be above 0, got {self.std}.")
         object.__setattr__(self, "dtype", _as_dtype(self.dtype))
         check_choice("layout", self.layout, _LAYOUTS)
@@ -147,12 +152,15 @@ class ToFloat(Ending):
         return image
 
 
-def _as_channels(name: str, value) -> tuple[float, ...]:
-    """One or three numbers as a tuple."""
-    values = tuple(value) if isinstance(value, Sequence) else (value,)
-    if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
-        raise ValueError(f"`{name}` must be a number or three (red, green, blue), got {value!r}.")
-    return tuple(map(float, values))
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Return False where `function` certainly cannot be called as function(key, image)."""
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
 
 
 def _as_dtype(dtype) -> str:

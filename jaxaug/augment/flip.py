@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_probability
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._arguments import as_probability
 from jaxaug.augment._base import Geometric, Info
 from jaxaug.augment._factor import Factor
 from jaxaug.augment._matrix import Matrix
@@ -54,7 +54,7 @@ class _Flipping(Geometric):
     p: float = 0.5
 
     def __post_init__(self):
-        check_probability("p", self.p)
+        object.__setattr__(self, "p", as_probability("p", self.p))
 
     def sample(self, key: Key, info: Info) -> Flip:
         """Whether to."""

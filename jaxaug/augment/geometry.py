@@ -7,13 +7,14 @@ Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the centre 
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from jaxaug._checks import check_choice, check_probability
+from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_colour, as_range, as_symmetric_range
+from jaxaug.augment._arguments import as_color, as_number, as_probability, as_range, as_symmetric_range, plain
 from jaxaug.augment._base import Geometric, Info, Sampling
 from jaxaug.augment._factor import Factor
 from jaxaug.augment._matrix import (
@@ -99,7 +100,7 @@ def affine(
     antialiasing when it shrinks.
     """
     info = Info((image.shape[0], image.shape[1]))
-    angle, scale = _float(angle), float(scale)
+    angle, scale = _float(angle), _static_scale(scale)
     x, y, shear_x, shear_y = (_float(v) for v in (*translate, *shear))
     matrix = _affine_matrix(info, angle, (x, y), scale, (shear_x, shear_y))
     factor = _within(info, matrix, max(1.0, 1 / scale))
@@ -160,7 +161,7 @@ class _Warping(Geometric):
     def __post_init__(self):
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
-        object.__setattr__(self, "fill", as_colour("fill", self.fill))
+        object.__setattr__(self, "fill", as_color("fill", self.fill))
 
     def sampling(self) -> Sampling:
         """How it wants to be resampled."""
@@ -212,14 +213,13 @@ class RandomAffine(_Warping):
         super().__post_init__()
         object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
         if self.translate is not None:
-            shares = [as_range("translate", (0.0, share), 0.0, 1.0)[1] for share in self.translate]
-            object.__setattr__(self, "translate", (shares[0], shares[1]))
+            object.__setattr__(self, "translate", _as_shares("translate", self.translate))
         if self.scale is not None:
             object.__setattr__(self, "scale", as_range("scale", self.scale, 0.0))
             if self.scale[0] == 0:
                 raise ValueError(f"`scale` must be above 0, got {self.scale}.")
         object.__setattr__(self, "shear", _as_shear(self.shear))
-        check_probability("p", self.p)
+        object.__setattr__(self, "p", as_probability("p", self.p))
 
     def sample(self, key: Key, info: Info) -> Affine:
         """The angle, shift, scale and shear, or those of the identity."""
@@ -281,8 +281,9 @@ class RandomPerspective(_Warping):
 
     def __post_init__(self):
         super().__post_init__()
-        as_range("distortion_scale", (0.0, self.distortion_scale), 0.0, 1.0)
-        check_probability("p", self.p)
+        scale = as_number("distortion_scale", self.distortion_scale, 0.0, 1.0)
+        object.__setattr__(self, "distortion_scale", scale)
+        object.__setattr__(self, "p", as_probability("p", self.p))
 
     def sample(self, key: Key, info: Info) -> Perspective:
         """The corners' moves, or none."""
@@ -332,7 +333,7 @@ class RandomRotation(_Warping):
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
-        check_probability("p", self.p)
+        object.__setattr__(self, "p", as_probability("p", self.p))
 
     def sample(self, key: Key, info: Info) -> Rotation:
         """The angle, or 0."""
@@ -379,13 +380,35 @@ def _float(value: Scalar) -> Scalar:
     return float(value) if isinstance(value, (int, float)) else jnp.asarray(value, jnp.float32)
 
 
+def _static_scale(scale: Any) -> float:
+    """Return the scale of `affine`, a number above 0."""
+    if isinstance(scale, Tracer):
+        raise TypeError("`scale` must be a static number: it fixes the size of the antialiasing kernel.")
+    number = plain(scale)
+    if not isinstance(number, (int, float)) or not 0 < number < float("inf"):
+        raise ValueError(f"`scale` must be above 0, got {scale!r}.")
+    return float(number)
+
+
+def _as_shares(name: str, value: Any) -> tuple[float, float]:
+    """Return (x, y) shares in [0, 1]."""
+    pair = plain(value)
+    good = isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, (int, float)) for v in pair)
+    if not good or not all(0 <= v <= 1 for v in pair):
+        raise ValueError(
+            f"`{name}` must be (x, y), the largest shifts as shares of width and height in [0, 1], got {value!r}."
+        )
+    return float(pair[0]), float(pair[1])
+
+
 def _as_shear(shear) -> tuple[float, float, float, float] | None:
     """(x low, x high, y low, y high) of what torchvision takes for a shear."""
+    shear = plain(shear)
     if shear is None:
         return None
-    if isinstance(shear, (int, float)) or len(shear) == 2:
+    if isinstance(shear, (int, float)) or (isinstance(shear, tuple) and len(shear) == 2):
         return (*as_symmetric_range("shear", shear), 0.0, 0.0)
-    if len(shear) != 4:
+    if not isinstance(shear, tuple) or len(shear) != 4:
         raise ValueError(f"`shear` must be a number, a pair or four numbers, got {shear!r}.")
     (x_low, x_high), (y_low, y_high) = as_range("shear", shear[:2]), as_range("shear", shear[2:])
     return x_low, x_high, y_low, y_high

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Key
-from jaxaug.augment._arguments import as_size
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._arguments import as_size, plain
 from jaxaug.augment._base import Geometric, Info, Sampling
 from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import scaling
+from jaxaug.augment._matrix import Matrix, scaling
 from jaxaug.augment._resample import INTERPOLATIONS, warp
 
 
@@ -34,7 +34,9 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
 
     Equals `PIL.Image.resize` with BILINEAR, up to rounding.
     """
-    target = _shorter_side(image.shape[0], image.shape[1], size) if isinstance(size, int) else as_size("size", size)
+    target = as_size("size", size)
+    if isinstance(plain(size), int):
+        target = _shorter_side(image.shape[0], image.shape[1], target[0])
     return warp(image, resized(Info((image.shape[0], image.shape[1])), target, None), interpolation)
 
 
@@ -44,9 +46,9 @@ class Resize(Geometric):
 
     Args:
       size: (height, width) for every image, or an int: the length of the shorter side, the aspect kept.
-      canvas: (height, width) of the output array, which holds images of different shapes with their `size`.
-        Needed with an int size where the images already lie on a canvas with `size`; an image whose longer
-        side does not fit is shrunk until it does.
+      canvas: (height, width) of the output array, which holds images of different shapes with their `size`; an
+        image whose longer side does not fit is shrunk until it does. Needed with an int size where the images
+        lie on a canvas with `size`, unless an op of fixed size (`CenterCrop(224)`) follows in the same run.
       interpolation: "bilinear" or "nearest".
 
     Example:
@@ -64,8 +66,8 @@ class Resize(Geometric):
 
     def __post_init__(self):
         size = as_size("size", self.size)
+        object.__setattr__(self, "size", plain(self.size))
         if not isinstance(self.size, int):
-            object.__setattr__(self, "size", size)
             if self.canvas is not None:
                 raise ValueError(
                     f"`canvas` goes with an int `size`: {size} is the same for every image and needs none."
@@ -86,11 +88,8 @@ class Resize(Geometric):
         if self.canvas is not None:
             return _resize_onto_canvas(info, self.size, self.canvas)
         if info.size is not None:
-            raise ValueError(
-                f"Resize({self.size}) keeps the aspect of images whose `size` differs, so its output needs a"
-                f" static shape: give `canvas=(height, width)`, or `size=({self.size}, {self.size})`."
-            )
-        return resized(info, _shorter_side(*info.canvas, self.size), None)
+            return _resize_shorter_side(info, self.size)
+        return resized(info, _shorter_side(*info.height_width, self.size), None)
 
     def sampling(self) -> Sampling:
         """How it wants to be resampled."""
@@ -98,11 +97,38 @@ class Resize(Geometric):
 
 
 def resized(info: Info, target: tuple[int, int], size: Array | None) -> Factor:
-    """The whole image onto `target` pixels."""
+    """Return the whole image onto `target` pixels."""
     height, width = info.extent
     matrix = scaling(width / target[1], height / target[0])
     shrink = (info.canvas[0] / target[0], info.canvas[1] / target[1])
-    return Factor(matrix, target, size, shrink, keeps=True)
+    return Factor(matrix, target, size, shrink, keeps=True, window=_frame(info))
+
+
+def _frame(info: Info) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return (top, left, bottom, right) of the used part."""
+    return (0.0, 0.0, *info.extent)
+
+
+def _resize_shorter_side(info: Info, shorter: int) -> Factor:
+    """Return the shorter side onto `shorter` pixels, onto a frame of no static shape."""
+    height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+    short = jnp.minimum(height, width)
+    size = jnp.stack([shorter * height // short, shorter * width // short])
+    most = min(info.canvas) / shorter * _rounding(shorter)
+    # No bound of the frame itself: that of the source pixels it spans, in units of `most`.
+    canvas = (info.canvas[0] / most, info.canvas[1] / most)
+    return Factor(_onto(info, size), canvas, size, (most, most), keeps=True, window=_frame(info))
+
+
+def _onto(info: Info, size: Array) -> Matrix:
+    """Return the pull of the used part onto int32[2] `size` pixels."""
+    height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+    return scaling(width / size[1].astype(jnp.float32), height / size[0].astype(jnp.float32))
+
+
+def _rounding(side: int) -> float:
+    """Return by how much a floored length of at least `side` pixels may be short of its exact length."""
+    return 1 + 1 / side
 
 
 def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Factor:
@@ -113,11 +139,9 @@ def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Fa
     new_height, new_width = _shrink_to(rows, new_height, new_width, width * rows // height)
     new_width, new_height = _shrink_to(columns, new_width, new_height, height * columns // width)
     size = jnp.maximum(jnp.stack([new_height, new_width]), 1)
-    scale_y, scale_x = jnp.stack([height, width]).astype(jnp.float32) / size.astype(jnp.float32)
     most = max(min(info.canvas) / shorter, info.canvas[0] / rows, info.canvas[1] / columns)
-    # A floored side may be up to one pixel short of its exact length.
-    most *= 1 + 1 / min(shorter, *canvas)
-    return Factor(scaling(scale_x, scale_y), canvas, size, (most, most), keeps=True)
+    most *= _rounding(min(shorter, *canvas))
+    return Factor(_onto(info, size), canvas, size, (most, most), keeps=True, window=_frame(info))
 
 
 def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> tuple[Array, Array]:

@@ -1,11 +1,11 @@
-"""Colour: the pure functions and the jitter against numpy and colorsys."""
+"""Color: the pure functions and the jitter against numpy and colorsys."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.augment import ColorJitter, Grayscale, Info
+from jaxaug.augment import ColorJitter, Grayscale, Info, color
 from jaxaug.augment import functional as F
 from tests.reference import color as reference
 
@@ -78,6 +78,19 @@ def test_contrast_takes_the_mean_of_the_used_part():
     transform = ColorJitter(contrast=(0.5, 0.5))
     out = transform(KEY, {"image": canvas, "size": jnp.array([9, 13], jnp.int32)})["image"]
     np.testing.assert_allclose(out[:9, :13], reference.contrast(IMAGE, 0.5), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 4096), (4096, 1), (4096, 4096)])
+def test_the_sum_is_exact_to_a_thousandth_of_a_level(shape):
+    """Of an image of 3/255, the darkest that shows: all rounding goes one way."""
+    value = np.float32(3 / 255)
+    total = jax.jit(color._sum)(jnp.full(shape, value))
+    assert abs(float(total) / (shape[0] * shape[1]) - float(value)) * 255 < 1e-3
+
+
+def test_the_sum_is_that_of_numpy():
+    noise = np.random.default_rng(0).uniform(-1, 2, (300, 500)).astype(np.float32)
+    np.testing.assert_allclose(jax.jit(color._sum)(noise), noise.astype(np.float64).sum(), rtol=1e-6)
 
 
 def test_jitter_probability():

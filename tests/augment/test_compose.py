@@ -1,11 +1,14 @@
 """Chains: one resample a run, the oracle `fuse=False`, what moves along, what comes out, what is refused."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxaug import augment as A
+from jaxaug.augment._matrix import Matrix
 from tests.images import picture
 
 KEY = jax.random.key(0)
@@ -75,6 +78,37 @@ def test_a_turned_crop_shows_what_lay_beyond_it():
     whole = run(A.Compose([A.RandomRotation((45, 45)), A.CenterCrop(24)]))
     np.testing.assert_allclose(np.asarray(turned, int), np.asarray(whole, int), atol=1)
     assert turned[0, 0].any()
+
+
+@dataclasses.dataclass(frozen=True)
+class _QuarterTurn(A.Geometric):
+    """A known number of quarter turns of a square or a canvas of its turned shape, pixel for pixel."""
+
+    turns: int
+
+    def sample(self, key, info):
+        """The turns as traced numbers, as a random one would have."""
+        del key, info
+        return jnp.asarray([[1, 0], [0, -1], [-1, 0], [0, 1]], jnp.float32)[self.turns]
+
+    def factor(self, params, info):
+        """About the origin, then moved back into the frame."""
+        cos, sin = params
+        height, width = info.canvas if self.turns % 2 == 0 else info.canvas[::-1]
+        corners = (cos * width + sin * height, -sin * width + cos * height)
+        x1, y1 = (jnp.maximum(0.0, -corner) for corner in corners)
+        matrix = Matrix(xx=cos, xy=sin, x1=x1, yx=-sin, yy=cos, y1=y1)
+        return A.Factor(matrix, (height, width), None, whole=True, keeps=True)
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_quarter_turn_takes_the_window_of_a_crop_along(turns):
+    chain = (_QuarterTurn(turns), A.CenterCrop((12, 16)), A.Resize((5, 6)))
+    noise = np.random.default_rng(0).uniform(0, 1, (40, 56, 3)).astype(np.float32)
+    turned = run(A.Compose(chain[:1]), noise)
+    np.testing.assert_array_equal(turned, np.rot90(noise, turns))
+    fused, separate = with_and_without(*chain, sample=noise)
+    np.testing.assert_allclose(fused, separate, atol=1e-5)
 
 
 class _Shift(A.RandomAffine):
@@ -158,7 +192,9 @@ def test_masks_go_where_the_image_goes(fuse):
     mask = np.random.default_rng(0).integers(1, 200, (44, 60), dtype=np.int32)
     image = np.repeat(mask[:, :, None], 3, axis=2).astype(np.uint8)
     chain = A.Compose(
-        [A.RandomResizedCrop(30, interpolation="nearest"), A.RandomRotation(40, interpolation="nearest")], fuse=fuse
+        [A.RandomResizedCrop(30, interpolation="nearest"), A.RandomRotation(40, interpolation="nearest")],
+        fuse=fuse,
+        mask_fill=0,
     )
     out = run(chain, {"image": image, "mask": mask, "label": jnp.int32(3)})
     assert out["mask"].dtype == jnp.int32 and out["label"] == 3

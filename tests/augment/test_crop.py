@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxaug.augment import CenterCrop, Compose, Info, RandomCrop, RandomResizedCrop, Resize
+from jaxaug.augment import (
+    CenterCrop,
+    Compose,
+    Grayscale,
+    Info,
+    Normalize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomRotation,
+    Resize,
+)
+from jaxaug.augment._resample import PADDING_MODES
 from tests.images import picture
 
 KEY = jax.random.key(0)
@@ -156,8 +168,109 @@ def test_crop_then_resize_is_a_resized_crop():
     assert largest_difference(fused, separate) <= 1
 
 
+@pytest.mark.parametrize("mode", PADDING_MODES)
+@pytest.mark.parametrize("target", [(70, 70), (19, 23)])
+def test_a_padded_crop_then_a_resize_equals_its_parts(mode, target):
+    noise = np.random.default_rng(0).uniform(0, 1, (40, 56, 3)).astype(np.float32)
+    chain = (RandomCrop(48, padding=8, padding_mode=mode, fill=0.3), Resize(target))
+    fused, separate = (run(Compose(chain, fuse=fuse), noise) for fuse in (True, False))
+    np.testing.assert_allclose(fused, separate, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", [(20, 28), (57, 70)])
+def test_a_resize_then_a_crop_beyond_it_equals_its_parts(target):
+    """Also around the resized image: filled from its edge on, as sharply as a crop does."""
+    noise = np.random.default_rng(0).uniform(0.2, 1, (40, 56, 3)).astype(np.float32)
+    chain = (Resize(target), RandomCrop(80, padding=8, pad_if_needed=True, fill=0.6))
+    fused, separate = (run(Compose(chain, fuse=fuse), noise) for fuse in (True, False))
+    np.testing.assert_allclose(fused, separate, atol=2e-5)
+    filled = np.abs(np.asarray(fused) - 0.6).max(axis=2) < 1e-5
+    assert filled.sum() == 80 * 80 - target[0] * target[1]
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap"])
+def test_a_resize_before_a_turn_that_is_not_applied_is_the_resize(mode):
+    noise = np.random.default_rng(0).uniform(0, 1, (40, 56, 3)).astype(np.float32)
+    turn = RandomRotation(20, p=0.0, padding_mode=mode)
+    expected = run(Resize((15, 21)), noise)
+    np.testing.assert_allclose(run(Compose([Resize((15, 21)), turn]), noise), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["wrap", "reflect", "symmetric", "edge"])
+def test_padding_never_reads_the_unused_canvas(mode):
+    """Every length on one canvas, in one program."""
+    lengths = np.arange(1, 104)
+    canvas = np.full((len(lengths), 2, 128, 3), 255, np.uint8)
+    for row, length in enumerate(lengths):
+        canvas[row, :, :length] = np.arange(length)[None, :, None]
+    sizes = np.stack([np.full_like(lengths, 2), lengths], axis=1).astype(np.int32)
+    crop = RandomCrop((2, 300), padding=(100, 0), pad_if_needed=True, padding_mode=mode)
+    keys = jax.random.split(KEY, len(lengths))
+    out = jax.jit(jax.vmap(crop))(keys, {"image": canvas, "size": sizes})["image"]
+    place = jax.vmap(lambda key, size: crop.sample(jax.random.fold_in(key, 0), Info((2, 128), size)).left)
+    for length, left, pixels in zip(lengths, np.asarray(place(keys, sizes)), np.asarray(out)):
+        padded = np.pad(np.arange(length), 400, mode)
+        np.testing.assert_array_equal(pixels[0, :, 0], padded[400 + left : 700 + left])
+
+
+SIZES = [(375, 500), (500, 333), (188, 500), (500, 188), (10, 13), (300, 301), (512, 512), (224, 260)]
+
+
+def torchvision_crop(image, shorter, size):
+    """Resize of the shorter side, then the central crop, by PIL and torchvision's rounding."""
+    height, width = image.shape[:2]
+    short = min(height, width)
+    height, width = shorter * height // short, shorter * width // short
+    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return np.asarray(resized.crop((left, top, left + size, top + size)))
+
+
+def test_the_evaluation_chain_needs_no_canvas():
+    images = [picture(i, h, w) for i, (h, w) in enumerate(SIZES)]
+    batch = [on_canvas(image, (512, 512), rest=255) for image in images]
+    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batch)
+    chain = Compose([Resize(256), CenterCrop(224), Normalize(0.5, 0.5)])
+    out = jax.jit(jax.vmap(chain))(jax.random.split(KEY, len(images)), batch)
+    assert out["image"].shape == (len(images), 224, 224, 3) and "size" not in out
+    for image, pixels in zip(images, np.asarray(out["image"])):
+        difference = np.abs((pixels * 0.5 + 0.5) * 255 - torchvision_crop(image, 256, 224))
+        assert difference.mean() < 0.6 and difference.max() < 2  # PIL rounds to whole levels, twice
+
+
+@pytest.mark.parametrize(
+    "chain, canvas",
+    [
+        ((Resize(20), RandomHorizontalFlip(1.0), CenterCrop(0.5), Resize((9, 12))), None),
+        ((Resize(24), Resize(12), RandomCrop(12)), None),
+        ((Resize(20), RandomResizedCrop(10, (0.3, 0.6))), None),
+        ((Resize(20), Resize(10, canvas=(20, 24))), (20, 24)),
+    ],
+)
+def test_frames_without_a_static_shape_are_read_right(chain, canvas):
+    """On a canvas, with the shape of the image traced, as for the image itself."""
+    image = picture(3, 41, 62)
+    expected = run(Compose(chain), image)
+    out = run(Compose(chain), on_canvas(image, (64, 128), rest=255))
+    assert ("size" in out) == (canvas is not None)
+    assert largest_difference(out["image"], expected) <= 1
+
+
+def test_a_run_without_a_static_shape_is_refused():
+    sample = on_canvas(picture(1, 40, 57))
+    message = r"Resize\(16\) keeps the aspect .* let an op of fixed size such as CenterCrop follow"
+    for chain in (
+        Resize(16),
+        Compose([Resize(16), RandomHorizontalFlip()]),
+        Compose([Resize(16), Grayscale(), CenterCrop(9)]),
+        Compose([Resize(16), CenterCrop(9)], fuse=False),
+    ):
+        with pytest.raises(ValueError, match=message):
+            jax.eval_shape(chain, KEY, sample)
+
+
 def test_errors():
-    with pytest.raises(ValueError, match=r"`size` must be .height, width., two ints of at least 1, got .0, 0."):
+    with pytest.raises(ValueError, match=r"`size` must be .height, width., two ints of at least 1, or one int, got 0"):
         RandomCrop(0)
     with pytest.raises(ValueError, match=r"`scale` must be a pair .* within \[0.0, 1.0\], got \(0.5, 2\)"):
         RandomResizedCrop(8, scale=(0.5, 2))

@@ -84,6 +84,32 @@ def test_crop_past_the_border_is_padding(mode):
     np.testing.assert_array_equal(run(F.crop, NOISE, -5, -4, 19, 25, mode), expected)
 
 
+@pytest.mark.parametrize("scale", [0.8, 0.5, 0.3])
+@pytest.mark.parametrize("mode", PADDING_MODES)
+def test_antialiasing_reads_what_padding_would_give(mode, scale):
+    fill = 0.7 if mode == "constant" else 0.0
+    out = run(F.affine, NOISE, scale=scale, padding_mode=mode, fill=fill)
+    expected = reference.antialiased(NOISE, reference.scaling(scale, 11, 15), (11, 15), mode, fill)
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["constant", "symmetric"])
+def test_antialiasing_of_a_turn(mode):
+    out = run(F.affine, NOISE, 25.0, scale=0.6, padding_mode=mode, fill=0.4)
+    pull = reference.scaling(0.6, 11, 15) @ reference.rotation(25.0, 11, 15)
+    np.testing.assert_allclose(out, reference.antialiased(NOISE, pull, (11, 15), mode, 0.4), atol=1e-5)
+
+
+# For most of these lengths k * length * float32(1 / length) falls below k for some k.
+@pytest.mark.parametrize("length", [1, 2, 3, 41, 47, 55, 61, 82, 83, 94, 97, 113])
+@pytest.mark.parametrize("mode", ["wrap", "reflect", "symmetric"])
+def test_padding_at_every_length(mode, length):
+    line = np.arange(length, dtype=np.float32).reshape(1, length, 1)
+    expected = np.pad(line[0, :, 0], 3 * length, mode)
+    out = run(F.crop, line, 0, -3 * length, 1, 7 * length, mode)
+    np.testing.assert_array_equal(out[0, :, 0], expected)
+
+
 def test_identity_is_exact():
     for out in (run(F.rotate, NOISE, 0.0), run(F.rotate, NOISE, jnp.float32(0.0)), run(F.resize, NOISE, (11, 15))):
         np.testing.assert_array_equal(out, NOISE)

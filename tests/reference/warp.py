@@ -25,6 +25,33 @@ def _bilinear(image, x, y):
     return upper * (1 - bottom_share) + lower * bottom_share
 
 
+def antialiased(image, pull, shape, mode="constant", fill=0.0):
+    """`image` through an affine `pull`: padded widely, then each pixel weighed by a triangle along x and one along y.
+
+    Their half-widths are the source pixels per output pixel, the row norms of `pull`, at least 1.
+    """
+    pad = 3 * max(image.shape[:2])
+    options = {"constant_values": fill} if mode == "constant" else {}
+    padded = np.pad(image.astype(np.float64), ((pad, pad), (pad, pad), (0, 0)), mode, **options)
+    half_x, half_y = np.maximum(1.0, np.hypot(pull[:2, 0], pull[:2, 1]))
+    centers_x, centers_y = (np.arange(length) - pad + 0.5 for length in padded.shape[1::-1])
+    result = np.empty((*shape, image.shape[2]))
+    for row in range(shape[0]):
+        for column in range(shape[1]):
+            x, y, _ = pull @ np.array([column + 0.5, row + 0.5, 1.0])
+            weights_x = np.maximum(0.0, 1.0 - np.abs(centers_x - x) / half_x)
+            weights_y = np.maximum(0.0, 1.0 - np.abs(centers_y - y) / half_y)
+            total = weights_x.sum() * weights_y.sum()
+            result[row, column] = np.einsum("h,hwc,w->c", weights_y, padded, weights_x) / total
+    return result
+
+
+def scaling(factor, height, width):
+    """The pull matrix of a scale about the center of an image."""
+    shrink = np.diag([1 / factor, 1 / factor, 1.0])
+    return shift(width / 2, height / 2) @ shrink @ shift(-width / 2, -height / 2)
+
+
 def resize(image, height, width):
     """Antialiased: every source pixel weighed by a triangle as wide as an output pixel, at least 1."""
     rows, columns = _triangle(image.shape[0], height), _triangle(image.shape[1], width)

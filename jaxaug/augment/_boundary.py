@@ -1,0 +1,67 @@
+"""Values that are computed once, although what follows reads them several times.
+
+XLA fuses a producer into its consumer and computes it anew for every reading: a resample once for each of the
+channels that a gray value sums. `jax.lax.optimization_barrier` prevents that, on CPUs only since jax 0.11.1;
+the XLA of earlier releases drops the barrier before it fuses.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxaug._typing import Array
+
+_BARRIER_SINCE = (0, 11, 1)
+
+
+def barrier_works_on_cpu() -> bool:
+    """Return True where `lax.optimization_barrier` keeps XLA's CPU backend from fusing."""
+    return jax.__version_info__ >= _BARRIER_SINCE
+
+
+def cpu_advice() -> str | None:
+    """Return what a user with this jax should know about the speed of transforms on CPUs, or None."""
+    if barrier_works_on_cpu():
+        return None
+    return (
+        f"jax {jax.__version__} ignores optimization barriers on CPUs: functions in `Lambda` that read a pixel"
+        " several times may be computed several times there. jax 0.11.1 (Python 3.12) does not."
+    )
+
+
+def computed_once(value: Array) -> Array:
+    """Return `value`, which XLA does not fuse into what reads it."""
+    if barrier_works_on_cpu():
+        return lax.optimization_barrier(value)
+    return lax.platform_dependent(value, cpu=_through_a_loop, default=lax.optimization_barrier)
+
+
+def computed_once_on_cpu(value: Array) -> Array:
+    """Return `value`; on CPUs XLA does not fuse it into what reads it, elsewhere it may."""
+    on_cpu = lax.optimization_barrier if barrier_works_on_cpu() else _through_a_loop
+    return lax.platform_dependent(value, cpu=on_cpu, default=_itself)
+
+
+def _itself(value: Array) -> Array:
+    return value
+
+
+@jax.custom_jvp
+def _through_a_loop(value: Array) -> Array:
+    """Carry `value` through a loop of two turns, which XLA does not fuse across.
+
+    A turn multiplies one element by a one that XLA cannot foresee: it removes a loop that changes nothing.
+    """
+
+    def turn(i: Array, carried: Array) -> Array:
+        corner = (i, *(jnp.int32(0) for _ in carried.shape[1:]))
+        element = lax.dynamic_slice(carried, corner, (1,) * carried.ndim)
+        one = (i < 2).astype(carried.dtype)
+        return lax.dynamic_update_slice(carried, element * one, corner)
+
+    return lax.fori_loop(jnp.int32(0), jnp.int32(2), turn, value)
+
+
+@_through_a_loop.defjvp
+def _through_a_loop_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _through_a_loop(primals[0]), tangents[0]
