@@ -3,6 +3,13 @@
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
+
+def is_int(value: Any) -> bool:
+    """Return True for ints, numpy's too, but not for True and False."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     """`value` is one of `choices`."""
@@ -18,13 +25,13 @@ def check_probability(name: str, value: float) -> None:
 
 def check_positive_int(name: str, value: int) -> None:
     """`value` is an int of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_int(value) or value < 1:
         raise ValueError(f"`{name}` must be an int of at least 1, got {value!r}.")
 
 
 def check_count(name: str, value: int) -> None:
     """`value` is an int of at least 0."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not is_int(value) or value < 0:
         raise ValueError(f"`{name}` must be an int of at least 0, got {value!r}.")
 
 

@@ -4,9 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from jaxaug._checks import check_choice, check_positive_int, check_size
+from jaxaug._checks import check_choice, check_positive_int, check_size, is_int
 from jaxaug.decode import Decoder
 from jaxaug.iterators._compile import Transform, group_size
 from jaxaug.iterators._cursor import batches_per_epoch
@@ -51,18 +49,14 @@ def check_options(options: Options) -> None:
     if options.epochs is not None:
         check_positive_int("epochs", options.epochs)
 
-    if not _is_int(options.seed) or not 0 <= options.seed < 2**64:
+    if not is_int(options.seed) or not 0 <= options.seed < 2**64:
         raise ValueError(f"`seed` must be an int in [0, 2^64), got {options.seed!r}.")
-    if not _is_int(options.mask_fill):
+    if not is_int(options.mask_fill):
         raise ValueError(f"`mask_fill` must be an int, got {options.mask_fill!r}.")
 
     _check_function("transform", options.transform)
     _check_function("batch_transform", options.batch_transform)
     _check_decoder(options.decoder, options.canvas)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _check_decoder(decoder: Any, canvas: tuple[int, int] | None) -> None:

@@ -45,7 +45,7 @@ class BuiltBatch(NamedTuple):
 class Images(NamedTuple):
     """The images of a batch on the devices, and their facts on the host; `ImageBatch` of all local rows."""
 
-    array: Array  # uint8[n, H, W, 3], or gray [n, H, W] or [n, H, W, 1]
+    array: Array | np.ndarray  # uint8[n, H, W, 3], or gray [n, H, W] or [n, H, W, 1]
     size: np.ndarray
     original_size: np.ndarray
     orientation: np.ndarray

@@ -113,7 +113,7 @@ class Plan:
             "on_error": options.on_error,
             "sharding": (
                 f"{sharding.spec} over {dict(sharding.mesh.shape)} of "
-                f"{[device.id for device in sharding.mesh.devices.flat]}"
+                f"{[device.id for device in np.ravel(sharding.mesh.devices)]}"
             ),
             "fingerprint": self.source.fingerprint(),
             "length": None if self.order is None else self.order.length,
@@ -139,10 +139,11 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
       ValueError, TypeError: options that do not fit each other, the source or the sharding.
     """
     source = options.source
+    batch_size = int(options.batch_size)
     order = _arguments.make_order(source, options.shuffle, int(options.seed), options.on_error)
-    parts = local_parts(sharding, options.batch_size)
+    parts = local_parts(sharding, batch_size)
     _arguments.check_groups(options.batch_transform, parts)
-    _arguments.check_batch_size(order, options.batch_size, options.drop)
+    _arguments.check_batch_size(order, batch_size, options.drop)
     features, image = _first_record(source)
     _arguments.check_names(list(features))
 
@@ -164,7 +165,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         options,
         order,
         None if isinstance(source, Stream) else record_reader(source, features, mask_fill),
-        BatchPlan(options.batch_size, layout.rows, options.drop, options.epochs),
+        BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
         layout,
         features,
         image,

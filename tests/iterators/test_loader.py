@@ -503,6 +503,13 @@ def test_a_state_of_another_data_set_is_refused(source, images):
             loader.set_state(state)
 
 
+def test_numbers_of_numpy_are_numbers(source):
+    options = {"batch_size": np.int64(4), "epochs": np.int32(1), "seed": np.uint8(3), "prefetch": np.int16(1)}
+    with Loader(source, **options, sharding=one_device()) as loader:
+        assert len(list(loader)) == len(loader) == 6
+        assert json.loads(json.dumps(loader.get_state()))["seed"] == 3
+
+
 def test_missing_and_empty_folders_are_named(tmp_path):
     with pytest.raises(SourceError, match="missing"):
         ImageFolder(tmp_path / "missing")

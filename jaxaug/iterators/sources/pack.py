@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug._typing import PathLike
+from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Source
 from jaxaug.iterators.sources._files import FileReader, Window, list_files, local_path, reason
@@ -108,6 +109,7 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     generator, records, started = np.random.default_rng(0), 0, time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
         encoded, _ = source.read(generator.integers(0, len(source), 256))
+        assert isinstance(encoded, Encoded)
         for row in range(256):
             bytes(encoded.view(row))
         records += 256

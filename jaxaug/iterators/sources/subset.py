@@ -12,7 +12,7 @@ from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators._order import permute
-from jaxaug.iterators._protocol import Indexed, Source
+from jaxaug.iterators._protocol import Indexed, Pixels, Source
 
 
 class Subset:
@@ -88,7 +88,7 @@ class Subset:
         """
         return self._of_source("path")(self._one(index))
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
         """Read the source's records behind `indices`."""
         return self.source.read(self._original(np.asarray(indices, np.int64)))
 
