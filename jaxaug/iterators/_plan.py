@@ -113,7 +113,7 @@ class Plan:
             "on_error": options.on_error,
             "sharding": (
                 f"{sharding.spec} over {dict(sharding.mesh.shape)} of "
-                f"{[device.id for device in np.ravel(sharding.mesh.devices)]}"
+                f"{np.asarray(sharding.mesh.device_ids).tolist()}"
             ),
             "fingerprint": self.source.fingerprint(),
             "length": None if self.order is None else self.order.length,
