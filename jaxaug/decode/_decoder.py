@@ -76,8 +76,9 @@ class Decoder:
       max_pixels: an image whose header promises more pixels is bad; checked before anything is allocated.
         So is a JPEG of several scans if its pixels, times its scans, are more than 32 times that,
         and more than 2^32.
-      deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too. With
-        the host backend this always holds.
+      deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too.
+        With the host backend this always holds. With "nvjpeg" it needs a GPU with JPEG engines; where
+        there is none, "auto" takes the host.
 
     Raises:
       ValueError: an argument is wrong.
