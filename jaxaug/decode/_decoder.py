@@ -59,9 +59,9 @@ class Decoder:
     fit, aspect kept and antialiased. One Decoder drives all its devices; `decode` may be called from any
     thread, also inside of `jax.set_mesh`, but not from a process forked after it was made.
 
-    The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, and what else this Pillow has codecs for:
-    JPEG 2000, AVIF, PPM. While it decodes, a host thread takes at most 9 bytes a pixel of its image: with
-    `num_threads` images of `max_pixels` at once, 16 x 9 x 2^27 bytes are 19 GB.
+    The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and where Pillow has
+    the codecs, JPEG 2000 and AVIF. While it decodes, each host thread takes up to 9 bytes a pixel: 16
+    threads with images of 2^27 pixels (`max_pixels`) 19 GB.
 
     Args:
       canvas: (H, W) of every row, in pixels.
@@ -70,13 +70,15 @@ class Decoder:
       devices: local devices; device d gets the d-th equal share of the rows. None: all local devices.
       on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images: zeros and
         valid=False.
-      num_threads: host threads; None: one for each CPU that this process may use. With "nvjpeg", half of
-        them decode the images that the engines cannot. On one GPU, a quarter more (half for large images)
-        take a share of the other images.
+      num_threads: host threads; None: one for each CPU that this process may use. With "nvjpeg",
+        half of them decode the images that the engines cannot. On one GPU, a quarter more (half for
+        large images) take a share of the other images.
       max_pixels: an image whose header promises more pixels is bad; checked before anything is allocated.
-        So is a JPEG of several scans whose pixels, times its scans, are more than 32 times that, or 2^32.
-      deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too. With
-        the host backend this always holds.
+        So is a JPEG of several scans if its pixels, times its scans, are more than 32 times that,
+        and more than 2^32.
+      deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too.
+        With the host backend this always holds. With "nvjpeg" it needs a GPU with JPEG engines; where
+        there is none, "auto" takes the host.
 
     Raises:
       ValueError: an argument is wrong.
@@ -106,17 +108,17 @@ class Decoder:
         if isinstance(canvas, (tuple, list, np.ndarray)):
             canvas = tuple(_as_int(side) for side in canvas)
         max_pixels = _as_int(max_pixels)
-        num_threads = usable_cpus() if num_threads is None else _as_int(num_threads)
+        threads: int = usable_cpus() if num_threads is None else _as_int(num_threads)
         check_size("canvas", canvas)
         check_choice("backend", backend, ("auto", "nvjpeg", "host"))
         check_choice("on_error", on_error, ("raise", "mask"))
         check_positive_int("max_pixels", max_pixels)
-        check_positive_int("num_threads", num_threads)
+        check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
         self.canvas, self.on_error, self.max_pixels = canvas, on_error, max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
-        self.backend, self._engine = _make_engine(backend, self.devices, canvas, num_threads, deterministic)
+        self.backend, self._engine = _make_engine(backend, self.devices, canvas, threads, deterministic)
         self._lock, self._closed = threading.Lock(), False
         self._call_ended, self._calls = threading.Condition(self._lock), set[object]()
         self._process = os.getpid()
@@ -159,15 +161,15 @@ class Decoder:
 
         Args:
           encoded: n images, n a multiple of the number of devices.
-          headers: `read_headers(encoded)`, if the caller has it: the headers are not read again. Images of
-            more than the Decoder's `max_pixels` are bad all the same.
+          headers: `read_headers(encoded)`, if the caller has it: the headers are not read again.
+            Images of more than the Decoder's `max_pixels` are bad all the same.
 
         Returns:
           Decoded; its `release` must be called.
 
         Raises:
-          ValueError: the devices do not divide n; `headers` has another number of rows; or the Decoder is
-            closed.
+          ValueError: the devices do not divide n; `headers` has another number of rows; or the
+            Decoder is closed.
           MemoryError: the device has no memory left for a batch.
           RuntimeError: the Decoder was made before this process was forked.
         """
@@ -210,8 +212,8 @@ class Decoder:
     def close(self) -> None:
         """Stop the threads and free the buffers, once the calls of `decode` that run have ended.
 
-        Later calls of `decode` are errors, a later `close` does nothing. In a process forked after the
-        Decoder was made, which has neither threads nor buffers, nothing is done.
+        Later calls of `decode` are errors, a later `close` does nothing. Nor does it in a process
+        that was forked after the Decoder was made: the threads and buffers are not there.
         """
         if os.getpid() != self._process:
             return
@@ -231,8 +233,8 @@ class Decoder:
         """A call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
         if os.getpid() != self._process:
             raise RuntimeError(
-                "this Decoder was made before the process was forked, and its threads are not here: make it "
-                'in the child, or start processes with the "spawn" method.'
+                "this Decoder was made before the process was forked, and its threads are not here: "
+                'make it in the child, or start processes with the "spawn" method.'
             )
         call = object()
         try:
@@ -322,7 +324,9 @@ def _check_devices(devices: Sequence[Device] | None) -> list[Device]:
     if devices is None:
         return local
     if isinstance(devices, jax.Device) or not isinstance(devices, Iterable):
-        raise ValueError(f"`devices` must be a sequence of jax devices, got {devices!r}: wrap one in a list.")
+        raise ValueError(
+            f"`devices` must be a sequence of jax devices, got {devices!r}: wrap one in a list.",
+        )
     devices = list(devices)
     if not devices or not all(isinstance(device, jax.Device) for device in devices):
         raise ValueError(f"`devices` must be one or more jax devices, got {devices!r}.")

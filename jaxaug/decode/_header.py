@@ -24,8 +24,8 @@ class Headers(NamedTuple):
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
       height, width: int32, as the file stores them, before EXIF turns them.
       orientation: uint8, the EXIF orientation 1..8.
-      coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive, 3 lossless,
-        9 and 10 the same with arithmetic coding.
+      coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
+        3 lossless, 9 and 10 extended and progressive with arithmetic coding.
       precision: uint8, bits a sample.
       components: uint8, colour components of a JPEG.
       scan_components: uint8, those of its first scan; fewer than `components` means several scans.
@@ -102,7 +102,7 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
         _refuse(headers, jpegs[row], clause)
     lossless = ((headers.kind == JPEG) & (headers.coding == LOSSLESS)).nonzero()[0].tolist()
     for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
-        _refuse(headers, row, "a lossless JPEG: only a Pillow with libjpeg-turbo 3 or later reads these")
+        _refuse(headers, row, "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later")
     for row in (headers.kind == BAD).nonzero()[0].tolist():
         if not headers.reason[row]:
             _read_other(headers, row, encoded.view(row), max_pixels)
@@ -110,14 +110,14 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
 
 
 def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
-    """Return the headers with every image of more than `max_pixels` bad; those given stay as they are."""
+    """Return the headers with every image of more than `max_pixels` bad, in new columns."""
     pixels = headers.height.astype(np.int64) * headers.width
     rows = ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist()
     if rows:
         copies = (headers.kind.copy(), headers.orientation.copy(), headers.reason.copy())
         headers = headers._replace(**dict(zip(("kind", "orientation", "reason"), copies)))
     for row in rows:
-        _refuse_large(headers, row, headers.height[row], headers.width[row], max_pixels)
+        _refuse_large(headers, row, int(headers.height[row]), int(headers.width[row]), max_pixels)
     return headers
 
 

@@ -27,13 +27,17 @@ _T = TypeVar("_T")
 _ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
 
 
-def decode_image(data: "bytes | bytearray | memoryview | np.ndarray", max_pixels: int = MAX_PIXELS) -> np.ndarray:
+def decode_image(
+    data: "bytes | bytearray | memoryview | np.ndarray",
+    max_pixels: int = MAX_PIXELS,
+) -> np.ndarray:
     """Decode one image of any supported format on the host.
 
     Args:
-      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, and where
-        this Pillow has the codecs, JPEG 2000 and AVIF.
-      max_pixels: an image whose header promises more pixels is refused before anything is allocated.
+      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, and
+        where this Pillow has the codecs, JPEG 2000 and AVIF.
+      max_pixels: an image whose header promises more pixels is refused before anything is
+        allocated.
 
     Returns:
       uint8[h, w, 3], RGB, upright (all eight EXIF orientations applied); gray is repeated to three channels,
@@ -198,7 +202,7 @@ class HostEngine:
     """
 
     in_flight = 1  # a batch keeps all threads busy
-    counted = ("host",)
+    counted: tuple[str, ...] = ("host",)
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
         self._devices, self._canvas, self._num_threads = devices, canvas, num_threads

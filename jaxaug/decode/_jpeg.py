@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxaug.decode._exif import read_orientation
+from jaxaug.decode._image_data import check_end, check_scans
 from jaxaug.decode._memory import as_bytes, read_windows
 from jaxaug.decode._segments import (
     APP0,
-    APP1,
     APP14,
     DAC,
     DHT,
     DNL,
     DQT,
     DRI,
-    EOI,
     FRAMES,
     NOWHERE,
     SOS,
@@ -41,13 +41,11 @@ GRAY, YCBCR, RGB, CMYK, YCCK = 1, 2, 3, 4, 5
 
 _SHORTEST = 64  # bytes; one quantisation table alone has more
 _LARGEST_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
-_MOST_SCANS = 500  # each scan of a progressive file costs a pass over the image, however few bytes it has
-_TAIL = 48  # bytes behind the end marker that paddings rarely exceed; `read_windows` takes below 64
-_TRUNCATED = "a truncated JPEG: no end marker behind its image data"
 _MOST_BLOCKS = 10  # blocks in one interleaved MCU, T.81 B.2.3
 
 LOSSLESS = 3  # SOF number
-_DECODABLE = (0, 1, 2, LOSSLESS, 9, 10)  # baseline, extended, progressive, lossless; the arithmetic ones
+# Baseline, extended, progressive, lossless; the arithmetic ones.
+_DECODABLE = (0, 1, 2, LOSSLESS, 9, 10)
 _PROGRESSIVE = (2, 10)
 _IS_FRAME = lookup(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 # Size and number of a quantisation table by its first byte, and of a Huffman table, less its symbols. T.81 B.2.4.
@@ -112,18 +110,18 @@ def check_jpegs(
     _read_quantisation(segments, evidence)
     _read_huffman(segments, evidence, stops)
     _read_others(segments, evidence)
-    layout = _Layout(*_judge_all(evidence, failures).T)
-    _check_end(scan_start, stops, failures)
-    _check_lossless_restarts(segments, layout, size, failures)
-    pixels = np.where(layout.several_scans, size[:, 0].astype(np.int64) * size[:, 1], 0)
-    _check_scans(scan_start, stops, pixels, max_scanned, failures)
+    *layout, several_scans = _judge_all(evidence, failures).T
     columns = JpegColumns(
         height=size[:, 0],
         width=size[:, 1],
-        orientation=_read_orientation(segments, starts.size),
+        orientation=read_orientation(segments, starts.size),
         scan_offset=scan_start - starts,
-        **{name: column for name, column in layout._asdict().items() if name != "several_scans"},
+        **dict(zip(_Layout._fields, layout)),
     )
+    _check_lossless_restarts(segments, columns, failures)
+    check_end(scan_start, stops, failures)
+    pixels = np.where(several_scans, size[:, 0].astype(np.int64) * size[:, 1], 0)
+    check_scans(scan_start, stops, pixels, max_scanned, failures)
     return columns, failures
 
 
@@ -349,7 +347,8 @@ def _fault_of_form(facts: _Evidence) -> str | None:
 def _fault_of_frame(facts: _Evidence, components: list[_Component]) -> str | None:
     coding, precision, count = facts.coding, facts.frame[4], facts.frame[9]
     if coding not in _DECODABLE:
-        return f"{'an arithmetic lossless' if coding == 11 else 'a hierarchical'} JPEG (SOF{coding})"
+        sort = "an arithmetic lossless" if coding == 11 else "a hierarchical"
+        return f"{sort} JPEG (SOF{coding})"
     if precision != 8:
         return f"a JPEG of {precision} bits a sample, not 8"
     if 1 in facts.sides:
@@ -362,7 +361,8 @@ def _fault_of_frame(facts: _Evidence, components: list[_Component]) -> str | Non
         if not all(1 <= each <= 4 and max(factors) % each == 0 for each in factors):
             return "JPEG sampling factors that do not fit"
     if coding == LOSSLESS and _color(facts, components) in (YCBCR, YCCK):
-        return "a lossless JPEG whose colors are not RGB, CMYK or gray"  # libjpeg-turbo converts none
+        # libjpeg-turbo converts no colors of a lossless file.
+        return "a lossless JPEG whose colors are not RGB, CMYK or gray"
 
 
 def _fault_of_scan(facts: _Evidence, components: list[_Component]) -> str | None:
@@ -380,14 +380,16 @@ def _fault_of_scan(facts: _Evidence, components: list[_Component]) -> str | None
         band = first <= last <= 63 and used == 1 if first else last == 0
         if not (band and bits >> 4 in (0, (bits & 15) + 1) and bits & 15 <= 13):
             return "a progressive JPEG scan with wrong parameters"
-    if lossless and not (1 <= first <= 7 and last == 0 and bits < 8):  # predictor, point transform: T.81 H.2
+    # Predictor and point transform, T.81 H.1.2.
+    if lossless and not (1 <= first <= 7 and last == 0 and bits < 8):
         return "a lossless JPEG scan with wrong parameters"
     if lossless and used < len(components):  # libjpeg-turbo 3 does not decode all of these
         return "a lossless JPEG of several scans"
     if facts.coding < 8:  # by Huffman; a progressive scan codes either DC or AC coefficients
         named = facts.scan[4 : 4 + 2 * used : 2]
         slots = [] if progressive and first else [(each >> 4, 4) for each in named]
-        slots += [] if lossless or (progressive and not first) else [(each & 15, 8) for each in named]
+        only_dc = lossless or (progressive and not first)
+        slots += [] if only_dc else [(each & 15, 8) for each in named]
         if not all(slot < 4 and facts.tables[base + slot] for slot, base in slots):
             return "a JPEG scan without its Huffman table"
     if facts.bad_restart:
@@ -420,111 +422,17 @@ def _is_plain(facts: _Evidence, components: list[_Component], color: int) -> boo
 
 def _check_lossless_restarts(
     segments: Segments,
-    layout: _Layout,
-    size: np.ndarray,
+    columns: JpegColumns,
     failures: dict[int, str],
 ) -> None:
     """A restart interval of a lossless file is whole lines, T.81 H.1.1."""
     intervals: dict[int, int] = {}
     for row, start, stop in zip(*(column.tolist() for column in segments.pick(DRI))):
-        if layout.coding[row] == LOSSLESS:
+        if columns.coding[row] == LOSSLESS:
             intervals[row] = int.from_bytes(memory_view(start, stop - start), "big")
     for row, interval in intervals.items():
-        sampling = int(layout.sampling[row])
+        sampling = int(columns.sampling[row])
         widest = max(sampling >> 8 * each + 4 & 15 for each in range(4))
-        blocks = widest if layout.components[row] > 1 else 1  # pixels across that are coded together
-        if interval % -(-int(size[row, 1]) // blocks):
+        together = widest if columns.components[row] > 1 else 1  # pixels of a line
+        if interval % -(-int(columns.width[row]) // together):
             failures.setdefault(row, "a lossless JPEG whose restart interval is no whole lines")
-
-
-def _check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
-    """The end marker is there, behind image data. After it a file may hold what it likes: zeros, a
-    second picture."""
-    ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
-    ended &= stops - scan_start >= 3
-    rows = (~ended).nonzero()[0]
-    if rows.size:  # most trailers are short: all files at once
-        first = np.maximum(stops[rows] - _TAIL, np.minimum(scan_start[rows] + 1, stops[rows] - 1))
-        tails = as_bytes(read_windows(first, _TAIL, stops[rows]))
-        found = ((tails[:, :-1] == 0xFF) & (tails[:, 1:] == EOI)).any(axis=1)
-        rows = rows[~found]
-    for row in rows.tolist():
-        if row not in failures and not _has_end(int(scan_start[row]) + 1, int(stops[row])):
-            failures[row] = _TRUNCATED
-    empty = read_windows(scan_start, 2, stops).view(">u2") == (0xFF00 | EOI)
-    for row in empty.nonzero()[0].tolist():
-        failures.setdefault(row, _TRUNCATED)
-
-
-def _has_end(start: int, stop: int) -> bool:
-    """Return True if an end marker lies in the memory [start, stop), looked for from its end on."""
-    size = 4096
-    while start < stop:
-        first = max(start, stop - size)
-        if _count(EOI, first, stop):
-            return True
-        stop = first + 1 if first > start else start  # a marker may lie across the border
-        size = min(8 * size, 2**18)
-    return False
-
-
-def _check_scans(
-    scan_start: np.ndarray,
-    stops: np.ndarray,
-    pixels: np.ndarray,
-    max_scanned: int,
-    failures: dict[int, str],
-) -> None:
-    """The scans of files that may have several are not too many; `pixels` is 0 for other files."""
-    for row in pixels.nonzero()[0].tolist():
-        if row in failures:
-            continue
-        scans = 1 + _count(SOS, int(scan_start[row]), int(stops[row]))
-        if scans > _MOST_SCANS:
-            failures[row] = f"a JPEG of more than {_MOST_SCANS} scans"
-        elif scans * int(pixels[row]) > max_scanned:
-            product = f"{scans} scans of {pixels[row]} pixels"
-            failures[row] = f"a JPEG of {product}, more than {max_scanned} in all"
-
-
-def _count(marker: int, start: int, stop: int) -> int:
-    """Return how many times a marker is in the memory [start, stop); mostly without the GIL."""
-    data = np.frombuffer(memory_view(start, stop - start), np.uint8)
-    code = np.uint16(0xFF | marker << 8)
-    pairs = (data[shift : shift + (data.size - shift & ~1)].view("<u2") for shift in (0, 1))
-    return sum(int(np.count_nonzero(each == code)) for each in pairs)
-
-
-# ---- EXIF
-
-
-def _read_orientation(segments: Segments, count: int) -> np.ndarray:
-    """uint8[k] 1..8: the orientation tag (0x0112) of the first image directory of the first EXIF segment."""
-    orientation = np.ones(count, np.uint8)
-    exif = segments.tagged(APP1, b"Exif", 14)
-    if not exif.size:
-        return orientation
-    row, start, stop = segments.row[exif], segments.start[exif] + 6, segments.stop[exif]
-    head = read_windows(start, 8, stop)  # EXIF offsets count from this TIFF header
-    magic = as_bytes(head)[:, :4].view(">u4")[:, 0]
-    little = magic == 0x49492A00
-    start = start + _number(head, 4, "u4", little)
-    usable = (little | (magic == 0x4D4D002A)) & (start + 2 <= stop)
-    row, start, stop, little = row[usable], start[usable], stop[usable], little[usable]
-    entries = np.minimum(_number(read_windows(start, 2, stop), 0, "u2", little), (stop - start - 2) // 12)
-    owner = np.repeat(np.arange(row.size), entries)
-    nth = np.arange(owner.size) - np.repeat(np.cumsum(entries) - entries, entries)
-    entry = read_windows(start[owner] + 2 + 12 * nth, 12, stop[owner])
-    tagged = (_number(entry, 0, "u2", little[owner]) == 0x0112).nonzero()[0]
-    owner, entry, little = owner[tagged], entry[tagged], little[owner[tagged]]
-    short = _number(entry, 2, "u2", little) == 3
-    value = np.where(short, _number(entry, 8, "u2", little), _number(entry, 8, "u4", little))  # some write a LONG
-    found = ((value >= 1) & (value <= 8)).nonzero()[0][::-1]  # the first one of a file wins: assigned last
-    orientation[row[owner[found]]] = value[found]
-    return orientation
-
-
-def _number(windows: np.ndarray, at: int, kind: str, little: np.ndarray) -> np.ndarray:
-    """The unsigned integers int64[k] at one place of each window, in the byte order of each."""
-    data = as_bytes(windows)[:, at : at + int(kind[1])]
-    return np.where(little, data.view(f"<{kind}")[:, 0], data.view(f">{kind}")[:, 0]).astype(np.int64)

@@ -1,17 +1,17 @@
 """The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on host threads.
 
 An image goes
-- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger than
-  the canvas, with a header that all parsers read alike, and with sides of 16 pixels or more if their
-  chroma is subsampled;
+- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger
+  than the canvas, with a header that all parsers read alike, and with sides of 16 pixels or more if
+  their chroma is subsampled;
 - to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
 The share balances itself: a batch's images wait in a line, the engines take most of it at a time from one end, the
 threads one by one from the other, so that both have done when the line is empty, however fast they are. With
-`deterministic` there is no share, so that an image's way depends on its bytes alone. It needs engines: on GPUs
-without, a batched call decodes up to 50 images in another way than more (nvjpeg.h). Nor is there a share with several
-GPUs: their host threads would all wait for one GIL, and the GPUs for them (of four H200, 112,000 images/s without,
-50,000 with a share).
+`deterministic` there is no share, so that an image's way depends on its bytes alone. It needs engines:
+on GPUs without, a batched call decodes up to 50 images in another way than more (nvjpeg.h). Nor is
+there a share with several GPUs: their host threads would all wait for one GIL, and the GPUs for
+them (of four H200, 112,000 images/s without, 50,000 with a share).
 """
 
 import contextlib
@@ -57,7 +57,8 @@ class NvjpegEngine:
     """
 
     in_flight = IN_FLIGHT
-    counted = ("engines", "host", "refused")  # refused: those of "host" that the engines were asked for in vain
+    # "refused": images of "host" that the engines were asked for in vain
+    counted: tuple[str, ...] = ("engines", "host", "refused")
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
         _cuda.core()
@@ -186,13 +187,14 @@ class _Gpu:
             by_host = work.finish()
         skipped = lane.wipe_marks(~_chosen(by_host, len(pointers)))
         skipped[[row for rows in refused for row in rows]] = False
-        to_host = self._decode_again(lane, batch, pointers, refused, [row for row in taken if skipped[row]])
+        again = [row for row in taken if skipped[row]]
+        to_host = self._decode_again(lane, batch, pointers, refused, again)
         more = self._threads.start(batch, pointers, to_host, deque())
         by_host += more.finish()
         failures = work.failures | more.failures
         lane.clear(list(failures))
-        decoded = {"engines": len(taken) - len(to_host), "host": len(by_host), "refused": len(to_host)}
-        return Result(failures, decoded)
+        counts = (len(taken) - len(to_host), len(by_host), len(to_host))
+        return Result(failures, dict(zip(NvjpegEngine.counted, counts)))
 
     def _take_and_decode(self, batch: Batch, line: deque[int], pointers: np.ndarray) -> tuple[list[int], bool]:
         """Decode the first part of the line on the engines: (its rows, False if some image was refused).
@@ -205,10 +207,11 @@ class _Gpu:
             return taken, self._decode_rows(batch, taken, pointers)
 
     def _decode_rows(self, batch: Batch, chosen: list[int], pointers: np.ndarray) -> bool:
-        """Decode rows on the engines, with a turn of the caller's; return False if some image was refused."""
+        """Decode rows on the engines, with the caller's turn; return False if they refuse one."""
         rows = np.array(chosen, np.int64)
+        sampling = batch.headers.sampling[rows]
         try:
-            self._batched.decode(batch.encoded.take(rows), batch.headers.sampling[rows], pointers[rows])
+            self._batched.decode(batch.encoded.take(rows), sampling, pointers[rows])
         except _nvjpeg.NvjpegError as error:
             if error.status == _nvjpeg.ALLOCATOR_FAILURE:
                 raise _cuda.memory_error("for the buffers of nvJPEG", error) from error
@@ -223,10 +226,10 @@ class _Gpu:
         refused: list[list[int]],
         skipped: list[int],
     ) -> list[int]:
-        """Decode what the engines have refused or skipped; return the rows of which they do so again.
+        """Decode what the engines have refused or skipped; return the rows that they do again.
 
-        A refused call is halved until the image that it is refused for stands alone: of 256 images that is
-        after 16 calls.
+        A refused call is halved until the image that it is refused for stands alone: of 256 images
+        that is after 16 calls.
 
         Args:
           refused: the rows of each refused call.
@@ -281,8 +284,9 @@ def _make_handle(deterministic: bool) -> Any:
     except _nvjpeg.NvjpegError as error:
         if deterministic:
             raise LibraryError(
-                f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of an image "
-                "depend on its batch, which `deterministic` forbids: take backend='auto' or 'host'."
+                f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of "
+                "an image depend on its batch, which `deterministic` forbids: take backend='auto' or "
+                "'host'."
             ) from error
         return _nvjpeg.create_handle(_nvjpeg.GPU_HYBRID)
 

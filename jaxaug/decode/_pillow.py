@@ -49,8 +49,9 @@ def format_of(data: memoryview) -> str | None:
 
 
 def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
-    """Return (height, width) at the beginning of a WebP or GIF file, for which Pillow takes memory when
-    it opens it; None for other formats and where it is not where it should be.
+    """Return (height, width) at the beginning of a WebP or GIF file; None for other formats.
+
+    Pillow takes memory when it opens these two.
 
     Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 and 9649; GIF89a 18.
     """
@@ -81,7 +82,8 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
     if plugin is None:
         import PIL
 
-        raise DecodeError(f"{format}: Pillow {PIL.__version__} has no codec for it here: install one that has")
+        have = f"Pillow {PIL.__version__}"
+        raise DecodeError(f"{format}: {have} has no codec for it here: install one that has")
     try:
         with _PIXEL_LIMIT.lifted(stated_size(memoryview(data), format) or (1, 1)):
             return plugin(io.BytesIO(data))
@@ -187,8 +189,7 @@ def reads_lossless_jpegs() -> bool:
 
 
 class _PixelLimit:
-    """Pillow's own pixel limit, a global variable of Pillow's: lifted while an image that exceeds it is
-    decoded."""
+    """Pillow's own pixel limit, a global: lifted while an image that exceeds it is decoded."""
 
     def __init__(self):
         self._lock, self._lifted, self._limit = threading.Lock(), 0, None
@@ -229,8 +230,8 @@ _PLUGINS: dict[str, tuple[str, str, str | None]] = {
     "TIFF": ("TiffImagePlugin", "TiffImageFile", None),
     "WEBP": ("WebPImagePlugin", "WebPImageFile", "webp"),
 }
-_AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are those of HEIF containers, too
-# ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F, so that these are SOT and EOC.
+_AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are of HEIF containers, too
+# SOT and EOC, ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F.
 _JPEG2000_WHOLE = re.compile(rb"\xff\x90.*\xff\xd9", re.DOTALL)
 _MAGIC = tuple(
     (re.compile(pattern, re.DOTALL), name)

@@ -13,7 +13,7 @@ ENGINES, HOST, NONE = 0, 1, 2
 
 _GRAY, _444 = 0x11000000, 0x11111100
 _SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 422, 440, 420
-# Pixels: below, nvJPEG interpolates chroma in another way, up to 52 levels off (measured on an H200).
+# Pixels: below, nvJPEG interpolates chroma in another way (up to 52 levels off on an H200).
 _SMALLEST_SIDE = 16
 
 

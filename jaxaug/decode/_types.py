@@ -12,8 +12,8 @@ from jaxaug._typing import Array
 class Encoded(NamedTuple):
     """Encoded images where they lie in host memory: no Python object per image.
 
-    The bytes must not change until the call that they are given to has returned. Pickled or deep-copied,
-    it holds a copy of its bytes.
+    The bytes must not change until the call that they are given to has returned. Pickled or
+    deep-copied, it holds a copy of its bytes.
 
     Attributes:
       addresses: uint64[n], where the bytes of each image begin.
@@ -38,11 +38,11 @@ class Encoded(NamedTuple):
         """
         try:
             views = [np.frombuffer(image, np.uint8) if len(image) else _EMPTY for image in images]
-        except (TypeError, ValueError, BufferError) as error:  # a view may have gaps between its bytes
+        except (TypeError, ValueError, BufferError) as error:  # a view may have gaps
             kinds = ", ".join(sorted({type(image).__name__ for image in images}))
             raise TypeError(
-                f"`images` must be bytes-like objects without gaps, got {kinds} ({error}): give the bytes of "
-                "each file, as from `pathlib.Path.read_bytes`."
+                f"`images` must be bytes-like objects without gaps, got {kinds} ({error}): give "
+                "the bytes of each file, as from `pathlib.Path.read_bytes`."
             ) from None
         addresses = np.fromiter((view.ctypes.data for view in views), np.uint64, len(views))
         lengths = np.fromiter((view.size for view in views), np.uint64, len(views))
@@ -60,8 +60,7 @@ class Encoded(NamedTuple):
                 "`encoded` must have one address and one length an image, got addresses of shape "
                 f"{addresses.shape} and lengths of shape {lengths.shape}."
             )
-        columns = (np.asarray(column, np.uint64) for column in (addresses, lengths))
-        return Encoded(*columns, self.owner)
+        return Encoded(np.asarray(addresses, np.uint64), np.asarray(lengths, np.uint64), self.owner)
 
     def __reduce__(self):
         views = map(self.view, range(len(self.lengths)))

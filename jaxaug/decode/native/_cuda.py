@@ -91,15 +91,15 @@ def allocate(size: int) -> int:
 
 
 def memory_error(what: str, cause: Exception) -> MemoryError:
-    """Return an error that says that there is no device memory `what`, and how XLA can leave more."""
+    """Return an error that says what there is no device memory for, and how XLA can leave more."""
     try:
         free, total = call("cudaMemGetInfo")
         left = f"; {free / 2**20:.0f} of {total / 2**20:.0f} MiB are free"
     except CudaError as error:
         left = f"; {error}"
     return MemoryError(
-        f"no device memory {what} ({cause}{left}): JAX reserves three quarters of the device for itself; "
-        "set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
+        f"no device memory {what} ({cause}{left}): JAX reserves three quarters of the device for "
+        "itself; set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
     )
 
 

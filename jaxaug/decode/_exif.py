@@ -1,0 +1,38 @@
+"""The EXIF orientation of JPEG files, many at once."""
+
+import numpy as np
+
+from jaxaug.decode._memory import as_bytes, read_windows
+from jaxaug.decode._segments import APP1, Segments
+
+
+def read_orientation(segments: Segments, count: int) -> np.ndarray:
+    """uint8[k] 1..8: the orientation tag (0x0112) of the first image directory of the first EXIF segment."""
+    orientation = np.ones(count, np.uint8)
+    exif = segments.tagged(APP1, b"Exif", 14)
+    if not exif.size:
+        return orientation
+    row, start, stop = segments.row[exif], segments.start[exif] + 6, segments.stop[exif]
+    head = read_windows(start, 8, stop)  # EXIF offsets count from this TIFF header
+    magic = as_bytes(head)[:, :4].view(">u4")[:, 0]
+    little = magic == 0x49492A00
+    start = start + _number(head, 4, "u4", little)
+    usable = (little | (magic == 0x4D4D002A)) & (start + 2 <= stop)
+    row, start, stop, little = row[usable], start[usable], stop[usable], little[usable]
+    entries = np.minimum(_number(read_windows(start, 2, stop), 0, "u2", little), (stop - start - 2) // 12)
+    owner = np.repeat(np.arange(row.size), entries)
+    nth = np.arange(owner.size) - np.repeat(np.cumsum(entries) - entries, entries)
+    entry = read_windows(start[owner] + 2 + 12 * nth, 12, stop[owner])
+    tagged = (_number(entry, 0, "u2", little[owner]) == 0x0112).nonzero()[0]
+    owner, entry, little = owner[tagged], entry[tagged], little[owner[tagged]]
+    short = _number(entry, 2, "u2", little) == 3
+    value = np.where(short, _number(entry, 8, "u2", little), _number(entry, 8, "u4", little))  # some write a LONG
+    found = ((value >= 1) & (value <= 8)).nonzero()[0][::-1]  # the first one of a file wins: assigned last
+    orientation[row[owner[found]]] = value[found]
+    return orientation
+
+
+def _number(windows: np.ndarray, at: int, kind: str, little: np.ndarray) -> np.ndarray:
+    """The unsigned integers int64[k] at one place of each window, in the byte order of each."""
+    data = as_bytes(windows)[:, at : at + int(kind[1])]
+    return np.where(little, data.view(f"<{kind}")[:, 0], data.view(f">{kind}")[:, 0]).astype(np.int64)

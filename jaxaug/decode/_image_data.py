@@ -1,0 +1,70 @@
+"""The image data of JPEG files: their end, and how many scans they have."""
+
+import numpy as np
+
+from jaxaug.decode._memory import as_bytes, read_windows
+from jaxaug.decode._segments import EOI, SOS
+from jaxaug.decode._types import memory_view
+
+_MOST_SCANS = 500  # each costs a pass over the image, however few bytes it has
+# Bytes behind the end marker that paddings rarely exceed; `read_windows` takes less than 64.
+_TAIL = 48
+_TRUNCATED = "a truncated JPEG: no end marker behind its image data"
+
+
+def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
+    """The end marker is there, behind image data. After it a file may hold what it likes: zeros, a
+    second picture."""
+    ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
+    ended &= stops - scan_start >= 3
+    rows = (~ended).nonzero()[0]
+    if rows.size:  # most trailers are short: all files at once
+        first = np.maximum(stops[rows] - _TAIL, np.minimum(scan_start[rows] + 1, stops[rows] - 1))
+        tails = as_bytes(read_windows(first, _TAIL, stops[rows]))
+        found = ((tails[:, :-1] == 0xFF) & (tails[:, 1:] == EOI)).any(axis=1)
+        rows = rows[~found]
+    for row in rows.tolist():
+        if row not in failures and not _has_end(int(scan_start[row]) + 1, int(stops[row])):
+            failures[row] = _TRUNCATED
+    empty = read_windows(scan_start, 2, stops).view(">u2") == (0xFF00 | EOI)
+    for row in empty.nonzero()[0].tolist():
+        failures.setdefault(row, _TRUNCATED)
+
+
+def _has_end(start: int, stop: int) -> bool:
+    """Return True if an end marker lies in the memory [start, stop), looked for from its end on."""
+    size = 4096
+    while start < stop:
+        first = max(start, stop - size)
+        if _count(EOI, first, stop):
+            return True
+        stop = first + 1 if first > start else start  # a marker may lie across the border
+        size = min(8 * size, 2**18)
+    return False
+
+
+def check_scans(
+    scan_start: np.ndarray,
+    stops: np.ndarray,
+    pixels: np.ndarray,
+    max_scanned: int,
+    failures: dict[int, str],
+) -> None:
+    """The scans of files that may have several are not too many; `pixels` is 0 for other files."""
+    for row in pixels.nonzero()[0].tolist():
+        if row in failures:
+            continue
+        scans = 1 + _count(SOS, int(scan_start[row]), int(stops[row]))
+        if scans > _MOST_SCANS:
+            failures[row] = f"a JPEG of more than {_MOST_SCANS} scans"
+        elif scans * int(pixels[row]) > max_scanned:
+            product = f"{scans} scans of {pixels[row]} pixels"
+            failures[row] = f"a JPEG of {product}, more than {max_scanned} in all"
+
+
+def _count(marker: int, start: int, stop: int) -> int:
+    """Return how many times a marker is in the memory [start, stop); mostly without the GIL."""
+    data = np.frombuffer(memory_view(start, stop - start), np.uint8)
+    code = np.uint16(0xFF | marker << 8)
+    pairs = (data[shift : shift + (data.size - shift & ~1)].view("<u2") for shift in (0, 1))
+    return sum(int(np.count_nonzero(each == code)) for each in pairs)
