@@ -62,7 +62,7 @@ def _nvidia() -> Iterator[tuple[str, str]]:
         for device in jax.local_devices():
             with _cuda.on_device(device.local_hardware_id or 0):
                 yield f"engines {device.id}", _engines()
-                free, total = (int(value) / 2**30 for value in _cuda.runtime().cudaMemGetInfo()[1:])
+                free, total = (int(value) / 2**30 for value in _cuda.call("cudaMemGetInfo"))
                 yield (
                     f"memory {device.id}",
                     f"{free:.1f} of {total:.1f} GiB are free for canvases, besides what JAX reserves",

@@ -18,7 +18,6 @@ def strict(request):
 
 def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error:::jaxaug")
-    config.addinivalue_line("filterwarnings", "ignore:jaxaug decodes on the host")  # so it should, without a GPU
 
 
 def pytest_collection_modifyitems(items):

@@ -120,7 +120,7 @@ def test_what_compares_by_value():
     assert value_key(Halve(0.5)) == value_key(Halve(0.5)) != value_key(Halve(0.25))
     assert value_key(Halve(1)) != value_key(Halve(1.0)) != value_key(Halve(True))
     assert value_key(chain()) == value_key(chain()) is not None
-    assert value_key(augment.Compose([augment.Lambda(lambda x: x)])) is None
+    assert value_key(augment.Compose([augment.Lambda(lambda key, image: image)])) is None
     assert value_key(Holds(print)) is None and value_key(Holds(np.ones(3))) is None
     assert value_key(lambda x: x) is None and value_key([1]) is None
 
