@@ -27,7 +27,7 @@ from raw_nvjpeg import by_sampling, raw_engines, raw_hybrid, raw_together
 from rivals import DaliProcess, dali_latency, dali_rate, nvimgcodec_rate, simplejpeg_rate
 
 from jaxaug.decode import Decoder, Encoded
-from jaxaug.decode.native import _cuda, _nvjpeg
+from jaxaug.decode.native import cuda, nvjpeg
 
 
 def read(folder: Path) -> list[bytes]:
@@ -58,7 +58,7 @@ def jaxaug_rate(canvas: tuple[int, int], encoded: Encoded, callers: int, seconds
 
 def pinned(encoded: Encoded) -> Encoded:
     """The same images in page-locked memory, which stays allocated."""
-    memory, address = _cuda.pinned_array((int(encoded.lengths.sum()),))
+    memory, address = cuda.pinned_array((int(encoded.lengths.sum()),))
     offsets = np.cumsum(encoded.lengths) - encoded.lengths
     for row, offset in enumerate(offsets.tolist()):
         data = encoded.view(row)
@@ -226,7 +226,7 @@ def main() -> None:
     images = images_of(args)
     connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
     print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {_nvjpeg.version()}, {connections=}")
+    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {nvjpeg.version()}, {connections=}")
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
         return several_gpus(encoded, args)

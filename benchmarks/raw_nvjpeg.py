@@ -6,7 +6,7 @@ import numpy as np
 from rate import rate
 
 from jaxaug.decode import Encoded, read_headers
-from jaxaug.decode.native import _cuda, _nvjpeg
+from jaxaug.decode.native import cuda, nvjpeg
 
 
 def by_sampling(images: list[bytes]) -> list[list[bytes]]:
@@ -24,26 +24,26 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
     row = canvas[0] * canvas[1] * 3
 
     def work(thread, running, count):
-        _cuda.set_device(0)
-        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
+        cuda.set_device(0)
+        handle = nvjpeg.create_handle(nvjpeg.HARDWARE)
         calls = []
         for group in groups:
             encoded = Encoded.from_bytes(group)
-            buffer = int(_cuda.call("cudaMalloc", row * len(group)))
+            buffer = int(cuda.call("cudaMalloc", row * len(group)))
             pointers = np.arange(len(group), dtype=np.uint64) * np.uint64(row) + np.uint64(buffer)
-            state = _nvjpeg.create("nvjpegJpegStateCreate", handle)
-            calls.append((state, encoded, _nvjpeg.destinations(pointers, canvas[1] * 3), _cuda.create_stream(), buffer))
+            state = nvjpeg.create("nvjpegJpegStateCreate", handle)
+            calls.append((state, encoded, nvjpeg.destinations(pointers, canvas[1] * 3), cuda.create_stream(), buffer))
         while running():
             for state, encoded, images, stream, _ in calls:
-                _nvjpeg.decode_batched(handle, state, encoded.addresses, encoded.lengths, images, stream)
+                nvjpeg.decode_batched(handle, state, encoded.addresses, encoded.lengths, images, stream)
             for *_, stream, _ in calls:
-                _cuda.call("cudaStreamSynchronize", stream)
+                cuda.call("cudaStreamSynchronize", stream)
             count(sum(map(len, groups)))
         for state, _, _, stream, buffer in calls:
-            _nvjpeg.destroy("nvjpegJpegStateDestroy", state)
-            _cuda.call("cudaStreamDestroy", stream)
-            _cuda.call("cudaFree", buffer)
-        _nvjpeg.destroy("nvjpegDestroy", handle)
+            nvjpeg.destroy("nvjpegJpegStateDestroy", state)
+            cuda.call("cudaStreamDestroy", stream)
+            cuda.call("cudaFree", buffer)
+        nvjpeg.destroy("nvjpegDestroy", handle)
 
     return work
 
@@ -53,7 +53,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
     encoded = Encoded.from_bytes(images)
     items = list(zip(map(ctypes.c_void_p, encoded.addresses.tolist()), map(ctypes.c_size_t, encoded.lengths.tolist())))
     hybrid, zero = ctypes.c_int(1), ctypes.c_int(0)
-    library = ctypes.CDLL(_nvjpeg.path())  # functions of our own: jaxaug's have prototypes
+    library = ctypes.CDLL(nvjpeg.path())  # functions of our own: jaxaug's have prototypes
 
     def make(function: str, *arguments) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
@@ -61,7 +61,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
         return made
 
     def work(thread, running, count):
-        _cuda.set_device(0)
+        cuda.set_device(0)
         handle = make("nvjpegCreateEx", hybrid, None, None, ctypes.c_uint(1 << 1 | 1 << 5))
         decoder = make("nvjpegDecoderCreate", handle, hybrid)
         device, pinned = make("nvjpegBufferDeviceCreate", handle, None), []
@@ -73,9 +73,9 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             library.nvjpegStateAttachDeviceBuffer(state, device)
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
-        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(_nvjpeg.RGB_INTERLEAVED))
-        buffer, stream = int(_cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)), _cuda.create_stream()
-        image = _nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
+        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(nvjpeg.RGB_INTERLEAVED))
+        buffer, stream = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)), cuda.create_stream()
+        image = nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
         where, on = ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(stream)
         number = thread * 7
         while running():
@@ -84,7 +84,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             library.nvjpegJpegStreamParse(handle, *items[number % len(items)], zero, zero, parsed)
             assert not library.nvjpegDecodeJpeg(handle, decoder, state, parsed, where, parameters, on)
             count(1)
-        _cuda.call("cudaStreamSynchronize", stream)
+        cuda.call("cudaStreamSynchronize", stream)
         for state, parsed in turns:
             library.nvjpegJpegStateDestroy(state)
             library.nvjpegJpegStreamDestroy(parsed)
@@ -94,8 +94,8 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
         library.nvjpegDecodeParamsDestroy(parameters)
         library.nvjpegDecoderDestroy(decoder)
         library.nvjpegDestroy(handle)
-        _cuda.call("cudaFree", buffer)
-        _cuda.call("cudaStreamDestroy", stream)
+        cuda.call("cudaFree", buffer)
+        cuda.call("cudaStreamDestroy", stream)
 
     return work
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from rate import rate
 
-from jaxaug.decode.native import _cuda
+from jaxaug.decode.native import cuda
 
 
 def dali_rate(images: list[bytes], batch: int, threads: int, load: float, seconds: float) -> float:
@@ -111,7 +111,7 @@ def dali_latency(
         if canvas:
             jnp.copy(jax.dlpack.from_dlpack(output.as_tensor())).block_until_ready()
         else:
-            _cuda.call("cudaDeviceSynchronize")
+            cuda.call("cudaDeviceSynchronize")
         times.append(time.perf_counter() - started)
         del output
     return times[rounds // 10 :]
@@ -128,7 +128,7 @@ def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: floa
     while time.perf_counter() - started < seconds:
         decoder.decode(arrays)
         done += batch
-    _cuda.call("cudaDeviceSynchronize")
+    cuda.call("cudaDeviceSynchronize")
     return done / (time.perf_counter() - started)
 
 

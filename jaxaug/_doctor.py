@@ -53,16 +53,16 @@ def _decoder() -> str:
 
 def _nvidia() -> Iterator[tuple[str, str]]:
     """The native side: library, engines, memory for canvases."""
-    from jaxaug.decode.native import _cuda, _nvjpeg
+    from jaxaug.decode.native import cuda, nvjpeg
 
     try:
-        yield "nvJPEG", f"{_nvjpeg.version()} ({_nvjpeg.path()})"
+        yield "nvJPEG", f"{nvjpeg.version()} ({nvjpeg.path()})"
         queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
         yield "hardware queues", f"{queues} (CUDA_DEVICE_MAX_CONNECTIONS; 32 are best, set before CUDA starts)"
         for device in jax.local_devices():
-            with _cuda.on_device(device.local_hardware_id or 0):
+            with cuda.on_device(device.local_hardware_id or 0):
                 yield f"engines {device.id}", _engines()
-                free, total = (int(value) / 2**30 for value in _cuda.call("cudaMemGetInfo"))
+                free, total = (int(value) / 2**30 for value in cuda.call("cudaMemGetInfo"))
                 yield (
                     f"memory {device.id}",
                     f"{free:.1f} of {total:.1f} GiB are free for canvases, besides what JAX reserves",
@@ -73,12 +73,12 @@ def _nvidia() -> Iterator[tuple[str, str]]:
 
 def _engines() -> str:
     """How many JPEG engines the current device has."""
-    from jaxaug.decode.native import _nvjpeg
+    from jaxaug.decode.native import nvjpeg
 
     try:
-        handle = _nvjpeg.create_handle(_nvjpeg.HARDWARE)
-    except _nvjpeg.NvjpegError as error:
+        handle = nvjpeg.create_handle(nvjpeg.HARDWARE)
+    except nvjpeg.NvjpegError as error:
         return f"none ({error}): the multiprocessors and the host decode"
-    count = _nvjpeg.engine_count(handle)
-    _nvjpeg.destroy("nvjpegDestroy", handle)
+    count = nvjpeg.engine_count(handle)
+    nvjpeg.destroy("nvjpegDestroy", handle)
     return str(count)

@@ -2,8 +2,8 @@
 
 from jaxaug.decode._decoder import Decoded as Decoded
 from jaxaug.decode._decoder import Decoder as Decoder
-from jaxaug.decode._header import Headers as Headers
-from jaxaug.decode._header import read_headers as read_headers
-from jaxaug.decode._host import decode_image as decode_image
 from jaxaug.decode._types import Encoded as Encoded
 from jaxaug.decode._types import ImageBatch as ImageBatch
+from jaxaug.decode.host.decode import decode_image as decode_image
+from jaxaug.decode.parse.headers import Headers as Headers
+from jaxaug.decode.parse.headers import read_headers as read_headers

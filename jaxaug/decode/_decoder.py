@@ -16,11 +16,12 @@ import numpy as np
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
+from jaxaug.decode._backend import Engine
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode._engine import Engine
-from jaxaug.decode._header import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
-from jaxaug.decode._host import HostEngine, fit_size
+from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
+from jaxaug.decode.host.engine import HostEngine
+from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
 from jaxaug.errors import DecodeError
 
 
@@ -278,10 +279,10 @@ def _make_engine(
         )
     if backend == "host" or not on_gpus:
         return "host", HostEngine(devices, canvas, num_threads)
-    from jaxaug.decode._nvjpeg import NvjpegEngine
-    from jaxaug.decode.native._cuda import CudaError
-    from jaxaug.decode.native._load import LibraryError
-    from jaxaug.decode.native._nvjpeg import NvjpegError
+    from jaxaug.decode.native.cuda import CudaError
+    from jaxaug.decode.native.load import LibraryError
+    from jaxaug.decode.native.nvjpeg import NvjpegError
+    from jaxaug.decode.nvjpeg.engine import NvjpegEngine
 
     try:
         return "nvjpeg", NvjpegEngine(devices, canvas, num_threads, deterministic)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.decode import Decoded, Decoder, Encoded, Headers, read_headers
-from jaxaug.decode._header import BAD
+from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._features import Features
 from jaxaug.iterators._order import Order, find_records

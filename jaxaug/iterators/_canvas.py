@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import Encoded, Headers, read_headers
-from jaxaug.decode._header import BAD
-from jaxaug.decode._host import fit_size
+from jaxaug.decode._fit import fit_size
+from jaxaug.decode.parse.headers import BAD
 from jaxaug.iterators._order import permute
 from jaxaug.iterators._protocol import Indexed, Source, Stream
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxaug.decode.native import _nvjpeg
+from jaxaug.decode.native import nvjpeg
 
 
 @pytest.fixture
@@ -10,8 +10,8 @@ def choose_nvjpeg(monkeypatch):
     """Gives a function that says which library is to be nvJPEG until the test ends."""
 
     def forget():
-        _nvjpeg.load.cache_clear()
-        _nvjpeg._find.cache_clear()
+        nvjpeg.load.cache_clear()
+        nvjpeg._find.cache_clear()
 
     def choose(path: str) -> None:
         monkeypatch.setenv("JAXAUG_NVJPEG", path)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import Encoded
-from jaxaug.decode import _batched as batched
-from jaxaug.decode.native._nvjpeg import NvjpegError
+from jaxaug.decode.native.nvjpeg import NvjpegError
+from jaxaug.decode.nvjpeg import batched
 
 
 class Interrupts:
@@ -70,10 +70,10 @@ def library(monkeypatch):
         with lock:
             library.running.pop(stream, None)  # nothing runs there once it was interrupted
 
-    monkeypatch.setattr(batched._nvjpeg, "create", create)
-    monkeypatch.setattr(batched._nvjpeg, "decode_batched", INTERRUPTS.in_c(decode_batched))
-    monkeypatch.setattr(batched._cuda, "create_stream", lambda: object())
-    monkeypatch.setattr(batched._cuda, "call", INTERRUPTS.in_c(call))
+    monkeypatch.setattr(batched.nvjpeg, "create", create)
+    monkeypatch.setattr(batched.nvjpeg, "decode_batched", INTERRUPTS.in_c(decode_batched))
+    monkeypatch.setattr(batched.cuda, "create_stream", lambda: object())
+    monkeypatch.setattr(batched.cuda, "call", INTERRUPTS.in_c(call))
     return library
 
 
@@ -143,7 +143,7 @@ def interrupted(seconds: float, call) -> bool:
 @pytest.mark.parametrize("which", [1, 2, 3, 4, 5])
 def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library, monkeypatch, which):
     """There is nothing left to wait for, and later calls go as the first did."""
-    decoder, count, call = batched.BatchedDecoder(None, 30), [0], batched._cuda.call
+    decoder, count, call = batched.BatchedDecoder(None, 30), [0], batched.cuda.call
 
     def decode():
         with decoder.turns:
@@ -156,7 +156,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library,
             signal.raise_signal(signal.SIGALRM)
 
     decode()
-    monkeypatch.setattr(batched._cuda, "call", call_and_interrupt)
+    monkeypatch.setattr(batched.cuda, "call", call_and_interrupt)
     for _ in range(3):
         count[0] = 0
         assert interrupted(60, decode) == (which <= 4)
@@ -173,8 +173,8 @@ def test_closing_destroys_every_state_once(library, monkeypatch):
     decoder = batched.BatchedDecoder(None, 30)
     with decoder.turns:
         decoder.decode(IMAGES, SAMPLING, POINTERS)
-    monkeypatch.setattr(batched._nvjpeg, "destroy", lambda *arguments: destroyed.append(arguments))
-    monkeypatch.setattr(batched._cuda, "call", lambda function, stream: ended.append(function))
+    monkeypatch.setattr(batched.nvjpeg, "destroy", lambda *arguments: destroyed.append(arguments))
+    monkeypatch.setattr(batched.cuda, "call", lambda function, stream: ended.append(function))
     decoder.close()
     assert sorted(destroyed) == [("nvjpegJpegStateDestroy", number) for number in range(1, 9)]
     assert ended == ["cudaStreamDestroy"] * 8

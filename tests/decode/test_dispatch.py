@@ -12,9 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxaug.decode import Decoder, Encoded, _decoder, _host_threads, _lane, _nvjpeg, _upload, decode_image, read_headers
-from jaxaug.decode.native import _cuda
-from jaxaug.decode.native._nvjpeg import NvjpegError
+from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
+from jaxaug.decode.native import cuda
+from jaxaug.decode.native.nvjpeg import NvjpegError
+from jaxaug.decode.nvjpeg import buffers, engine, host_threads, upload
 from tests.images import encode, jpegs
 
 CANVAS = (64, 64)
@@ -28,14 +29,14 @@ class HostLane:
 
     def prepare(self, rows):
         self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
-        self.pixels[:, 0, 0] = _lane._MARK
+        self.pixels[:, 0, 0] = buffers._MARK
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(self.pixels[0].nbytes)
 
     def mark(self, rows):
-        self.pixels[rows, 0, 0] = _lane._MARK
+        self.pixels[rows, 0, 0] = buffers._MARK
 
     def wipe_marks(self, asked):
-        marked = (self.pixels[:, 0, 0] == _lane._MARK).all(1) & asked
+        marked = (self.pixels[:, 0, 0] == buffers._MARK).all(1) & asked
         self.pixels[marked, 0, 0] = 0
         return marked
 
@@ -101,20 +102,20 @@ def gpu(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(_lane, "Lane", HostLane)
-    monkeypatch.setattr(_nvjpeg, "BatchedDecoder", Engines)
-    monkeypatch.setattr(_host_threads, "Uploader", Threads)
-    monkeypatch.setattr(_nvjpeg, "_make_handle", lambda deterministic: None)
-    monkeypatch.setattr(_nvjpeg._nvjpeg, "destroy", lambda function, made: None)
+    monkeypatch.setattr(buffers, "Lane", HostLane)
+    monkeypatch.setattr(engine, "BatchedDecoder", Engines)
+    monkeypatch.setattr(host_threads, "Uploader", Threads)
+    monkeypatch.setattr(engine, "_make_handle", lambda deterministic: None)
+    monkeypatch.setattr(engine.nvjpeg, "destroy", lambda function, made: None)
     for name in ("core", "set_device", "create_stream", "call"):
-        monkeypatch.setattr(_cuda, name, lambda *arguments: 0)
-    monkeypatch.setattr(_cuda, "on_device", contextlib.nullcontext)
+        monkeypatch.setattr(cuda, name, lambda *arguments: 0)
+    monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
     monkeypatch.setattr("jaxaug.decode._decoder._make_engine", make_engine)
     return gpu
 
 
 def make_engine(backend, devices, canvas, num_threads, deterministic):
-    return "nvjpeg", _nvjpeg.NvjpegEngine(devices, canvas, num_threads, deterministic)
+    return "nvjpeg", engine.NvjpegEngine(devices, canvas, num_threads, deterministic)
 
 
 def decoder(gpus=1, **options):
@@ -186,7 +187,7 @@ def test_several_gpus_leave_their_lines_to_the_engines(gpu):
 
 
 def test_the_rarest_samplings_stand_at_the_threads_end():
-    rows, alike = _nvjpeg.commonest_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
+    rows, alike = engine.commonest_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
     assert rows.tolist() == [1, 2, 4, 3, 5, 0] and alike.tolist() == [3, 3, 3, 2, 2, 1]
 
 
@@ -218,12 +219,12 @@ def test_an_upload_may_be_late(monkeypatch):
         return memory, memory.ctypes.data
 
     kind = SimpleNamespace(cudaMemcpyHostToDevice=1)
-    monkeypatch.setattr(_cuda, "call", call)
-    monkeypatch.setattr(_cuda, "set_device", lambda ordinal: None)
-    monkeypatch.setattr(_cuda, "pinned_array", pinned_array)
-    monkeypatch.setattr(_cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kind))
-    monkeypatch.setattr(_upload, "_STAGING_BYTES", 3 * canvases[0].nbytes)
-    uploader, images = _upload.Uploader(0, CANVAS, 0), jpegs(7)
+    monkeypatch.setattr(cuda, "call", call)
+    monkeypatch.setattr(cuda, "set_device", lambda ordinal: None)
+    monkeypatch.setattr(cuda, "pinned_array", pinned_array)
+    monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kind))
+    monkeypatch.setattr(upload, "_STAGING_BYTES", 3 * canvases[0].nbytes)
+    uploader, images = upload.Uploader(0, CANVAS, 0), jpegs(7)
     encoded = Encoded.from_bytes(images)
     headers = read_headers(encoded)
     for row in range(7):
@@ -258,14 +259,14 @@ def test_a_refused_call_is_halved_until_the_bad_images_stand_alone(gpu, bad):
 def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
     """A refused call may have written an image that the next one skips: its mark must be there again."""
     images = jpegs(8)
-    gpu.refused, real = {images[0]}, _nvjpeg.BatchedDecoder.decode
+    gpu.refused, real = {images[0]}, engine.BatchedDecoder.decode
 
     def decode_some(self, encoded, sampling, pointers):
         if len(pointers) == 8:
             write(images[5], pointers[3])  # a wrong image there
         real(self, encoded, sampling, pointers)
 
-    monkeypatch.setattr(_nvjpeg.BatchedDecoder, "decode", decode_some)
+    monkeypatch.setattr(engine.BatchedDecoder, "decode", decode_some)
     gpu.skipped = {images[3]}
     with decoder(deterministic=True) as decode:
         check(decode, images)
@@ -325,7 +326,7 @@ def test_what_no_side_can_decode_is_zero(gpu, monkeypatch):
     def fails(self, data, header, size, pointer):
         raise DecodeError("torn")
 
-    monkeypatch.setattr(_host_threads.Uploader, "decode", fails)
+    monkeypatch.setattr(host_threads.Uploader, "decode", fails)
     with decoder() as decode:
         batch = decode.decode(images)
         assert np.asarray(batch.valid).tolist() == [True, True, False, True, True, True]
@@ -351,7 +352,7 @@ def test_an_exception_of_one_gpu_leaves_the_lanes_of_all(gpu):
 
 
 def test_a_pixel_of_the_marks_colour_survives(gpu):
-    png = encode(np.full((20, 30, 3), _lane._MARK, np.uint8), "PNG")
+    png = encode(np.full((20, 30, 3), buffers._MARK, np.uint8), "PNG")
     gpu.skipped = {jpegs(3)[1]}
     with decoder() as decode:
         check(decode, [jpegs(3)[0], png, jpegs(3)[1]])
@@ -378,7 +379,7 @@ def check_lanes_are_free(decode):
 
 
 def test_callers_that_wait_for_lanes_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
-    monkeypatch.setattr(_lane, "_MOST", 1)
+    monkeypatch.setattr(buffers, "_MOST", 1)
     gpu.seconds = lambda n: 0.001
     decode, ended = decoder(gpus=3), []
 
@@ -400,7 +401,7 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
     def interrupted(self, rows):
         raise KeyboardInterrupt
 
-    lanes, reader = _lane.Lanes(0, CANVAS), jax.numpy.zeros(())
+    lanes, reader = buffers.Lanes(0, CANVAS), jax.numpy.zeros(())
     lane, _ = lanes.take(1)
     lanes.put(lane, reader)
     monkeypatch.setattr(HostLane, "prepare", interrupted)
@@ -410,7 +411,7 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
 
 
 def test_the_wait_for_a_lane_is_told(gpu, monkeypatch):
-    monkeypatch.setattr(_lane, "_MOST", 1)
+    monkeypatch.setattr(buffers, "_MOST", 1)
     with decoder() as decode:
         first = decode.decode_rows(Encoded.from_bytes(jpegs(2)))
         with ThreadPoolExecutor(1) as reader:
@@ -424,7 +425,7 @@ def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
     def fails(images):
         raise NvjpegError("nvjpegDecodeBatched", 5)
 
-    monkeypatch.setattr(_cuda, "call", lambda name, *given: (2**20, 2**30) if name == "cudaMemGetInfo" else 0)
+    monkeypatch.setattr(cuda, "call", lambda name, *given: (2**20, 2**30) if name == "cudaMemGetInfo" else 0)
     with decoder() as decode:
         gpu.seconds = fails
         with pytest.raises(MemoryError, match=r"1 of 1024 MiB.*XLA_CLIENT_MEM_FRACTION"):
@@ -454,8 +455,8 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
         if next(made):
             raise NvjpegError("nvjpegCreateEx", 1)
 
-    monkeypatch.setattr(_nvjpeg, "_make_handle", make)
-    monkeypatch.setattr(_lane.Lanes, "close", lambda self: closed.append(True))
+    monkeypatch.setattr(engine, "_make_handle", make)
+    monkeypatch.setattr(buffers.Lanes, "close", lambda self: closed.append(True))
     with pytest.raises(NvjpegError):
         decoder(gpus=2)
     gc.collect()
@@ -488,8 +489,8 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
         def ready(self):
             return self.idle
 
-    monkeypatch.setattr(_lane, "Lane", Lane)
-    lanes = _lane.Lanes(0, CANVAS)
+    monkeypatch.setattr(buffers, "Lane", Lane)
+    lanes = buffers.Lanes(0, CANVAS)
     first, _ = lanes.take(2)
     lanes.put(first)
     assert lanes.take(2)[0] is first  # idle: used again
@@ -501,7 +502,7 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
     lanes.put(third)
     assert lanes.take(2)[0] is third
     with pytest.raises(MemoryError, match="full"):
-        _lane.Lanes(0, CANVAS).take(2)
+        buffers.Lanes(0, CANVAS).take(2)
 
 
 # ---- the end
@@ -542,8 +543,8 @@ def test_the_callers_device_is_current_again(gpu, monkeypatch):
         return current[0]
 
     for name, real in REAL.items():
-        monkeypatch.setattr(_cuda, name, real)
-    monkeypatch.setattr(_cuda, "call", call)
+        monkeypatch.setattr(cuda, name, real)
+    monkeypatch.setattr(cuda, "call", call)
     for gpus in (1, 2):
         with decoder(gpus=gpus) as decode:
             assert current == [1]
@@ -557,7 +558,7 @@ def test_the_callers_device_is_current_again(gpu, monkeypatch):
         assert current == [1]
 
 
-REAL = {"set_device": _cuda.set_device, "on_device": _cuda.on_device}
+REAL = {"set_device": cuda.set_device, "on_device": cuda.on_device}
 
 
 def test_deterministic_pixels_need_engines(gpu, monkeypatch):
@@ -569,8 +570,8 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
         if backend == 3:
             raise NvjpegError("nvjpegCreateEx", 7)
 
-    monkeypatch.setattr(_nvjpeg, "_make_handle", MAKE_HANDLE)
-    monkeypatch.setattr(_nvjpeg._nvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(engine, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(engine.nvjpeg, "create_handle", create_handle)
     with decoder() as decode:
         check(decode, jpegs(3))
     assert made == [3, 2]
@@ -585,7 +586,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
             assert decode.backend == "host"
 
 
-MAKE_HANDLE, MAKE_ENGINE = _nvjpeg._make_handle, _decoder._make_engine
+MAKE_HANDLE, MAKE_ENGINE = engine._make_handle, _decoder._make_engine
 
 
 class GpuLike(SimpleNamespace):

@@ -8,19 +8,19 @@ import pytest
 
 from jaxaug import _doctor
 from jaxaug.decode import Decoder, _decoder
-from jaxaug.decode.native import _cuda, _load, _nvjpeg
+from jaxaug.decode.native import cuda, load, nvjpeg
 
 
 def test_a_missing_library_names_what_was_tried(monkeypatch, tmp_path):
     monkeypatch.setenv("JAXAUG_TEST_LIBRARY", str(tmp_path / "libnone.so"))
     with pytest.raises(ImportError, match=r"(?s)libx\.so.*libnone\.so.*install this"):
-        _load.load_library(("libx.so",), (), "JAXAUG_TEST_LIBRARY", "install this")
+        load.load_library(("libx.so",), (), "JAXAUG_TEST_LIBRARY", "install this")
 
 
 def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
     choose_nvjpeg("libc.so.6")  # a library that is surely there, and surely has none of them
     with pytest.raises(ImportError, match=r"too old: it has no nvjpegGetProperty.*cuda13"):
-        _nvjpeg.load()
+        nvjpeg.load()
 
 
 def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
@@ -34,10 +34,10 @@ def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
 
 
 def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(monkeypatch, cpu_devices):
-    from jaxaug.decode import _nvjpeg as engine
+    from jaxaug.decode.nvjpeg import engine
 
     def fails(*arguments):
-        raise _load.LibraryError("there is no library")
+        raise load.LibraryError("there is no library")
 
     monkeypatch.setattr(engine, "NvjpegEngine", fails)
     monkeypatch.setattr(_decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")])
@@ -57,17 +57,17 @@ def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(mon
 
 
 def test_status_codes_have_names():
-    assert str(_nvjpeg.NvjpegError("nvjpegDecode", 4)) == "nvjpegDecode: JPEG_NOT_SUPPORTED (4)"
-    assert "unknown" in str(_nvjpeg.NvjpegError("nvjpegDecode", 99))
+    assert str(nvjpeg.NvjpegError("nvjpegDecode", 4)) == "nvjpegDecode: JPEG_NOT_SUPPORTED (4)"
+    assert "unknown" in str(nvjpeg.NvjpegError("nvjpegDecode", 99))
     assert jax.devices("cpu")
 
 
 def test_wheels_that_lack_the_library_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        _load.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path])
+        load.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path])
     )
     with pytest.raises(ImportError, match=str(tmp_path / "cu13/lib/libx.so")):
-        _load.load_library(("libx.so",), ("cu13/lib",), "JAXAUG_TEST_LIBRARY", "install this")
+        load.load_library(("libx.so",), ("cu13/lib",), "JAXAUG_TEST_LIBRARY", "install this")
 
 
 def test_the_doctor_says_why_the_host_decodes():
@@ -76,17 +76,22 @@ def test_the_doctor_says_why_the_host_decodes():
 
 def test_the_doctor_knows_gpus_without_engines(monkeypatch, cpu_devices):
     def create_handle(backend):
-        raise _nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
 
     gpus = [SimpleNamespace(id=each, local_hardware_id=each) for each in (0, 1)]
     current = []
-    monkeypatch.setattr(_nvjpeg, "version", lambda: "13.3")
-    monkeypatch.setattr(_nvjpeg, "path", lambda: "somewhere")
-    monkeypatch.setattr(_nvjpeg, "create_handle", create_handle)
-    monkeypatch.setattr(_cuda, "call", lambda name, *given: current.append((name, *given)) or 5)
-    monkeypatch.setattr(_cuda, "runtime", lambda: SimpleNamespace(cudaMemGetInfo=lambda: (0, 2**30, 2**31)))
+    monkeypatch.setattr(nvjpeg, "version", lambda: "13.3")
+    monkeypatch.setattr(nvjpeg, "path", lambda: "somewhere")
+    monkeypatch.setattr(nvjpeg, "create_handle", create_handle)
+
+    def call(name, *given):
+        current.append((name, *given))
+        return (2**30, 2**31) if name == "cudaMemGetInfo" else 5
+
+    monkeypatch.setattr(cuda, "call", call)
     monkeypatch.setattr(jax, "local_devices", lambda: gpus)
     found = dict(_doctor._nvidia())
     assert found["engines 1"] == "none (nvjpegCreateEx: ARCH_MISMATCH (7)): the multiprocessors and the host decode"
     assert found["memory 0"].startswith("1.0 of 2.0 GiB")
+    current = [each for each in current if each != ("cudaMemGetInfo",)]
     assert current[3:] == [("cudaGetDevice",), ("cudaSetDevice", 1), ("cudaSetDevice", 5)]

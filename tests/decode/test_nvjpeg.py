@@ -16,11 +16,11 @@ import simplejpeg
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
-from jaxaug.decode import _lane as lanes
-from jaxaug.decode import _nvjpeg as nvjpeg_engine
-from jaxaug.decode._batched import BatchedDecoder
-from jaxaug.decode._lane import Lane
-from jaxaug.decode.native import _cuda, _nvjpeg
+from jaxaug.decode import nvjpeg as nvjpeg_engine
+from jaxaug.decode.native import cuda, nvjpeg
+from jaxaug.decode.nvjpeg import buffers as lanes
+from jaxaug.decode.nvjpeg.batched import BatchedDecoder
+from jaxaug.decode.nvjpeg.buffers import Lane
 from jaxaug.errors import DecodeError
 from tests.decode import fields
 from tests.decode.samples import patch_sof
@@ -84,7 +84,7 @@ def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.nda
 # nvJPEG 12 rounds more coarsely.
 def most() -> int:
     """By how many levels the engines may differ from libjpeg-turbo."""
-    return 1 if _nvjpeg.version() >= "13" else 3
+    return 1 if nvjpeg.version() >= "13" else 3
 
 
 ON_ENGINES = ("444", "422", "420", "440", "gray", "restart")
@@ -210,7 +210,7 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
     def prepare(self, rows):
         if rows > self._rows:
             self._resize(rows)
-            _cuda.call("cudaMemset", self._pointer, 0, rows * self._row_bytes)
+            cuda.call("cudaMemset", self._pointer, 0, rows * self._row_bytes)
         for array in jax.tree.leaves(self.readers):
             array.__dlpack__(stream=self._stream)  # makes the stream wait for the array on the device
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
@@ -227,7 +227,7 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
 
 
 def free_memory() -> int:
-    return int(_cuda.runtime().cudaMemGetInfo()[1])
+    return int(cuda.runtime().cudaMemGetInfo()[1])
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.slow)])
@@ -330,8 +330,8 @@ def fuzz(gpu, count: int, damaged=mutated, batch_size: int = 64, guard_rows: int
         for _ in range(-(-count // (batch_size - 8))):
             images = [damaged(rng) for _ in range(batch_size - 8)]
             images = [*images[: batch_size // 2], *good, *images[batch_size // 2 :]]
-            _cuda.call("cudaMemset", guarded, 0xA5, guard.size)
-            _cuda.call("cudaDeviceSynchronize")
+            cuda.call("cudaMemset", guarded, 0xA5, guard.size)
+            cuda.call("cudaDeviceSynchronize")
             a, b = ours.decode(images), host.decode(images)
             np.testing.assert_array_equal(a.valid, b.valid)
             np.testing.assert_array_equal(a.size, b.size)
@@ -340,8 +340,8 @@ def fuzz(gpu, count: int, damaged=mutated, batch_size: int = 64, guard_rows: int
             for row, (height, width) in enumerate(a.size.tolist()):
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
             assert not pixels[~a.valid].any()
-            kind = _cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
-            _cuda.call("cudaMemcpy", guard.ctypes.data, guarded, guard.size, kind)
+            kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
+            cuda.call("cudaMemcpy", guard.ctypes.data, guarded, guard.size, kind)
             assert (guard == 0xA5).all()
             difference = np.abs(pixels.astype(int) - np.asarray(b.pixels)).max(axis=(1, 2, 3))
             outcomes["images"] += int(a.valid.sum()) - 8
@@ -450,14 +450,14 @@ def test_memory_that_does_not_suffice_is_explained(gpu):
 
 
 def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
-    create = _nvjpeg.create_handle
+    create = nvjpeg.create_handle
 
     def no_engines(backend):
-        if backend == _nvjpeg.HARDWARE:
-            raise _nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        if backend == nvjpeg.HARDWARE:
+            raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
         return create(backend)
 
-    monkeypatch.setattr(_nvjpeg, "create_handle", no_engines)
+    monkeypatch.setattr(nvjpeg, "create_handle", no_engines)
     images = [*jpegs(60), *variants().values()]
     with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
         batch = decoder.decode(images)
@@ -467,14 +467,14 @@ def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
 
 def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, monkeypatch):
     """The other decoder's would (2 levels between 64 and 128 images), so that the host decodes."""
-    create = _nvjpeg.create_handle
+    create = nvjpeg.create_handle
 
     def no_engines(backend):
-        if backend == _nvjpeg.HARDWARE:
-            raise _nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        if backend == nvjpeg.HARDWARE:
+            raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
         return create(backend)
 
-    monkeypatch.setattr(_nvjpeg, "create_handle", no_engines)
+    monkeypatch.setattr(nvjpeg, "create_handle", no_engines)
     with pytest.raises(ImportError, match=r"no JPEG engines.*'auto' or 'host'"):
         Decoder(CANVAS, "nvjpeg", gpu, deterministic=True)
     _decoder._warn_once.cache_clear()
@@ -490,11 +490,11 @@ def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, mo
 
 
 def test_the_callers_device_stays_current(gpu):
-    _cuda.set_device(0)
+    cuda.set_device(0)
     with Decoder(CANVAS, "nvjpeg", jax.devices("gpu")[-1:]) as decoder:
         decoder.decode(jpegs(4))
-        assert int(_cuda.call("cudaGetDevice")) == 0
-    assert int(_cuda.call("cudaGetDevice")) == 0
+        assert int(cuda.call("cudaGetDevice")) == 0
+    assert int(cuda.call("cudaGetDevice")) == 0
 
 
 @pytest.mark.parametrize("kind", [jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit])

@@ -5,7 +5,7 @@ import pytest
 import simplejpeg
 
 from jaxaug.decode import Encoded, decode_image, read_headers
-from jaxaug.decode._routes import ENGINES, HOST, routes
+from jaxaug.decode.nvjpeg.dispatch import ENGINES, HOST, routes
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 

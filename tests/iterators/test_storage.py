@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from jaxaug.decode.native import _libc
+from jaxaug.decode.native import libc
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources._files import FileReader, list_files, read_fully
@@ -183,11 +183,11 @@ def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypa
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
-    source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, _libc.FileFacts.ask, []
+    source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, libc.FileFacts.ask, []
     check_rows(source, [])
     monkeypatch.setattr(os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor))
     monkeypatch.setattr(
-        _libc.FileFacts, "ask", lambda facts, those: asked.extend(those.tolist()) or fstats(facts, those)
+        libc.FileFacts, "ask", lambda facts, those: asked.extend(those.tolist()) or fstats(facts, those)
     )
     check_rows(source, [])
     assert len(asked) == len(set(asked)) == 2
@@ -251,7 +251,7 @@ def test_nothing_is_asked_for_while_no_disk_is_at_work(tmp_path, monkeypatch):
     files, _ = noise(tmp_path, [1_000_000])
     asked, blocks = [], SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
-    monkeypatch.setattr(_libc, "will_need", lambda *range: asked.append(range))
+    monkeypatch.setattr(libc, "will_need", lambda *range: asked.append(range))
     storage = Mapped(files)
     for blocks.ru_inblock, count in ((0, 3), (0, 3), (7, 6), (7, 6), (8, 9)):
         storage.read(np.zeros(1, int), np.array([5000]), np.array([300_000]))
@@ -282,7 +282,7 @@ def test_pages_are_touched_once_as_long_as_no_disk_is_at_work(tmp_path, monkeypa
     files, _ = noise(tmp_path, [300_000, 200_000])
     touched, blocks = [], SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
-    monkeypatch.setattr(_libc, "map_pages", lambda addresses: touched.append(len(addresses)))
+    monkeypatch.setattr(libc, "map_pages", lambda addresses: touched.append(len(addresses)))
     storage, rows = Mapped(files), (np.array([0, 1]), np.array([10, 10]), np.array([200_000, 20_000]))
     for blocks.ru_inblock in (0, 0, 0, 3, 3):
         storage.read(*rows)
@@ -295,7 +295,7 @@ def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypa
     files, _ = noise(tmp_path, [200_000])
     touched, blocks = [], SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
-    monkeypatch.setattr(_libc, "map_pages", lambda addresses: touched.append(addresses.tolist()))
+    monkeypatch.setattr(libc, "map_pages", lambda addresses: touched.append(addresses.tolist()))
     storage = Mapped(files)
     storage.read(np.zeros(1, int), np.array([0]), np.array([1]))
     storage._bases[0] = base = 7 * 65536 + 5 * 4096  # they begin at multiples of 64 kB in memory, not in the file
@@ -307,12 +307,12 @@ def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypa
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
     if not known:
-        monkeypatch.setattr(_libc, "_stat", lambda: None)
+        monkeypatch.setattr(libc, "_stat", lambda: None)
     elif sys.platform != "linux":
         pytest.skip("struct stat is known of Linux alone")
     late = 4_000_000_000 * 10**9 + 1
     facts = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, late)]
-    paths, expected, files = [], [], _libc.FileFacts(6)
+    paths, expected, files = [], [], libc.FileFacts(6)
     for number, (size, modified) in enumerate(facts, 1):
         paths.append(tmp_path / str(size))
         paths[-1].touch()
@@ -333,7 +333,7 @@ def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
 def test_the_path_of_a_link_is_followed_once(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    files = _libc.FileFacts(1)
+    files = libc.FileFacts(1)
     files.add(0, str(tmp_path / "link"))
     (tmp_path / "link").unlink()
     assert files.ask(np.array([0]))[0, 2] == 1
@@ -341,9 +341,9 @@ def test_the_path_of_a_link_is_followed_once(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="statfs is known of Linux alone")
 def test_file_systems_are_told_apart(tmp_path):
-    assert _libc.file_system("/proc") == 0x9FA0  # linux/magic.h
-    assert _libc.file_system("/sys") == 0x62656572
-    assert _libc.file_system(str(tmp_path / "missing")) is None
+    assert libc.file_system("/proc") == 0x9FA0  # linux/magic.h
+    assert libc.file_system("/sys") == 0x62656572
+    assert libc.file_system(str(tmp_path / "missing")) is None
 
 
 NFS, FUSE, LUSTRE, UNKNOWN, EXT4 = 0x6969, 0x65735546, 0x0BD00BD0, 0x12345678, 0xEF53
@@ -355,7 +355,7 @@ NFS, FUSE, LUSTRE, UNKNOWN, EXT4 = 0x6969, 0x65735546, 0x0BD00BD0, 0x12345678, 0
 )
 def test_files_of_network_disks_are_read_rather_than_mapped(tmp_path, monkeypatch, kind, storage):
     asked = []
-    monkeypatch.setattr(_libc, "file_system", lambda path: asked.append(path) or kind)
+    monkeypatch.setattr(libc, "file_system", lambda path: asked.append(path) or kind)
     source = source_of(tmp_path, mmap=True, timeout=7.0, retries=5)
     assert type(source._storage) is storage
     assert asked == [str(tmp_path / "a.tfrecord")]  # once a file system
@@ -380,7 +380,7 @@ def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "stat", two_devices)
     kind = lambda path: asked.append(path) or (NFS if "/far/" in path else EXT4)  # noqa: E731
-    monkeypatch.setattr(_libc, "file_system", kind)
+    monkeypatch.setattr(libc, "file_system", kind)
     assert all_local(files) and not all_local(files + files + far + far)
     assert asked == [files[0].path, files[0].path, far[0].path]
 
@@ -440,7 +440,7 @@ def _may_read_own_memory():
     byte = (ctypes.c_uint8 * 1)(7)
     target, seen = np.array([ctypes.addressof(byte), 1], np.uint64), (ctypes.c_uint8 * 1)()
     into = np.array([ctypes.addressof(seen), 1], np.uint64)
-    read = _libc._process_vm_readv()
+    read = libc._process_vm_readv()
     return read is not None and read(os.getpid(), into.ctypes.data, 1, target.ctypes.data, 1, 0) == 1
 
 

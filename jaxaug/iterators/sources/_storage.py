@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.decode.native import _libc
+from jaxaug.decode.native import libc
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import (
     DataFile,
@@ -92,7 +92,7 @@ def all_local(files: list[DataFile]) -> bool:
         except OSError:  # gone since it was listed: told by the first read
             continue
         if device not in known:
-            kind = _libc.file_system(file.path)
+            kind = libc.file_system(file.path)
             known[device] = kind is None or kind in _LOCAL
         if not known[device]:
             return False
@@ -122,8 +122,8 @@ class Mapped:
         # What `ask` must answer: device and inode of what is mapped, size and time as indexed.
         indexed = [(0, 0, file.size, int(file.stamp)) for file in files]
         self._expected = np.array(indexed, np.int64).reshape(-1, 4)
-        self._mappings: dict[int, _libc.Mapping] = {}
-        self._facts = _libc.FileFacts(len(files))
+        self._mappings: dict[int, libc.Mapping] = {}
+        self._facts = libc.FileFacts(len(files))
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
         self._blocks_read = -1
         ends = np.cumsum([file.size // _AROUND + 2 for file in files])  # one more where a mapping begins inside one
@@ -175,7 +175,7 @@ class Mapped:
         block = self._first_block[files] + addresses // _AROUND - self._bases[files] // _AROUND
         new = ~self._touched[block]
         if new.any():
-            _libc.map_pages(addresses[new])
+            libc.map_pages(addresses[new])
             self._touched[block[new]] = True
 
     def _map(self, number: int) -> None:
@@ -186,7 +186,7 @@ class Mapped:
             try:
                 opened = OpenFile(file)
                 facts = os.fstat(opened.descriptor)
-                mapping = _libc.Mapping(opened.descriptor, file.size)
+                mapping = libc.Mapping(opened.descriptor, file.size)
             except OSError as error:
                 raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
             self._mappings[number] = mapping
@@ -200,7 +200,7 @@ def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
     before = addresses % mmap.PAGESIZE
     for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
         for piece in range(0, length, _PIECE):
-            _libc.will_need(begin + piece, min(_PIECE, length - piece))
+            libc.will_need(begin + piece, min(_PIECE, length - piece))
 
 
 class Staged:

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxaug.decode._exif import read_orientation
-from jaxaug.decode._image_data import check_end, check_scans
-from jaxaug.decode._memory import as_bytes, read_windows
-from jaxaug.decode._segments import (
+from jaxaug.decode._types import Encoded, memory_view
+from jaxaug.decode.parse.exif import read_orientation
+from jaxaug.decode.parse.image_data import check_end, check_scans
+from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.segments import (
     APP0,
     APP14,
     DAC,
@@ -34,7 +35,6 @@ from jaxaug.decode._segments import (
     lookup,
     walk,
 )
-from jaxaug.decode._types import Encoded, memory_view
 
 # Colour models as the file stores them.
 GRAY, YCBCR, RGB, CMYK, YCCK = 1, 2, 3, 4, 5

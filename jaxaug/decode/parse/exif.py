@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxaug.decode._memory import as_bytes, read_windows
-from jaxaug.decode._segments import APP1, Segments
+from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.segments import APP1, Segments
 
 
 def read_orientation(segments: Segments, count: int) -> np.ndarray:

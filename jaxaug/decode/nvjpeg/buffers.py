@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxaug.decode.native import _cuda
+from jaxaug.decode.native import cuda
 
 # Written to the first pixel of each canvas before the engines are asked: where it is still there afterwards, the
 # engines skipped the image although they reported success. No camera makes it; if one did, the host decodes again.
@@ -63,7 +63,7 @@ class Lanes:
                 self._free.append(lane)
                 self._changed.notify()
                 return
-        with _cuda.on_device(self._ordinal):
+        with cuda.on_device(self._ordinal):
             lane.close()
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Lane:
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
         self.readers: Any = ()  # arrays whose computation reads the canvases; `prepare` waits for them
         self._view: jax.Array | None = None
-        self._stream = _cuda.create_stream()
+        self._stream = cuda.create_stream()
 
     def prepare(self, rows: int) -> np.ndarray:
         """Make the buffer ready: not read any more, large enough, zero but for the marks.
@@ -118,7 +118,7 @@ class Lane:
         self._wait_for_readers()
         if rows > self._rows:
             self._resize(rows)
-        _cuda.call("cudaMemsetAsync", self._pointer, 0, rows * self._row_bytes, self._stream)
+        cuda.call("cudaMemsetAsync", self._pointer, 0, rows * self._row_bytes, self._stream)
         self._write_marks(self._pointer, rows)
         self._synchronize()  # the engines do not wait for the stream
         return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
@@ -140,7 +140,7 @@ class Lane:
         self._synchronize()
         marked = (self._pixels[:rows] == _MARK).all(axis=1) & asked
         for row in marked.nonzero()[0].tolist():
-            _cuda.call("cudaMemsetAsync", self._pointer + row * self._row_bytes, 0, 3, self._stream)
+            cuda.call("cudaMemsetAsync", self._pointer + row * self._row_bytes, 0, 3, self._stream)
         if marked.any():
             self._synchronize()
         return marked
@@ -149,14 +149,14 @@ class Lane:
         """Zero the canvases of `rows`."""
         for row in rows:
             pointer = self._pointer + row * self._row_bytes
-            _cuda.call("cudaMemsetAsync", pointer, 0, self._row_bytes, self._stream)
+            cuda.call("cudaMemsetAsync", pointer, 0, self._row_bytes, self._stream)
         if rows:
             self._synchronize()
 
     def view(self, rows: int) -> jax.Array:
         """uint8[rows, H, W, 3] on the buffer itself: nobody may hold it beyond `readers`."""
         if self._view is None or self._view.shape[0] != rows:  # importing takes as long as decoding five images
-            self._view = _cuda.import_buffer(self._pointer, (rows, *self._canvas, 3))
+            self._view = cuda.import_buffer(self._pointer, (rows, *self._canvas, 3))
         return self._view
 
     def ready(self) -> bool:
@@ -166,7 +166,7 @@ class Lane:
     def close(self) -> None:
         """Free everything, once the readers are done; the device is current."""
         self._wait_for_readers()
-        _cuda.call("cudaStreamDestroy", self._stream)
+        cuda.call("cudaStreamDestroy", self._stream)
         self._free()
 
     def _wait_for_readers(self) -> None:
@@ -177,17 +177,17 @@ class Lane:
 
     def _resize(self, rows: int) -> None:
         self._free()
-        self._pointer = _cuda.allocate(rows * self._row_bytes)
+        self._pointer = cuda.allocate(rows * self._row_bytes)
         # Page-locked: a copy from or to pageable memory would make the host wait for everything on the device.
-        self._pixels, self._pixels_address = _cuda.pinned_array((rows, 3))
+        self._pixels, self._pixels_address = cuda.pinned_array((rows, 3))
         self._rows = rows
 
     def _free(self) -> None:
         self._view = None
         if self._pointer:
-            _cuda.call("cudaFree", self._pointer)
+            cuda.call("cudaFree", self._pointer)
         if self._pixels_address:
-            _cuda.call("cudaFreeHost", self._pixels_address)
+            cuda.call("cudaFreeHost", self._pixels_address)
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
 
     def _write_marks(self, pointer: int, rows: int) -> None:
@@ -195,8 +195,8 @@ class Lane:
         self._copy_pixels(pointer, self._row_bytes, self._pixels_address, 3, rows, "HostToDevice")
 
     def _copy_pixels(self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str) -> None:
-        kind = getattr(_cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
-        _cuda.call("cudaMemcpy2DAsync", to, to_pitch, source, pitch, 3, rows, kind, self._stream)
+        kind = getattr(cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
+        cuda.call("cudaMemcpy2DAsync", to, to_pitch, source, pitch, 3, rows, kind, self._stream)
 
     def _synchronize(self) -> None:
-        _cuda.call("cudaStreamSynchronize", self._stream)
+        cuda.call("cudaStreamSynchronize", self._stream)

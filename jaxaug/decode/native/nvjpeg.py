@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug.decode.native._load import LibraryError, load_library
+from jaxaug.decode.native.load import LibraryError, load_library
 
 GPU_HYBRID, HARDWARE = 2, 3  # nvjpegBackend_t
 RGB_INTERLEAVED = 5  # nvjpegOutputFormat_t: NVJPEG_OUTPUT_RGBI

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from jaxaug.decode._jpeg import CMYK, GRAY, RGB, YCBCR, YCCK, first_segments
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.parse.jpeg import CMYK, GRAY, RGB, YCBCR, YCCK, first_segments
 
 _DECODING_MARKERS = frozenset((*range(0xC0, 0xD0), 0xDA, 0xDB, 0xDD))  # SOF, DHT, DAC, SOS, DQT, DRI
 _TRANSFORM = {CMYK: 0, RGB: 0, YCBCR: 1, YCCK: 2}  # Adobe's flag, libjpeg-turbo's libjpeg.txt

@@ -1,21 +1,17 @@
 """From bytes to pixels on the host: libjpeg-turbo through simplejpeg, and Pillow for everything else."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
 from jaxaug._checks import check_positive_int
-from jaxaug._typing import Device
 from jaxaug.decode import _pillow
-from jaxaug.decode._engine import Canvases
-from jaxaug.decode._header import BAD, JPEG, MAX_PIXELS, Headers, read_headers
-from jaxaug.decode._jpeg import GRAY, LOSSLESS, RGB, YCBCR
-from jaxaug.decode._repair import repaired_jpegs
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.host.repair import repaired_jpegs
+from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
+from jaxaug.decode.parse.jpeg import GRAY, LOSSLESS, RGB, YCBCR
 from jaxaug.errors import DecodeError
 
 # Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0, 4:2:0,
@@ -24,7 +20,6 @@ _TURBO_SAMPLINGS = frozenset(
     (0x11111100, 0x21111100, 0x12111100, 0x22111100, 0x41111100, 0x14111100, 0x22121200, 0x22212100)
 )
 _T = TypeVar("_T")
-_ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
 
 
 def decode_image(
@@ -70,26 +65,6 @@ def decode_image(
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
     return row
-
-
-def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
-    """The size at which images lie on a canvas: their own, or shrunk to fit with the aspect kept.
-
-    s = min(1, H / h, W / w);  size = max(1, floor(s (h, w) + 1/2)), and never beyond the canvas
-
-    Args:
-      original_size: int32[n, 2], (height, width) of the upright images, at least 1.
-      canvas: (H, W).
-
-    Returns:
-      int32[n, 2].
-
-    Example:
-      >>> fit_size(np.array([[100, 50], [300, 50], [1, 4000]]), (200, 200)).tolist()
-      [[100, 50], [200, 33], [1, 200]]
-    """
-    scale = np.minimum(1.0, np.min(np.array(canvas) / original_size, axis=-1, keepdims=True))
-    return np.clip(np.floor(original_size * scale + 0.5), 1, canvas).astype(np.int32)
 
 
 def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray) -> None:
@@ -190,63 +165,3 @@ def _despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Heade
                 with contextlib.suppress(DecodeError):
                     return decode(repaired)
         raise
-
-
-class HostEngine:
-    """Decodes batches with a pool of host threads, one canvas a device.
-
-    Args:
-      devices: where the canvases go, each an equal share of the rows, in order.
-      canvas: (H, W).
-      num_threads: at least 1; the threads start with the first batch.
-    """
-
-    in_flight = 1  # a batch keeps all threads busy
-    counted: tuple[str, ...] = ("host",)
-
-    def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
-        self._devices, self._canvas, self._num_threads = devices, canvas, num_threads
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
-
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
-        """Decode the good rows; see `Engine`."""
-        share = len(headers.kind) // len(self._devices)
-        canvases = [_zero_canvas(share, self._canvas) for _ in self._devices]
-        good = (headers.kind != BAD).nonzero()[0].tolist()
-        rows = iter(good)
-        failures: dict[int, str] = {}
-
-        def work():
-            for row in rows:  # shared by the threads: each takes the next row when it is free
-                target = canvases[row // share][row % share]
-                fit = (int(size[row, 0]), int(size[row, 1]))
-                try:
-                    decode_into(encoded.view(row), headers.row(row), fit, target)
-                except DecodeError as error:
-                    target[:] = 0
-                    failures[row] = error.reason
-
-        for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
-            task.result()
-        pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
-        return Canvases(pixels, failures, {"host": len(good) - len(failures)}, _release_nothing, lent=False)
-
-    def close(self) -> None:
-        """Stop the threads."""
-        self._pool.shutdown()
-
-
-def _release_nothing(outputs: Any) -> None:
-    """The canvases are fresh memory that jax owns: there is no buffer to hand back."""
-    del outputs
-
-
-def _zero_canvas(rows: int, canvas: tuple[int, int]) -> np.ndarray:
-    """uint8[rows, H, W, 3], zero, aligned so that a CPU device takes the memory without a copy.
-
-    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge pages.
-    """
-    shape = (rows, *canvas, 3)
-    block = np.zeros(rows * canvas[0] * canvas[1] * 3 + _ALIGNMENT, np.uint8)
-    first = -block.ctypes.data % _ALIGNMENT
-    return block[first : block.size - _ALIGNMENT + first].reshape(shape)

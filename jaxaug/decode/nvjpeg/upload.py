@@ -4,9 +4,9 @@ nvJPEG's own host-and-GPU decoder (HYBRID) is a quarter faster than libjpeg-turb
 down by as much, and beside a training they wait for the multiprocessors; a copy does neither (measured on an H200).
 """
 
-from jaxaug.decode._header import Headers
-from jaxaug.decode._host import decode_into
-from jaxaug.decode.native import _cuda
+from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.native import cuda
+from jaxaug.decode.parse.headers import Headers
 
 # Each call into CUDA gives the GIL away and waits to have it back: so a thread waits for several copies at once.
 _STAGING_BYTES = 2**22
@@ -22,10 +22,10 @@ class Uploader:
     """
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], stream: int):
-        _cuda.set_device(ordinal)
+        cuda.set_device(ordinal)
         size = canvas[0] * canvas[1] * 3
         self._pitch, self._stream = canvas[1] * 3, stream
-        self._staging, self._address = _cuda.pinned_array((max(1, _STAGING_BYTES // size), size))
+        self._staging, self._address = cuda.pinned_array((max(1, _STAGING_BYTES // size), size))
         self._used = 0  # rows of the staging memory that copies still read
 
     def decode(self, data: memoryview, header: Headers, size: tuple[int, int], pointer: int) -> None:
@@ -38,18 +38,18 @@ class Uploader:
             self.finish()
         height, width = size
         decode_into(data, header, size, self._staging[self._used, : height * width * 3].reshape(height, width, 3))
-        kind = _cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
+        kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         address = self._address + self._used * self._staging.shape[1]
         copy = pointer, self._pitch, address, width * 3, width * 3, height, kind, self._stream
-        _cuda.call("cudaMemcpy2DAsync", *copy)
+        cuda.call("cudaMemcpy2DAsync", *copy)
         self._used += 1
 
     def finish(self) -> None:
         """Wait until all images are on their canvases."""
         if self._used:
-            _cuda.call("cudaStreamSynchronize", self._stream)
+            cuda.call("cudaStreamSynchronize", self._stream)
             self._used = 0
 
     def close(self) -> None:
         """Free the staging memory."""
-        _cuda.call("cudaFreeHost", self._address)
+        cuda.call("cudaFreeHost", self._address)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxaug.decode._memory import as_bytes, read_windows
 from jaxaug.decode._types import memory_view
+from jaxaug.decode.parse.memory import as_bytes, read_windows
 
 # Marker codes, ITU-T T.81 table B.1.
 EOI, SOS, DHT, DAC, DQT, DNL, DRI = 0xD9, 0xDA, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD

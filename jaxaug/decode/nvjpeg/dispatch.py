@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxaug.decode._header import BAD, JPEG, Headers
-from jaxaug.decode._jpeg import GRAY, YCBCR
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.parse.headers import BAD, JPEG, Headers
+from jaxaug.decode.parse.jpeg import GRAY, YCBCR
 
 ENGINES, HOST, NONE = 0, 1, 2
 

@@ -27,15 +27,15 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
-from jaxaug.decode._batched import BatchedDecoder
-from jaxaug.decode._engine import Canvases
-from jaxaug.decode._header import Headers
-from jaxaug.decode._host_threads import HostThreads, all_results
-from jaxaug.decode._lane import Lane, Lanes
-from jaxaug.decode._routes import ENGINES, HOST, Batch, commonest_first, routes
+from jaxaug.decode._backend import Canvases
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.native import _cuda, _nvjpeg
-from jaxaug.decode.native._load import LibraryError
+from jaxaug.decode.native import cuda, nvjpeg
+from jaxaug.decode.native.load import LibraryError
+from jaxaug.decode.nvjpeg.batched import BatchedDecoder
+from jaxaug.decode.nvjpeg.buffers import Lane, Lanes
+from jaxaug.decode.nvjpeg.dispatch import ENGINES, HOST, Batch, commonest_first, routes
+from jaxaug.decode.nvjpeg.host_threads import HostThreads, all_results
+from jaxaug.decode.parse.headers import Headers
 
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
@@ -61,7 +61,7 @@ class NvjpegEngine:
     counted: tuple[str, ...] = ("engines", "host", "refused")
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
-        _cuda.core()
+        cuda.core()
         threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
         # With more, a Loader waits for the GIL longer than they help it.
         sharing = num_threads // 4 if len(devices) == 1 and not deterministic else 0
@@ -71,13 +71,13 @@ class NvjpegEngine:
         self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool, os.getpid())
         self._finalizer.atexit = False
         self._first = devices[0].local_hardware_id or 0
-        with _cuda.on_device(self._first):
+        with cuda.on_device(self._first):
             for device in devices:
                 self._gpus.append(_Gpu(device, canvas, threads, sharing, deterministic))
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the good rows; see `Engine`. Up to `IN_FLIGHT` calls run at once."""
-        with _cuda.on_device(self._first):  # afterwards the caller's is current again
+        with cuda.on_device(self._first):  # afterwards the caller's is current again
             return self._decode(encoded, headers, size)
 
     def _decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
@@ -148,7 +148,7 @@ class _Gpu:
     ):
         self._device, self._canvas, self._share = device, canvas, num_sharing > 0
         self._ordinal = device.local_hardware_id or 0
-        _cuda.set_device(self._ordinal)
+        cuda.set_device(self._ordinal)
         self._threads = HostThreads(self._ordinal, canvas, num_threads, num_sharing)
         try:
             self._handle = _make_handle(deterministic)
@@ -164,12 +164,12 @@ class _Gpu:
 
     def take(self, rows: int) -> tuple[Lane, np.ndarray]:
         """A free lane, which the caller puts back, and where its canvases begin."""
-        _cuda.set_device(self._ordinal)
+        cuda.set_device(self._ordinal)
         return self.lanes.take(rows)
 
     def decode(self, batch: Batch, lane: Lane, pointers: np.ndarray) -> Result:
         """Decode into a lane."""
-        _cuda.set_device(self._ordinal)
+        cuda.set_device(self._ordinal)
         by_engines, alike = commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling)
         rare = (alike * _RARE < len(by_engines)) & self._share
         line = deque(by_engines[~rare].tolist())
@@ -212,9 +212,9 @@ class _Gpu:
         sampling = batch.headers.sampling[rows]
         try:
             self._batched.decode(batch.encoded.take(rows), sampling, pointers[rows])
-        except _nvjpeg.NvjpegError as error:
-            if error.status == _nvjpeg.ALLOCATOR_FAILURE:
-                raise _cuda.memory_error("for the buffers of nvJPEG", error) from error
+        except nvjpeg.NvjpegError as error:
+            if error.status == nvjpeg.ALLOCATOR_FAILURE:
+                raise cuda.memory_error("for the buffers of nvJPEG", error) from error
             return False
         return True
 
@@ -259,10 +259,10 @@ class _Gpu:
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
-        with _cuda.on_device(self._ordinal):  # the garbage collector's thread may be at work on another one
+        with cuda.on_device(self._ordinal):  # the garbage collector's thread may be at work on another one
             for part in (self._threads, self.lanes, self._batched):
                 part.close()
-            _nvjpeg.destroy("nvjpegDestroy", self._handle)
+            nvjpeg.destroy("nvjpegDestroy", self._handle)
 
 
 def _close(gpus: list[_Gpu], pool: ThreadPoolExecutor, process: int) -> None:
@@ -280,15 +280,15 @@ def _make_handle(deterministic: bool) -> Any:
       LibraryError: it has none, and the pixels are to be deterministic.
     """
     try:
-        return _nvjpeg.create_handle(_nvjpeg.HARDWARE)
-    except _nvjpeg.NvjpegError as error:
+        return nvjpeg.create_handle(nvjpeg.HARDWARE)
+    except nvjpeg.NvjpegError as error:
         if deterministic:
             raise LibraryError(
                 f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of "
                 "an image depend on its batch, which `deterministic` forbids: take backend='auto' or "
                 "'host'."
             ) from error
-        return _nvjpeg.create_handle(_nvjpeg.GPU_HYBRID)
+        return nvjpeg.create_handle(nvjpeg.GPU_HYBRID)
 
 
 def _take(line: deque[int], count: int) -> list[int]:

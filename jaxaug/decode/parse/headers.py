@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import _pillow
-from jaxaug.decode._jpeg import LOSSLESS, JpegColumns, check_jpegs
-from jaxaug.decode._memory import read_windows
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpegs
+from jaxaug.decode.parse.memory import read_windows
 from jaxaug.errors import DecodeError
 
 BAD, JPEG, OTHER = 0, 1, 2

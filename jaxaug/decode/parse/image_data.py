@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from jaxaug.decode._memory import as_bytes, read_windows
-from jaxaug.decode._segments import EOI, SOS
 from jaxaug.decode._types import memory_view
+from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.segments import EOI, SOS
 
 _MOST_SCANS = 500  # each costs a pass over the image, however few bytes it has
 # Bytes behind the end marker that paddings rarely exceed; `read_windows` takes less than 64.

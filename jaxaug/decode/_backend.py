@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from jaxaug.decode._header import Headers
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.parse.headers import Headers
 
 
 class Canvases(NamedTuple):

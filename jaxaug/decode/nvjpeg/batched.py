@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.native import _cuda, _nvjpeg
+from jaxaug.decode.native import cuda, nvjpeg
 
 # States at work at once, so that the engines never pause. Each keeps 14 streams busy: a third would share the GPU's 32
 # queues with the first two (see `jaxaug/__init__.py`), and beside a training they would then wait for each other:
@@ -64,7 +64,7 @@ class BatchedDecoder:
         Raises:
           NvjpegError: some image was refused; none is to be trusted.
         """
-        images = _nvjpeg.destinations(pointers, self._pitch)
+        images = nvjpeg.destinations(pointers, self._pitch)
         masks = ((group, sampling == group) for group in dict.fromkeys(sampling.tolist()))
         calls = [(group, (encoded.addresses[rows], encoded.lengths[rows], images[rows])) for group, rows in masks]
         for group, _ in calls:
@@ -76,15 +76,15 @@ class BatchedDecoder:
                     self._wait(running[-1])
                     self._give_back(running.pop())
                 running.append(self._take_state(group))
-                _nvjpeg.decode_batched(self._handle, running[-1].state, *arrays, running[-1].stream)
+                nvjpeg.decode_batched(self._handle, running[-1].state, *arrays, running[-1].stream)
         finally:  # until then the arrays and the encoded bytes are read
             self._finish_all(running)
 
     def close(self) -> None:
         """Free everything but the handle; its device is current."""
         for _, state, stream in self._states:
-            _nvjpeg.destroy("nvjpegJpegStateDestroy", state)
-            _cuda.call("cudaStreamDestroy", stream)
+            nvjpeg.destroy("nvjpegJpegStateDestroy", state)
+            cuda.call("cudaStreamDestroy", stream)
 
     def _make_states(self, sampling: int) -> None:
         """Make as many states of this sampling as there are turns, with its first image.
@@ -102,7 +102,7 @@ class BatchedDecoder:
         return self._make_state(sampling)
 
     def _make_state(self, sampling: int) -> _State:
-        state = _State(sampling, _nvjpeg.create("nvjpegJpegStateCreate", self._handle), _cuda.create_stream())
+        state = _State(sampling, nvjpeg.create("nvjpegJpegStateCreate", self._handle), cuda.create_stream())
         self._states.append(state)
         return state
 
@@ -118,7 +118,7 @@ class BatchedDecoder:
                 self._finish_all(running)
 
     def _wait(self, state: _State) -> None:
-        _cuda.call("cudaStreamSynchronize", state.stream)
+        cuda.call("cudaStreamSynchronize", state.stream)
 
     def _give_back(self, state: _State) -> None:
         self._idle[state.sampling].append(state)

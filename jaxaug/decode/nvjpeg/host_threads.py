@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from jaxaug.decode._routes import Batch
-from jaxaug.decode._upload import Uploader
-from jaxaug.decode.native import _cuda
+from jaxaug.decode.native import cuda
+from jaxaug.decode.nvjpeg.dispatch import Batch
+from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
 # Bytes an image has in the mean of a batch; above, twice as many threads share. A thread needs the GIL so many times an
@@ -39,7 +39,7 @@ class HostThreads:
             (count, ThreadPoolExecutor(max(1, count), thread_name_prefix="jaxaug-share"))
             for count in (num_sharing, 2 * num_sharing)
         ]
-        self._stream, self._uploaders, self._local = _cuda.create_stream(), [], threading.local()
+        self._stream, self._uploaders, self._local = cuda.create_stream(), [], threading.local()
 
     def start(self, batch: Batch, pointers: np.ndarray, chosen: list[int], line: deque[int]) -> "HostWork":
         """Begin to decode the chosen rows and, from its end on, the line, from which others take rows as well.
@@ -67,7 +67,7 @@ class HostThreads:
             pool.shutdown()
         for uploader in self._uploaders:
             uploader.close()
-        _cuda.call("cudaStreamDestroy", self._stream)
+        cuda.call("cudaStreamDestroy", self._stream)
 
     def _uploader(self) -> Uploader:
         """The calling thread's own."""

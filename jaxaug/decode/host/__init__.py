@@ -1,0 +1,1 @@
+"""Decoding on the host: libjpeg-turbo and Pillow in threads."""

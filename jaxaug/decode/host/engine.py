@@ -1,0 +1,77 @@
+"""Decoding on the host: threads that fill canvases in host memory."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaug._typing import Device
+from jaxaug.decode._backend import Canvases
+from jaxaug.decode._types import Encoded
+from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.parse.headers import BAD, Headers
+from jaxaug.errors import DecodeError
+
+_ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
+
+
+class HostEngine:
+    """Decodes batches with a pool of host threads, one canvas a device.
+
+    Args:
+      devices: where the canvases go, each an equal share of the rows, in order.
+      canvas: (H, W).
+      num_threads: at least 1; the threads start with the first batch.
+    """
+
+    in_flight = 1  # a batch keeps all threads busy
+    counted: tuple[str, ...] = ("host",)
+
+    def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
+        self._devices, self._canvas, self._num_threads = devices, canvas, num_threads
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
+
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
+        """Decode the good rows; see `Engine`."""
+        share = len(headers.kind) // len(self._devices)
+        canvases = [_zero_canvas(share, self._canvas) for _ in self._devices]
+        good = (headers.kind != BAD).nonzero()[0].tolist()
+        rows = iter(good)
+        failures: dict[int, str] = {}
+
+        def work():
+            for row in rows:  # shared by the threads: each takes the next row when it is free
+                target = canvases[row // share][row % share]
+                fit = (int(size[row, 0]), int(size[row, 1]))
+                try:
+                    decode_into(encoded.view(row), headers.row(row), fit, target)
+                except DecodeError as error:
+                    target[:] = 0
+                    failures[row] = error.reason
+
+        for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
+            task.result()
+        pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
+        return Canvases(pixels, failures, {"host": len(good) - len(failures)}, _release_nothing, lent=False)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown()
+
+
+def _release_nothing(outputs: Any) -> None:
+    """The canvases are fresh memory that jax owns: there is no buffer to hand back."""
+    del outputs
+
+
+def _zero_canvas(rows: int, canvas: tuple[int, int]) -> np.ndarray:
+    """uint8[rows, H, W, 3], zero, aligned so that a CPU device takes the memory without a copy.
+
+    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge pages.
+    """
+    shape = (rows, *canvas, 3)
+    block = np.zeros(rows * canvas[0] * canvas[1] * 3 + _ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % _ALIGNMENT
+    return block[first : block.size - _ALIGNMENT + first].reshape(shape)

@@ -1,0 +1,1 @@
+"""Decoding on the JPEG engines of NVIDIA GPUs."""
