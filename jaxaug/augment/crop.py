@@ -322,7 +322,12 @@ def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: b
     return cropped(top, left, canvas, size, fits)
 
 
-def _resized_crop(corner: tuple[Scalar, Scalar], window: Array, canvas: Canvas, size: tuple[int, int]) -> Factor:
+def _resized_crop(
+    corner: tuple[Scalar, Scalar],
+    window: Array,
+    canvas: Canvas,
+    size: tuple[int, int],
+) -> Factor:
     """The window of int32[2] pixels at `corner`, resized to `size`."""
     taken = _crop(*corner, canvas, window, True)
     return taken.then(resized(Info(canvas, window), size, None))

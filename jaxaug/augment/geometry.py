@@ -14,7 +14,14 @@ from jax.core import Tracer
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_color, as_number, as_probability, as_range, as_symmetric_range, plain
+from jaxaug.augment._arguments import (
+    as_color,
+    as_number,
+    as_probability,
+    as_range,
+    as_symmetric_range,
+    plain,
+)
 from jaxaug.augment._base import Geometric, Info, Sampling
 from jaxaug.augment._factor import Factor
 from jaxaug.augment._matrix import (
@@ -383,7 +390,7 @@ def _float(value: Scalar) -> Scalar:
 def _static_scale(scale: Any) -> float:
     """Return the scale of `affine`, a number above 0."""
     if isinstance(scale, Tracer):
-        raise TypeError("`scale` must be a static number: it fixes the size of the antialiasing kernel.")
+        raise TypeError("`scale` must be a static number: it fixes the antialiasing kernel's size.")
     number = plain(scale)
     if not isinstance(number, (int, float)) or not 0 < number < float("inf"):
         raise ValueError(f"`scale` must be above 0, got {scale!r}.")
@@ -393,11 +400,10 @@ def _static_scale(scale: Any) -> float:
 def _as_shares(name: str, value: Any) -> tuple[float, float]:
     """Return (x, y) shares in [0, 1]."""
     pair = plain(value)
-    good = isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, (int, float)) for v in pair)
-    if not good or not all(0 <= v <= 1 for v in pair):
-        raise ValueError(
-            f"`{name}` must be (x, y), the largest shifts as shares of width and height in [0, 1], got {value!r}."
-        )
+    good = isinstance(pair, tuple) and len(pair) == 2
+    if not good or not all(isinstance(v, (int, float)) and 0 <= v <= 1 for v in pair):
+        expected = "(x, y), the largest shifts as shares of width and height in [0, 1]"
+        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
     return float(pair[0]), float(pair[1])
 
 

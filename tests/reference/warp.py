@@ -26,7 +26,8 @@ def _bilinear(image, x, y):
 
 
 def antialiased(image, pull, shape, mode="constant", fill=0.0):
-    """`image` through an affine `pull`: padded widely, then each pixel weighed by a triangle along x and one along y.
+    """`image` through an affine `pull`: padded widely, then each pixel weighed by a triangle along
+    x and one along y.
 
     Their half-widths are the source pixels per output pixel, the row norms of `pull`, at least 1.
     """
