@@ -1,5 +1,4 @@
-"""What users may write for a size, a range or a color, brought to the one form that transforms
-keep.
+"""Arguments as users may write them, brought to the one form that transforms keep.
 
 numpy's scalars and arrays are taken for the Python numbers and tuples that they hold.
 """

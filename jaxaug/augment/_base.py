@@ -17,7 +17,7 @@ Parameters = Any  # a NamedTuple of arrays, its own for each transform
 
 
 class Info(NamedTuple):
-    """What a transform may know about an image before it sees the pixels.
+    """The facts about an image that a transform may know before it sees the pixels.
 
     Attributes:
       canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output
@@ -52,7 +52,7 @@ class Info(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How a geometric op wants to be resampled; None where it does not mind and joins any run."""
+    """The resampling that a geometric op asks for; None where it joins any run."""
 
     interpolation: str | None = None
     padding_mode: str | None = None

@@ -29,7 +29,7 @@ PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 class _Axis(NamedTuple):
-    """What is known of one axis before its positions are."""
+    """The static facts and bounds of one axis."""
 
     extent: Scalar  # the used length, a float
     window: tuple[Scalar, Scalar] | None  # the first and last pixel that may be read, not folded

@@ -1,4 +1,4 @@
-"""What moves with the image: masks through the same resample, boxes and keypoints through the inverse map."""
+"""The targets of an image: masks go through its resample, boxes and keypoints through the inverse map."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Transforms of colour: float32 in [0, 1], RGB, written out per channel.
+"""Transforms of color: float32 in [0, 1], RGB, written out per channel.
 
 The pure functions take float images [H, W, 3] in [0, 1] and do not clip; the transforms clip where
 torchvision does. Nothing here is a matrix product: three channels are too few for one, and its rounding would
@@ -229,7 +229,7 @@ class Gray(NamedTuple):
 
 @dataclass(frozen=True)
 class Grayscale(Pixelwise):
-    """Replace the colours by their gray value, in all three channels, with probability `p`.
+    """Replace the colors by their gray value, in all three channels, with probability `p`.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What users write for arguments: numpy's numbers are taken, and errors name the argument as it was written."""
+"""Arguments: numbers of numpy are taken, and errors name the argument as it was written."""
 
 import jax
 import jax.numpy as jnp

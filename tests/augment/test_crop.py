@@ -75,7 +75,7 @@ def test_random_resized_crop_draws_area_and_aspect_as_asked():
 
 
 @pytest.mark.parametrize("shape, expected", [((10, 400), (10, 13)), ((400, 10), (13, 10)), ((400, 440), (400, 440))])
-def test_random_resized_crop_falls_back_to_the_centre(shape, expected):
+def test_random_resized_crop_falls_back_to_the_center(shape, expected):
     top, left, height, width = windows(RandomResizedCrop(8, (1.0, 1.0)), Info(shape), 20)
     for side, length in ((height, expected[0]), (width, expected[1])):
         assert (side == length).mean() > 0.9  # one in hundreds fits after all, by rounding

@@ -118,7 +118,7 @@ def test_perspective_does_what_it_drew():
     np.testing.assert_allclose(run(transform, NOISE), expected, atol=2e-5)
 
 
-def test_a_used_part_is_turned_about_its_own_centre():
+def test_a_used_part_is_turned_about_its_own_center():
     image = picture(0, 11, 15)
     canvas = np.full((20, 24, 3), 255, np.uint8)
     canvas[:11, :15] = image

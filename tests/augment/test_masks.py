@@ -41,7 +41,7 @@ def on_canvas(pixels, rest):
 
 
 def inside(chain, sample):
-    """Where a chain of nearest reads shows the image: an image of ones is one there, and zero elsewhere."""
+    """Return True where a chain of nearest reads shows the image: where ones stay ones."""
     ones = np.full_like(sample["image"], 1)
     geometric = [step for step in chain.transforms if isinstance(step, A.Geometric)]
     return np.asarray(run(A.Compose(geometric, fuse=chain.fuse), {**sample, "image": ones})["image"])[:, :, 0] > 0
