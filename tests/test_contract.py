@@ -172,18 +172,17 @@ def test_never_is_the_identity(name):
 
 
 @everything
-def test_traced_once(name):
-    count = 0
-    transform = always(name)
+def test_compiled_once(name):
+    """For other keys, other sizes and an equal second instance."""
 
-    def counting(key, sample):
-        nonlocal count
-        count += 1
+    @functools.partial(jax.jit, static_argnums=0)
+    def draw(transform, key, sample):
         return transform.sample(key, augment.Info(CANVAS, sample["size"]))
 
-    program = jax.jit(counting)
-    draws = [program(key, sample) for key, sample in zip(KEYS, map(functools.partial(rows, batch()), range(3)))]
-    assert count == 1 and len(draws) == 3
+    for transform in (always(name), always(name)):
+        for row in range(3):
+            draw(transform, KEYS[row], rows(batch(), row))
+    assert draw._cache_size() == 1
 
 
 @everything

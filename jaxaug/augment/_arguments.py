@@ -1,4 +1,4 @@
-"""What users may write for a size, a range or a color, brought to the one form that transforms keep.
+"""Arguments as users may write them, brought to the one form that transforms keep.
 
 numpy's scalars and arrays are taken for the Python numbers and tuples that they hold.
 """
@@ -14,7 +14,8 @@ def as_size(name: str, value: Any) -> tuple[int, int]:
     size = (value, value) if isinstance(value, int) else value
     good = isinstance(size, tuple) and len(size) == 2
     if not good or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in size):
-        raise ValueError(f"`{name}` must be (height, width), two ints of at least 1, or one int, got {value!r}.")
+        expected = "(height, width), two ints of at least 1, or one int"
+        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
     return size
 
 
@@ -69,7 +70,7 @@ def as_channels(name: str, value: Any) -> tuple[float, ...]:
 
 
 def plain(value: Any) -> Any:
-    """Return numpy scalars as Python numbers, arrays and lists as tuples, other values as they are."""
+    """Return numpy scalars as Python numbers, arrays and lists as tuples, others as they are."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value

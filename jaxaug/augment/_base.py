@@ -1,7 +1,8 @@
-"""What a transform is: configuration that samples parameters from a key, and applies them to one image.
+"""The kinds of transform: configurations that sample parameters and apply them to one image.
 
-A transform is a frozen dataclass of Python scalars. `sample(key, info)` draws the parameters and sees no
-pixels; the other half draws nothing. Probability is folded into the parameters as the neutral element.
+A transform is a frozen dataclass of Python scalars. `sample(key, info)` draws the parameters and
+sees no pixels; the other half draws nothing. Probability is folded into the parameters as the
+neutral element.
 """
 
 import abc
@@ -16,12 +17,13 @@ Parameters = Any  # a NamedTuple of arrays, its own for each transform
 
 
 class Info(NamedTuple):
-    """What a transform may know about an image before it sees the pixels.
+    """The facts about an image that a transform may know before it sees the pixels.
 
     Attributes:
-      canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output has no static
-        shape, floats: see `Factor`.
-      size: int32[2], (height, width) of the used top-left part; None where that is the whole canvas.
+      canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output
+        has no static shape, floats: see `Factor`.
+      size: int32[2], (height, width) of the used top-left part; None where that is the whole
+        canvas.
     """
 
     canvas: Canvas
@@ -50,7 +52,7 @@ class Info(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How a geometric op wants to be resampled; None where it does not mind and joins any run."""
+    """The resampling that a geometric op asks for; None where it joins any run."""
 
     interpolation: str | None = None
     padding_mode: str | None = None
@@ -65,12 +67,12 @@ class Transform(abc.ABC):
         """Draw the parameters of one image, a NamedTuple of arrays."""
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
-        """Transform one image, or a sample {"image": ..., "size"?, "mask"?, "boxes"?, "keypoints"?, ...}.
+        """Transform one image, or a sample {"image": ..., "size"?, "mask"?, "boxes"?, ...}.
 
         Args:
           key: a PRNG key; the same key gives the same result.
-          sample: uint8[H, W, 3] or float[H, W, 3] in [0, 1], or a dict with such an "image". Batches go
-            through `jax.vmap`, with one key an image.
+          sample: uint8[H, W, 3] or float[H, W, 3] in [0, 1], or a dict with such an "image".
+            Batches go through `jax.vmap`, with one key an image.
 
         Returns:
           What was given, transformed: an image for an image, a dict for a dict.

@@ -1,8 +1,8 @@
 """Values that are computed once, although what follows reads them several times.
 
-XLA fuses a producer into its consumer and computes it anew for every reading: a resample once for each of the
-channels that a gray value sums. `jax.lax.optimization_barrier` prevents that, on CPUs only since jax 0.11.1;
-the XLA of earlier releases drops the barrier before it fuses.
+XLA fuses a producer into its consumer and computes it anew for every reading: a resample once for
+each of the channels that a gray value sums. `jax.lax.optimization_barrier` prevents that, on CPUs
+only since jax 0.11.1; the XLA of earlier releases drops the barrier before it fuses.
 """
 
 import jax
@@ -20,12 +20,12 @@ def barrier_works_on_cpu() -> bool:
 
 
 def cpu_advice() -> str | None:
-    """Return what a user with this jax should know about the speed of transforms on CPUs, or None."""
+    """Return what users of this jax should know of the speed of transforms on CPUs, or None."""
     if barrier_works_on_cpu():
         return None
     return (
-        f"jax {jax.__version__} ignores optimization barriers on CPUs: functions in `Lambda` that read a pixel"
-        " several times may be computed several times there. jax 0.11.1 (Python 3.12) does not."
+        f"jax {jax.__version__} ignores optimization barriers on CPUs: a function in `Lambda` that"
+        " uses one is slower there. jax 0.11.1 and later (Python 3.12) heed them."
     )
 
 
@@ -50,11 +50,12 @@ def _itself(value: Array) -> Array:
 def _through_a_loop(value: Array) -> Array:
     """Carry `value` through a loop of two turns, which XLA does not fuse across.
 
-    A turn multiplies one element by a one that XLA cannot foresee: it removes a loop that changes nothing.
+    A turn multiplies one element by a one that XLA cannot foresee: it removes a loop that changes
+      nothing.
     """
 
     def turn(i: Array, carried: Array) -> Array:
-        corner = (i, *(jnp.int32(0) for _ in carried.shape[1:]))
+        corner = (i.astype(jnp.int32), *(jnp.int32(0) for _ in carried.shape[1:]))
         element = lax.dynamic_slice(carried, corner, (1,) * carried.ndim)
         one = (i < 2).astype(carried.dtype)
         return lax.dynamic_update_slice(carried, element * one, corner)

@@ -33,33 +33,35 @@ class _Step(NamedTuple):
 class Compose(Transform):
     """Transforms one after the other.
 
-    Consecutive geometric transforms of equal interpolation, padding mode and fill are composed into one map
-    and resampled once; inside such a run frames do not clip, and need no static shape: `Resize(256)` of images
-    on a canvas may stand before `CenterCrop(224)`. Between uint8 and the last transform the image is float32 in
-    [0, 1]. Transform k takes `fold_in(key, k)`, and nested chains fold again.
+    Consecutive geometric transforms of equal interpolation, padding mode and fill are composed into
+    one map and resampled once; inside such a run frames do not clip, and need no static shape:
+    `Resize(256)` of images on a canvas may stand before `CenterCrop(224)`. Between uint8 and the
+    last transform the image is float32 in [0, 1]. Transform k takes `fold_in(key, k)`, and nested
+    chains fold again.
 
     Args:
-      transforms: the transforms, of which only the last may be an ending one (`Normalize`, `ToFloat`). A nested
-        `Compose` must have the same `fuse` and `mask_fill`.
+      transforms: the transforms, of which only the last may be an ending one (`Normalize`,
+        `ToFloat`). A nested `Compose` must have the same `fuse` and `mask_fill`.
       fuse: False resamples after every transform, as torchvision does.
-      mask_fill: what an integer "mask" holds outside of the image: beyond "size", and where a warp or a crop
-        with "constant" padding looks beyond the source. 255 is what losses ignore by custom. Boolean masks
-        hold False there, floating ones 0.
+      mask_fill: what an integer "mask" holds outside of the image: beyond "size", and where a warp
+        or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
+        custom. Boolean masks hold False there, floating ones 0.
 
     Returns:
-      On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the input's float
-      dtype for floats, unless the last transform is an ending one. "size" stays, moved, until a transform
-      gives every image the same size; other entries are kept. What moves along: "mask" [H, W] or [H, W, C] of
-      the image's H and W; "boxes" float[n, 4], xyxy in pixels, of which all-zero rows are padding and stay
-      zero; "keypoints" float[n, 2], (x, y) in pixels. Boxes and keypoints are not clipped.
+      On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the
+      input's float dtype for floats, unless the last transform is an ending one. "size" stays,
+      moved, until a transform gives every image the same size; other entries are kept. What moves
+      along: "mask" [H, W] or [H, W, C] of the image's H and W; "boxes" float[n, 4], xyxy in pixels,
+      of which all-zero rows are padding and stay zero; "keypoints" float[n, 2], (x, y) in pixels.
+      Boxes and keypoints are not clipped.
 
     Raises:
-      TypeError: for something that is not a transform, an image that is neither uint8 nor floating, or a key
-        that is none.
-      ValueError: for an ending transform that is not the last, a nested chain with other settings, anything
-        but one image (h, w, 3) or a mask that does not fit it, float values above 1 (seen outside of `jit`
-        only), a `mask_fill` that the mask's dtype cannot hold, and on tracing for a run whose output has no
-        static shape.
+      TypeError: for something that is not a transform, an image that is neither uint8 nor floating,
+        or a key that is none.
+      ValueError: for an ending transform that is not the last, a nested chain with other settings,
+        anything but one image (h, w, 3) or a mask that does not fit it, float values above 1 (seen
+        outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, and on tracing for
+        a run whose output has no static shape.
 
     Example:
       >>> import jax
@@ -69,8 +71,8 @@ class Compose(Transform):
       >>> jax.vmap(train)(keys, jax.numpy.zeros((2, 20, 30, 3), jax.numpy.uint8)).shape
       (2, 8, 8, 3)
 
-    Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`), and in what masks
-    hold outside of the image (there 0).
+    Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`), and in
+    what masks hold outside of the image (there 0).
     """
 
     transforms: Sequence[Transform]
@@ -85,7 +87,8 @@ class Compose(Transform):
             )
         check_choice("fuse", self.fuse, (True, False))
         if not isinstance(self.mask_fill, int) or isinstance(self.mask_fill, bool):
-            raise ValueError(f"`mask_fill` must be an int, the class index to ignore, got {self.mask_fill!r}.")
+            expected = "an int, the class index to ignore"
+            raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
         object.__setattr__(self, "transforms", tuple(self.transforms))
         for transform in self.transforms:
             self._check(transform)
@@ -120,9 +123,15 @@ class Compose(Transform):
     def _check(self, transform: Any) -> None:
         """Raise where `transform` cannot be part of this chain."""
         if isinstance(transform, type):
-            raise TypeError(f"`transforms` holds the class {transform.__name__}: write {transform.__name__}(...).")
+            name = transform.__name__
+            raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
         if not isinstance(transform, Transform):
-            raise TypeError(f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in `Lambda`.")
+            got = f"got {transform!r}: wrap a function in `Lambda`"
+            raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
+        if not isinstance(transform, (Geometric, Pixelwise, Ending, Compose)):
+            name = type(transform).__name__
+            expected = "`augment.Geometric`, `augment.Pixelwise` or `augment.Ending`"
+            raise TypeError(f"{name} is a Transform of no kind that a chain can run: derive it from {expected}.")
         if isinstance(transform, Geometric):
             _check_sampling(transform)
         if isinstance(transform, Compose):
@@ -130,8 +139,9 @@ class Compose(Transform):
                 inner, outer = getattr(transform, name), getattr(self, name)
                 if inner != outer:
                     raise ValueError(
-                        f"a Compose inside another must have the same `{name}`, got {inner!r} inside {outer!r}:"
-                        f" give both `{name}={inner!r}`, or put the inner transforms in the outer list."
+                        f"a Compose inside another must have the same `{name}`, got {inner!r}"
+                        f" inside {outer!r}: give both `{name}={inner!r}`, or put the inner"
+                        " transforms in the outer list."
                     )
 
     def _steps(self, path: tuple[int, ...] = ()) -> Iterator[_Step]:
@@ -155,7 +165,7 @@ class Compose(Transform):
 
 
 def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
-    """Return how a run of geometric steps is resampled; None if they differ, or are not all geometric."""
+    """Return how a run of geometric steps is resampled; None if they differ or others are there."""
     if not all(isinstance(step.transform, Geometric) for step in steps):
         return None
     wishes = [_wishes(step.transform.sampling()) for step in steps]
@@ -205,16 +215,16 @@ def _move(run: list[_Step], key: Key, state: State, mask_fill: int) -> State:
 def _no_static_shape(resize: Any) -> str:
     size = resize.size
     return (
-        f"Resize({size}) keeps the aspect of images whose `size` differs, so its output needs a static shape: let"
-        f" an op of fixed size such as CenterCrop follow in the same run (with fuse=True), or give"
-        f" `canvas=(height, width)`, or `size=({size}, {size})`."
+        f"Resize({size}) keeps the aspect of images whose `size` differs, so its output needs a"
+        " static shape: let an op of fixed size such as CenterCrop follow in the same run (with"
+        f" fuse=True), or give `canvas=(height, width)`, or `size=({size}, {size})`."
     )
 
 
 def _recolor(step: _Step, key: Key, state: State) -> State:
     """Return the state after one pixelwise step."""
-    # These read a pixel more than once (its other channels, a mean): without the boundary XLA would do the
-    # resample before them once for each reading.
+    # These read a pixel more than once (its other channels, a mean): without the boundary XLA would
+    # do the resample before them once for each reading.
     image = unit(computed_once(state.image))
     params = step.transform.sample(step.key(key), state.info)
     image = _checked(step.transform, step.transform.apply(params, image, state.info))
@@ -224,9 +234,10 @@ def _recolor(step: _Step, key: Key, state: State) -> State:
     left_behind = [name for name in TARGETS if name in state.rest]
     if left_behind:
         raise ValueError(
-            f"{type(step.transform).__name__} changed the image's height and width from {state.info.canvas} to"
-            f" {image.shape[:2]}, but not those of {', '.join(map(repr, left_behind))} beside it: do this with a"
-            " geometric transform such as Resize or CenterCrop, which moves them along."
+            f"{type(step.transform).__name__} changed the image's height and width from"
+            f" {state.info.canvas} to {image.shape[:2]}, but not those of"
+            f" {', '.join(map(repr, left_behind))} beside it: do this with a geometric transform such"
+            " as Resize or CenterCrop, which moves them along."
         )
     return State(image, Info((image.shape[0], image.shape[1])), state.rest)
 
@@ -236,6 +247,7 @@ def _checked(transform: Pixelwise, result: Any) -> Array:
     result = jnp.asarray(result)
     if result.ndim != 3 or result.shape[2] != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
         got = f"{result.dtype}{list(result.shape)}"
-        name = "`function` of Lambda" if type(transform).__name__ == "Lambda" else f"{type(transform).__name__}.apply"
-        raise TypeError(f"{name} must return a float image [h, w, 3] in [0, 1], got {got}.")
+        name = type(transform).__name__
+        what = "`function` of Lambda" if name == "Lambda" else f"{name}.apply"
+        raise TypeError(f"{what} must return a float image [h, w, 3] in [0, 1], got {got}.")
     return result.astype(jnp.float32)

@@ -1,7 +1,7 @@
-"""One geometric op as a number: the map from its output to its source, and what is statically known of it.
+"""One geometric op as a number: the map from its output to its source, and its static bounds.
 
-Factors form a monoid: `a.then(b)` is the op a followed by b, and a run of ops is resampled once, by the
-product. Frames inside a run do not clip: what a rotation pushed out, a later op may bring back.
+Factors form a monoid: `a.then(b)` is the op a followed by b, and a run of ops is resampled once, by
+the product. Frames inside a run do not clip: what a rotation pushed out, a later op may bring back.
 """
 
 from typing import NamedTuple
@@ -19,16 +19,19 @@ class Factor(NamedTuple):
 
     Attributes:
       matrix: output to source, (x, y) in edge coordinates.
-      canvas: (height, width) of the output: static ints. Floats where the output has no static shape, which
-        is allowed inside a run only; `shrink * canvas` then bounds the source pixels that the frame spans.
+      canvas: (height, width) of the output: static ints. Floats where the output has no static
+        shape, which is allowed inside a run only; `shrink * canvas` then bounds the source pixels
+        that the frame spans.
       size: int32[2], the used (height, width) of the output, or None for the whole canvas.
-      shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the number of taps.
+      shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the number
+        of taps.
       whole: True where pixels land on pixels, so that one exact read is enough.
       keeps: True where every output pixel lies inside the frame the op was given.
-      window: (top, left, bottom, right) in source pixels, the frame that a resize was given. Its antialiasing
-        does not look past it: crop, then resize, is what `resized_crop` means.
-      framed: True where a resize of the whole source comes before what reads beyond it: positions are then
-        padded as those of the resized image, and the antialiasing does not look past the source.
+      window: (top, left, bottom, right) in source pixels, the frame that a resize was given. Its
+        antialiasing does not look past it: crop, then resize, is what `resized_crop` means.
+      framed: True where a resize of the whole source comes before what reads beyond it: positions
+        are then padded as those of the resized image, and the antialiasing does not look past the
+        source.
     """
 
     matrix: Matrix
@@ -46,7 +49,8 @@ class Factor(NamedTuple):
             window = _pull(self.matrix, after.window)
         else:
             window = self.window if after.keeps else None
-        # A row of a Jacobian product is bounded by row times operator norm; `max(shrink)` bounds the latter.
+        # A row of a Jacobian product is bounded by row times operator norm; `max(shrink)` bounds
+        # the latter.
         most = max(after.shrink)
         by = after.shrink if self.matrix.axis_aligned else (most, most)
         return Factor(
@@ -68,7 +72,7 @@ def unchanged(canvas: Canvas, size: Array | None) -> Factor:
 
 
 def cropped(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
-    """Return the window whose corner is (top, left); `fits` when it certainly lies inside the source."""
+    """Return the window with the corner (top, left); `fits` when it certainly lies inside."""
     return Factor(Matrix(x1=left, y1=top), canvas, size, whole=True, keeps=fits)
 
 

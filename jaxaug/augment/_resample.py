@@ -1,12 +1,13 @@
 """The one resample of a run of geometric ops.
 
-A triangle kernel around the source position of an output pixel's center weighs its taps. Its half-width is the
-number of source pixels per output pixel, at least 1: bilinear when enlarging, antialiased when shrinking. Taps
-outside of the source read what the padding mode puts there, as if the source had been padded before. Taps
-outside of the frame that a resize was given are dropped and the others renormalized, as PIL does.
+A triangle kernel around the source position of an output pixel's center weighs its taps. Its
+half-width is the number of source pixels per output pixel, at least 1: bilinear when enlarging,
+antialiased when shrinking. Taps outside of the source read what the padding mode puts there, as if
+the source had been padded before. Taps outside of the frame that a resize was given are dropped and
+the others renormalized, as PIL does.
 
-Axis-aligned maps go one axis at a time, the rest as a two-dimensional gather. Both are sums over a static
-number of taps; neither is a dot, whose rounding would depend on the batch size.
+Axis-aligned maps go one axis at a time, the rest as a two-dimensional gather. Both are sums over a
+static number of taps; neither is a dot, whose rounding would depend on the batch size.
 """
 
 import functools
@@ -28,10 +29,10 @@ PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 class _Axis(NamedTuple):
-    """What is known of one axis before its positions are."""
+    """The static facts and bounds of one axis."""
 
     extent: Scalar  # the used length, a float
-    window: tuple[Scalar, Scalar] | None  # the first and the last pixel that may be read; unfolded indices
+    window: tuple[Scalar, Scalar] | None  # the first and last pixel that may be read, not folded
     mode: str
     fills: bool  # positions outside of the source take the fill
     framed: bool  # see Factor
@@ -46,8 +47,8 @@ class _Taps(NamedTuple):
       indices: int32, one array a tap.
       weights: float32, one array a tap; none for an exact read.
       scale: 1 / the sum of the weights, times the coverage of a framed axis; 1 for an exact read.
-      coverage: the share of the source in the result, the rest being fill; None where that is all. For an
-        exact read a bool.
+      coverage: the share of the source in the result, the rest being fill; None where that is all.
+        For an exact read a bool.
     """
 
     indices: list[Array]
@@ -75,8 +76,8 @@ def resample(
       fill: the color of "constant" in [0, 1], a scalar or one a channel.
 
     Returns:
-      [*factor.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a factor that
-      moves whole pixels), else float32 in [0, 1].
+      [*factor.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
+      factor that moves whole pixels), else float32 in [0, 1].
     """
     filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
     if factor.whole or interpolation == "nearest":
@@ -92,8 +93,14 @@ def resample(
     return color + (1.0 - _outer(rows.coverage, columns.coverage)) * filling
 
 
-def read_exactly(image: Array, extent: tuple[Scalar, Scalar], factor: Factor, padding_mode: str, fill: Array) -> Array:
-    """Read the pixels of `image` [H, W, C] under the places that `factor` names; nothing is interpolated.
+def read_exactly(
+    image: Array,
+    extent: tuple[Scalar, Scalar],
+    factor: Factor,
+    padding_mode: str,
+    fill: Array,
+) -> Array:
+    """Read the pixels of `image` [H, W, C] under the places that `factor` names, as they are.
 
     Args:
       image: any dtype.
@@ -120,11 +127,12 @@ def warp(
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
 ) -> Array:
-    """Return `resample` of a plain image, all of it used; uint8 gives uint8, and a float dtype itself.
+    """Return `resample` of a plain image, all of it used, in the dtype of the image.
 
     Raises:
       TypeError: for integers other than uint8 that would be interpolated.
-      ValueError: for an unknown interpolation or padding mode, and for anything but one image (h, w, c).
+      ValueError: for an unknown interpolation or padding mode, and for anything but one image (h,
+        w, c).
     """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
@@ -181,7 +189,8 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
         inside = _inside(index, axis) if axis.fills else None
         return _Taps([_fold(index, axis).astype(jnp.int32)], [], jnp.ones_like(scale), inside)
     half = jnp.ones_like(scale) if axis.taps <= 2 else jnp.clip(scale, 1.0, axis.most)
-    # Multiplied, not divided: for a division by one number XLA does either, not the same on one device and on several.
+    # Multiplied, not divided: for a division by one number XLA does either, not the same on one
+    # device and on several.
     inverse = 1.0 / half
     center = _fold(position - 0.5, axis) if axis.framed else position - 0.5
     first = _settled(jnp.floor(center - half)) + 1
@@ -205,8 +214,8 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
 def _settled(floor: Array) -> Array:
     """Return `floor`, computed once for the indices and the weights that begin there.
 
-    Where the kernel ends on a whole pixel, two roundings of one position may have two floors, and XLA may compute
-    vectors once for each. Planes are part of the one computation that reads them.
+    Where the kernel ends on a whole pixel, two roundings of one position may have two floors, and
+    XLA may compute vectors once for each. Planes are part of the one computation that reads them.
     """
     return computed_once(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
 
@@ -229,8 +238,9 @@ def _fold(index: Array, axis: _Axis) -> Array:
 def _modulo(index: Array, period: Array) -> Array:
     """Return `index` modulo `period`, from -1/2 to `period` - 1/2.
 
-    XLA multiplies by the reciprocal of a constant period, and the quotient of two whole numbers may fall just
-    below a whole number; half a pixel more keeps it away from there. jnp.mod calls fmod for every pixel on CPUs.
+    XLA multiplies by the reciprocal of a constant period, and the quotient of two whole numbers may
+    fall just below a whole number; half a pixel more keeps it away from there. jnp.mod calls fmod
+    for every pixel on CPUs.
     """
     return index - period * jnp.floor((index + 0.5) / period)
 
@@ -262,17 +272,13 @@ def _footprint(matrix, source_x: Array, source_y: Array, w) -> tuple[Array, Arra
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
     """Sum over rows, then over columns."""
-    lines = _sum(
-        [
-            _take_rows(image, i).astype(jnp.float32) * (w * rows.scale)[:, None, None]
-            for i, w in zip(rows.indices, rows.weights)
-        ]
-    )
+    row_weights = [(w * rows.scale)[:, None, None] for w in rows.weights]
+    column_weights = [(w * columns.scale)[None, :, None] for w in columns.weights]
+    terms = zip(rows.indices, row_weights)
+    lines = _sum([_take_rows(image, i).astype(jnp.float32) * w for i, w in terms])
     # A GPU reads each line again for every column tap faster than it writes and reads all of them.
     lines = computed_once_on_cpu(lines)
-    return _sum(
-        [_take_columns(lines, i) * (w * columns.scale)[None, :, None] for i, w in zip(columns.indices, columns.weights)]
-    )
+    return _sum([_take_columns(lines, i) * w for i, w in zip(columns.indices, column_weights)])
 
 
 def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:

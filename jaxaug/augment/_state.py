@@ -1,4 +1,4 @@
-"""What flows through a chain, how a sample becomes it, and how it becomes the result."""
+"""The state of a chain: made of a sample, and made a sample again."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -29,8 +29,9 @@ def check_key(key: Any, sample: Any) -> None:
         raise TypeError("the arguments are swapped: call transform(key, image), the key first.")
     shape = getattr(key, "shape", None)
     got = type(key).__name__ if shape is None else f"{key.dtype}{list(shape)}"
-    batch = " One image a call: batches go through jax.vmap, with one key an image." if shape else ""
-    raise TypeError(f"`key` must be a PRNG key such as jax.random.key(0), got {got}.{batch}")
+    batch = " One image a call: batches go through jax.vmap, with one key per image."
+    hint = batch if shape else ""
+    raise TypeError(f"`key` must be a PRNG key such as jax.random.key(0), got {got}.{hint}")
 
 
 def begin(given: Any) -> State:
@@ -51,7 +52,7 @@ def begin(given: Any) -> State:
 
 
 def finish(state: State, ending: Ending | None, dtype: Any, mask_fill: int) -> Sample:
-    """Fill what is unused, give the image its final dtype and layout, and put the sample together."""
+    """Fill what is unused, give the image its final dtype and layout; return the sample."""
     image, rest, used = state.image, dict(state.rest), state.info.used()
     if ending is not None:
         image = ending.values(unit(image)).astype(ending.dtype)
@@ -71,7 +72,8 @@ def finish(state: State, ending: Ending | None, dtype: Any, mask_fill: int) -> S
 
 def unit(image: Array) -> Array:
     """Return `image` as float32 in [0, 1]."""
-    return image.astype(jnp.float32) / 255 if image.dtype == jnp.uint8 else image.astype(jnp.float32)
+    values = image.astype(jnp.float32)
+    return values / 255 if image.dtype == jnp.uint8 else values
 
 
 def _is_key(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What moves with the image: masks through the same resample, boxes and keypoints through the inverse map."""
+"""The targets of an image: masks go through its resample, boxes and keypoints through the inverse map."""
 
 from typing import Any
 
@@ -13,21 +13,25 @@ TARGETS = ("mask", "boxes", "keypoints")
 
 
 def move_targets(
-    sample: dict[str, Any], extent: tuple[Scalar, Scalar], factor: Factor, padding_mode: str, mask_fill: int
+    sample: dict[str, Any],
+    extent: tuple[Scalar, Scalar],
+    factor: Factor,
+    padding_mode: str,
+    mask_fill: int,
 ) -> dict[str, Any]:
     """Move the "mask", "boxes" and "keypoints" of `sample` as `factor` moves the image.
 
     Args:
-      sample: "mask" [H, W] or [H, W, C], read with "nearest"; "boxes" float[n, 4], xyxy in pixels, half-open;
-        "keypoints" float[n, 2], (x, y) in pixels. Everything else is left as it is.
+      sample: "mask" [H, W] or [H, W, C], read with "nearest"; "boxes" float[n, 4], xyxy in pixels,
+        half-open; "keypoints" float[n, 2], (x, y) in pixels. Everything else is left as it is.
       extent: the used (height, width) of the source.
       factor: the pull map.
       padding_mode: what the mask reads outside of the source.
       mask_fill: what "constant" puts there, see `mask_value`.
 
     Returns:
-      A new dict. Boxes are the hulls of their moved corners; nothing is clipped. Rows of boxes that are all
-      zero are padding and stay so.
+      A new dict. Boxes are the hulls of their moved corners; nothing is clipped. Rows of boxes that
+      are all zero are padding and stay so.
     """
     moved = dict(sample)
     if "mask" in sample:
@@ -49,7 +53,7 @@ def move_points(push: Matrix, points: Array) -> Array:
 
 
 def move_boxes(push: Matrix, boxes: Array) -> Array:
-    """Return the hulls of the corners of float[n, 4] (x0, y0, x1, y1) through `push`; zero rows stay zero."""
+    """Return the hulls of the corners of float[n, 4] through `push`; zero rows stay zero."""
     boxes = _floating("boxes", boxes, 4)
     x, y, _ = transform_points(push, boxes[:, (0, 2, 2, 0)], boxes[:, (1, 1, 3, 3)])
     hull = [x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1)]
@@ -63,7 +67,8 @@ def check_mask(mask: Array, image: Array) -> None:
         height, width = image.shape[:2]
         raise ValueError(
             f"`mask` must be [H, W] or [H, W, C] of its image's height and width: expected"
-            f" ({height}, {width}) or ({height}, {width}, C) beside the image {image.shape}, got {mask.shape}."
+            f" ({height}, {width}) or ({height}, {width}, C) beside the image {image.shape}, got"
+            f" {mask.shape}."
         )
 
 
@@ -74,8 +79,9 @@ def mask_value(dtype: Any, mask_fill: int) -> Array:
     limits = jnp.iinfo(dtype)
     if not limits.min <= mask_fill <= limits.max:
         raise ValueError(
-            f"`mask_fill` must fit the mask's {jnp.dtype(dtype).name} ({limits.min} to {limits.max}), got"
-            f" {mask_fill}: give Compose(..., mask_fill=...) another value, or the mask another dtype."
+            f"`mask_fill` must fit the mask's {jnp.dtype(dtype).name} ({limits.min} to {limits.max}),"
+            f" got {mask_fill}: give Compose(..., mask_fill=...) another value, or the mask another"
+            " dtype."
         )
     return jnp.asarray(mask_fill, dtype)
 

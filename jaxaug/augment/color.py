@@ -1,4 +1,4 @@
-"""Transforms of colour: float32 in [0, 1], RGB, written out per channel.
+"""Transforms of color: float32 in [0, 1], RGB, written out per channel.
 
 The pure functions take float images [H, W, 3] in [0, 1] and do not clip; the transforms clip where
 torchvision does. Nothing here is a matrix product: three channels are too few for one, and its rounding would
@@ -229,7 +229,7 @@ class Gray(NamedTuple):
 
 @dataclass(frozen=True)
 class Grayscale(Pixelwise):
-    """Replace the colours by their gray value, in all three channels, with probability `p`.
+    """Replace the colors by their gray value, in all three channels, with probability `p`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -282,11 +282,13 @@ def _mean_gray(planes: Array, info: Info) -> Array:
 def _sum(values: Array) -> Array:
     """Return the sum of values [H, W] of about [0, 1], in fixed point.
 
-    XLA adds floats up in an order that depends on the batch size; integers give the same sum in any order. Each
-    value is rounded to 2^-bits, 21 bits for a width of 224 and 16 for one of 8192. The sums of the lines fill an
-    int32, so their upper and lower halves are added up apart: up to 32768 lines.
+    XLA adds floats up in an order that depends on the batch size; integers give the same sum in any
+    order. Each value is rounded to 2^-bits, 21 bits for a width of 224 and 16 for one of 8192. The
+    sums of the lines fill an int32, so their upper and lower halves are added up apart: up to 32768
+    lines.
     """
-    bits = 29 - math.ceil(math.log2(max(values.shape[1], 2)))  # a line of values up to 2 in magnitude fits int32
+    # A line of values up to 2 in magnitude fits int32.
+    bits = 29 - math.ceil(math.log2(max(values.shape[1], 2)))
     fixed = jnp.round(jnp.clip(values, -2.0, 2.0) * 2.0**bits).astype(jnp.int32)
     lines = jnp.sum(fixed, axis=1, dtype=jnp.int32)
     upper = jnp.sum(lines >> 16, dtype=jnp.int32).astype(jnp.float32)

@@ -38,7 +38,7 @@ def crop(
       top, left: whole numbers, static or traced; the window may reach past the image.
       height, width: static, in pixels.
       padding_mode: what lies outside: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the colour of "constant", in [0, 1].
+      fill: the color of "constant", in [0, 1].
 
     Returns:
       [height, width, C], the dtype of `image`.
@@ -121,7 +121,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class CenterCrop(Geometric):
-    """The centre of every image, pixel for pixel.
+    """The center of every image, pixel for pixel.
 
     Args:
       size: (height, width) in pixels, or an int for a square: outside of a smaller image lies zero (or, in a
@@ -178,7 +178,7 @@ class RandomCrop(Geometric):
       padding: pixels added on every side before: an int, (left and right, top and bottom), or
         (left, top, right, bottom), as in torchvision.
       pad_if_needed: also pad an image smaller than the window, by the same amount on either side.
-      fill: the colour of "constant" padding in [0, 1], a number or one a channel.
+      fill: the color of "constant" padding in [0, 1], a number or one a channel.
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
 
     Raises:
@@ -322,7 +322,12 @@ def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: b
     return cropped(top, left, canvas, size, fits)
 
 
-def _resized_crop(corner: tuple[Scalar, Scalar], window: Array, canvas: Canvas, size: tuple[int, int]) -> Factor:
+def _resized_crop(
+    corner: tuple[Scalar, Scalar],
+    window: Array,
+    canvas: Canvas,
+    size: tuple[int, int],
+) -> Factor:
     """The window of int32[2] pixels at `corner`, resized to `size`."""
     taken = _crop(*corner, canvas, window, True)
     return taken.then(resized(Info(canvas, window), size, None))

@@ -56,8 +56,8 @@ class Lambda(Pixelwise):
 
     Args:
       function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it sees the
-        unused part too. It may return another height and width, the same for all images; `size` then ends. Not
-        beside a "mask", "boxes" or "keypoints", which would stay behind.
+        unused part too. It may return another height and width, the same for all images; `size`
+        then ends. Not beside a "mask", "boxes" or "keypoints", which would stay behind.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -1,6 +1,6 @@
 """Transforms that move pixels within their frame: rotations, affine maps, perspective.
 
-Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the centre of an image lies at
+Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center of an image lies at
 (width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
 `size` "the image" is its used part. The pure functions take whole images, uint8 or float in [0, 1].
 """
@@ -14,7 +14,14 @@ from jax.core import Tracer
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_color, as_number, as_probability, as_range, as_symmetric_range, plain
+from jaxaug.augment._arguments import (
+    as_color,
+    as_number,
+    as_probability,
+    as_range,
+    as_symmetric_range,
+    plain,
+)
 from jaxaug.augment._base import Geometric, Info, Sampling
 from jaxaug.augment._factor import Factor
 from jaxaug.augment._matrix import (
@@ -43,14 +50,14 @@ def rotate(
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
 ) -> Array:
-    """The image turned about its centre, in the same frame.
+    """The image turned about its center, in the same frame.
 
     Args:
       image: uint8 or float [H, W, C].
       angle: degrees, counter-clockwise on screen; static or traced.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the colour of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one a channel.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -75,7 +82,7 @@ def affine(
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
 ) -> Array:
-    """The image sheared, scaled and turned about its centre, then shifted, in the same frame.
+    """The image sheared, scaled and turned about its center, then shifted, in the same frame.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -86,7 +93,7 @@ def affine(
         right side.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the colour of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one a channel.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -124,7 +131,7 @@ def perspective(
       endpoints: (x, y)[4], where they go; both quadrangles convex.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the colour of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one a channel.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -179,7 +186,7 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class RandomAffine(_Warping):
-    """Turn, shift, scale and shear about the centre of the image, in the same frame.
+    """Turn, shift, scale and shear about the center of the image, in the same frame.
 
     What is not asked for is not drawn and costs nothing.
 
@@ -191,7 +198,7 @@ class RandomAffine(_Warping):
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the colour of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one a channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -244,7 +251,7 @@ class RandomAffine(_Warping):
         )
 
     def factor(self, params: Affine, info: Info) -> Factor:
-        """The affine map about the centre."""
+        """The affine map about the center."""
         shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
         most = _shear_norm(shear[:2]) * _shear_norm(shear[2:]) / min(1.0, (self.scale or (1.0,))[0])
         return _within(info, _affine_matrix(info, *params), most)
@@ -265,7 +272,7 @@ class RandomPerspective(_Warping):
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the colour of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one a channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -273,7 +280,7 @@ class RandomPerspective(_Warping):
       (8, 9, 3)
 
     Differs from torchvision in continuous instead of whole-pixel corners, in the edges of the image being its
-    corners (there the centres of the corner pixels), and in some antialiasing.
+    corners (there the centers of the corner pixels), and in some antialiasing.
     """
 
     distortion_scale: float = 0.5
@@ -309,14 +316,14 @@ class Rotation(NamedTuple):
 
 @dataclass(frozen=True)
 class RandomRotation(_Warping):
-    """Turn about the centre of the image, in the same frame.
+    """Turn about the center of the image, in the same frame.
 
     Args:
       degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the colour of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one a channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -343,7 +350,7 @@ class RandomRotation(_Warping):
         return Rotation(jnp.where(on < self.p, angle, 0.0))
 
     def factor(self, params: Rotation, info: Info) -> Factor:
-        """The turn about the centre."""
+        """The turn about the center."""
         height, width = info.extent
         return _within(info, about(rotation(params.angle), width / 2, height / 2), 1.0)
 
@@ -357,7 +364,7 @@ def _within(info: Info, matrix: Matrix, most: float) -> Factor:
 
 
 def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
-    """The pull of: shear, scale, turn about the centre, shift."""
+    """The pull of: shear, scale, turn about the center, shift."""
     height, width = info.extent
     shrink = 1.0 if isinstance(scale, float) and scale == 1.0 else 1.0 / scale
     turned = product(shearing(*shear), product(scaling(shrink, shrink), rotation(angle)))
@@ -383,7 +390,7 @@ def _float(value: Scalar) -> Scalar:
 def _static_scale(scale: Any) -> float:
     """Return the scale of `affine`, a number above 0."""
     if isinstance(scale, Tracer):
-        raise TypeError("`scale` must be a static number: it fixes the size of the antialiasing kernel.")
+        raise TypeError("`scale` must be a static number: it fixes the antialiasing kernel's size.")
     number = plain(scale)
     if not isinstance(number, (int, float)) or not 0 < number < float("inf"):
         raise ValueError(f"`scale` must be above 0, got {scale!r}.")
@@ -393,11 +400,10 @@ def _static_scale(scale: Any) -> float:
 def _as_shares(name: str, value: Any) -> tuple[float, float]:
     """Return (x, y) shares in [0, 1]."""
     pair = plain(value)
-    good = isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, (int, float)) for v in pair)
-    if not good or not all(0 <= v <= 1 for v in pair):
-        raise ValueError(
-            f"`{name}` must be (x, y), the largest shifts as shares of width and height in [0, 1], got {value!r}."
-        )
+    good = isinstance(pair, tuple) and len(pair) == 2
+    if not good or not all(isinstance(v, (int, float)) and 0 <= v <= 1 for v in pair):
+        expected = "(x, y), the largest shifts as shares of width and height in [0, 1]"
+        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
     return float(pair[0]), float(pair[1])
 
 

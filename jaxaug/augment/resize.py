@@ -46,9 +46,10 @@ class Resize(Geometric):
 
     Args:
       size: (height, width) for every image, or an int: the length of the shorter side, the aspect kept.
-      canvas: (height, width) of the output array, which holds images of different shapes with their `size`; an
-        image whose longer side does not fit is shrunk until it does. Needed with an int size where the images
-        lie on a canvas with `size`, unless an op of fixed size (`CenterCrop(224)`) follows in the same run.
+      canvas: (height, width) of the output array, which holds images of different shapes with their
+        `size`; an image whose longer side does not fit is shrunk until it does. Needed with an int
+        size where the images lie on a canvas with `size`, unless an op of fixed size
+        (`CenterCrop(224)`) follows in the same run.
       interpolation: "bilinear" or "nearest".
 
     Example:
@@ -127,7 +128,7 @@ def _onto(info: Info, size: Array) -> Matrix:
 
 
 def _rounding(side: int) -> float:
-    """Return by how much a floored length of at least `side` pixels may be short of its exact length."""
+    """Return the largest ratio of a length to its floor, which has at least `side` pixels."""
     return 1 + 1 / side
 
 

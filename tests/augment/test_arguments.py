@@ -1,4 +1,4 @@
-"""What users write for arguments: numpy's numbers are taken, and errors name the argument as it was written."""
+"""Arguments: numbers of numpy are taken, and errors name the argument as it was written."""
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +19,34 @@ IMAGE = np.full((12, 15, 3), 100, np.uint8)
         (lambda: A.Resize(np.array([8, 9])), A.Resize((8, 9))),
         (lambda: A.CenterCrop(np.int32(8)), A.CenterCrop(8)),
         (lambda: A.CenterCrop([8, 9]), A.CenterCrop((8, 9))),
-        (lambda: A.RandomCrop((np.int64(8), 9), padding=np.int64(2)), A.RandomCrop((8, 9), padding=2)),
+        (
+            lambda: A.RandomCrop((np.int64(8), 9), padding=np.int64(2)),
+            A.RandomCrop((8, 9), padding=2),
+        ),
         (lambda: A.RandomHorizontalFlip(np.float32(0.5)), A.RandomHorizontalFlip(0.5)),
         (lambda: A.RandomRotation(np.float64(10), p=np.float32(0.5)), A.RandomRotation(10, p=0.5)),
         (lambda: A.RandomRotation(10, fill=(0.5, 0.5, 0.5)), A.RandomRotation(10, fill=0.5)),
-        (lambda: A.RandomAffine(0, translate=np.array([0.5, 0.25])), A.RandomAffine(0, translate=(0.5, 0.25))),
-        (lambda: A.RandomAffine(0, shear=np.array([1.0, 2.0])), A.RandomAffine(0, shear=(1.0, 2.0))),
+        (
+            lambda: A.RandomAffine(0, translate=np.array([0.5, 0.25])),
+            A.RandomAffine(0, translate=(0.5, 0.25)),
+        ),
+        (
+            lambda: A.RandomAffine(0, shear=np.array([1.0, 2.0])),
+            A.RandomAffine(0, shear=(1.0, 2.0)),
+        ),
         (lambda: A.RandomPerspective(np.float32(0.5)), A.RandomPerspective(0.5)),
-        (lambda: A.ColorJitter(np.float32(0.5), hue=np.float64(0.25)), A.ColorJitter(0.5, hue=0.25)),
-        (lambda: A.Normalize(np.array([0.5, 0.25, 0.5]), np.float32(0.5)), A.Normalize((0.5, 0.25, 0.5), 0.5)),
-        (lambda: A.Normalize(jnp.array([0.5, 0.25, 0.5]), [0.5]), A.Normalize((0.5, 0.25, 0.5), 0.5)),
+        (
+            lambda: A.ColorJitter(np.float32(0.5), hue=np.float64(0.25)),
+            A.ColorJitter(0.5, hue=0.25),
+        ),
+        (
+            lambda: A.Normalize(np.array([0.5, 0.25, 0.5]), np.float32(0.5)),
+            A.Normalize((0.5, 0.25, 0.5), 0.5),
+        ),
+        (
+            lambda: A.Normalize(jnp.array([0.5, 0.25, 0.5]), [0.5]),
+            A.Normalize((0.5, 0.25, 0.5), 0.5),
+        ),
     ],
 )
 def test_numpys_numbers_are_numbers(written, meant):
@@ -38,21 +56,45 @@ def test_numpys_numbers_are_numbers(written, meant):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: A.RandomAffine(0, translate=(1.5, 0)), r"`translate` must be \(x, y\), .* got \(1.5, 0\)"),
-        (lambda: A.RandomAffine(0, translate=(0.1,)), r"`translate` must be \(x, y\), .* got \(0.1,\)"),
+        (
+            lambda: A.RandomAffine(0, translate=(1.5, 0)),
+            r"`translate` must be \(x, y\), .* got \(1.5, 0\)",
+        ),
+        (
+            lambda: A.RandomAffine(0, translate=(0.1,)),
+            r"`translate` must be \(x, y\), .* got \(0.1,\)",
+        ),
         (lambda: A.RandomAffine(0, translate=0.1), r"`translate` must be \(x, y\), .* got 0.1"),
-        (lambda: A.RandomAffine(0, translate=(0.1, 0.2, 0.3)), r"`translate` .* got \(0.1, 0.2, 0.3\)"),
+        (
+            lambda: A.RandomAffine(0, translate=(0.1, 0.2, 0.3)),
+            r"`translate` .* got \(0.1, 0.2, 0.3\)",
+        ),
         (lambda: A.RandomAffine(0, translate=("a", "b")), r"`translate` .* got \('a', 'b'\)"),
-        (lambda: A.RandomAffine(0, shear="x"), "`shear` must be a number, a pair or four numbers, got 'x'"),
-        (lambda: A.RandomPerspective(1.5), r"`distortion_scale` must be a number in \[0.0, 1.0\], got 1.5"),
-        (lambda: A.RandomPerspective("a"), r"`distortion_scale` must be a number in \[0.0, 1.0\], got 'a'"),
+        (
+            lambda: A.RandomAffine(0, shear="x"),
+            "`shear` must be a number, a pair or four numbers, got 'x'",
+        ),
+        (
+            lambda: A.RandomPerspective(1.5),
+            r"`distortion_scale` must be a number in \[0.0, 1.0\], got 1.5",
+        ),
+        (
+            lambda: A.RandomPerspective("a"),
+            r"`distortion_scale` must be a number in \[0.0, 1.0\], got 'a'",
+        ),
         (lambda: F.affine(IMAGE, scale=0), "`scale` must be above 0, got 0"),
         (lambda: F.affine(IMAGE, scale=-0.5), "`scale` must be above 0, got -0.5"),
         (lambda: A.RandomResizedCrop(224.0), r"two ints of at least 1, or one int, got 224.0"),
         (lambda: A.RandomCrop((8, 8, 8)), r"two ints of at least 1, or one int, got \(8, 8, 8\)"),
         (lambda: A.Resize(True), "or one int, got True"),
-        (lambda: A.Normalize((0.5, 0.5), 0.5), r"`mean` must be a number or three .* got \(0.5, 0.5\)"),
-        (lambda: A.RandomRotation(5, fill=(0.1, 0.2)), r"`fill` must be a number .* got \(0.1, 0.2\)"),
+        (
+            lambda: A.Normalize((0.5, 0.5), 0.5),
+            r"`mean` must be a number or three .* got \(0.5, 0.5\)",
+        ),
+        (
+            lambda: A.RandomRotation(5, fill=(0.1, 0.2)),
+            r"`fill` must be a number .* got \(0.1, 0.2\)",
+        ),
     ],
 )
 def test_errors_name_what_was_written(wrong, message):
@@ -110,9 +152,21 @@ def test_floats_of_0_to_255_are_refused_where_they_can_be_seen():
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda t: jax.vmap(t, (None, 0))(KEY, IMAGE), ValueError, r"got \(15, 3\): under jax.vmap give a batch"),
-        (lambda t: jax.vmap(t, (None, 0))(KEY, IMAGE[None, None]), ValueError, r"\(1, 12, 15, 3\): batches go"),
-        (lambda t: t(KEY, IMAGE.astype(np.int32)), TypeError, r"got int32\[12, 15, 3\]: convert .*astype\('uint8'\)"),
+        (
+            lambda t: jax.vmap(t, (None, 0))(KEY, IMAGE),
+            ValueError,
+            r"got \(15, 3\): under jax.vmap give a batch",
+        ),
+        (
+            lambda t: jax.vmap(t, (None, 0))(KEY, IMAGE[None, None]),
+            ValueError,
+            r"\(1, 12, 15, 3\): batches go",
+        ),
+        (
+            lambda t: t(KEY, IMAGE.astype(np.int32)),
+            TypeError,
+            r"got int32\[12, 15, 3\]: convert .*astype\('uint8'\)",
+        ),
     ],
 )
 def test_wrong_images(call, error, message):
@@ -157,6 +211,24 @@ def test_what_a_pixelwise_transform_may_return(result, got):
         A.Lambda(lambda key, image: result(image))(KEY, IMAGE)
 
 
+class _OfNoKind(A.Transform):
+    """A user's transform that derives from the base alone."""
+
+    def sample(self, key, info):
+        """Nothing."""
+
+    def apply(self, params, image, info):
+        """Never called."""
+
+
+def test_a_transform_of_no_kind_is_refused():
+    message = r"_OfNoKind is a Transform of no kind .* derive it from `augment.Geometric`"
+    with pytest.raises(TypeError, match=message):
+        A.Compose([_OfNoKind(), A.ToFloat()])
+    with pytest.raises(TypeError, match=message):
+        _OfNoKind()(KEY, IMAGE)
+
+
 class _Asking(A.RandomRotation):
     """A rotation that asks for a given sampling."""
 
@@ -172,8 +244,14 @@ class _Asking(A.RandomRotation):
 @pytest.mark.parametrize(
     "wish, message",
     [
-        ({"interpolation": "cubic"}, r"`_Asking.sampling\(\).interpolation` must be one of 'bilinear', 'nearest'"),
-        ({"padding_mode": "mirror"}, r"`_Asking.sampling\(\).padding_mode` must be one of 'constant', .* got 'mirror'"),
+        (
+            {"interpolation": "cubic"},
+            r"`_Asking.sampling\(\).interpolation` must be one of 'bilinear', 'nearest'",
+        ),
+        (
+            {"padding_mode": "mirror"},
+            r"`_Asking.sampling\(\).padding_mode` must be one of 'constant', .* got 'mirror'",
+        ),
         ({"fill": 128}, r"`_Asking.sampling\(\).fill` must be a number in \[0, 1\]"),
     ],
 )

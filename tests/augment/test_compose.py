@@ -165,7 +165,7 @@ def centroid(image):
         (A.Resize((90, 77)), 1e-2),
         (A.RandomRotation((25, 25)), 1e-2),
         (A.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 8), 0.02),
-        # A homography moves the centre of a dot only nearly as it moves its centroid.
+        # A homography moves the center of a dot only nearly as it moves its centroid.
         (A.RandomPerspective(0.3, 1.0), 0.15),
         (A.Compose([A.RandomCrop(50), A.RandomRotation(20), A.Resize(64)]), 0.02),
         (A.Compose([A.RandomCrop(50), A.RandomRotation(20), A.Resize(64)], fuse=False), 0.02),

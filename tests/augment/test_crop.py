@@ -75,7 +75,7 @@ def test_random_resized_crop_draws_area_and_aspect_as_asked():
 
 
 @pytest.mark.parametrize("shape, expected", [((10, 400), (10, 13)), ((400, 10), (13, 10)), ((400, 440), (400, 440))])
-def test_random_resized_crop_falls_back_to_the_centre(shape, expected):
+def test_random_resized_crop_falls_back_to_the_center(shape, expected):
     top, left, height, width = windows(RandomResizedCrop(8, (1.0, 1.0)), Info(shape), 20)
     for side, length in ((height, expected[0]), (width, expected[1])):
         assert (side == length).mean() > 0.9  # one in hundreds fits after all, by rounding
@@ -168,8 +168,9 @@ def test_crop_then_resize_is_a_resized_crop():
     assert largest_difference(fused, separate) <= 1
 
 
-@pytest.mark.parametrize("mode", PADDING_MODES)
-@pytest.mark.parametrize("target", [(70, 70), (19, 23)])
+@pytest.mark.parametrize(
+    "mode, target", [*((mode, (19, 23)) for mode in PADDING_MODES), ("constant", (70, 70)), ("reflect", (70, 70))]
+)
 def test_a_padded_crop_then_a_resize_equals_its_parts(mode, target):
     noise = np.random.default_rng(0).uniform(0, 1, (40, 56, 3)).astype(np.float32)
     chain = (RandomCrop(48, padding=8, padding_mode=mode, fill=0.3), Resize(target))
@@ -188,7 +189,7 @@ def test_a_resize_then_a_crop_beyond_it_equals_its_parts(target):
     assert filled.sum() == 80 * 80 - target[0] * target[1]
 
 
-@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap"])
+@pytest.mark.parametrize("mode", ["constant", "reflect", "wrap"])
 def test_a_resize_before_a_turn_that_is_not_applied_is_the_resize(mode):
     noise = np.random.default_rng(0).uniform(0, 1, (40, 56, 3)).astype(np.float32)
     turn = RandomRotation(20, p=0.0, padding_mode=mode)

@@ -72,6 +72,20 @@ def test_affine_draws_each_parameter_by_itself():
     assert np.abs(together - np.eye(6)).max() < 0.06
 
 
+def test_affine_is_applied_with_its_probability_whatever_it_drew():
+    """The coin says nothing about the numbers that are used where it falls on its head."""
+    transform = RandomAffine(30, (0.1, 0.2), (0.5, 1.5), (-5.0, 5.0, -5.0, 5.0), p=0.3)
+    angle, (x, y), scale, shear = draw(transform)
+    on = angle != 0
+    assert abs(on.mean() - 0.3) < 0.03
+    for values in (x, y, scale - 1, *shear):
+        assert not values[~on].any() and (values[on] != 0).mean() > 0.9
+    ranges = ((angle, 0, 30), (x, 0, 10), (scale, 1, 0.5), (shear[0], 0, 5))
+    for values, middle, reach in ranges:
+        assert abs(values[on].mean() - middle) < reach / 10
+        assert abs(values[on].std() - reach / 3**0.5) < reach / 15
+
+
 def test_affine_does_what_it_drew():
     transform = RandomAffine(30, (0.2, 0.2), (1.1, 1.5), (-8.0, 8.0, -8.0, 8.0))
     angle, translate, scale, shear = parameters(transform)
@@ -104,7 +118,7 @@ def test_perspective_does_what_it_drew():
     np.testing.assert_allclose(run(transform, NOISE), expected, atol=2e-5)
 
 
-def test_a_used_part_is_turned_about_its_own_centre():
+def test_a_used_part_is_turned_about_its_own_center():
     image = picture(0, 11, 15)
     canvas = np.full((20, 24, 3), 255, np.uint8)
     canvas[:11, :15] = image

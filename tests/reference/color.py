@@ -1,4 +1,4 @@
-"""Colour operations pixel by pixel, hue by Python's colorsys."""
+"""Color operations pixel by pixel, hue by Python's colorsys."""
 
 import colorsys
 

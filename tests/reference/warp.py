@@ -26,7 +26,8 @@ def _bilinear(image, x, y):
 
 
 def antialiased(image, pull, shape, mode="constant", fill=0.0):
-    """`image` through an affine `pull`: padded widely, then each pixel weighed by a triangle along x and one along y.
+    """`image` through an affine `pull`: padded widely, then each pixel weighed by a triangle along
+    x and one along y.
 
     Their half-widths are the source pixels per output pixel, the row norms of `pull`, at least 1.
     """
@@ -60,14 +61,14 @@ def resize(image, height, width):
 
 def _triangle(length, target):
     scale = length / target
-    centres = (np.arange(target) + 0.5) * scale
-    distance = np.abs(centres[:, None] - (np.arange(length) + 0.5)[None]) / max(scale, 1.0)
+    centers = (np.arange(target) + 0.5) * scale
+    distance = np.abs(centers[:, None] - (np.arange(length) + 0.5)[None]) / max(scale, 1.0)
     weights = np.maximum(0.0, 1.0 - distance)
     return weights / weights.sum(axis=1, keepdims=True)
 
 
 def rotation(degrees, height, width):
-    """The pull matrix of a counter-clockwise turn about the centre of an image, y pointing down."""
+    """The pull matrix of a counter-clockwise turn about the center of an image, y pointing down."""
     cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
     return shift(width / 2, height / 2) @ turn @ shift(-width / 2, -height / 2)
