@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import jax
 
 import jaxaug
+from jaxaug.augment._boundary import cpu_advice
 from jaxaug.decode import Decoder
 
 _OPTIONAL = {
@@ -31,6 +32,8 @@ def report() -> Iterator[tuple[str, str]]:
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
     yield "decoder", _decoder()
+    if jax.default_backend() == "cpu" and (advice := cpu_advice()) is not None:
+        yield "jax", advice
     if jax.default_backend() == "gpu":
         yield from _nvidia()
     for package, use in _OPTIONAL.items():

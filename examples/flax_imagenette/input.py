@@ -10,17 +10,13 @@ from jaxaug.iterators import TFDS, ImageFolder, Source
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, RGB in [0, 1]
 
 
-def _shorter_side(size: int) -> augment.Resize:
-    return augment.Resize(size, canvas=(2 * size, 2 * size))
-
-
 def _none(size: int) -> list[augment.Transform]:
-    return [_shorter_side(size), augment.CenterCrop(size)]
+    return [augment.Resize(size), augment.CenterCrop(size)]
 
 
 def _flip_crop_jitter(size: int) -> list[augment.Transform]:
     return [
-        _shorter_side(size),
+        augment.Resize(size),
         augment.RandomCrop(size, padding=size // 8, padding_mode="reflect"),
         augment.RandomHorizontalFlip(),
         augment.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.02),
