@@ -5,7 +5,6 @@ import io
 import re
 from pathlib import Path
 
-import jax
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
@@ -24,4 +23,4 @@ def test_a_block_runs(number):
 
 
 def test_there_are_blocks():
-    assert len(BLOCKS) == 2 and jax.device_count() == 8
+    assert len(BLOCKS) == 2

@@ -68,9 +68,7 @@ def train(train_loader: Loader, val_loader: Loader, num_classes: int, epochs: in
 
 
 @nnx.jit
-def _step(
-    model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array
-) -> jax.Array:
+def _step(model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array) -> jax.Array:
     """Make one step of training; return the loss before it, the mean over valid images."""
 
     def mean_loss(model):

@@ -42,6 +42,11 @@ def computed_once_on_cpu(value: Array) -> Array:
     return lax.platform_dependent(value, cpu=on_cpu, default=_itself)
 
 
+def computed_once_off_cpu(value: Array) -> Array:
+    """Return `value`; but on CPUs XLA does not fuse it into what reads it."""
+    return lax.platform_dependent(value, cpu=_itself, default=lax.optimization_barrier)
+
+
 def _itself(value: Array) -> Array:
     return value
 

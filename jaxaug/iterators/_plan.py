@@ -112,8 +112,7 @@ class Plan:
             "last_batch": options.last_batch,
             "on_error": options.on_error,
             "sharding": (
-                f"{sharding.spec} over {dict(sharding.mesh.shape)} of "
-                f"{np.asarray(sharding.mesh.device_ids).tolist()}"
+                f"{sharding.spec} over {dict(sharding.mesh.shape)} of {np.asarray(sharding.mesh.device_ids).tolist()}"
             ),
             "fingerprint": self.source.fingerprint(),
             "length": None if self.order is None else self.order.length,

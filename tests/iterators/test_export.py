@@ -23,6 +23,11 @@ def source():
     return InMemory(jpegs(N), {"label": np.arange(N)})
 
 
+eight_devices = pytest.mark.skipif(
+    jax.device_count() != 8, reason="needs eight devices of jax's default backend, as on the CPU here"
+)
+
+
 def sharding(kind: str) -> NamedSharding:
     devices = jax.devices("cpu")
     if kind == "one":
@@ -48,6 +53,7 @@ def test_to_numpy_gives_all_local_rows_in_order(source, kind):
             np.testing.assert_array_equal(ours[name], theirs[name])
 
 
+@eight_devices
 def test_for_pmap_gives_what_pmap_takes(source):
     with Loader(source, 16, sharding=sharding("eight"), shuffle=False) as loader:
         batch = next(iter(for_pmap(loader)))
@@ -120,6 +126,7 @@ def test_an_export_of_something_else_is_refused_and_tells_what_it_is(source, exp
         assert repr(export(loader)) == f"{export.__name__}({loader!r})"
 
 
+@eight_devices
 def test_nested_batches_are_exported(source):
     views = lambda key, sample: {"views": (sample["image"], sample["image"][::2])}  # noqa: E731
     with Loader(source, 8, transform=views) as loader:

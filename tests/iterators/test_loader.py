@@ -464,7 +464,7 @@ def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, b
 @pytest.mark.parametrize(
     "arguments, error, words",
     [
-        ({"batch_size": 12, "sharding": None}, ValueError, "multiple of 8.*got 12: take 8 or 16"),
+        ({"batch_size": 12, "sharding": "eight"}, ValueError, "multiple of 8.*got 12: take 8 or 16"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be an int of at least 1"),
         ({"batch_size": 25}, ValueError, "at most 24"),
         ({"last_batch": "fill"}, ValueError, "`last_batch` must be one of 'drop', 'pad', got 'fill'"),
@@ -487,6 +487,8 @@ def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, b
 def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
     if arguments.get("sharding") == "image":
         arguments = arguments | {"sharding": NamedSharding(mesh((2,), ("data",), AxisType.Auto), P(None, "data"))}
+    if arguments.get("sharding") == "eight":
+        arguments = arguments | {"sharding": batch_sharding(jax.devices("cpu"))}
     if arguments.get("sharding") == "pinned_host":
         arguments = arguments | {"sharding": one_device().with_memory_kind("pinned_host")}
     options = {"source": source, "batch_size": 4, "sharding": one_device()} | arguments

@@ -41,9 +41,7 @@ def expected_mask(mask, orientation, size, canvas, fill):
 
 
 def one_batch(images, features, **options):
-    with Loader(
-        InMemory(images, features), len(images), shuffle=False, sharding=one_device(), **options
-    ) as loader:
+    with Loader(InMemory(images, features), len(images), shuffle=False, sharding=one_device(), **options) as loader:
         batch = next(loader)
         assert loader.element_spec["mask"].shape == batch["mask"].shape
         return {name: np.asarray(array) for name, array in batch.items()}
@@ -156,9 +154,7 @@ def test_boxes_that_are_padding_rows_stay():
     boxes = np.zeros((2, 3, 4), np.float32)
     boxes[0, 0] = [10, 5, 20, 15]
     images = [encode(picture(i, 40, 80), exif=exif(3)) for i in range(2)]
-    with Loader(
-        InMemory(images, {"boxes": boxes}), 2, canvas=(20, 40), shuffle=False, sharding=one_device()
-    ) as loader:
+    with Loader(InMemory(images, {"boxes": boxes}), 2, canvas=(20, 40), shuffle=False, sharding=one_device()) as loader:
         found = np.asarray(next(loader)["boxes"])
     np.testing.assert_allclose(found[0, 0], [30, 12.5, 35, 17.5])
     assert not found[0, 1:].any() and not found[1].any()

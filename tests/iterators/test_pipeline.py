@@ -114,28 +114,34 @@ def test_a_loader_whose_transform_is_a_method_of_its_owner_can_be_collected():
 
 
 class Collecting(InMemory):
-    """Runs the collector in the Loader's own threads."""
+    """Its fourth read waits for `dropped`, and then runs the collector in the Loader's own thread."""
+
+    def __init__(self, images):
+        super().__init__(images)
+        self.dropped = threading.Event()
+        self.reads = 0
 
     def read(self, indices):
-        gc.collect()
+        self.reads += 1
+        if self.reads > 3:
+            self.dropped.wait(20)
+            gc.collect()
         return super().read(indices)
 
-    def describe(self, index):
-        gc.collect()
-        return super().describe(index)
 
-
-def test_a_loader_may_be_collected_by_its_own_threads():
+def test_a_loader_may_be_collected_by_its_own_thread():
     """The finalizer must not wait for the thread that it runs in."""
     gc.disable()
     try:
-        for images in (jpegs(N), [b"no"] * N):
-            loader = Loader(Collecting(images), 2, on_error="mask", sharding=one_device())
-            next(loader)
-            owner = {"loader": loader}
-            owner["self"] = owner
-            del loader, owner  # a cycle: only the collector ends it
-            assert soon(lambda: threads() == [])
+        source = Collecting(jpegs(N))
+        loader = Loader(source, 2, sharding=one_device())
+        next(loader)
+        owner = {"loader": loader}
+        owner["self"] = owner
+        gone = weakref.ref(loader)
+        del loader, owner  # a cycle: only the collector ends it
+        source.dropped.set()
+        assert soon(lambda: threads() == []) and gone() is None
     finally:
         gc.enable()
 

@@ -76,9 +76,10 @@ def test_gray_is_repeated_to_three_channels(shape):
 def test_a_memory_map_is_read_row_by_row(tmp_path, pixels):
     np.save(tmp_path / "a.npy", pixels)
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    with Loader(InMemory(mapped), 4, sharding=one_device()) as loader, Loader(
-        InMemory(pixels), 4, sharding=one_device()
-    ) as plain:
+    with (
+        Loader(InMemory(mapped), 4, sharding=one_device()) as loader,
+        Loader(InMemory(pixels), 4, sharding=one_device()) as plain,
+    ):
         assert rows(loader) == rows(plain)
         assert loader.get_state() == plain.get_state()
     part = Subset(InMemory(mapped), np.array([7, 3]))

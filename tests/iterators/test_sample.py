@@ -36,9 +36,7 @@ def test_a_sample_is_bit_equal_to_the_row_of_the_batch(images, devices, mixes):
             for batch in plain
             for i, image in zip(batch["index"], batch["image"])
         }
-    with Loader(
-        source, 8, transform=chain(), batch_transform=swap, sharding=sharding, seed=7
-    ) as loader:
+    with Loader(source, 8, transform=chain(), batch_transform=swap, sharding=sharding, seed=7) as loader:
         for (epoch, index), expected in list(rows.items())[::5]:
             found = loader.sample(index, epoch)
             np.testing.assert_array_equal(found["sample"]["image"], expected)
