@@ -57,6 +57,7 @@ def _decoder() -> str:
 def _nvidia() -> Iterator[tuple[str, str]]:
     """The native side: library, engines, memory for canvases."""
     from jaxaug.decode.native import cuda, nvjpeg
+    from jaxaug.decode.nvjpeg.buffers import buffer_budget
 
     try:
         yield "nvJPEG", f"{nvjpeg.version()} ({nvjpeg.path()})"
@@ -65,10 +66,11 @@ def _nvidia() -> Iterator[tuple[str, str]]:
         for device in jax.local_devices():
             with cuda.on_device(device.local_hardware_id or 0):
                 yield f"engines {device.id}", _engines()
-                free, total = (int(value) / 2**30 for value in cuda.call("cudaMemGetInfo"))
+                free, total = (int(value) for value in cuda.call("cudaMemGetInfo"))
                 yield (
                     f"memory {device.id}",
-                    f"{free:.1f} of {total:.1f} GiB are free for canvases, besides what JAX reserves",
+                    f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, besides what JAX reserves; a Decoder's "
+                    f"buffers take at most {buffer_budget(total) / 2**30:.1f}",
                 )
     except (ImportError, RuntimeError) as error:
         yield "nvJPEG", f"cannot be used: {error}"

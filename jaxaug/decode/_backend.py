@@ -36,6 +36,11 @@ class Engine(Protocol):
     in_flight: int  # how many batches at once keep it busy
     counted: tuple[str, ...]  # the names in `Canvases.decoded`
 
+    @property
+    def bytes_held(self) -> int:
+        """The memory of devices that it takes by now, outside of JAX's own."""
+        ...
+
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its canvas.
 

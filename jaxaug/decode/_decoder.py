@@ -206,9 +206,12 @@ class Decoder:
 
     @property
     def stats(self) -> dict[str, int]:
-        """How many images so far: decoded, failed, shrunk to the canvas, and decoded by each backend."""
+        """How many images so far: decoded, failed, shrunk to the canvas, and decoded by each backend.
+
+        "device_bytes" is the memory outside of JAX's own that canvases and slots take by now.
+        """
         with self._lock:
-            return dict(self._stats)
+            return {**self._stats, "device_bytes": self._engine.bytes_held}
 
     def close(self) -> None:
         """Stop the threads and free the buffers, once the calls of `decode` that run have ended.

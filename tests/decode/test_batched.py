@@ -80,26 +80,27 @@ def library(monkeypatch):
 IMAGES = Encoded.from_bytes([b"x"] * 8)
 SAMPLING = np.array([3, 3, 3, 1, 1, 2, 5, 3], np.uint32)
 POINTERS = np.arange(8, dtype=np.uint64)
+PITCHES = np.full(len(POINTERS), 30, np.uint64)
 
 
 def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(library):
-    decoder = batched.BatchedDecoder(None, 30)
+    decoder = batched.BatchedDecoder(None)
     for _ in range(3):
         with decoder.turns:
-            decoder.decode(IMAGES, SAMPLING, POINTERS)
+            decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         assert sorted(library.decoded) == [*range(8)] and not library.running
         library.decoded.clear()
     assert library.most == 2 and library.made == 8  # both states of each sampling with its first image, never later
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
-    decoder, errors = batched.BatchedDecoder(None, 30), []
+    decoder, errors = batched.BatchedDecoder(None), []
 
     def work():
         try:
             for _ in range(20):
                 with decoder.turns:
-                    decoder.decode(IMAGES, SAMPLING, POINTERS)
+                    decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         except BaseException as error:
             errors.append(error)
 
@@ -114,10 +115,10 @@ def test_several_threads_never_have_a_third_state_at_work(library):
 
 
 def test_a_refused_call_ends_what_it_began_and_its_turns(library):
-    decoder = batched.BatchedDecoder(None, 30)
+    decoder = batched.BatchedDecoder(None)
     library.fails = True
     with pytest.raises(NvjpegError), decoder.turns:
-        decoder.decode(IMAGES, SAMPLING, POINTERS)
+        decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
     assert not library.running
     with decoder.turns:
         assert decoder.idle()
@@ -143,11 +144,11 @@ def interrupted(seconds: float, call) -> bool:
 @pytest.mark.parametrize("which", [1, 2, 3, 4, 5])
 def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library, monkeypatch, which):
     """There is nothing left to wait for, and later calls go as the first did."""
-    decoder, count, call = batched.BatchedDecoder(None, 30), [0], batched.cuda.call
+    decoder, count, call = batched.BatchedDecoder(None), [0], batched.cuda.call
 
     def decode():
         with decoder.turns:
-            decoder.decode(IMAGES, SAMPLING, POINTERS)
+            decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
 
     def call_and_interrupt(function, stream):
         call(function, stream)
@@ -170,9 +171,9 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library,
 
 def test_closing_destroys_every_state_once(library, monkeypatch):
     destroyed, ended = [], []
-    decoder = batched.BatchedDecoder(None, 30)
+    decoder = batched.BatchedDecoder(None)
     with decoder.turns:
-        decoder.decode(IMAGES, SAMPLING, POINTERS)
+        decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
     monkeypatch.setattr(batched.nvjpeg, "destroy", lambda *arguments: destroyed.append(arguments))
     monkeypatch.setattr(batched.cuda, "call", lambda function, stream: ended.append(function))
     decoder.close()

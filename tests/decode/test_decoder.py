@@ -67,7 +67,7 @@ def test_images_larger_than_the_canvas_are_shrunk_and_counted(one):
     batch = one.decode(files)
     assert batch.size.tolist() == [[64, 48], [30, 30], [64, 63]]
     assert batch.original_size.tolist() == [[128, 96], [30, 30], [65, 64]]
-    assert one.stats == {"images": 3, "failed": 0, "shrunk": 2, "host": 3}
+    assert one.stats == {"images": 3, "failed": 0, "shrunk": 2, "host": 3, "device_bytes": 0}
 
 
 def test_the_layout_does_not_change_the_pixels(cpu_devices):
@@ -163,7 +163,7 @@ def test_mask_leaves_zeros_and_the_neighbours_alone(cpu_devices):
     for row in (0, 2, 4, 6, 8):
         alone = decode_image(files[row])
         np.testing.assert_array_equal(pixels[row, : alone.shape[0], : alone.shape[1]], alone)
-    assert stats == {"images": 10, "failed": 10, "shrunk": 0, "host": 10}
+    assert stats == {"images": 10, "failed": 10, "shrunk": 0, "host": 10, "device_bytes": 0}
     assert sorted(decoded.failures) == [1, 3, 5, 7, 9] and decoded.failures[1] == "empty"
     assert decoded.orientation[1::2].tolist() == [1] * 5
     assert read_headers(Encoded.from_bytes(files)).kind[1::2].tolist() == [0, 0, 0, 0, 2]
@@ -242,7 +242,7 @@ def test_arguments_of_numpy_and_lists_will_do(cpu_devices):
 
 
 def test_stats_have_their_names_before_the_first_batch(one):
-    assert one.stats == {"images": 0, "failed": 0, "shrunk": 0, "host": 0}
+    assert one.stats == {"images": 0, "failed": 0, "shrunk": 0, "host": 0, "device_bytes": 0}
 
 
 # ---- headers that the caller has read

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import io
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,18 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
+from jaxaug.decode._fit import fit_size
+from jaxaug.decode.host import decode as host
+from jaxaug.decode.host.decode import decode_into
 from jaxaug.decode.native import cuda
+from jaxaug.decode.native.load import LibraryError
 from jaxaug.decode.native.nvjpeg import NvjpegError
 from jaxaug.decode.nvjpeg import buffers, engine, host_threads, upload
-from tests.images import encode, jpegs
+from jaxaug.decode.nvjpeg.resample import RECORD
+from tests.images import encode, jpegs, picture
 
 CANVAS = (64, 64)
 
@@ -24,19 +31,21 @@ CANVAS = (64, 64)
 class HostLane:
     """A `Lane` in host memory."""
 
+    bytes_held = 0
+
     def __init__(self, canvas):
         self.canvas, self.pixels, self.readers = canvas, np.empty((0, *canvas, 3), np.uint8), ()
 
     def prepare(self, rows):
         self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
-        self.pixels[:, 0, 0] = buffers._MARK
+        self.pixels[:, 0, 0] = buffers.MARK
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(self.pixels[0].nbytes)
 
     def mark(self, rows):
-        self.pixels[rows, 0, 0] = buffers._MARK
+        self.pixels[rows, 0, 0] = buffers.MARK
 
     def wipe_marks(self, asked):
-        marked = (self.pixels[:, 0, 0] == buffers._MARK).all(1) & asked
+        marked = (self.pixels[:, 0, 0] == buffers.MARK).all(1) & asked
         self.pixels[marked, 0, 0] = 0
         return marked
 
@@ -53,11 +62,68 @@ class HostLane:
         pass
 
 
-def write(image, pointer):
-    """Lay an image on the canvas at an address."""
-    pixels = decode_image(image)
+def write(pixels, pointer, pitch=CANVAS[1] * 3):
+    """Lay pixels down at an address."""
     for number, row in enumerate(pixels):
-        ctypes.memmove(int(pointer) + number * CANVAS[1] * 3, row.tobytes(), row.nbytes)
+        ctypes.memmove(int(pointer) + number * int(pitch), row.tobytes(), row.nbytes)
+
+
+def on_canvas(image):
+    """The image as the host lays it on the canvas."""
+    headers = read_headers(Encoded.from_bytes([image]))
+    size = tuple(fit_size(headers.original_size(), CANVAS)[0].tolist())
+    pixels = np.zeros((*CANVAS, 3), np.uint8)
+    decode_into(memoryview(image), headers.row(0), size, pixels)
+    return pixels[: size[0], : size[1]]
+
+
+def as_stored(image):
+    """The whole image, not turned."""
+    return np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
+
+
+class HostMemory:
+    """Allocations of a device in host memory."""
+
+    def __init__(self):
+        self.kept = []
+
+    def pinned_array(self, shape):
+        self.kept.append(np.empty(shape, np.uint8))
+        return self.kept[-1], self.kept[-1].ctypes.data
+
+    def allocate(self, size, purpose=""):
+        return self.pinned_array((size,))[1]
+
+    @staticmethod
+    def call(name, *given):
+        if name == "cudaMemcpyAsync":
+            ctypes.memmove(*given[:3])
+        return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
+
+
+class HostResampler:
+    """The kernels in numpy and Pillow."""
+
+    @staticmethod
+    def _records(table, count):
+        return np.frombuffer(ctypes.string_at(table, count * RECORD.itemsize), RECORD)
+
+    def mark_slots(self, table, count, color, stream):
+        for record in self._records(table, count):
+            ctypes.memmove(int(record["slot"]), color.tobytes(), 3)
+
+    def fill_canvases(self, table, records, pitch, color, stream):
+        for each in self._records(table, len(records)):
+            height, width, orientation = (int(each[name]) for name in ("height", "width", "orientation"))
+            data = ctypes.string_at(int(each["slot"]), height * width * 3)
+            if data[:3] == color.tobytes():
+                continue
+            wanted = (int(each["out_height"]), int(each["out_width"]))
+            stored = wanted[::-1] if orientation >= 5 else wanted
+            whole = Image.frombytes("RGB", (width, height), data)
+            shrunk = np.asarray(whole.resize(stored[::-1], Image.Resampling.BILINEAR))
+            write(host._upright(shrunk, orientation), each["canvas"], pitch)
 
 
 @pytest.fixture
@@ -68,21 +134,21 @@ def gpu(monkeypatch):
     )
 
     class Engines:
-        def __init__(self, handle, pitch):
+        def __init__(self, handle):
             self.turns = threading.BoundedSemaphore(2)
 
         def idle(self):
             return self.turns._value > 0
 
-        def decode(self, encoded, sampling, pointers):
+        def decode(self, encoded, sampling, pointers, pitches):
             images = [bytes(encoded.view(row)) for row in range(len(pointers))]
             gpu.calls.append(len(images))
             time.sleep(gpu.seconds(len(images)))
             if any(image in gpu.refused for image in images):
                 raise NvjpegError("nvjpegDecodeBatched", 4)
-            for image, pointer in zip(images, pointers):
+            for image, pointer, pitch in zip(images, pointers, pitches):
                 if image not in gpu.skipped:
-                    write(image, pointer)
+                    write(as_stored(image), pointer, pitch)
 
         def close(self):
             pass
@@ -97,7 +163,8 @@ def gpu(monkeypatch):
 
         def finish(self):
             while self.started:
-                write(*self.started.pop())
+                image, pointer = self.started.pop()
+                write(on_canvas(image), pointer)
 
         def close(self):
             pass
@@ -107,8 +174,14 @@ def gpu(monkeypatch):
     monkeypatch.setattr(host_threads, "Uploader", Threads)
     monkeypatch.setattr(engine, "_make_handle", lambda deterministic: None)
     monkeypatch.setattr(engine.nvjpeg, "destroy", lambda function, made: None)
-    for name in ("core", "set_device", "create_stream", "call"):
+    for name in ("core", "set_device", "create_stream"):
         monkeypatch.setattr(cuda, name, lambda *arguments: 0)
+    memory = HostMemory()
+    for name in ("call", "allocate", "pinned_array"):
+        monkeypatch.setattr(cuda, name, getattr(memory, name))
+    kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
+    monkeypatch.setattr(cuda, "runtime", lambda: kinds)
+    monkeypatch.setattr(engine, "compile_resampler", HostResampler)
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
     monkeypatch.setattr("jaxaug.decode._decoder._make_engine", make_engine)
     return gpu
@@ -241,7 +314,15 @@ def test_a_refused_call_and_a_skipped_image_are_decoded_again(gpu):
     gpu.refused, gpu.skipped = {images[3]}, {images[5]}
     with decoder(deterministic=True) as decode:
         check(decode, images)
-        assert decode.stats == {"images": 20, "failed": 0, "shrunk": 0, "engines": 18, "host": 2, "refused": 2}
+        assert decode.stats == {
+            "images": 20,
+            "failed": 0,
+            "shrunk": 0,
+            "engines": 18,
+            "host": 2,
+            "refused": 2,
+            "device_bytes": 0,
+        }
 
 
 @pytest.mark.parametrize("bad", [[17], [0, 255], [*range(100, 108)]])
@@ -261,10 +342,10 @@ def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
     images = jpegs(8)
     gpu.refused, real = {images[0]}, engine.BatchedDecoder.decode
 
-    def decode_some(self, encoded, sampling, pointers):
+    def decode_some(self, encoded, sampling, pointers, pitches):
         if len(pointers) == 8:
-            write(images[5], pointers[3])  # a wrong image there
-        real(self, encoded, sampling, pointers)
+            write(as_stored(images[5]), pointers[3])  # a wrong image there
+        real(self, encoded, sampling, pointers, pitches)
 
     monkeypatch.setattr(engine.BatchedDecoder, "decode", decode_some)
     gpu.skipped = {images[3]}
@@ -352,7 +433,7 @@ def test_an_exception_of_one_gpu_leaves_the_lanes_of_all(gpu):
 
 
 def test_a_pixel_of_the_marks_colour_survives(gpu):
-    png = encode(np.full((20, 30, 3), buffers._MARK, np.uint8), "PNG")
+    png = encode(np.full((20, 30, 3), buffers.MARK, np.uint8), "PNG")
     gpu.skipped = {jpegs(3)[1]}
     with decoder() as decode:
         check(decode, [jpegs(3)[0], png, jpegs(3)[1]])
@@ -401,7 +482,7 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
     def interrupted(self, rows):
         raise KeyboardInterrupt
 
-    lanes, reader = buffers.Lanes(0, CANVAS), jax.numpy.zeros(())
+    lanes, reader = buffers.Lanes(0, CANVAS, 2**30), jax.numpy.zeros(())
     lane, _ = lanes.take(1)
     lanes.put(lane, reader)
     monkeypatch.setattr(HostLane, "prepare", interrupted)
@@ -490,7 +571,7 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
             return self.idle
 
     monkeypatch.setattr(buffers, "Lane", Lane)
-    lanes = buffers.Lanes(0, CANVAS)
+    lanes = buffers.Lanes(0, CANVAS, 2**30)
     first, _ = lanes.take(2)
     lanes.put(first)
     assert lanes.take(2)[0] is first  # idle: used again
@@ -502,7 +583,7 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
     lanes.put(third)
     assert lanes.take(2)[0] is third
     with pytest.raises(MemoryError, match="full"):
-        buffers.Lanes(0, CANVAS).take(2)
+        buffers.Lanes(0, CANVAS, 2**30).take(2)
 
 
 # ---- the end
@@ -540,7 +621,7 @@ def test_the_callers_device_is_current_again(gpu, monkeypatch):
     def call(function, *arguments):
         if function == "cudaSetDevice":
             current[0] = arguments[0]
-        return current[0]
+        return (2**35, 2**35) if function == "cudaMemGetInfo" else current[0]
 
     for name, real in REAL.items():
         monkeypatch.setattr(cuda, name, real)
@@ -595,3 +676,87 @@ class GpuLike(SimpleNamespace):
     @classmethod
     def of(cls, devices):
         return [cls(platform="gpu", local_hardware_id=device.local_hardware_id) for device in devices]
+
+
+def turned(seed, height, width, orientation):
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return encode(picture(seed, height, width), quality=95, exif=tags.tobytes())
+
+
+def check_fitted(decoder, images, *, levels=1.5):
+    """Decode; every image must be on its canvas as the host lays it there, but for the way it is shrunk."""
+    batch = decoder.decode(images)
+    pixels = np.asarray(batch.pixels).astype(int)
+    assert batch.valid.all()
+    for row, image in enumerate(images):
+        expected = on_canvas(image)
+        height, width = expected.shape[:2]
+        assert np.abs(pixels[row, :height, :width] - expected).mean() < levels, row
+        assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
+
+
+WHOLE = [
+    *(encode(picture(i, 90 + 7 * i, 130 - 5 * i), quality=95) for i in range(6)),
+    *(turned(i, 40, 60, i + 1) for i in range(8)),
+    *(turned(i, 140, 90, i + 1) for i in range(8)),
+]
+
+
+@pytest.mark.parametrize("options", [{"deterministic": True}, {}])
+def test_larger_and_turned_images_are_decoded_by_the_engines(gpu, options):
+    images = [*jpegs(30, 40, 50), *WHOLE, *jpegs(30, 40, 50, seed=50)]
+    with decoder(**options) as one:
+        check_fitted(one, images)
+        check_fitted(one, images[::-1])
+        if options:
+            assert one.stats["engines"] == 2 * len(images) and one.stats["host"] == 0
+            assert gpu.calls == [len(images)] * 2  # one call each: all fit a region
+
+
+def test_regions_are_filled_one_after_another(gpu, monkeypatch):
+    monkeypatch.setattr(engine, "_MAX_REGION", 100_000)
+    with decoder(deterministic=True) as one:
+        check_fitted(one, [*jpegs(10, 40, 50), *WHOLE])
+        assert one.stats["engines"] == 10 + len(WHOLE)
+        assert len(gpu.calls) > 3 and sum(gpu.calls) == 10 + len(WHOLE) and gpu.calls[0] > 10
+
+
+def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
+    monkeypatch.setattr(engine, "_MAX_REGION", 100_000)
+    large = encode(picture(0, 200, 300), quality=95)
+    with decoder(deterministic=True) as one:
+        check_fitted(one, [large, *WHOLE])
+        assert one.stats["host"] == 1 and one.stats["engines"] == len(WHOLE)
+
+
+@pytest.mark.parametrize("fault", ["refused", "skipped"])
+def test_whole_images_that_the_engines_do_not_decode_go_to_the_host(gpu, fault):
+    setattr(gpu, fault, set(WHOLE[3:12:4]))
+    with decoder(deterministic=True) as one:
+        check_fitted(one, [*jpegs(9, 40, 50), *WHOLE])
+        assert one.stats["host"] == 3 and one.stats["refused"] == 3
+
+
+def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, monkeypatch):
+    def fails():
+        raise LibraryError("no NVRTC here")
+
+    monkeypatch.setattr(engine, "compile_resampler", fails)
+    with pytest.warns(RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"):
+        one = decoder(deterministic=True)
+    with one:
+        check_fitted(one, [*jpegs(9, 40, 50), *WHOLE], levels=0.1)
+        assert one.stats["host"] == len(WHOLE) - 1 and one.stats["engines"] == 10  # one is direct
+
+
+def test_fewer_lanes_where_memory_is_short(gpu):
+    lanes = buffers.Lanes(0, CANVAS, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
+    taken = [lanes.take(10)[0] for _ in range(3)]
+    waiting = threading.Thread(target=lambda: taken.append(lanes.take(10)[0]))
+    waiting.start()
+    time.sleep(0.1)
+    assert len(taken) == 3
+    lanes.put(taken[0])
+    waiting.join(10)
+    assert len(taken) == 4 and taken[3] is taken[0]

@@ -5,7 +5,8 @@ import pytest
 import simplejpeg
 
 from jaxaug.decode import Encoded, decode_image, read_headers
-from jaxaug.decode.nvjpeg.dispatch import ENGINES, HOST, routes
+from jaxaug.decode._fit import fit_size
+from jaxaug.decode.nvjpeg.dispatch import ENGINES, HOST, SLOT, routes, slot_bytes
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 
@@ -17,10 +18,10 @@ def way(*files: bytes) -> list[int]:
     """The ways of good files, the same for each alone as for all together."""
     headers = read_headers(Encoded.from_bytes(files))
     assert headers.reason.tolist() == [""] * len(files)
-    together = routes(headers, headers.original_size()).tolist()
+    together = routes(headers, headers.original_size(), 2**20).tolist()
     for file, expected in zip(files, together):
         alone = read_headers(Encoded.from_bytes([file]))
-        assert routes(alone, alone.original_size()).tolist() == [expected]
+        assert routes(alone, alone.original_size(), 2**20).tolist() == [expected]
     return together
 
 
@@ -73,3 +74,26 @@ WIDE = b"\x10" + np.arange(1, 65).astype(">u2").tobytes()
 def test_what_parsers_may_read_in_several_ways_goes_to_the_host(file):
     assert way(PLAIN, *[file] * 10, PLAIN) == [ENGINES, *[HOST] * 10, ENGINES]
     assert decode_image(file).shape == PICTURE.shape
+
+
+def test_larger_and_turned_images_go_through_slots_that_hold_them():
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
+    files = [
+        encode(picture(0, 40, 60)),
+        encode(picture(0, 40, 61)),
+        encode(picture(0, 40, 60), exif=exif),  # 60 x 40 upright
+        encode(picture(0, 400, 610)),
+        encode(picture(0, 40, 61), progressive=True),
+        encode(picture(0, 40, 61), "PNG"),
+    ]
+    headers = read_headers(Encoded.from_bytes(files))
+    size = fit_size(headers.original_size(), (60, 60))
+    largest = int(slot_bytes(headers.height, headers.width)[2])
+    assert routes(headers, size, 2**20).tolist() == [ENGINES, SLOT, SLOT, SLOT, HOST, HOST]
+    assert routes(headers, size, largest).tolist() == [ENGINES, SLOT, SLOT, HOST, HOST, HOST]
+    assert routes(headers, size, 0).tolist() == [ENGINES, HOST, HOST, HOST, HOST, HOST]
+
+
+def test_slots_of_huge_images_are_counted_in_64_bits():
+    assert slot_bytes(np.array([65535], np.int32), np.array([65535], np.int32)) >= 3 * 65535**2
+    assert slot_bytes(np.array([1], np.int32), np.array([1], np.int32)) == 256

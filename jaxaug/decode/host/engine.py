@@ -28,6 +28,7 @@ class HostEngine:
 
     in_flight = 1  # a batch keeps all threads busy
     counted: tuple[str, ...] = ("host",)
+    bytes_held = 0
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
         self._devices, self._canvas, self._num_threads = devices, canvas, num_threads

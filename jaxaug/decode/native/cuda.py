@@ -75,8 +75,8 @@ def create_stream() -> int:
     return int(call("cudaStreamCreateWithPriority", non_blocking, greatest))
 
 
-def allocate(size: int) -> int:
-    """Device memory outside of XLA's pool.
+def allocate(size: int, purpose: str = "for the canvases of a batch") -> int:
+    """Return device memory outside of XLA's pool.
 
     Raises:
       MemoryError: none is left; says how XLA can leave more.
@@ -87,7 +87,7 @@ def allocate(size: int) -> int:
     except CudaError as error:
         if error.status != _OUT_OF_MEMORY:
             raise
-        raise memory_error(f"of {size / 2**20:.0f} MiB for the canvases of a batch", error) from error
+        raise memory_error(f"of {size / 2**20:.0f} MiB {purpose}", error) from error
 
 
 def memory_error(what: str, cause: Exception) -> MemoryError:

@@ -123,10 +123,11 @@ def engine_count(handle: c_void_p) -> int:
     return engines.value
 
 
-def destinations(pointers: np.ndarray, pitch: int) -> np.ndarray:
+def destinations(pointers: np.ndarray, pitches: np.ndarray) -> np.ndarray:
     """nvjpegImage_t for interleaved output: uint64[n, 8], four channel pointers and four pitches."""
     images = np.zeros((len(pointers), 8), np.uint64)
-    images[:, 0], images[:, 4] = pointers, pitch
+    images[:, 0] = pointers
+    images[:, 4] = pitches
     return images
 
 

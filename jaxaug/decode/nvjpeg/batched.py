@@ -12,7 +12,7 @@ from jaxaug.decode.native import cuda, nvjpeg
 # States at work at once, so that the engines never pause. Each keeps 14 streams busy: a third would share the GPU's 32
 # queues with the first two (see `jaxaug/__init__.py`), and beside a training they would then wait for each other:
 # 9,900 images/s instead of 18,600 (measured on an H200).
-_TURNS = 2
+TURNS = 2
 
 
 class _State(NamedTuple):
@@ -31,18 +31,17 @@ class BatchedDecoder:
 
     Args:
       handle: of nvJPEG.
-      pitch: bytes of a canvas row.
 
     Attributes:
       turns: `with decoder.turns:`, a thread may call `decode`.
     """
 
-    def __init__(self, handle: Any, pitch: int):
-        self._handle, self._pitch = handle, pitch
+    def __init__(self, handle: Any):
+        self._handle = handle
         self._states: list[_State] = []
         self._idle: dict[int, list[_State]] = {}
         self._making = threading.Lock()
-        self.turns = threading.Semaphore(_TURNS)
+        self.turns = threading.Semaphore(TURNS)
 
     def idle(self) -> bool:
         """Whether a turn is free."""
@@ -51,8 +50,8 @@ class BatchedDecoder:
             self.turns.release()
         return free
 
-    def decode(self, encoded: Encoded, sampling: np.ndarray, pointers: np.ndarray) -> None:
-        """Decode n images, each to the canvas at its pointer; returns when they are there.
+    def decode(self, encoded: Encoded, sampling: np.ndarray, pointers: np.ndarray, pitches: np.ndarray) -> None:
+        """Decode n images, each to the memory at its pointer; return when they are there.
 
         The samplings take the thread's turn one after another as they come, or two at once where a second turn is free.
 
@@ -60,11 +59,12 @@ class BatchedDecoder:
           encoded: the images.
           sampling: uint32[n], see `Headers`.
           pointers: uint64[n].
+          pitches: uint64[n], bytes from one row of an image to the next.
 
         Raises:
           NvjpegError: some image was refused; none is to be trusted.
         """
-        images = nvjpeg.destinations(pointers, self._pitch)
+        images = nvjpeg.destinations(pointers, pitches)
         masks = ((group, sampling == group) for group in dict.fromkeys(sampling.tolist()))
         calls = [(group, (encoded.addresses[rows], encoded.lengths[rows], images[rows])) for group, rows in masks]
         for group, _ in calls:
@@ -93,7 +93,7 @@ class BatchedDecoder:
         """
         with self._making:
             if sampling not in self._idle:
-                self._idle[sampling] = [self._make_state(sampling) for _ in range(_TURNS)]
+                self._idle[sampling] = [self._make_state(sampling) for _ in range(TURNS)]
 
     def _take_state(self, sampling: int) -> _State:
         """Return an idle state of this sampling; there is one, unless a Ctrl-C has lost it."""

@@ -17,10 +17,20 @@ from jaxaug.decode.native import cuda
 
 # Written to the first pixel of each canvas before the engines are asked: where it is still there afterwards, the
 # engines skipped the image although they reported success. No camera makes it; if one did, the host decodes again.
-_MARK = np.array([3, 250, 7], np.uint8)
+MARK = np.array([3, 250, 7], np.uint8)
 
 
 _MOST = 8  # lanes of a GPU: they outlast some steps of a training that the readers of their batches stand behind
+
+
+def buffer_budget(total: int) -> int:
+    """Return the bytes that jaxaug's buffers may take of a device's `total`: a tenth, 2 GB at least.
+
+    Example:
+      >>> buffer_budget(24 * 2**30) / 2**30
+      2.4
+    """
+    return max(total // 10, 2 * 2**30)
 
 
 class Lanes:
@@ -29,14 +39,22 @@ class Lanes:
     Args:
       ordinal: the CUDA device.
       canvas: (H, W) of each row.
+      budget: bytes that all lanes together may take, if it is enough for one.
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int]):
+    def __init__(self, ordinal: int, canvas: tuple[int, int], budget: int):
         self._ordinal, self._canvas, self._most = ordinal, canvas, _MOST
+        self._budget = budget
         self._all: list[Lane] = []
         self._free: list[Lane] = []  # the longest free first
         self._closed = False
         self._changed = threading.Condition()
+
+    @property
+    def bytes_held(self) -> int:
+        """The device memory that the lanes take by now."""
+        with self._changed:
+            return sum(lane.bytes_held for lane in self._all)
 
     def take(self, rows: int) -> "tuple[Lane, np.ndarray]":
         """A lane that is prepared for `rows`, and where its canvases begin; see `Lane.prepare`.
@@ -45,7 +63,7 @@ class Lanes:
           MemoryError: there is none even for one lane.
         """
         while True:
-            lane = self._take()
+            lane = self._take(rows)
             try:
                 return lane, lane.prepare(rows)
             except MemoryError:
@@ -74,11 +92,13 @@ class Lanes:
         for lane in free:
             lane.close()
 
-    def _take(self) -> "Lane":
+    def _take(self, rows: int) -> "Lane":
+        affordable = self._budget // max(1, rows * self._canvas[0] * self._canvas[1] * 3)
         with self._changed:
-            self._changed.wait_for(lambda: self._free or len(self._all) < self._most)
+            most = min(self._most, max(1, affordable))
+            self._changed.wait_for(lambda: self._free or len(self._all) < most)
             ready = [lane for lane in self._free if lane.ready()]
-            if not ready and len(self._all) < self._most:
+            if not ready and len(self._all) < most:
                 lane = Lane(self._canvas)
                 self._all.append(lane)
                 return lane
@@ -110,6 +130,11 @@ class Lane:
         self._view: jax.Array | None = None
         self._stream = cuda.create_stream()
 
+    @property
+    def bytes_held(self) -> int:
+        """The device memory that the canvases take."""
+        return self._rows * self._row_bytes
+
     def prepare(self, rows: int) -> np.ndarray:
         """Make the buffer ready: not read any more, large enough, zero but for the marks.
 
@@ -138,7 +163,7 @@ class Lane:
         rows = len(asked)
         self._copy_pixels(self._pixels_address, 3, self._pointer, self._row_bytes, rows, "DeviceToHost")
         self._synchronize()
-        marked = (self._pixels[:rows] == _MARK).all(axis=1) & asked
+        marked = (self._pixels[:rows] == MARK).all(axis=1) & asked
         for row in marked.nonzero()[0].tolist():
             cuda.call("cudaMemsetAsync", self._pointer + row * self._row_bytes, 0, 3, self._stream)
         if marked.any():
@@ -191,7 +216,7 @@ class Lane:
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
 
     def _write_marks(self, pointer: int, rows: int) -> None:
-        self._pixels[:rows] = _MARK
+        self._pixels[:rows] = MARK
         self._copy_pixels(pointer, self._row_bytes, self._pixels_address, 3, rows, "HostToDevice")
 
     def _copy_pixels(self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str) -> None:

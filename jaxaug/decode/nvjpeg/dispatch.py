@@ -9,17 +9,25 @@ from jaxaug.decode._types import Encoded
 from jaxaug.decode.parse.headers import BAD, JPEG, Headers
 from jaxaug.decode.parse.jpeg import GRAY, YCBCR
 
-ENGINES, HOST, NONE = 0, 1, 2
+# To the engines and from them to the canvas; to the host; nowhere, as a bad image; to the engines as a whole, and
+# through a slot to the canvas.
+ENGINES, HOST, NONE, SLOT = 0, 1, 2, 3
 
 _GRAY, _444 = 0x11000000, 0x11111100
 _SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 422, 440, 420
 # Pixels: below, nvJPEG interpolates chroma in another way (up to 52 levels off on an H200).
 _SMALLEST_SIDE = 16
+_SLOT_ALIGNMENT = 256  # bytes, as CUDA's own allocations
 
 
-def routes(headers: Headers, size: np.ndarray) -> np.ndarray:
-    """Which way each image can go: uint8[n] of engines 0, host 1, none 2 (a bad image)."""
-    same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1]) & (headers.orientation == 1)
+def routes(headers: Headers, size: np.ndarray, largest_slot: int) -> np.ndarray:
+    """Return which way each image can go: uint8[n] of `ENGINES`, `SLOT`, `HOST`, `NONE`.
+
+    Args:
+      headers: of n images.
+      size: int32[n, 2], (height, width) on the canvas.
+      largest_slot: bytes; 0 where there are no slots.
+    """
     # Other factors mean nothing for a single component (T.81 A.2.2), but nvJPEG follows them.
     gray = (headers.color == GRAY) & (headers.sampling == _GRAY)
     subsampled = (headers.sampling[:, None] == _SUBSAMPLED).any(1)
@@ -27,8 +35,19 @@ def routes(headers: Headers, size: np.ndarray) -> np.ndarray:
     color = (headers.color == YCBCR) & ((headers.sampling == _444) | subsampled)
     baseline = (headers.kind == JPEG) & (headers.coding == 0) & (headers.precision == 8)
     one_scan = headers.scan_components == headers.components
-    engines = baseline & one_scan & same_size & (gray | color) & (headers.plain == 1)
-    return np.where(headers.kind == BAD, NONE, np.where(engines, ENGINES, HOST)).astype(np.uint8)
+    engines = baseline & one_scan & (gray | color) & (headers.plain == 1)
+
+    same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1])
+    direct = same_size & (headers.orientation == 1)
+    fits = slot_bytes(headers.height, headers.width) <= largest_slot
+    ways = np.select([headers.kind == BAD, engines & direct, engines & fits], [NONE, ENGINES, SLOT], HOST)
+    return ways.astype(np.uint8)
+
+
+def slot_bytes(height: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """Return int64[n], the bytes of a slot for whole images of these stored sides."""
+    size = height.astype(np.int64) * width.astype(np.int64) * 3
+    return -(-size // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
 
 
 def commonest_first(rows: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,9 @@
 """The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on host threads.
 
 An image goes
-- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, upright and no larger
-  than the canvas, with a header that all parsers read alike, and with sides of 16 pixels or more if
-  their chroma is subsampled;
+- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, with a header that all parsers read
+  alike, and with sides of 16 pixels or more if their chroma is subsampled. Those that are upright and no larger than
+  the canvas are decoded onto it; the others whole into slots, from where a kernel shrinks and turns them;
 - to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
 The share balances itself: a batch's images wait in a line, the engines take most of it at a time from one end, the
@@ -17,6 +17,7 @@ them (of four H200, 112,000 images/s without, 50,000 with a share).
 import contextlib
 import os
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -31,12 +32,24 @@ from jaxaug.decode._backend import Canvases
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda, nvjpeg
 from jaxaug.decode.native.load import LibraryError
-from jaxaug.decode.nvjpeg.batched import BatchedDecoder
-from jaxaug.decode.nvjpeg.buffers import Lane, Lanes
-from jaxaug.decode.nvjpeg.dispatch import ENGINES, HOST, Batch, commonest_first, routes
+from jaxaug.decode.nvjpeg.batched import TURNS, BatchedDecoder
+from jaxaug.decode.nvjpeg.buffers import Lane, Lanes, buffer_budget
+from jaxaug.decode.nvjpeg.dispatch import (
+    ENGINES,
+    HOST,
+    SLOT,
+    Batch,
+    commonest_first,
+    routes,
+    slot_bytes,
+)
 from jaxaug.decode.nvjpeg.host_threads import HostThreads, all_results
+from jaxaug.decode.nvjpeg.resample import compile_resampler
+from jaxaug.decode.nvjpeg.slots import Slots
 from jaxaug.decode.parse.headers import Headers
 
+_REGION_SHARE = 1 / 8  # of the device budget, for each of the regions of slots
+_MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
 _MOST = 3 / 4  # of a line go to the engines at once: beside an H200's, 4 or 8 host threads decode a fifth
@@ -75,6 +88,11 @@ class NvjpegEngine:
             for device in devices:
                 self._gpus.append(_Gpu(device, canvas, threads, sharing, deterministic))
 
+    @property
+    def bytes_held(self) -> int:
+        """The memory that canvases and slots take by now on all GPUs."""
+        return sum(gpu.bytes_held for gpu in self._gpus)
+
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         """Decode the good rows; see `Engine`. Up to `IN_FLIGHT` calls run at once."""
         with cuda.on_device(self._first):  # afterwards the caller's is current again
@@ -84,7 +102,7 @@ class NvjpegEngine:
         count = len(headers.kind) // len(self._gpus)
         if not count:
             return Canvases([gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False)
-        batch = Batch(encoded, headers, size, routes(headers, size))
+        batch = Batch(encoded, headers, size, routes(headers, size, self._gpus[0].largest_slot))
         taken: list[tuple[Lane, np.ndarray]] = []
 
         def release(readers: Any) -> None:
@@ -155,8 +173,20 @@ class _Gpu:
         except BaseException:
             self._threads.close()
             raise
-        self._batched = BatchedDecoder(self._handle, canvas[1] * 3)
-        self.lanes = Lanes(self._ordinal, canvas)
+        self._batched = BatchedDecoder(self._handle)
+        self._slots = _make_slots(canvas)
+        slots = 0 if self._slots is None else TURNS * self._slots.region_bytes
+        self.lanes = Lanes(self._ordinal, canvas, _device_budget() - slots)
+
+    @property
+    def largest_slot(self) -> int:
+        """Bytes of the largest image that can be decoded whole; 0 where none can."""
+        return 0 if self._slots is None else self._slots.region_bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """The device memory that canvases and slots take by now."""
+        return self.lanes.bytes_held + (0 if self._slots is None else self._slots.bytes_held)
 
     def empty(self) -> jax.Array:
         """A batch of no rows."""
@@ -170,7 +200,7 @@ class _Gpu:
     def decode(self, batch: Batch, lane: Lane, pointers: np.ndarray) -> Result:
         """Decode into a lane."""
         cuda.set_device(self._ordinal)
-        by_engines, alike = commonest_first((batch.ways == ENGINES).nonzero()[0], batch.headers.sampling)
+        by_engines, alike = commonest_first(np.isin(batch.ways, (ENGINES, SLOT)).nonzero()[0], batch.headers.sampling)
         rare = (alike * _RARE < len(by_engines)) & self._share
         line = deque(by_engines[~rare].tolist())
         chosen = [*by_engines[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
@@ -209,14 +239,43 @@ class _Gpu:
     def _decode_rows(self, batch: Batch, chosen: list[int], pointers: np.ndarray) -> bool:
         """Decode rows on the engines, with the caller's turn; return False if they refuse one."""
         rows = np.array(chosen, np.int64)
-        sampling = batch.headers.sampling[rows]
+        whole = batch.ways[rows] == SLOT
         try:
-            self._batched.decode(batch.encoded.take(rows), sampling, pointers[rows])
+            if whole.any():
+                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers)
+            else:
+                self._decode_to(batch, rows, pointers[rows], self._pitches(len(rows)))
         except nvjpeg.NvjpegError as error:
             if error.status == nvjpeg.ALLOCATOR_FAILURE:
                 raise cuda.memory_error("for the buffers of nvJPEG", error) from error
             return False
         return True
+
+    def _decode_through_slots(self, batch: Batch, direct: np.ndarray, whole: np.ndarray, pointers: np.ndarray) -> None:
+        """Decode some rows onto their canvases, and others into slots and from there; the first group together."""
+        assert self._slots is not None
+        widths = batch.headers.width[whole].astype(np.uint64)
+        sizes = slot_bytes(batch.headers.height[whole], batch.headers.width[whole])
+        with self._slots.lend() as region:
+            for group in region.groups(sizes):
+                rows = whole[group]
+                slots = region.prepare(batch, rows, pointers[rows])
+                self._decode_to(
+                    batch,
+                    np.concatenate([direct, rows]),
+                    np.concatenate([pointers[direct], slots]),
+                    np.concatenate([self._pitches(len(direct)), 3 * widths[group]]),
+                )
+                region.resample()
+                direct = direct[:0]
+
+    def _decode_to(self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray) -> None:
+        sampling = batch.headers.sampling[rows]
+        self._batched.decode(batch.encoded.take(rows), sampling, pointers, pitches)
+
+    def _pitches(self, count: int) -> np.ndarray:
+        """Return uint64[count], the bytes of a canvas row."""
+        return np.full(count, self._canvas[1] * 3, np.uint64)
 
     def _decode_again(
         self,
@@ -260,8 +319,9 @@ class _Gpu:
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         with cuda.on_device(self._ordinal):  # the garbage collector's thread may be at work on another one
-            for part in (self._threads, self.lanes, self._batched):
-                part.close()
+            for part in (self._threads, self.lanes, self._batched, self._slots):
+                if part is not None:
+                    part.close()
             nvjpeg.destroy("nvjpegDestroy", self._handle)
 
 
@@ -289,6 +349,27 @@ def _make_handle(deterministic: bool) -> Any:
                 "'host'."
             ) from error
         return nvjpeg.create_handle(nvjpeg.GPU_HYBRID)
+
+
+def _make_slots(canvas: tuple[int, int]) -> Slots | None:
+    """Return the slots of the current device; None, with a warning, where their kernel cannot be compiled."""
+    try:
+        resampler = compile_resampler()
+    except LibraryError as error:
+        warnings.warn(
+            f"images larger than the canvas, or turned by EXIF, are decoded on the host: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    size = min(int(_device_budget() * _REGION_SHARE), _MAX_REGION)
+    return Slots(resampler, TURNS, size, canvas[1] * 3)
+
+
+def _device_budget() -> int:
+    """Return the bytes that canvases and slots may take of the current device."""
+    _, total = cuda.call("cudaMemGetInfo")
+    return buffer_budget(int(total))
 
 
 def _take(line: deque[int], count: int) -> list[int]:
