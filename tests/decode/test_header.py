@@ -12,6 +12,7 @@ import simplejpeg
 from PIL import Image
 
 from jaxaug.decode import Encoded, _pillow, read_headers
+from jaxaug.decode.parse import headers as parse_headers
 from tests.decode.samples import (
     ARITHMETIC,
     JPEGS,
@@ -76,6 +77,24 @@ def test_a_batch_reads_as_its_files_one_by_one():
         alone = check(file)
         for name, column in together._asdict().items():
             assert column[row] == getattr(alone, name)[0], (row, name)
+
+
+def test_few_jpegs_are_read_one_by_one(monkeypatch):
+    """And give what all at once do: every column, of the good and of the bad."""
+    exif = [exif_segment(value, order, long) for value in range(10) for order in "<>" for long in (0, 1)]
+    files = [*JPEGS.values(), *(insert(PLAIN, each) for each in exif)]
+    files += [PLAIN[:length] for length in range(0, len(PLAIN), 9)] + [PLAIN + bytes(9), insert(PLAIN, b"rubbish")]
+    together = check(*files)
+    usual = [file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))]
+    assert len(files) > parse_headers._FEW >= 8
+    few = [check(*files[first : first + 8]) for first in range(0, len(files), 8)]
+    for name, column in together._asdict().items():
+        pieces = [getattr(each, name) for each in few]
+        assert {piece.dtype for piece in pieces} == {column.dtype}
+        assert np.concatenate(pieces).tolist() == column.tolist(), name
+    monkeypatch.setattr(parse_headers, "check_jpegs", lambda *arguments: 1 / 0)
+    for first in range(0, len(usual), 8):
+        assert not any(check(*usual[first : first + 8]).reason)
 
 
 @pytest.mark.parametrize("name", ["444", "422", "440", "420", "411", "Gray"])

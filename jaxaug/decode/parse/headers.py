@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import _pillow
-from jaxaug.decode._types import Encoded
-from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpegs
+from jaxaug.decode._types import Encoded, memory_view
+from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpeg, check_jpegs
 from jaxaug.decode.parse.memory import read_windows
 from jaxaug.errors import DecodeError
 
@@ -15,6 +15,8 @@ BAD, JPEG, OTHER = 0, 1, 2
 # 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
 MAX_PIXELS = 2**27
 _MAX_PASSES = 32  # scans over an image of `max_pixels`: one of a few bytes takes as long as any
+# Up to so many JPEGs one after the other take less time than numpy's calls for all at once.
+_FEW = 16
 
 
 class Headers(NamedTuple):
@@ -89,20 +91,13 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
-    long_enough = (stops - starts >= 2).nonzero()[0]
-    magic = read_windows(starts[long_enough], 2, stops[long_enough]).view(">u2")
-    jpegs = long_enough[magic == 0xFFD8]
     max_scanned = _MAX_PASSES * max(max_pixels, MAX_PIXELS)
-    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
-    rows = jpegs if jpegs.size < starts.size else slice(None)  # the usual batch of JPEGs alone is copied, not scattered
-    headers.kind[rows] = JPEG
-    for name in JpegColumns._fields:
-        getattr(headers, name)[rows] = getattr(columns, name)
-    for row, clause in failures.items():
-        _refuse(headers, jpegs[row], clause)
-    lossless = ((headers.kind == JPEG) & (headers.coding == LOSSLESS)).nonzero()[0].tolist()
-    for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
-        _refuse(headers, row, "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later")
+    rows = range(starts.size)
+    if starts.size <= _FEW:
+        files = zip(rows, starts.tolist(), stops.tolist())
+        rows = [row for row, a, b in files if not _read_jpeg(headers, row, a, b, max_scanned)]
+    if rows:
+        _read_jpegs(headers, starts, stops, np.asarray(rows), max_scanned)
     for row in (headers.kind == BAD).nonzero()[0].tolist():
         if not headers.reason[row]:
             _read_other(headers, row, encoded.view(row), max_pixels)
@@ -121,13 +116,69 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     return headers
 
 
+def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:
+    """Read one file; return False if it is no JPEG, or one that `_read_jpegs` must read."""
+    if memory_view(start, min(stop - start, 2)) != b"\xff\xd8":
+        return False
+    found = check_jpeg(start, stop, max_scanned)
+    if found is None:
+        return False
+    facts, fault = found
+    headers.kind[row] = JPEG
+    for name, fact in zip(JpegColumns._fields, facts):
+        getattr(headers, name)[row] = fact
+    if fault:
+        _refuse(headers, row, fault)
+    return True
+
+
+def _read_jpegs(
+    headers: Headers,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    rows: np.ndarray,
+    max_scanned: int,
+) -> None:
+    """Read those of the rows that are JPEGs, all at once."""
+    rows = rows[stops[rows] - starts[rows] >= 2]
+    magic = read_windows(starts[rows], 2, stops[rows]).view(">u2")
+    jpegs = rows[magic == 0xFFD8]
+    if not jpegs.size:
+        return
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
+    # The usual batch of JPEGs alone is copied, not scattered.
+    target = jpegs if jpegs.size < starts.size else slice(None)
+    headers.kind[target] = JPEG
+    for name in JpegColumns._fields:
+        getattr(headers, name)[target] = getattr(columns, name)
+    for row, fault in failures.items():
+        _refuse(headers, jpegs[row], fault)
+    lossless = jpegs[(headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)].tolist()
+    for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
+        _refuse(headers, row, "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later")
+
+
 def _blank(count: int) -> Headers:
-    columns = {name: np.zeros(count, np.uint8) for name in Headers._fields}
-    columns |= {"height": np.zeros(count, np.int32), "width": np.zeros(count, np.int32)}
-    columns |= {"sampling": np.zeros(count, np.uint32), "scan_offset": np.zeros(count, np.int64)}
-    columns["reason"] = np.full(count, "", object)
-    columns["orientation"] += 1
-    return Headers(**columns)
+    kind, orientation, coding, precision, components, scanned, color, plain = np.zeros((8, count), np.uint8)
+    height, width = np.zeros((2, count), np.int32)
+    sampling, scan_offset = np.zeros(count, np.uint32), np.zeros(count, np.int64)
+    reason = np.full(count, "", object)
+    orientation += 1
+    return Headers(
+        kind,
+        height,
+        width,
+        orientation,
+        coding,
+        precision,
+        components,
+        scanned,
+        sampling,
+        color,
+        scan_offset,
+        plain,
+        reason,
+    )
 
 
 def _refuse(headers: Headers, row: int, clause: str) -> None:
