@@ -33,7 +33,7 @@ _TURNS = {  # EXIF orientation -> Pillow's name of the way back
 _LARGEST_SIDE = 2**31 - 1
 
 
-def format_of(data: memoryview) -> str | None:
+def format_of(data: memoryview | bytes) -> str | None:
     """The format the first bytes tell, as Pillow names it, or None.
 
     Example:
@@ -142,8 +142,8 @@ def _read_orientation(image: "Image.Image", data: memoryview) -> int:
     """The orientation tag, found without decoding: the getexif of Pillow's PNG plugin decodes the image."""
     from PIL import Image
 
-    if image.format == "PNG" and "exif" not in image.info:
-        image.info["exif"] = _exif_behind_pixels(data)
+    if image.format == "PNG" and "exif" not in image.info and (exif := _exif_behind_pixels(data)):
+        image.info["exif"] = exif
     return Image.Image.getexif(image).get(_ORIENTATION, 1)
 
 
@@ -166,6 +166,11 @@ def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":
     if image.mode in ("I", "F"):
         raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
     return image.convert("RGB")
+
+
+def has_codec(format: str) -> bool:
+    """Return True if this Pillow reads a format."""
+    return _plugin(format) is not None
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import simplejpeg
-from PIL import Image
+from PIL import Image, ImageCms, PngImagePlugin
 
 from jaxaug.decode import Encoded, _pillow, read_headers
 from jaxaug.decode.parse import headers as parse_headers
@@ -22,6 +22,7 @@ from tests.decode.samples import (
     insert,
     lossless,
     patch_sof,
+    save,
     segment,
 )
 from tests.images import encode
@@ -157,6 +158,43 @@ def test_orientation_of_other_formats(kind):
     exif[0x0112] = 6
     headers = check(encode(PICTURE, kind, exif=exif))
     assert (headers.height[0], headers.width[0], headers.orientation[0]) == (37, 50, 6)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP"])
+def test_usual_files_of_other_formats_are_not_opened(monkeypatch, kind):
+    image = Image.fromarray(PICTURE)
+    files = [save(image, kind), save(image.convert("L"), kind), save(image.quantize(16), kind, dpi=(72, 72))]
+    if kind == "PNG":
+        info = PngImagePlugin.PngInfo()
+        info.add_text("Software", "a test")
+        icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+        files += [save(image, kind, pnginfo=info, icc_profile=icc), save(image.convert("RGBA"), kind)]
+    elif kind == "WEBP":
+        files.append(save(image, kind, lossless=True))
+    elif kind == "GIF":
+        frames = {"save_all": True, "append_images": [image.rotate(90)], "loop": 0}
+        files += [save(image, kind, comment="a test"), save(image, kind, **frames)]
+    monkeypatch.setattr(_pillow, "open_image", lambda *arguments: 1 / 0)
+    headers = check(*files)
+    assert headers.kind.tolist() == [2] * len(files) and set(headers.precision.tolist()) == {8}
+    assert set(zip(headers.height.tolist(), headers.width.tolist())) == {(37, 50)}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_what_may_turn_an_image_is_left_to_pillow(kind):
+    """EXIF, XMP, and EXIF in a text of a PNG, which ImageMagick writes."""
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    image, xmp = Image.fromarray(PICTURE), '<x tiff:Orientation="8"/>'
+    files = [save(image, kind, exif=exif)]
+    if kind == "PNG":
+        text, raw = PngImagePlugin.PngInfo(), PngImagePlugin.PngInfo()
+        text.add_itxt("XML:com.adobe.xmp", xmp)
+        raw.add_text("Raw profile type exif", "\nexif\n  1\n" + exif.tobytes().hex())
+        files += [save(image, kind, pnginfo=text), save(image, kind, pnginfo=raw)]
+    else:
+        files.append(save(image, kind, xmp=xmp.encode()))
+    assert check(*files).orientation.tolist() == [8] * len(files)
 
 
 # ---- what is accepted

@@ -1,14 +1,17 @@
 """Thousands of damaged files: each gives an image or a reason, the byte check tells which, and the rest stands."""
 
 import random
+import zlib
 
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, Headers, read_headers
+from jaxaug.decode import Decoder, Encoded, Headers, _pillow, read_headers
+from jaxaug.decode.parse import headers as headers_of
 from tests.decode import fields
-from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert
+from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, save
 from tests.images import encode
 
 SEED = 20260  # another seed, other damage; a failure prints the file
@@ -103,6 +106,53 @@ def test_damaged_files_of_other_formats():
             assert not decoded.valid[headers.kind == 0].any()
             count += decoded.valid.sum()
     assert 20 < count < 1000
+
+
+@pytest.mark.filterwarnings("ignore:::PIL")
+def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypatch):
+    """A header that is read without Pillow gives what Pillow does: every column, of bad files, too."""
+    rng, read = random.Random(SEED), 0
+    image, exif = Image.fromarray(PICTURE), Image.Exif()
+    exif[0x0112] = 6
+    modes = ("RGB", "L", "P", "1")
+    sources = [save(image.convert(mode), kind) for mode in modes for kind in ("PNG", "WEBP", "GIF", "BMP")]
+    sources += [save(image, kind, exif=exif) for kind in ("PNG", "WEBP")]
+    sources += [save(image, "PNG", dpi=(72, 72)), save(image, "WEBP", lossless=True), save(image, "GIF", comment="x")]
+    sizes = dict(headers_of.SIZES)
+    for _ in range(40):
+        files = [damage_head(rng.choice(sources), rng) for _ in range(100)]
+        encoded = Encoded.from_bytes(files)
+        without = read_headers(encoded, 2**20)
+        with monkeypatch.context() as patch:
+            patch.setattr(headers_of, "SIZES", {})
+            opened = read_headers(encoded, 2**20)
+        for name, one, other in zip(Headers._fields, without, opened):
+            for row in (one != other).nonzero()[0].tolist():
+                pytest.fail(f"{name}: {one[row]} {other[row]} {files[row].hex()}")
+        for file in files:
+            if reader := sizes.get(_pillow.format_of(file)):
+                read += reader(memoryview(file), file[:56].ljust(56, b"\0")) is not None
+    assert 500 < read < 3500
+
+
+def damage_head(file: bytes, rng: random.Random) -> bytes:
+    """Damage near the beginning; the checksums of a PNG are often right all the same."""
+    data = bytearray(file)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        at, kind = rng.randrange(4, min(rng.choice((34, 60, 200)), len(data))), rng.randrange(5)
+        if kind < 3:
+            data[at] = rng.choice((0, 1, 255, data[at] ^ 1 << rng.randrange(8)))
+        elif kind == 3:
+            data[at:at] = rng.randbytes(rng.randrange(1, 5))
+        else:
+            del data[max(at, len(data) - rng.randrange(1, 20)) :]
+    if data[:4] == b"\x89PNG" and rng.random() < 0.7:
+        at = 8
+        while at + 12 <= len(data):
+            stop = at + 8 + int.from_bytes(data[at : at + 4], "big")
+            data[stop : stop + 4] = zlib.crc32(data[at + 4 : stop]).to_bytes(4, "big")[: len(data) - stop]
+            at = stop + 4
+    return bytes(data)
 
 
 # ---- header fields

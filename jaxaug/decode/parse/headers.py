@@ -8,6 +8,7 @@ from jaxaug.decode import _pillow
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpeg, check_jpegs
 from jaxaug.decode.parse.memory import read_windows
+from jaxaug.decode.parse.other_formats import HEAD, SIZES
 from jaxaug.errors import DecodeError
 
 BAD, JPEG, OTHER = 0, 1, 2
@@ -65,7 +66,7 @@ class Headers(NamedTuple):
 
 
 def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
-    """Check the bytes of n images and read their headers; JPEGs all at once, other formats one by one.
+    """Check the bytes of n images and read their headers.
 
     Good is what can be decoded to an image: a JPEG whose header is well formed and whose end is there (damage
     inside its entropy-coded data costs pixels, not the image), or a file whose header Pillow can read.
@@ -98,9 +99,7 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
         rows = [row for row, a, b in files if not _read_jpeg(headers, row, a, b, max_scanned)]
     if rows:
         _read_jpegs(headers, starts, stops, np.asarray(rows), max_scanned)
-    for row in (headers.kind == BAD).nonzero()[0].tolist():
-        if not headers.reason[row]:
-            _read_other(headers, row, encoded.view(row), max_pixels)
+    _read_others(headers, encoded, starts, stops, max_pixels)
     return limit_pixels(headers, max_pixels)
 
 
@@ -189,17 +188,44 @@ def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixel
     _refuse(headers, row, f"{width} x {height} pixels are more than max_pixels={max_pixels}")
 
 
-def _read_other(headers: Headers, row: int, data: memoryview, max_pixels: int) -> None:
-    format = _pillow.format_of(data)
+def _read_others(
+    headers: Headers,
+    encoded: Encoded,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    max_pixels: int,
+) -> None:
+    """Read the rows that are no JPEGs."""
+    others = headers.kind == BAD
+    if not np.count_nonzero(others):
+        return
+    others[headers.reason != ""] = False
+    headers.reason[others & (starts == stops)] = "empty"
+    rows = (others & (starts < stops)).nonzero()[0]
+    heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
+    for row, head in zip(rows.tolist(), heads):
+        data = encoded.view(row)
+        format = _pillow.format_of(head[: len(data)])
+        size = SIZES[format](data, head) if format in SIZES and _pillow.has_codec(format) else None
+        if size and size[0] * size[1] <= max_pixels:
+            _fill_other(headers, row, *size)
+        else:
+            _open_other(headers, row, data, format, max_pixels)
+
+
+def _open_other(headers: Headers, row: int, data: memoryview, format: str | None, max_pixels: int) -> None:
+    """Read a file that Pillow must open."""
     if format is None:
-        start = bytes(data[:8])
-        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty")
+        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {bytes(data[:8])!r})")
     height, width = _pillow.stated_size(data, format) or (0, 0)
     if height * width > max_pixels:
         return _refuse_large(headers, row, height, width, max_pixels)
     try:
-        height, width, orientation = _pillow.read_facts(data, format)
+        _fill_other(headers, row, *_pillow.read_facts(data, format))
     except DecodeError as error:
-        return _refuse(headers, row, error.reason)
+        _refuse(headers, row, error.reason)
+
+
+def _fill_other(headers: Headers, row: int, height: int, width: int, orientation: int = 1) -> None:
     headers.kind[row], headers.precision[row] = OTHER, 8
     headers.height[row], headers.width[row], headers.orientation[row] = height, width, orientation

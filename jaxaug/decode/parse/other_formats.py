@@ -1,0 +1,159 @@
+"""The sizes of PNG, WebP, GIF and BMP files, from their fixed places.
+
+Which files are good Pillow decides by opening them. A file whose first bytes are as the format's
+usual writers put them opens for certain, and its size and orientation are known without: only for
+such files these functions return a size. All others are Pillow's to open.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+
+Size = tuple[int, int]  # height, width
+
+HEAD = 56  # first bytes of a file that these functions are given; the last one of a shorter file repeats
+
+_LARGEST_SIDE = 2**31 - 1
+
+# Bits a sample and color types of PNG, ISO/IEC 15948 table 11.1.
+_PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PNG_KINDS = frozenset(bytes((bits, color)) for color, each in _PNG_BITS.items() for bits in each)
+# Chunks before the pixels that neither turn nor animate an image, and how long they are at least.
+_PNG_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"pHYs": 9, b"tIME": 7, b"PLTE": 0, b"tRNS": 6}
+# Registered keywords of texts, ISO/IEC 15948 11.3.4.2, and ImageMagick's; others may hold EXIF.
+_PNG_KEYWORDS = frozenset(
+    b"Title,Author,Description,Copyright,Creation Time,Software,Disclaimer,Warning,Source,Comment,"
+    b"date:create,date:modify,date:timestamp".split(b",")
+)
+_MOST_TEXT = 2**20  # bytes of a color profile, or before the pixels, that Pillow reads in any case
+_CHUNK = struct.Struct(">I4s")
+_CHECKSUM = struct.Struct(">I")
+
+
+def png_size(data: memoryview, head: bytes) -> Size | None:
+    """Reference: ISO/IEC 15948 (PNG) 11.2.2 and 5.3."""
+    if head[8:16] != b"\0\0\0\x0dIHDR" or len(data) < 45:
+        return None
+    height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    kind, rest = head[24:26], head[27:28]
+    if kind not in _PNG_KINDS or rest != b"\0" or not _is_checked(data, 8, 13):
+        return None
+    if not (1 <= height <= _LARGEST_SIDE and 1 <= width <= _LARGEST_SIDE):
+        return None
+    return (height, width) if _png_has_no_exif(data, 33) else None
+
+
+def _png_has_no_exif(data: memoryview, at: int) -> bool:
+    """Return True if plain chunks lead to the pixels, and none behind them holds an orientation."""
+    size = len(data)
+    while at + 8 <= size:
+        length, name = _CHUNK.unpack_from(data, at)
+        if name == b"IDAT":
+            break
+        if at + length > _MOST_TEXT or not _is_checked(data, at, length):
+            return False
+        if not _is_plain_chunk(name, data[at + 8 : at + 8 + length]):
+            return False
+        at += 12 + length
+    else:
+        return False
+    while at + 12 <= size:  # an eXIf chunk may stand behind the pixels
+        length, name = _CHUNK.unpack_from(data, at)
+        if name == b"eXIf":
+            return False
+        at += 12 + length
+    return True
+
+
+def _is_plain_chunk(name: bytes, payload: memoryview) -> bool:
+    """Return True for a well-formed chunk that tells nothing of an orientation."""
+    if name == b"tEXt":
+        return bytes(payload[:80]).split(b"\0")[0] in _PNG_KEYWORDS
+    if name == b"iCCP":
+        _, zero, profile = bytes(payload).partition(b"\0")
+        return zero == b"\0" == profile[:1] and _inflates(profile[1:])
+    return len(payload) >= _PNG_CHUNKS.get(name, len(payload) + 1)
+
+
+def _inflates(data: bytes) -> bool:
+    inflater = zlib.decompressobj()
+    try:
+        inflater.decompress(data, _MOST_TEXT)
+    except zlib.error:
+        return False
+    return inflater.eof
+
+
+def _is_checked(data: memoryview, at: int, length: int) -> bool:
+    """Return True if the chunk at `at` is all there, and its checksum is right."""
+    stop = at + 8 + length
+    if stop + 4 > len(data):
+        return False
+    return _CHECKSUM.unpack_from(data, stop)[0] == zlib.crc32(data[at + 4 : stop])
+
+
+def webp_size(data: memoryview, head: bytes) -> Size | None:
+    """Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 9.1 and 9649 3.4."""
+    end = 8 + int.from_bytes(head[4:8], "little")
+    length = int.from_bytes(head[16:20], "little")
+    if end > len(data) or 20 + length + length % 2 != end:
+        return None
+    if head[12:16] == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        usual = length >= 5 and head[20] == 0x2F and not bits >> 29
+        return (1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)) if usual else None
+    if head[12:16] != b"VP8 ":
+        return None  # the extended form: it may be animated, or hold EXIF
+    tag = int.from_bytes(head[20:23], "little")  # of a key frame: 0, version, 1 for shown, length
+    height, width = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (28, 26))
+    usual = length >= 10 and head[23:26] == b"\x9d\x01\x2a" and tag & 0x11 == 0x10
+    usual = usual and tag >> 1 & 7 <= 3 and tag >> 5 < length
+    return (height, width) if usual and height and width else None
+
+
+def gif_size(data: memoryview, head: bytes) -> Size | None:
+    """Reference: GIF89a 18 to 26."""
+    width, height = struct.unpack_from("<HH", head, 6)
+    at = 13 + _palette_length(head[10])
+    while data[at : at + 1] == b"!":  # extensions: of applications, only that of loops
+        kind = bytes(data[at + 1 : at + 3])
+        looping = data[at : at + 16] == _GIF_LOOP and data[at + 18 : at + 19] == b"\0"
+        if not (looping or kind == b"\xf9\4" or kind[:1] == b"\xfe"):
+            return None
+        at += 2
+        while at < len(data) and data[at]:  # sub-blocks
+            at += 1 + data[at]
+        at += 1
+    if data[at : at + 1] != b"," or len(data) < at + 11:
+        return None
+    left, top, wide, high, flags = struct.unpack_from("<4HB", data, at + 1)
+    whole = len(data) >= at + 11 + _palette_length(flags)
+    inside = 0 < top + high <= height and 0 < left + wide <= width  # else Pillow takes a larger screen
+    return (height, width) if whole and inside else None
+
+
+_GIF_LOOP = b"!\xff\x0bNETSCAPE2.0\3\1"
+
+
+def _palette_length(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 128 else 0
+
+
+def bmp_size(data: memoryview, head: bytes) -> Size | None:
+    """Reference: BITMAPINFOHEADER and its successors, learn.microsoft.com/windows/win32/api/wingdi."""
+    form, width, height, _, bits, compression = struct.unpack_from("<IIiHHI", head, 14)
+    colors = int.from_bytes(head[46:50], "little")
+    if form not in (40, 108, 124) or compression or len(data) < 14 + form:
+        return None
+    if bits not in (24, 32) and not (bits == 8 and colors <= 256):
+        return None
+    height = abs(height)  # negative for rows from the top
+    return (height, width) if 1 <= width <= _LARGEST_SIDE and 1 <= height < 2**24 else None
+
+
+SIZES: dict[str, Callable[[memoryview, bytes], Size | None]] = {
+    "PNG": png_size,
+    "WEBP": webp_size,
+    "GIF": gif_size,
+    "BMP": bmp_size,
+}
