@@ -158,7 +158,8 @@ def _read_jpegs(
 
 
 def _blank(count: int) -> Headers:
-    kind, orientation, coding, precision, components, scanned, color, plain = np.zeros((8, count), np.uint8)
+    bytewise = np.zeros((8, count), np.uint8)
+    kind, orientation, coding, precision, components, scanned, color, plain = bytewise
     height, width = np.zeros((2, count), np.int32)
     sampling, scan_offset = np.zeros(count, np.uint32), np.zeros(count, np.int64)
     reason = np.full(count, "", object)
@@ -213,10 +214,17 @@ def _read_others(
             _open_other(headers, row, data, format, max_pixels)
 
 
-def _open_other(headers: Headers, row: int, data: memoryview, format: str | None, max_pixels: int) -> None:
+def _open_other(
+    headers: Headers,
+    row: int,
+    data: memoryview,
+    format: str | None,
+    max_pixels: int,
+) -> None:
     """Read a file that Pillow must open."""
     if format is None:
-        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {bytes(data[:8])!r})")
+        start = bytes(data[:8])
+        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})")
     height, width = _pillow.stated_size(data, format) or (0, 0)
     if height * width > max_pixels:
         return _refuse_large(headers, row, height, width, max_pixels)

@@ -1,4 +1,4 @@
-"""The evidence of one JPEG file, read without numpy: for one file numpy's calls take longer than its bytes.
+"""The evidence of one JPEG file, read without numpy, whose calls take longer than one file's bytes.
 
 It differs from `evidence.py` in the walk alone: sizes, masks and slots are those of its tables, and
 the same verdict is given over both. Files of an unusual form are left to the general way.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 Size = tuple[int, int]  # height, width
 
-HEAD = 56  # first bytes of a file that these functions are given; the last one of a shorter file repeats
+HEAD = 56  # bytes of a file that these functions are given; the last one of a shorter file repeats
 
 _LARGEST_SIDE = 2**31 - 1
 
@@ -128,7 +128,8 @@ def gif_size(data: memoryview, head: bytes) -> Size | None:
         return None
     left, top, wide, high, flags = struct.unpack_from("<4HB", data, at + 1)
     whole = len(data) >= at + 11 + _palette_length(flags)
-    inside = 0 < top + high <= height and 0 < left + wide <= width  # else Pillow takes a larger screen
+    # Pillow's screen grows with a frame that exceeds it.
+    inside = 0 < top + high <= height and 0 < left + wide <= width
     return (height, width) if whole and inside else None
 
 
@@ -140,7 +141,7 @@ def _palette_length(flags: int) -> int:
 
 
 def bmp_size(data: memoryview, head: bytes) -> Size | None:
-    """Reference: BITMAPINFOHEADER and its successors, learn.microsoft.com/windows/win32/api/wingdi."""
+    """Reference: BITMAPINFOHEADER, learn.microsoft.com/windows/win32/api/wingdi."""
     form, width, height, _, bits, compression = struct.unpack_from("<IIiHHI", head, 14)
     colors = int.from_bytes(head[46:50], "little")
     if form not in (40, 108, 124) or compression or len(data) < 14 + form:
