@@ -117,9 +117,8 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
 
 def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:
     """Read one file; return False if it is no JPEG, or one that `_read_jpegs` must read."""
-    if memory_view(start, min(stop - start, 2)) != b"\xff\xd8":
-        return False
-    found = check_jpeg(start, stop, max_scanned)
+    data = memory_view(start, stop - start)
+    found = check_jpeg(data, start, max_scanned) if data[:2] == b"\xff\xd8" else None
     if found is None:
         return False
     facts, fault = found

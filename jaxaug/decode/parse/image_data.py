@@ -32,11 +32,10 @@ def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str
         failures.setdefault(row, _TRUNCATED)
 
 
-def end_fault(scan_start: int, stop: int) -> str:
-    """Return what `check_end` finds wrong with one file, or ""."""
-    data = memory_view(scan_start, stop - scan_start)
+def end_fault(data: memoryview, start: int) -> str:
+    """Return what `check_end` finds wrong with the image data of one file, at an address, or ""."""
     ended = len(data) >= 3 and data[-2:] == _END
-    if data[:2] == _END or not (ended or _has_end(scan_start + 1, stop)):
+    if data[:2] == _END or not (ended or _has_end(start + 1, start + len(data))):
         return _TRUNCATED
     return ""
 

@@ -92,29 +92,34 @@ def check_jpegs(
     return columns, failures
 
 
-def check_jpeg(start: int, stop: int, max_scanned: int) -> tuple[tuple[int, ...], str] | None:
+def check_jpeg(
+    data: memoryview,
+    start: int,
+    max_scanned: int,
+) -> tuple[tuple[int, ...], str] | None:
     """Check one file as `check_jpegs` does, in a tenth of the time.
 
     Args:
-      start, stop: the memory [start, stop) of the file, at least two bytes.
+      data: the file, at least two bytes.
+      start: its address.
       max_scanned: see `check_jpegs`.
 
     Returns:
       The fields of `JpegColumns`, and what is wrong with the file or ""; None for a file of an
       unusual form, which `check_jpegs` must check.
     """
-    found = read_jpeg(start, stop) if stop - start >= _SHORTEST else None
+    found = read_jpeg(data) if len(data) >= _SHORTEST else None
     if found is None:
         return None
     verdict = _judge(found.evidence)
     layout, fault = (_Layout(), verdict) if isinstance(verdict, str) else (verdict, "")
     if layout.coding == LOSSLESS:
         return None
+    image, stop = start + found.scan_start, start + len(data)
     if not fault:
-        fault = end_fault(start + found.scan_start, stop)
+        fault = end_fault(data[found.scan_start :], image)
     if not fault and layout.several_scans:
-        pixels = found.height * found.width
-        fault = scans_fault(start + found.scan_start, stop, pixels, max_scanned)
+        fault = scans_fault(image, stop, found.height * found.width, max_scanned)
     size = found.height, found.width
     return (*size, found.orientation, *layout[:6], found.scan_start, layout.plain), fault
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from jaxaug.decode._types import memory_view
 from jaxaug.decode.parse.evidence import (
     FRAME_MASK,
     HUFFMAN_SIZE,
@@ -58,14 +57,13 @@ class OneJpeg(NamedTuple):
     scan_start: int  # from the file's beginning
 
 
-def read_jpeg(start: int, stop: int) -> OneJpeg | None:
-    """Read the file in the memory [start, stop); None for one that `read_evidence` must read.
+def read_jpeg(data: memoryview) -> OneJpeg | None:
+    """Read one file; return None for one that `read_evidence` must read.
 
     These are files whose header does not reach an SOS segment by segment, or holds a DNL or DAC
     segment.
     """
-    data, size = memory_view(start, stop - start), stop - start
-    facts, at = _Facts(), 2
+    facts, at, size = _Facts(), 2, len(data)
     for _ in range(MOST_SEGMENTS):
         if at + 4 > size:
             return None
