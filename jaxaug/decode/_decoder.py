@@ -219,7 +219,7 @@ class Decoder:
 
     @property
     def in_flight(self) -> int:
-        """How many calls of `decode` at once keep the backend busy; more wait for each other."""
+        """Return how many calls of `decode` at once keep the backend busy; more would wait."""
         return self._engine.in_flight
 
     @property
@@ -249,7 +249,7 @@ class Decoder:
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """A call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
+        """Hold a call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "this Decoder was made before the process was forked, and its threads are not here: "
@@ -288,7 +288,7 @@ class Decoder:
 def _make_engine(
     backend: str, devices: list[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
 ) -> tuple[str, Engine]:
-    """The backend's name and engine."""
+    """Return the backend's name and engine."""
     on_gpus = all(device.platform == "gpu" for device in devices)
     if backend == "nvjpeg" and not on_gpus:
         raise ValueError(
@@ -334,7 +334,7 @@ def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
 
 @jax.jit
 def _copy(view: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The pixels in memory of XLA's own, and a small array that is ready when they are."""
+    """Return the pixels in memory of XLA's own, and a small array that is ready when they are."""
     return jnp.copy(view), jnp.zeros((), jnp.uint8)
 
 

@@ -34,7 +34,7 @@ _LARGEST_SIDE = 2**31 - 1
 
 
 def format_of(data: memoryview | bytes) -> str | None:
-    """The format the first bytes tell, as Pillow names it, or None.
+    """Return the format that the first bytes tell, as Pillow names it, or None.
 
     Example:
       >>> format_of(memoryview(b"GIF89a..."))
@@ -73,7 +73,7 @@ def _number(data: bytes, at: int, size: int) -> int:
 
 
 def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
-    """A lazily decoded Pillow image: size and mode are read, pixels are not.
+    """Return a lazily decoded Pillow image: size and mode are read, pixels are not.
 
     Raises:
       DecodeError: the header is not one of that format, or this Pillow has no codec for it.
@@ -92,7 +92,7 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
 
 
 def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
-    """(height, width, orientation) as the file stores them, before any turning.
+    """Return (height, width, orientation) as the file stores them, before any turning.
 
     Raises:
       DecodeError: the header is not one of that format, or tells of no pixels.
@@ -195,7 +195,7 @@ def _as_decode_error(format: str) -> Iterator[None]:
 
 
 def _read_orientation(image: "Image.Image", data: memoryview) -> int:
-    """The orientation tag, found without decoding: the getexif of Pillow's PNG plugin decodes the image."""
+    """Return the orientation tag without decoding, as the getexif of Pillow's PNG plugin would."""
     from PIL import Image
 
     if image.format == "PNG" and "exif" not in image.info and (exif := _exif_behind_pixels(data)):
@@ -204,7 +204,7 @@ def _read_orientation(image: "Image.Image", data: memoryview) -> int:
 
 
 def _exif_behind_pixels(data: memoryview) -> bytes:
-    """What the eXIf chunk of a PNG holds, wherever it stands; b"" without one."""
+    """Return what the eXIf chunk of a PNG holds, wherever it stands; b"" without one."""
     position = 8
     while position + 12 <= len(data):
         length = int.from_bytes(data[position : position + 4], "big")

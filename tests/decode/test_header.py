@@ -108,7 +108,7 @@ def test_sampling_is_that_of_the_encoder(name):
     assert check(file).sampling[0] == luma << 24 | chroma << 8
 
 
-def test_colour_models_scans_and_codings():
+def test_color_models_scans_and_codings():
     names = ["gray", "4:2:0", "RGB", "CMYK", "YCCK"]
     assert check(*[JPEGS[name] for name in names]).color.tolist() == [1, 2, 3, 4, 5]
     headers = check(SEVERAL_SCANS, ARITHMETIC, PLAIN)
@@ -233,10 +233,10 @@ def test_odd_but_whole_files_are_good(file):
         (PLAIN[:160] + b"\xff\xd9", "cut or has a wrong length|ends before any image data"),
         (cut_out(PLAIN, b"\xff\xc0"), r"no JPEG frame header \(SOF\)"),
         (insert(PLAIN, PLAIN[PLAIN.index(b"\xff\xc0") :][:19]), "more than one JPEG frame header"),
-        (cut_out(PLAIN, b"\xff\xdb"), "without its quantisation table"),
+        (cut_out(PLAIN, b"\xff\xdb"), "without its quantization table"),
         (cut_out(PLAIN, b"\xff\xc4"), "without its Huffman table"),
-        (insert(PLAIN, segment(0xDB, bytes(64))), "malformed JPEG quantisation table"),
-        (insert(PLAIN, segment(0xDB, b"\x07" + bytes(64))), "malformed JPEG quantisation table"),
+        (insert(PLAIN, segment(0xDB, bytes(64))), "malformed JPEG quantization table"),
+        (insert(PLAIN, segment(0xDB, b"\x07" + bytes(64))), "malformed JPEG quantization table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([2, *[0] * 15, 1, 2]))), "malformed JPEG Huffman table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([1, *[0] * 15, 16]))), "malformed JPEG Huffman table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [200]))), "malformed JPEG Huffman table"),

@@ -76,7 +76,7 @@ def test_jpegs_are_near_what_was_encoded(file, source):
 
 def test_lossless_files_give_their_source_back():
     gray = np.repeat(PICTURE[:, :, :1], 3, axis=2)
-    alpha = np.dstack([PICTURE, PICTURE[:, :, :1]])  # partly transparent: the colour stays as it is
+    alpha = np.dstack([PICTURE, PICTURE[:, :, :1]])  # partly transparent: the color stays as it is
     palette = Image.fromarray(PICTURE).quantize(16)
     for file, source in [
         *[(encode(PICTURE, kind), PICTURE) for kind in ("PNG", "BMP", "TIFF")],
@@ -311,12 +311,12 @@ def test_lossless_jpegs_give_their_source_back(predictor):
 
 def test_sixteen_bits_become_eight():
     deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
-    colour = np.dstack([deep, deep[::-1], 65535 - deep])
-    exact = colour.astype(np.float64) * 255 / 65535
-    gray_file, colour_file = encode(deep, "PNG"), cv2.imencode(".png", colour[:, :, ::-1])[1].tobytes()
-    np.testing.assert_allclose(decode_image(colour_file), exact, atol=1)
+    color = np.dstack([deep, deep[::-1], 65535 - deep])
+    exact = color.astype(np.float64) * 255 / 65535
+    gray_file, color_file = encode(deep, "PNG"), cv2.imencode(".png", color[:, :, ::-1])[1].tobytes()
+    np.testing.assert_allclose(decode_image(color_file), exact, atol=1)
     np.testing.assert_allclose(decode_image(gray_file), np.repeat(exact[:, :, :1], 3, 2), atol=1)
-    np.testing.assert_array_equal(decode_image(gray_file)[:, :, 0], decode_image(colour_file)[:, :, 0])
+    np.testing.assert_array_equal(decode_image(gray_file)[:, :, 0], decode_image(color_file)[:, :, 0])
 
 
 def test_pixels_without_an_agreed_range_are_refused():

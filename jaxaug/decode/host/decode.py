@@ -162,7 +162,7 @@ def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> n
 
 
 def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """The smallest s for which the image decoded at s/8 covers the wanted size; never 6 or 7.
+    """Return the least s with which the image at s/8 covers the wanted size; never 6 or 7.
 
     libjpeg-turbo has no vector code for those two: they take longer than the whole image.
     """
@@ -171,7 +171,7 @@ def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """A view of the pixels turned as EXIF orientation 1..8 asks (CIPA DC-008, tag 0x0112)."""
+    """Return a view of the pixels, turned as EXIF orientation 1..8 asks (CIPA DC-008)."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
@@ -205,7 +205,10 @@ def _decode_jpeg(
 
 
 def _despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Headers) -> _T:
-    """What `decode` makes of an image, or else of what is sound in it: the byte check has called it good."""
+    """Return what `decode` makes of an image, or else of what is sound in it.
+
+    The byte check has called it good.
+    """
     try:
         return decode(data)
     except DecodeError:

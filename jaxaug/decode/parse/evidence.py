@@ -26,8 +26,10 @@ LARGEST_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
 LARGEST_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
 
 _IS_FRAME = lookup(dict.fromkeys(FRAMES, 1), 0).astype(bool)
-# Size and number of a quantisation table by its first byte, and of a Huffman table, less its symbols. T.81 B.2.4.
-QUANTISATION_SIZE = lookup({wide << 4 | slot: 65 + 64 * wide for wide in (0, 1) for slot in range(4)}, NOWHERE)
+# By the first byte of a quantization table its size; by that of a Huffman table its size, less its
+# symbols, and its number. T.81 B.2.4.
+_BITS_8, _BITS_16 = {slot: 65 for slot in range(4)}, {16 + slot: 129 for slot in range(4)}
+QUANTIZATION_SIZE = lookup(_BITS_8 | _BITS_16, NOWHERE)
 HUFFMAN_SIZE = lookup({kind << 4 | slot: 17 for kind in (0, 1) for slot in range(4)}, NOWHERE)
 HUFFMAN_SLOT = lookup({kind << 4 | slot: 4 + 4 * kind + slot for kind in (0, 1) for slot in range(4)}, 0)
 # From the 16 code counts: how many symbols, and what their codes take of 2^16. float32 is exact up to 2^24.
@@ -35,7 +37,7 @@ _CODE_SUMS = np.stack([np.ones(16), 2.0 ** np.arange(15, -1, -1)], 1).astype(np.
 
 
 def _masks(width: int, used: list[int], byte: int = 0xFF) -> np.ndarray:
-    """V{width}[k]: used[i] times the byte, then zeros."""
+    """Return V{width}[k]: used[i] times the byte, then zeros."""
     covered = np.arange(width) < np.array(used)[:, None]
     return np.where(covered, np.uint8(byte), np.uint8(0)).view(f"V{width}")[:, 0]
 
@@ -55,7 +57,7 @@ EVIDENCE = np.dtype(
         ("sides", "V2"),
         ("tables", "u1", (12,)),
         ("frames", "u1"),
-        ("bad_quantisation", "u1"),
+        ("bad_quantization", "u1"),
         ("bad_huffman", "u1"),
         ("bad_restart", "u1"),
         ("bad_conditioning", "u1"),
@@ -80,10 +82,11 @@ class Evidence(NamedTuple):
       frame: the last SOF up to its first four components, height and width left out.
       scan: the first SOS, from its length on.
       sides: of height and width: 0 fine, 1 zero, 2 too large.
-      tables: which are defined: four quantisation tables, four Huffman tables of DC and four of AC coefficients.
+      tables: which are defined: four quantization tables, four Huffman tables of DC coefficients,
+        four of AC coefficients.
       frames: how many SOF, at most 2.
       bad_...: 1 where such a segment is malformed.
-      jfif: whether there is a JFIF segment.
+      jfif: 1 with a JFIF segment.
       adobe: 0 without an Adobe segment, 1 with transform 0, 2 with another transform.
       unusual: 1 where the header holds more than segments, a DNL or DAC segment, or a quantization
         table of 16 bits.
@@ -94,7 +97,7 @@ class Evidence(NamedTuple):
     sides: bytes
     tables: bytes
     frames: int
-    bad_quantisation: int
+    bad_quantization: int
     bad_huffman: int
     bad_restart: int
     bad_conditioning: int
@@ -123,14 +126,14 @@ def read_evidence(segments: Segments, stops: np.ndarray) -> Found:
     evidence = np.zeros(stops.size, EVIDENCE)
     size = _read_frames(segments, evidence)
     scan_start = _read_scans(segments, evidence, stops)
-    _read_quantisation(segments, evidence)
+    _read_quantization(segments, evidence)
     _read_huffman(segments, evidence, stops)
     _read_others(segments, evidence)
     return Found(evidence, size, scan_start)
 
 
 def _read_frames(segments: Segments, evidence: np.ndarray) -> np.ndarray:
-    """int32[k, 2]: height and width; the rest goes into the evidence."""
+    """Return int32[k, 2], height and width; the rest goes into the evidence."""
     chosen = _IS_FRAME[segments.marker].nonzero()[0]
     row, head = segments.row[chosen], as_bytes(segments.head[chosen])
     sides = head[:, 5:9].view(">u2")
@@ -143,7 +146,7 @@ def _read_frames(segments: Segments, evidence: np.ndarray) -> np.ndarray:
 
 
 def _read_scans(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """int64[k]: where the entropy-coded data begins, the file's end without a scan."""
+    """Return int64[k]: where the entropy-coded data begins, the file's end without a scan."""
     chosen = (segments.marker == SOS).nonzero()[0]
     row, head = segments.row[chosen], as_bytes(segments.head[chosen])
     evidence["scan"][row] = (head[:, 2:16] & as_bytes(SCAN_MASK[head[:, 4]])).view("V14")[:, 0]
@@ -152,20 +155,20 @@ def _read_scans(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -> 
     return start
 
 
-def _read_quantisation(segments: Segments, evidence: np.ndarray) -> None:
-    """Which quantisation tables each file defines, T.81 B.2.4.1."""
+def _read_quantization(segments: Segments, evidence: np.ndarray) -> None:
+    """Read which quantization tables each file defines, T.81 B.2.4.1."""
     row, position, stop = segments.pick(DQT)
     while (inside := (position < stop).nonzero()[0]).size:  # a segment may hold several tables
         row, position, stop = row[inside], position[inside], stop[inside]
         first = read_windows(position, 1, stop).view(np.uint8)
-        position = position + QUANTISATION_SIZE[first]
+        position = position + QUANTIZATION_SIZE[first]
         evidence["tables"][row, first & 3] = 1
-        evidence["bad_quantisation"][row[position > stop]] = 1
+        evidence["bad_quantization"][row[position > stop]] = 1
         evidence["unusual"][row[first > 15]] = 1
 
 
 def _read_huffman(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -> None:
-    """Which Huffman tables each file defines, T.81 B.2.4.2."""
+    """Read which Huffman tables each file defines, T.81 B.2.4.2."""
     row, position, stop = segments.pick(DHT)
     while (inside := (position < stop).nonzero()[0]).size:
         row, position, stop = row[inside], position[inside], stop[inside]
@@ -198,8 +201,8 @@ def fits_huffman(position: Any, stop: Any, symbols: Any, space: Any) -> Any:
 
 
 def _read_others(segments: Segments, evidence: np.ndarray) -> None:
-    """Restart intervals and arithmetic conditioning, of which only the form matters, what tells the
-    colors, and what other parsers may read in another way."""
+    """Read the form of restart intervals and of arithmetic conditioning, what tells the colors, and
+    what other parsers may read in another way."""
     row, start, stop = segments.pick(DRI)
     evidence["bad_restart"][row[stop - start != 2]] = 1
     for row, start, stop in zip(*(column.tolist() for column in segments.pick(DAC))):

@@ -16,7 +16,7 @@ _NUMBERS = {
 
 
 def read_orientation(segments: Segments, count: int) -> np.ndarray:
-    """uint8[k] 1..8: the orientation tag (0x0112) of the first image directory of the first EXIF segment."""
+    """Return uint8[k], the orientation 1..8 in the first image directory of the EXIF segments."""
     orientation = np.ones(count, np.uint8)
     exif = segments.tagged(APP1, b"Exif", 14)
     if not exif.size:
@@ -42,13 +42,13 @@ def read_orientation(segments: Segments, count: int) -> np.ndarray:
 
 
 def _number(windows: np.ndarray, at: int, kind: str, little: np.ndarray) -> np.ndarray:
-    """The unsigned integers int64[k] at one place of each window, in the byte order of each."""
+    """Return int64[k], the integers at one place of each window, in the byte order of each."""
     data = as_bytes(windows)[:, at : at + int(kind[1])]
     return np.where(little, data.view(f"<{kind}")[:, 0], data.view(f">{kind}")[:, 0]).astype(np.int64)
 
 
 def first_orientation(tiff: memoryview) -> int:
-    """Return the orientation 1..8 in an EXIF segment behind its tag, 0 without one; see `read_orientation`."""
+    """Return the orientation 1..8 in an EXIF segment, behind its tag; 0 without one."""
     numbers = _NUMBERS.get(int.from_bytes(tiff[:4], "big"))
     if not numbers:
         return 0

@@ -21,7 +21,7 @@ _FEW = 16
 
 
 class Headers(NamedTuple):
-    """What the headers of n images say, a numpy column a fact; a bad image's facts are not to be used.
+    """Header facts of n images, one numpy column each; those of a bad image are not to be used.
 
     Attributes:
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
@@ -30,10 +30,10 @@ class Headers(NamedTuple):
       coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
         3 lossless, 9 and 10 extended and progressive with arithmetic coding.
       precision: uint8, bits a sample.
-      components: uint8, colour components of a JPEG.
+      components: uint8, color components of a JPEG.
       scan_components: uint8, those of its first scan; fewer than `components` means several scans.
       sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
-      color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `_jpeg.py`.
+      color: uint8, the color model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `jpeg.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
       plain: uint8, 0 for a JPEG that decoders other than libjpeg may read in another way: bytes
         between its segments, a DNL segment, 16-bit tables, signs of two color models.
@@ -55,11 +55,11 @@ class Headers(NamedTuple):
     reason: np.ndarray
 
     def row(self, index: int) -> "Headers":
-        """The facts of one image, as scalars."""
+        """Return the facts of one image, as scalars."""
         return Headers(*(column[index] for column in self))
 
     def original_size(self) -> np.ndarray:
-        """int32[n, 2]: (height, width) of the upright images."""
+        """Return int32[n, 2], (height, width) of the upright images."""
         turned = self.orientation >= 5
         height, width = np.where(turned, self.width, self.height), np.where(turned, self.height, self.width)
         return np.stack([height, width], -1).astype(np.int32)

@@ -14,8 +14,10 @@ _TRUNCATED = "a truncated JPEG: no end marker behind its image data"
 
 
 def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
-    """The end marker is there, behind image data. After it a file may hold what it likes: zeros, a
-    second picture."""
+    """Check that the end marker is there, behind image data.
+
+    After it a file may hold what it likes: zeros, a second picture.
+    """
     ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
     ended &= stops - scan_start >= 3
     rows = (~ended).nonzero()[0]
@@ -59,7 +61,7 @@ def check_scans(
     max_scanned: int,
     failures: dict[int, str],
 ) -> None:
-    """The scans of files that may have several are not too many; `pixels` is 0 for other files."""
+    """Check that files of several scans have not too many; `pixels` is 0 for other files."""
     for row in pixels.nonzero()[0].tolist():
         if row in failures:
             continue

@@ -29,10 +29,10 @@ from jaxaug.decode.parse.image_data import check_end, check_scans, end_fault, sc
 from jaxaug.decode.parse.one_jpeg import read_jpeg
 from jaxaug.decode.parse.segments import DRI, Segments, walk
 
-# Colour models as the file stores them.
+# Color models as the file stores them.
 GRAY, YCBCR, RGB, CMYK, YCCK = 1, 2, 3, 4, 5
 
-_SHORTEST = 64  # bytes; one quantisation table alone has more
+_SHORTEST = 64  # bytes; one quantization table alone has more
 _MOST_BLOCKS = 10  # blocks in one interleaved MCU, T.81 B.2.3
 
 LOSSLESS = 3  # SOF number
@@ -42,7 +42,7 @@ _PROGRESSIVE = (2, 10)
 
 
 class JpegColumns(NamedTuple):
-    """What `check_jpegs` found, one row a file; the fields are those of `Headers`."""
+    """Columns that `check_jpegs` found, one row a file; the fields are those of `Headers`."""
 
     height: np.ndarray
     width: np.ndarray
@@ -125,7 +125,7 @@ def check_jpeg(
 
 
 def first_segments(encoded: Encoded) -> list[tuple[int, int, int]]:
-    """(marker, start, stop) of each segment of a good JPEG up to its first SOS; offsets of the payload."""
+    """Return (marker, start, stop) of the payloads of a good JPEG up to its first SOS."""
     starts = encoded.addresses.astype(np.int64)
     segments = walk(starts, starts + encoded.lengths.astype(np.int64), np.zeros(1, np.int64), {})
     offsets = (segments.start - starts[0]).tolist(), (segments.stop - starts[0]).tolist()
@@ -149,7 +149,7 @@ class _Layout(NamedTuple):
 
 
 def _judge_all(evidence: np.ndarray, failures: dict[int, str]) -> np.ndarray:
-    """int64[k, 8]: a `_Layout` each, zeros for a file that is not good."""
+    """Return int64[k, 8]: a `_Layout` each, zeros for a file that is not good."""
     numbers: defaultdict[bytes, int] = defaultdict(lambda: len(numbers))
     keys = evidence.view(f"V{EVIDENCE.itemsize}").tolist()
     number = np.fromiter(map(numbers.__getitem__, keys), np.int64, len(keys))
@@ -165,7 +165,7 @@ def _judge_all(evidence: np.ndarray, failures: dict[int, str]) -> np.ndarray:
 
 @lru_cache(2**12)
 def _judge(evidence: bytes) -> _Layout | str:
-    """The layout of a good file, or what is wrong with it, in the order in which a decoder would stumble."""
+    """Return the layout of a good file, or what a decoder would first stumble over."""
     facts = Evidence(*PARTS.unpack(evidence))
     components = facts.components()
     clause = _fault_of_form(facts) or _fault_of_frame(facts, components) or _fault_of_scan(facts, components)
@@ -180,7 +180,8 @@ def _judge(evidence: bytes) -> _Layout | str:
 
 
 def _fault_of_form(facts: Evidence) -> str | None:
-    """Frame and scan are there, have the right lengths, and name the same components; the tables are well formed."""
+    """Check that frame and scan are there, of the right lengths, and name the same components, and
+    that the tables are well formed."""
     if not facts.frames:
         return "no JPEG frame header (SOF)"
     if facts.frames > 1:
@@ -197,8 +198,8 @@ def _fault_of_form(facts: Evidence) -> str | None:
         return "a JPEG scan whose components are not those of the frame"
     if list(scanned) != [each for each in known if each in scanned]:  # T.81 B.2.3
         return "a JPEG scan whose components are not in the order of the frame"
-    if facts.bad_quantisation:
-        return "a malformed JPEG quantisation table"
+    if facts.bad_quantization:
+        return "a malformed JPEG quantization table"
     if facts.bad_huffman:
         return "a malformed JPEG Huffman table"
 
@@ -225,7 +226,7 @@ def _fault_of_frame(facts: Evidence, components: list[Component]) -> str | None:
 
 
 def _fault_of_scan(facts: Evidence, components: list[Component]) -> str | None:
-    """What the first scan needs is defined."""
+    """Check that what the first scan needs is defined."""
     used, progressive = facts.scan[2], facts.coding in _PROGRESSIVE
     lossless = facts.coding == LOSSLESS
     known = {each.identity: each for each in components}
@@ -233,7 +234,7 @@ def _fault_of_scan(facts: Evidence, components: list[Component]) -> str | None:
     if used > 1 and sum((each.factors >> 4) * (each.factors & 15) for each in coded) > _MOST_BLOCKS:
         return "JPEG sampling factors too large for an interleaved scan"
     if not lossless and not all(each.table < 4 and facts.tables[each.table] for each in coded):
-        return "a JPEG component without its quantisation table"
+        return "a JPEG component without its quantization table"
     first, last, bits = facts.scan[3 + 2 * used : 6 + 2 * used]
     if progressive:
         band = first <= last <= 63 and used == 1 if first else last == 0
@@ -258,7 +259,7 @@ def _fault_of_scan(facts: Evidence, components: list[Component]) -> str | None:
 
 
 def _color(facts: Evidence, components: list[Component]) -> int:
-    """The colour model, guessed as libjpeg does from JFIF, Adobe's transform flag and the component ids."""
+    """Return the color model, guessed as by libjpeg from JFIF, Adobe's flag and component ids."""
     if len(components) == 1:
         return GRAY
     if len(components) == 4:
@@ -284,7 +285,7 @@ def _check_lossless_restarts(
     columns: JpegColumns,
     failures: dict[int, str],
 ) -> None:
-    """A restart interval of a lossless file is whole lines, T.81 H.1.1."""
+    """Check that a restart interval of a lossless file is whole lines, T.81 H.1.1."""
     intervals: dict[int, int] = {}
     for row, start, stop in zip(*(column.tolist() for column in segments.pick(DRI))):
         if columns.coding[row] == LOSSLESS:

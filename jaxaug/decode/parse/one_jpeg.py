@@ -15,7 +15,7 @@ from jaxaug.decode.parse.evidence import (
     HUFFMAN_SLOT,
     LARGEST_DC_SYMBOL,
     PARTS,
-    QUANTISATION_SIZE,
+    QUANTIZATION_SIZE,
     SCAN_MASK,
     SIDE,
     fits_huffman,
@@ -40,7 +40,7 @@ from jaxaug.decode.parse.segments import (
 _FRAME_MASKS = [int.from_bytes(mask, "big") for mask in FRAME_MASK.tolist()]
 _SCAN_MASKS = [int.from_bytes(mask, "big") for mask in SCAN_MASK.tolist()]
 _SIDES = SIDE.tobytes()
-_QUANTISATION_SIZES: list[int] = QUANTISATION_SIZE.tolist()
+_QUANTIZATION_SIZES: list[int] = QUANTIZATION_SIZE.tolist()
 _HUFFMAN_SIZES: list[int] = HUFFMAN_SIZE.tolist()
 _HUFFMAN_SLOTS: list[int] = HUFFMAN_SLOT.tolist()
 _CODE_AND_LENGTH = struct.Struct(">HH")
@@ -88,7 +88,7 @@ class _Facts:
     __slots__ = (
         "adobe",
         "bad_huffman",
-        "bad_quantisation",
+        "bad_quantization",
         "bad_restart",
         "frame",
         "frames",
@@ -104,12 +104,12 @@ class _Facts:
         self.frame, self.scan = bytes(22), bytes(14)
         self.tables, self.size = bytearray(12), (0, 0)
         self.frames = self.jfif = self.adobe = self.unusual = self.orientation = 0
-        self.bad_quantisation = self.bad_huffman = self.bad_restart = 0
+        self.bad_quantization = self.bad_huffman = self.bad_restart = 0
 
     def found(self, scan_start: int) -> OneJpeg:
         height, width = self.size
         sides = bytes((_SIDES[height], _SIDES[width])) if self.frames else b"\0\0"
-        bad = (self.bad_quantisation, self.bad_huffman, self.bad_restart, 0)
+        bad = (self.bad_quantization, self.bad_huffman, self.bad_restart, 0)
         colors = (self.jfif, self.adobe, self.unusual)
         tables = bytes(self.tables)
         evidence = PARTS.pack(self.frame, self.scan, sides, tables, self.frames, *bad, *colors)
@@ -117,7 +117,7 @@ class _Facts:
 
 
 def _head(data: memoryview, at: int) -> bytes:
-    """The first bytes of a segment, its marker included; beyond the file its last byte repeats."""
+    """Return the first bytes of a segment from its marker on; the file's last byte repeats."""
     head = data[at : at + HEAD].tobytes()
     return head + head[-1:] * (HEAD - len(head))
 
@@ -136,13 +136,13 @@ def _read_scan(facts: _Facts, data: memoryview, at: int, after: int) -> None:
     facts.scan = bits.to_bytes(14, "big")
 
 
-def _read_quantisation(facts: _Facts, data: memoryview, at: int, after: int) -> None:
+def _read_quantization(facts: _Facts, data: memoryview, at: int, after: int) -> None:
     at += 4
     while at < after:
         first = data[at]
-        at += _QUANTISATION_SIZES[first]
+        at += _QUANTIZATION_SIZES[first]
         facts.tables[first & 3] = 1
-        facts.bad_quantisation |= at > after
+        facts.bad_quantization |= at > after
         facts.unusual |= first > 15
 
 
@@ -155,7 +155,7 @@ def _read_huffman(facts: _Facts, data: memoryview, at: int, after: int) -> None:
 
 @lru_cache(2**9)  # most files have the tables of T.81 annex K
 def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
-    """The slots of the tables in a DHT segment, and whether all are well formed."""
+    """Return the slots of the tables in a DHT segment, and True if all are well formed."""
     slots, at = [], 0
     while at < len(payload):
         first, counts, symbols_at = payload[at], payload[at + 1 : at + 17], at + 17
@@ -199,7 +199,7 @@ _READERS: dict[int, _Reader] = dict.fromkeys(FRAMES, _read_frame) | {
     APP1: _read_exif,
     APP14: _read_adobe,
     DHT: _read_huffman,
-    DQT: _read_quantisation,
+    DQT: _read_quantization,
     DRI: _read_restart,
     SOS: _read_scan,
 }

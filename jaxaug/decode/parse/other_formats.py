@@ -31,7 +31,10 @@ _CHECKSUM = struct.Struct(">I")
 
 
 def png_size(data: memoryview, head: bytes) -> Size | None:
-    """Reference: ISO/IEC 15948 (PNG) 11.2.2 and 5.3."""
+    """Return the size of a usual PNG that nothing turns.
+
+    Reference: ISO/IEC 15948 (PNG) 11.2.2 and 5.3.
+    """
     if head[8:16] != b"\0\0\0\x0dIHDR" or len(data) < 45:
         return None
     height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
@@ -93,7 +96,10 @@ def _is_checked(data: memoryview, at: int, length: int) -> bool:
 
 
 def webp_size(data: memoryview, head: bytes) -> Size | None:
-    """Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 9.1 and 9649 3.4."""
+    """Return the size of a WebP of the simple form.
+
+    Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 9.1, 9649 3.4.
+    """
     end = 8 + int.from_bytes(head[4:8], "little")
     length = int.from_bytes(head[16:20], "little")
     if end > len(data) or 20 + length + length % 2 != end:
@@ -112,7 +118,10 @@ def webp_size(data: memoryview, head: bytes) -> Size | None:
 
 
 def gif_size(data: memoryview, head: bytes) -> Size | None:
-    """Reference: GIF89a 18 to 26."""
+    """Return the size of a GIF whose first frame lies inside its screen.
+
+    Reference: GIF89a 18 to 26.
+    """
     width, height = struct.unpack_from("<HH", head, 6)
     at = 13 + _palette_length(head[10])
     while data[at : at + 1] == b"!":  # extensions: of applications, only that of loops
@@ -141,7 +150,10 @@ def _palette_length(flags: int) -> int:
 
 
 def bmp_size(data: memoryview, head: bytes) -> Size | None:
-    """Reference: BITMAPINFOHEADER, learn.microsoft.com/windows/win32/api/wingdi."""
+    """Return the size of a BMP of 8, 24 or 32 bits without compression.
+
+    Reference: BITMAPINFOHEADER, learn.microsoft.com/windows/win32/api/wingdi.
+    """
     form, width, height, _, bits, compression = struct.unpack_from("<IIiHHI", head, 14)
     colors = int.from_bytes(head[46:50], "little")
     if form not in (40, 108, 124) or compression or len(data) < 14 + form:

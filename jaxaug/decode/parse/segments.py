@@ -24,7 +24,7 @@ _NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long fillin
 
 
 def lookup(values: dict[int, int], default: int, size: int = 256) -> np.ndarray:
-    """int64[size]: the values at their keys, the default elsewhere."""
+    """Return int64[size]: the values at their keys, the default elsewhere."""
     table = np.full(size, default)
     table[list(values)] = list(values.values())
     return table
@@ -47,12 +47,12 @@ class Segments(NamedTuple):
     resumed: list[int]  # rows of files with rubbish, fillings or TEM between them
 
     def pick(self, marker: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row, start and stop of the segments of one marker."""
+        """Return row, start and stop of the segments of one marker."""
         chosen = (self.marker == marker).nonzero()[0]
         return self.row[chosen], self.start[chosen], self.stop[chosen]
 
     def tagged(self, marker: int, tag: bytes, least: int) -> np.ndarray:
-        """Which segments of one marker have `least` bytes of payload or more that begin with the tag and a zero."""
+        """Return which segments of one marker have `least` bytes or more, tag and a zero first."""
         chosen = (self.marker == marker).nonzero()[0]
         if not chosen.size:
             return chosen
@@ -61,7 +61,7 @@ class Segments(NamedTuple):
 
 
 def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[int, str]) -> Segments:
-    """All marker segments up to the first SOS.
+    """Return all marker segments up to the first SOS.
 
     Every step advances each unfinished file by one segment; the last few files go on alone.
 
@@ -138,7 +138,7 @@ def _walk_alone(
 
 
 def _resume(position: int, stop: int) -> int | str:
-    """Where a file whose next bytes are no well-formed segment goes on, or what is wrong with it."""
+    """Return where a file goes on behind what is no well-formed segment, or what is wrong."""
     data = memory_view(position, max(stop - position, 0))
     found = _NEXT_MARKER.search(data)
     if not found:
