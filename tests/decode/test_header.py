@@ -170,7 +170,9 @@ def test_usual_files_of_other_formats_are_not_opened(monkeypatch, kind):
         icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
         files += [save(image, kind, pnginfo=info, icc_profile=icc), save(image.convert("RGBA"), kind)]
     elif kind == "WEBP":
-        files.append(save(image, kind, lossless=True))
+        clear = Image.fromarray(np.dstack([PICTURE, PICTURE[:, :, :1]]))
+        files += [save(image, kind, lossless=True), save(clear, kind, lossless=True)]
+        files += [save(clear, kind), save(clear, kind, icc_profile=bytes(99))]
     elif kind == "GIF":
         frames = {"save_all": True, "append_images": [image.rotate(90)], "loop": 0}
         files += [save(image, kind, comment="a test"), save(image, kind, **frames)]

@@ -117,6 +117,7 @@ def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypa
     modes = ("RGB", "L", "P", "1")
     sources = [save(image.convert(mode), kind) for mode in modes for kind in ("PNG", "WEBP", "GIF", "BMP")]
     sources += [save(image, kind, exif=exif) for kind in ("PNG", "WEBP")]
+    sources += [save(Image.merge("RGBA", (*image.split(), image.convert("L"))), "WEBP", icc_profile=bytes(9))] * 4
     sources += [save(image, "PNG", dpi=(72, 72)), save(image, "WEBP", lossless=True), save(image, "GIF", comment="x")]
     sizes = dict(headers_of.SIZES)
     for _ in range(40):

@@ -96,24 +96,48 @@ def _is_checked(data: memoryview, at: int, length: int) -> bool:
 
 
 def webp_size(data: memoryview, head: bytes) -> Size | None:
-    """Return the size of a WebP of the simple form.
+    """Return the size of a WebP that is not animated and has no metadata but a color profile.
 
     Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 9.1, 9649 3.4.
     """
-    end = 8 + int.from_bytes(head[4:8], "little")
-    length = int.from_bytes(head[16:20], "little")
-    if end > len(data) or 20 + length + length % 2 != end:
+    end, at, canvas = 8 + int.from_bytes(head[4:8], "little"), 12, None
+    if end > len(data):
         return None
-    if head[12:16] == b"VP8L":
-        bits = int.from_bytes(head[21:25], "little")
-        usual = length >= 5 and head[20] == 0x2F and not bits >> 29
+    if head[12:16] == b"VP8X":
+        if head[16:20] != b"\x0a\0\0\0" or head[20] & ~_WEBP_PROFILE_OR_ALPHA:
+            return None
+        width, height = (1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27))
+        canvas, at = (height, width), 30
+        for name in (b"ICCP", b"ALPH"):
+            if data[at : at + 4] == name:
+                at += _riff_length(data, at)
+    if at + _riff_length(data, at) != end:
+        return None
+    size = _webp_frame(bytes(data[at : at + 18]))
+    return size if canvas in (None, size) else None
+
+
+_WEBP_PROFILE_OR_ALPHA = 0x30  # flags of the extended form; the others: EXIF, XMP, animation
+
+
+def _riff_length(data: memoryview, at: int) -> int:
+    """Return the bytes of a chunk, with its head and its padding to an even number."""
+    length = int.from_bytes(data[at + 4 : at + 8], "little")
+    return 8 + length + length % 2
+
+
+def _webp_frame(chunk: bytes) -> Size | None:
+    """Return the size of a VP8 or VP8L frame, of which the first bytes are given."""
+    length = int.from_bytes(chunk[4:8], "little")
+    if chunk[:4] == b"VP8L" and length >= 5:
+        bits = int.from_bytes(chunk[9:13], "little")
+        usual = chunk[8] == 0x2F and not bits >> 29
         return (1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)) if usual else None
-    if head[12:16] != b"VP8 ":
-        return None  # the extended form: it may be animated, or hold EXIF
-    tag = int.from_bytes(head[20:23], "little")  # of a key frame: 0, version, 1 for shown, length
-    height, width = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (28, 26))
-    usual = length >= 10 and head[23:26] == b"\x9d\x01\x2a" and tag & 0x11 == 0x10
-    usual = usual and tag >> 1 & 7 <= 3 and tag >> 5 < length
+    if chunk[:4] != b"VP8 " or length < 10 or chunk[11:14] != b"\x9d\x01\x2a":
+        return None
+    tag = int.from_bytes(chunk[8:11], "little")  # of a key frame: 0, version, 1 for shown, length
+    height, width = (int.from_bytes(chunk[at : at + 2], "little") & 0x3FFF for at in (16, 14))
+    usual = tag & 0x11 == 0x10 and tag >> 1 & 7 <= 3 and tag >> 5 < length
     return (height, width) if usual and height and width else None
 
 
