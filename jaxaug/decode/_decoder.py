@@ -54,32 +54,50 @@ class Decoded(NamedTuple):
 
 
 class Decoder:
-    """Decodes batches of encoded images into static canvases on the local devices.
+    """Decode batches of encoded images into static canvases on the local devices.
 
-    Every image lies upright at the top-left of a canvas of zeros; one larger than the canvas is shrunk to
-    fit, aspect kept and antialiased. One Decoder drives all its devices; `decode` may be called from any
-    thread, also inside of `jax.set_mesh`, but not from a process forked after it was made.
+    Every image lies upright at the top-left of a canvas of zeros. One larger than the canvas is
+    shrunk to fit, antialiased, its aspect kept. One Decoder drives all its devices. `decode` may
+    be called from any thread, also inside of `jax.set_mesh`, but not from a process that was forked
+    after the Decoder was made. `close` waits for the calls that run.
 
-    The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and where Pillow has
-    the codecs, JPEG 2000 and AVIF. While it decodes, each host thread takes up to 9 bytes a pixel: 16
-    threads with images of 2^27 pixels (`max_pixels`) 19 GB.
+    **Which images the JPEG engines decode.** With the "nvjpeg" backend: baseline JPEGs of 8 bits a
+    sample and one scan, gray or YCbCr, with chroma sampling 4:4:4, 4:2:2, 4:4:0 or 4:2:0; if the
+    chroma is subsampled, with both sides of 16 pixels or more. They may be larger than the canvas
+    or turned by EXIF. Host threads decode the rest and upload it: progressive, lossless and
+    arithmetic JPEGs, RGB, CMYK and 4:1:1, those of an unusual header, and all other formats.
+    `stats` counts the images of both ways. Whether a file is good is decided from its bytes before,
+    and so alike for both.
+
+    **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and
+    where this Pillow has the codecs, JPEG 2000 and AVIF. A format is recognized by the first bytes.
+
+    **Memory.** A batch takes H x W x 3 bytes an image, and several batches may be in flight. With
+    "nvjpeg" the canvases lie outside of the memory that JAX reserves, and with them the images that
+    are decoded whole before they are shrunk: together up to a tenth of the device's memory, or 2 GB
+    if that is more; a batch that alone takes more is decoded all the same. While a host thread
+    decodes, it takes up to 9 bytes a pixel of its image: 16 threads with images of 2^27 pixels
+    (the default of `max_pixels`) take 19 GB.
 
     Args:
       canvas: (H, W) of every row, in pixels.
-      backend: "host" decodes with threads on the CPU, "nvjpeg" on the JPEG engines of NVIDIA GPUs; "auto"
-        takes the best there is, and warns if that is the host of a GPU.
-      devices: local devices; device d gets the d-th equal share of the rows. None: all local devices.
-      on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images: zeros and
-        valid=False.
-      num_threads: host threads; None: one for each CPU that this process may use. With "nvjpeg",
-        half of them decode the images that the engines cannot. On one GPU, a quarter more (half for
-        large images) take a share of the other images.
-      max_pixels: an image whose header promises more pixels is bad; checked before anything is allocated.
-        So is a JPEG of several scans if its pixels, times its scans, are more than 32 times that,
-        and more than 2^32.
-      deterministic: the way an image is decoded depends on its bytes alone, so that its pixels do too.
-        With the host backend this always holds. With "nvjpeg" it needs a GPU with JPEG engines; where
-        there is none, "auto" takes the host.
+      backend: "host" decodes with threads on the CPU, "nvjpeg" with the JPEG engines of NVIDIA
+        GPUs. "auto" takes the best there is, and warns if that is the host although the devices are GPUs.
+      devices: local devices; device d gets the d-th equal share of the rows. None: all local
+        devices.
+      on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images:
+        their rows are zeros, and `valid` is False.
+      num_threads: host threads; None: one for each CPU that this process may use. With "host", so
+        many decode at the same time. With "nvjpeg", half of them, shared out among the GPUs, decode
+        what the engines cannot; the other CPUs are left to the calling threads. On one GPU, and
+        without `deterministic`, a quarter more also decode images that the engines could decode, so
+        that both are done at the same time; if the files are large, twice as many.
+      max_pixels: an image whose header promises more pixels is bad. This is checked before anything
+        is allocated. A JPEG of several scans is bad as well if its pixels times its scans are more
+        than 32 times `max_pixels`, and more than 2^32.
+      deterministic: the way an image is decoded depends on its bytes alone, and so do its pixels.
+        This always holds with "host". With "nvjpeg" it needs a GPU with JPEG engines; where there
+        is none, "auto" takes the host.
 
     Raises:
       ValueError: an argument is wrong.
@@ -201,7 +219,7 @@ class Decoder:
 
     @property
     def in_flight(self) -> int:
-        """How many calls of `decode` at once keep the backend busy; more wait for each other."""
+        """Return how many calls of `decode` at once keep the backend busy; more would wait."""
         return self._engine.in_flight
 
     @property
@@ -234,7 +252,7 @@ class Decoder:
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """A call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
+        """Hold a call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "this Decoder was made before the process was forked, and its threads are not here: "
@@ -273,7 +291,7 @@ class Decoder:
 def _make_engine(
     backend: str, devices: list[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
 ) -> tuple[str, Engine]:
-    """The backend's name and engine."""
+    """Return the backend's name and engine."""
     on_gpus = all(device.platform == "gpu" for device in devices)
     if backend == "nvjpeg" and not on_gpus:
         raise ValueError(
@@ -319,7 +337,7 @@ def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
 
 @jax.jit
 def _copy(view: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The pixels in memory of XLA's own, and a small array that is ready when they are."""
+    """Return the pixels in memory of XLA's own, and a small array that is ready when they are."""
     return jnp.copy(view), jnp.zeros((), jnp.uint8)
 
 

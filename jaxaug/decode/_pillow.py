@@ -33,8 +33,8 @@ _TURNS = {  # EXIF orientation -> Pillow's name of the way back
 _LARGEST_SIDE = 2**31 - 1
 
 
-def format_of(data: memoryview) -> str | None:
-    """The format the first bytes tell, as Pillow names it, or None.
+def format_of(data: memoryview | bytes) -> str | None:
+    """Return the format that the first bytes tell, as Pillow names it, or None.
 
     Example:
       >>> format_of(memoryview(b"GIF89a..."))
@@ -73,7 +73,7 @@ def _number(data: bytes, at: int, size: int) -> int:
 
 
 def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
-    """A lazily decoded Pillow image: size and mode are read, pixels are not.
+    """Return a lazily decoded Pillow image: size and mode are read, pixels are not.
 
     Raises:
       DecodeError: the header is not one of that format, or this Pillow has no codec for it.
@@ -92,7 +92,7 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
 
 
 def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
-    """(height, width, orientation) as the file stores them, before any turning.
+    """Return (height, width, orientation) as the file stores them, before any turning.
 
     Raises:
       DecodeError: the header is not one of that format, or tells of no pixels.
@@ -113,25 +113,81 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
 
 
 def upright_rgb(data: memoryview | bytes, format: str, orientation: int) -> "Image.Image":
-    """The decoded image in mode RGB, turned as EXIF orientation 1..8 asks.
+    """Return the image in mode RGB, turned as EXIF orientation 1..8 asks.
 
     Alpha is dropped; 16 bit keep their upper 8, as Pillow does for RGB by itself.
 
     Raises:
       DecodeError: the pixels are damaged, or of a kind without an agreed way to 8 bits.
     """
+    with _as_decode_error(format):
+        return _to_rgb(_upright(open_image(data, format), format, orientation), format)
+
+
+def upright_gray(
+    data: memoryview | bytes,
+    format: str,
+    orientation: int,
+    ycbcr: bool,
+) -> "Image.Image":
+    """Return the image in mode L: Y of a JPEG whose colors are YCbCr, else luma of `upright_rgb`.
+
+    Raises:
+      DecodeError: see `upright_rgb`.
+    """
+    with _as_decode_error(format):
+        image = open_image(data, format)
+        if ycbcr:
+            image.draft("L", None)  # type: ignore[arg-type]
+        image = _upright(image, format, orientation)
+        return image if image.mode == "L" else _to_rgb(image, format).convert("L")
+
+
+def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -> np.ndarray:
+    """Return the pixels as the file stores them, [h, w] or [h, w, channels]; see `decode_image`.
+
+    Raises:
+      DecodeError: the pixels are damaged, or Pillow would change them.
+    """
+    with _as_decode_error(format):
+        image = open_image(data, format)
+        if _loses_bits(image, format):
+            advice = "Pillow reads 8 of them, take mode='rgb' or 'gray'"
+            raise DecodeError(f"{format} color of 16 bits: {advice}")
+        image = _upright(image, format, orientation)
+        if image.mode in ("1", "RGBX"):
+            image = image.convert("L" if image.mode == "1" else "RGB")
+        pixels = np.array(image)
+        deep = image.mode.startswith("I;16") or (image.mode == "I" and format in ("PNG", "PPM"))
+        return pixels.astype(np.uint16) if deep else pixels
+
+
+def _loses_bits(image: "Image.Image", format: str) -> bool:
+    """Return True for color of 16 bits, of which Pillow reads 8."""
+    if image.getbands() == ("I",) or not image.tile:  # type: ignore[attr-defined]
+        return False
+    arguments = image.tile[0][3]  # type: ignore[attr-defined]
+    if format == "PPM":
+        return isinstance(arguments, tuple) and arguments[-1] > 255
+    rawmode = arguments[0] if isinstance(arguments, tuple) else arguments
+    return format in ("PNG", "TIFF") and ";16" in rawmode
+
+
+def _upright(image: "Image.Image", format: str, orientation: int) -> "Image.Image":
+    """Return the image loaded and turned."""
     from PIL import Image, ImageOps
 
-    image = open_image(data, format)
+    with _PIXEL_LIMIT.lifted(image.size):
+        image.load()
+    if format == "TIFF":  # recent versions of Pillow have turned it by now, and taken the tag away
+        return ImageOps.exif_transpose(image)
+    return image.transpose(Image.Transpose[_TURNS[orientation]]) if orientation > 1 else image
+
+
+@contextlib.contextmanager
+def _as_decode_error(format: str) -> Iterator[None]:
     try:
-        with _PIXEL_LIMIT.lifted(image.size):
-            image.load()
-        if format == "TIFF":  # recent versions of Pillow have turned it by now, and taken the tag away
-            image = ImageOps.exif_transpose(image)
-        elif orientation > 1:
-            image = image.transpose(Image.Transpose[_TURNS[orientation]])
-        image.info.pop("transparency", None)
-        return _to_rgb(image, format)
+        yield
     except DecodeError:
         raise
     except Exception as error:
@@ -139,16 +195,16 @@ def upright_rgb(data: memoryview | bytes, format: str, orientation: int) -> "Ima
 
 
 def _read_orientation(image: "Image.Image", data: memoryview) -> int:
-    """The orientation tag, found without decoding: the getexif of Pillow's PNG plugin decodes the image."""
+    """Return the orientation tag without decoding, as the getexif of Pillow's PNG plugin would."""
     from PIL import Image
 
-    if image.format == "PNG" and "exif" not in image.info:
-        image.info["exif"] = _exif_behind_pixels(data)
+    if image.format == "PNG" and "exif" not in image.info and (exif := _exif_behind_pixels(data)):
+        image.info["exif"] = exif
     return Image.Image.getexif(image).get(_ORIENTATION, 1)
 
 
 def _exif_behind_pixels(data: memoryview) -> bytes:
-    """What the eXIf chunk of a PNG holds, wherever it stands; b"" without one."""
+    """Return what the eXIf chunk of a PNG holds, wherever it stands; b"" without one."""
     position = 8
     while position + 12 <= len(data):
         length = int.from_bytes(data[position : position + 4], "big")
@@ -161,11 +217,17 @@ def _exif_behind_pixels(data: memoryview) -> bytes:
 def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":
     from PIL import Image
 
+    image.info.pop("transparency", None)
     if image.mode.startswith("I;16") or (image.mode == "I" and format in ("PNG", "PPM")):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
     return image.convert("RGB")
+
+
+def has_codec(format: str) -> bool:
+    """Return True if this Pillow reads a format."""
+    return _plugin(format) is not None
 
 
 @functools.cache

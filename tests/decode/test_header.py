@@ -9,9 +9,10 @@ import tracemalloc
 import numpy as np
 import pytest
 import simplejpeg
-from PIL import Image
+from PIL import Image, ImageCms, PngImagePlugin
 
 from jaxaug.decode import Encoded, _pillow, read_headers
+from jaxaug.decode.parse import headers as parse_headers
 from tests.decode.samples import (
     ARITHMETIC,
     JPEGS,
@@ -21,6 +22,7 @@ from tests.decode.samples import (
     insert,
     lossless,
     patch_sof,
+    save,
     segment,
 )
 from tests.images import encode
@@ -78,6 +80,24 @@ def test_a_batch_reads_as_its_files_one_by_one():
             assert column[row] == getattr(alone, name)[0], (row, name)
 
 
+def test_few_jpegs_are_read_one_by_one(monkeypatch):
+    """And give what all at once do: every column, of the good and of the bad."""
+    exif = [exif_segment(value, order, long) for value in range(10) for order in "<>" for long in (0, 1)]
+    files = [*JPEGS.values(), *(insert(PLAIN, each) for each in exif)]
+    files += [PLAIN[:length] for length in range(0, len(PLAIN), 9)] + [PLAIN + bytes(9), insert(PLAIN, b"rubbish")]
+    together = check(*files)
+    usual = [file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))]
+    assert len(files) > parse_headers._FEW >= 8
+    few = [check(*files[first : first + 8]) for first in range(0, len(files), 8)]
+    for name, column in together._asdict().items():
+        pieces = [getattr(each, name) for each in few]
+        assert {piece.dtype for piece in pieces} == {column.dtype}
+        assert np.concatenate(pieces).tolist() == column.tolist(), name
+    monkeypatch.setattr(parse_headers, "check_jpegs", lambda *arguments: 1 / 0)
+    for first in range(0, len(usual), 8):
+        assert not any(check(*usual[first : first + 8]).reason)
+
+
 @pytest.mark.parametrize("name", ["444", "422", "440", "420", "411", "Gray"])
 def test_sampling_is_that_of_the_encoder(name):
     pixels = PICTURE[:, :, :1] if name == "Gray" else PICTURE
@@ -88,7 +108,7 @@ def test_sampling_is_that_of_the_encoder(name):
     assert check(file).sampling[0] == luma << 24 | chroma << 8
 
 
-def test_colour_models_scans_and_codings():
+def test_color_models_scans_and_codings():
     names = ["gray", "4:2:0", "RGB", "CMYK", "YCCK"]
     assert check(*[JPEGS[name] for name in names]).color.tolist() == [1, 2, 3, 4, 5]
     headers = check(SEVERAL_SCANS, ARITHMETIC, PLAIN)
@@ -140,6 +160,45 @@ def test_orientation_of_other_formats(kind):
     assert (headers.height[0], headers.width[0], headers.orientation[0]) == (37, 50, 6)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP"])
+def test_usual_files_of_other_formats_are_not_opened(monkeypatch, kind):
+    image = Image.fromarray(PICTURE)
+    files = [save(image, kind), save(image.convert("L"), kind), save(image.quantize(16), kind, dpi=(72, 72))]
+    if kind == "PNG":
+        info = PngImagePlugin.PngInfo()
+        info.add_text("Software", "a test")
+        icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+        files += [save(image, kind, pnginfo=info, icc_profile=icc), save(image.convert("RGBA"), kind)]
+    elif kind == "WEBP":
+        clear = Image.fromarray(np.dstack([PICTURE, PICTURE[:, :, :1]]))
+        files += [save(image, kind, lossless=True), save(clear, kind, lossless=True)]
+        files += [save(clear, kind), save(clear, kind, icc_profile=bytes(99))]
+    elif kind == "GIF":
+        frames = {"save_all": True, "append_images": [image.rotate(90)], "loop": 0}
+        files += [save(image, kind, comment="a test"), save(image, kind, **frames)]
+    monkeypatch.setattr(_pillow, "open_image", lambda *arguments: 1 / 0)
+    headers = check(*files)
+    assert headers.kind.tolist() == [2] * len(files) and set(headers.precision.tolist()) == {8}
+    assert set(zip(headers.height.tolist(), headers.width.tolist())) == {(37, 50)}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_what_may_turn_an_image_is_left_to_pillow(kind):
+    """EXIF, XMP, and EXIF in a text of a PNG, which ImageMagick writes."""
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    image, xmp = Image.fromarray(PICTURE), '<x tiff:Orientation="8"/>'
+    files = [save(image, kind, exif=exif)]
+    if kind == "PNG":
+        text, raw = PngImagePlugin.PngInfo(), PngImagePlugin.PngInfo()
+        text.add_itxt("XML:com.adobe.xmp", xmp)
+        raw.add_text("Raw profile type exif", "\nexif\n  1\n" + exif.tobytes().hex())
+        files += [save(image, kind, pnginfo=text), save(image, kind, pnginfo=raw)]
+    else:
+        files.append(save(image, kind, xmp=xmp.encode()))
+    assert check(*files).orientation.tolist() == [8] * len(files)
+
+
 # ---- what is accepted
 
 
@@ -176,10 +235,10 @@ def test_odd_but_whole_files_are_good(file):
         (PLAIN[:160] + b"\xff\xd9", "cut or has a wrong length|ends before any image data"),
         (cut_out(PLAIN, b"\xff\xc0"), r"no JPEG frame header \(SOF\)"),
         (insert(PLAIN, PLAIN[PLAIN.index(b"\xff\xc0") :][:19]), "more than one JPEG frame header"),
-        (cut_out(PLAIN, b"\xff\xdb"), "without its quantisation table"),
+        (cut_out(PLAIN, b"\xff\xdb"), "without its quantization table"),
         (cut_out(PLAIN, b"\xff\xc4"), "without its Huffman table"),
-        (insert(PLAIN, segment(0xDB, bytes(64))), "malformed JPEG quantisation table"),
-        (insert(PLAIN, segment(0xDB, b"\x07" + bytes(64))), "malformed JPEG quantisation table"),
+        (insert(PLAIN, segment(0xDB, bytes(64))), "malformed JPEG quantization table"),
+        (insert(PLAIN, segment(0xDB, b"\x07" + bytes(64))), "malformed JPEG quantization table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([2, *[0] * 15, 1, 2]))), "malformed JPEG Huffman table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([1, *[0] * 15, 16]))), "malformed JPEG Huffman table"),
         (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [200]))), "malformed JPEG Huffman table"),

@@ -76,7 +76,7 @@ def test_jpegs_are_near_what_was_encoded(file, source):
 
 def test_lossless_files_give_their_source_back():
     gray = np.repeat(PICTURE[:, :, :1], 3, axis=2)
-    alpha = np.dstack([PICTURE, PICTURE[:, :, :1]])  # partly transparent: the colour stays as it is
+    alpha = np.dstack([PICTURE, PICTURE[:, :, :1]])  # partly transparent: the color stays as it is
     palette = Image.fromarray(PICTURE).quantize(16)
     for file, source in [
         *[(encode(PICTURE, kind), PICTURE) for kind in ("PNG", "BMP", "TIFF")],
@@ -145,6 +145,111 @@ def test_a_codec_that_this_pillow_lacks_is_named(monkeypatch, kind, codec):
         _pillow._plugin.cache_clear()
 
 
+# ---- modes
+
+
+def luma(pixels: np.ndarray) -> np.ndarray:
+    """ITU-R BT.601, in float64."""
+    return pixels @ np.array([0.299, 0.587, 0.114])
+
+
+@pytest.mark.parametrize("name", JPEGS)
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_gray_of_jpegs_is_their_luma(name, orientation):
+    file = insert(JPEGS[name], exif_segment(orientation, "<"))
+    pixels = decode_image(file, "gray")
+    assert pixels.dtype == np.uint8 and pixels.shape == with_pillow(file).shape[:2]
+    if "K" in name:  # no Y channel: CMYK and YCCK become RGB first
+        np.testing.assert_allclose(pixels, luma(with_pillow(file)), atol=2)
+        return
+    image = Image.open(io.BytesIO(JPEGS[name]))
+    if image.mode == "RGB" and "lossless" not in name:
+        image.draft("L", None)  # libjpeg's own gray
+    expected = np.asarray(image.convert("L"))
+    expected = expected if orientation == 1 else expected.swapaxes(0, 1)[:, ::-1]
+    assert np.abs(pixels.astype(int) - expected).max() <= 1
+
+
+def test_gray_of_other_formats_is_the_luma_of_their_colors():
+    palette = Image.fromarray(PICTURE).quantize(16)
+    deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
+    for file in [
+        *[encode(PICTURE, kind) for kind in ("PNG", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")],
+        encode(np.dstack([PICTURE, PICTURE[:, :, :1]]), "PNG"),
+        save(palette, "PNG", transparency=bytes(range(16))),
+        save(palette, "GIF"),
+        save(Image.fromarray(PICTURE[:, :, :2], "LA"), "PNG"),
+        save(Image.fromarray(PICTURE).convert("1"), "PNG"),
+        encode(deep, "PNG"),
+    ]:
+        pixels = decode_image(file, mode="gray")
+        assert pixels.ndim == 2 and pixels.dtype == np.uint8
+        np.testing.assert_allclose(pixels, luma(decode_image(file)), atol=0.51)
+    np.testing.assert_array_equal(decode_image(encode(deep, "PNG"), "gray"), deep >> 8)
+
+
+def test_unchanged_keeps_what_a_file_stores():
+    palette = Image.fromarray(PICTURE).quantize(16)
+    numbers, alpha = np.asarray(palette), np.dstack([PICTURE, PICTURE[:, :, :1]])
+    deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
+    binary = Image.fromarray(PICTURE).convert("1")
+    whole, real = deep.astype(np.int32) * 9 - 70000, deep.astype(np.float32) / 7
+    for file, stored in [
+        *[(save(palette, kind), numbers) for kind in ("PNG", "BMP", "TIFF", "GIF")],
+        (save(palette, "PNG", transparency=bytes(range(16))), numbers),
+        (save(palette, "PNG", bits=8), numbers),
+        *[(encode(deep, kind), deep) for kind in ("PNG", "TIFF")],
+        *[(cv2.imencode(f".{kind}", deep)[1].tobytes(), deep) for kind in ("png", "tiff", "pgm")],
+        *[(save(Image.fromarray(each), "TIFF"), each) for each in (whole, real)],
+        *[(encode(alpha, kind), alpha) for kind in ("PNG", "TIFF")],
+        (encode(alpha, "WEBP", lossless=True, exact=True), alpha),
+        (save(Image.fromarray(PICTURE[:, :, :2], "LA"), "PNG"), PICTURE[:, :, :2]),
+        *[(encode(PICTURE[:, :, 0], kind), PICTURE[:, :, 0]) for kind in ("PNG", "BMP", "TIFF")],
+        *[(encode(PICTURE, kind), PICTURE) for kind in ("PNG", "BMP", "TIFF", "PPM")],
+        *[(save(binary, kind), np.asarray(binary) * np.uint8(255)) for kind in ("PNG", "TIFF")],
+        (lossless(PICTURE[:, :, 0]), PICTURE[:, :, 0]),
+    ]:
+        pixels = decode_image(file, mode="unchanged")
+        assert pixels.dtype == stored.dtype and pixels.flags.writeable
+        np.testing.assert_array_equal(pixels, stored)
+
+
+def test_unchanged_jpegs():
+    for name, file in JPEGS.items():
+        pixels = decode_image(file, "unchanged")
+        image = Image.open(io.BytesIO(file))
+        assert pixels.dtype == np.uint8 and pixels.shape == np.asarray(image).shape, name
+        assert np.abs(pixels.astype(int) - np.asarray(image)).max() <= 1, name
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("stored", ["numbers", "deep", "alpha"])
+def test_unchanged_images_stand_upright(kind, stored):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = {
+        "numbers": Image.fromarray(PICTURE).quantize(16),
+        "deep": Image.fromarray(np.arange(600, dtype=np.uint16).reshape(20, 30) * 100),
+        "alpha": Image.fromarray(np.dstack([PICTURE, PICTURE[:, :, :1]])),
+    }[stored]
+    pixels = decode_image(save(image, kind, exif=exif), "unchanged")
+    np.testing.assert_array_equal(pixels, np.asarray(image).swapaxes(0, 1)[:, ::-1])
+
+
+@pytest.mark.parametrize("kind, channels", [("png", 3), ("png", 4), ("tiff", 3), ("ppm", 3)])
+def test_color_of_sixteen_bits_is_not_called_unchanged(kind, channels):
+    pixels = np.arange(60 * channels, dtype=np.uint16).reshape(6, 10, channels) * 200
+    file = cv2.imencode(f".{kind}", pixels)[1].tobytes()
+    with pytest.raises(DecodeError, match=f"{kind.upper()} color of 16 bits: Pillow reads 8 of them, take mode='rgb'"):
+        decode_image(file, "unchanged")
+    np.testing.assert_allclose(decode_image(file), pixels[..., 2::-1] / 257.0, atol=1)
+
+
+def test_wrong_modes_are_named():
+    with pytest.raises(ValueError, match="`mode` must be one of 'rgb', 'gray', 'unchanged', got 'L'"):
+        decode_image(PLAIN, "L")
+
+
 # ---- limits
 
 
@@ -206,12 +311,12 @@ def test_lossless_jpegs_give_their_source_back(predictor):
 
 def test_sixteen_bits_become_eight():
     deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
-    colour = np.dstack([deep, deep[::-1], 65535 - deep])
-    exact = colour.astype(np.float64) * 255 / 65535
-    gray_file, colour_file = encode(deep, "PNG"), cv2.imencode(".png", colour[:, :, ::-1])[1].tobytes()
-    np.testing.assert_allclose(decode_image(colour_file), exact, atol=1)
+    color = np.dstack([deep, deep[::-1], 65535 - deep])
+    exact = color.astype(np.float64) * 255 / 65535
+    gray_file, color_file = encode(deep, "PNG"), cv2.imencode(".png", color[:, :, ::-1])[1].tobytes()
+    np.testing.assert_allclose(decode_image(color_file), exact, atol=1)
     np.testing.assert_allclose(decode_image(gray_file), np.repeat(exact[:, :, :1], 3, 2), atol=1)
-    np.testing.assert_array_equal(decode_image(gray_file)[:, :, 0], decode_image(colour_file)[:, :, 0])
+    np.testing.assert_array_equal(decode_image(gray_file)[:, :, 0], decode_image(color_file)[:, :, 0])
 
 
 def test_pixels_without_an_agreed_range_are_refused():

@@ -1,14 +1,17 @@
 """Thousands of damaged files: each gives an image or a reason, the byte check tells which, and the rest stands."""
 
 import random
+import zlib
 
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, read_headers
+from jaxaug.decode import Decoder, Encoded, Headers, _pillow, read_headers
+from jaxaug.decode.parse import headers as headers_of
 from tests.decode import fields
-from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert
+from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, save
 from tests.images import encode
 
 SEED = 20260  # another seed, other damage; a failure prints the file
@@ -72,16 +75,23 @@ def test_damaged_jpegs_the_byte_check_decides():
     assert {(0, False), (1, True)} <= kinds
 
 
+def assert_read_alike_together_and_alone(files: list[bytes], together: Headers, max_pixels: int) -> None:
+    """Many files are read with numpy and one without: every column is the same, of bad files, too."""
+    for row, file in enumerate(files):
+        alone = read_headers(Encoded.from_bytes([file]), max_pixels)
+        for name, one, many in zip(Headers._fields, alone, together):
+            assert one[0] == many[row], (name, file.hex())
+
+
 def test_damaged_jpegs_read_alike_together_and_alone():
     rng, reasons = random.Random(SEED), set()
+    exif = [exif_segment(value, order, value > 4, value % 3) for value in range(10) for order in "<>"]
+    sources = [*JPEGS.values(), *(insert(WHOLE, each) for each in exif)]
     for _ in range(20):
-        files = [damage(rng.choice(list(JPEGS.values())), rng) for _ in range(100)]
-        together = read_headers(Encoded.from_bytes(files))
-        for row, file in enumerate(files):
-            alone = read_headers(Encoded.from_bytes([file]))
-            assert alone.reason[0] == together.reason[row], file.hex()
-            if not alone.reason[0]:
-                assert [column[0] for column in alone] == [column[row] for column in together], file.hex()
+        files = [damage(rng.choice(sources), rng) for _ in range(100)]
+        files = [file + rng.randbytes(rng.choice((0, 0, 1, 50, 5000))) for file in files]
+        together = read_headers(Encoded.from_bytes(files), 2**20)
+        assert_read_alike_together_and_alone(files, together, 2**20)
         reasons |= {reason.split(":")[0] for reason in together.reason}
     assert len(reasons) > 20
 
@@ -96,6 +106,54 @@ def test_damaged_files_of_other_formats():
             assert not decoded.valid[headers.kind == 0].any()
             count += decoded.valid.sum()
     assert 20 < count < 1000
+
+
+@pytest.mark.filterwarnings("ignore:::PIL")
+def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypatch):
+    """A header that is read without Pillow gives what Pillow does: every column, of bad files, too."""
+    rng, read = random.Random(SEED), 0
+    image, exif = Image.fromarray(PICTURE), Image.Exif()
+    exif[0x0112] = 6
+    modes = ("RGB", "L", "P", "1")
+    sources = [save(image.convert(mode), kind) for mode in modes for kind in ("PNG", "WEBP", "GIF", "BMP")]
+    sources += [save(image, kind, exif=exif) for kind in ("PNG", "WEBP")]
+    sources += [save(Image.merge("RGBA", (*image.split(), image.convert("L"))), "WEBP", icc_profile=bytes(9))] * 4
+    sources += [save(image, "PNG", dpi=(72, 72)), save(image, "WEBP", lossless=True), save(image, "GIF", comment="x")]
+    sizes = dict(headers_of.SIZES)
+    for _ in range(40):
+        files = [damage_head(rng.choice(sources), rng) for _ in range(100)]
+        encoded = Encoded.from_bytes(files)
+        without = read_headers(encoded, 2**20)
+        with monkeypatch.context() as patch:
+            patch.setattr(headers_of, "SIZES", {})
+            opened = read_headers(encoded, 2**20)
+        for name, one, other in zip(Headers._fields, without, opened):
+            for row in (one != other).nonzero()[0].tolist():
+                pytest.fail(f"{name}: {one[row]} {other[row]} {files[row].hex()}")
+        for file in files:
+            if reader := sizes.get(_pillow.format_of(file)):
+                read += reader(memoryview(file), file[:56].ljust(56, b"\0")) is not None
+    assert 500 < read < 3500
+
+
+def damage_head(file: bytes, rng: random.Random) -> bytes:
+    """Damage near the beginning; the checksums of a PNG are often right all the same."""
+    data = bytearray(file)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        at, kind = rng.randrange(4, min(rng.choice((34, 60, 200)), len(data))), rng.randrange(5)
+        if kind < 3:
+            data[at] = rng.choice((0, 1, 255, data[at] ^ 1 << rng.randrange(8)))
+        elif kind == 3:
+            data[at:at] = rng.randbytes(rng.randrange(1, 5))
+        else:
+            del data[max(at, len(data) - rng.randrange(1, 20)) :]
+    if data[:4] == b"\x89PNG" and rng.random() < 0.7:
+        at = 8
+        while at + 12 <= len(data):
+            stop = at + 8 + int.from_bytes(data[at : at + 4], "big")
+            data[stop : stop + 4] = zlib.crc32(data[at + 4 : stop]).to_bytes(4, "big")[: len(data) - stop]
+            at = stop + 4
+    return bytes(data)
 
 
 # ---- header fields
@@ -116,11 +174,7 @@ def run_fields(count: int) -> None:
             good = headers.kind == 1
             for row in (good & ~decoded.valid).nonzero()[0].tolist():
                 pytest.fail(f"{decoded.failures[row]}: {files[row].hex()}")
-            for row, file in enumerate(files):
-                alone = read_headers(Encoded.from_bytes([file]), decoder.max_pixels)
-                assert alone.reason[0] == headers.reason[row], file.hex()
-                if good[row]:
-                    assert [column[0] for column in alone] == [column[row] for column in headers], file.hex()
+            assert_read_alike_together_and_alone(files, headers, decoder.max_pixels)
             found["good"] += int(good.sum())
             found["bad"] += int((~good).sum())
     assert min(found.values()) > count // 5, found

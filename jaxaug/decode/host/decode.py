@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from jaxaug._checks import check_positive_int
+from jaxaug._checks import check_choice, check_positive_int
 from jaxaug.decode import _pillow
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.repair import repaired_jpegs
@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 
 def decode_image(
     data: "bytes | bytearray | memoryview | np.ndarray",
+    mode: str = "rgb",
     max_pixels: int = MAX_PIXELS,
 ) -> np.ndarray:
     """Decode one image of any supported format on the host.
@@ -31,40 +32,69 @@ def decode_image(
     Args:
       data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, and
         where this Pillow has the codecs, JPEG 2000 and AVIF.
+      mode: "rgb" for colors, "gray" for luma, "unchanged" for what the file stores, as class
+        numbers and depth maps need it.
       max_pixels: an image whose header promises more pixels is refused before anything is
         allocated.
 
     Returns:
-      uint8[h, w, 3], RGB, upright (all eight EXIF orientations applied); gray is repeated to three channels,
-      CMYK converted, alpha dropped, 16 bit scaled to 8.
+      The upright image (all eight EXIF orientations applied).
+
+      "rgb": uint8[h, w, 3]; gray is repeated to three channels, CMYK converted, alpha dropped, 16
+      bit scaled to 8.
+
+      "gray": uint8[h, w]; the Y channel of a JPEG, else 0.299 R + 0.587 G + 0.114 B of "rgb".
+
+      "unchanged": uint8[h, w] of gray (one bit as 0 and 255) and of palettes, whose numbers stay;
+      uint16[h, w] of gray with 16 bit; uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of RGB;
+      uint8[h, w, 4] of RGB with alpha, and of CMYK with 255 for full ink; int32 and float32[h, w]
+      of such TIFF files. Gray of fewer than 8 bits, and PGM, is scaled to 0..255 or 0..65535.
 
     Raises:
       DecodeError: the bytes are not such an image, or not a whole one, or one of too many pixels.
+        With "unchanged" also PNG, TIFF and PPM color of 16 bits, of which Pillow reads only 8.
+        JPEG 2000 and AVIF color of more than 8 bits is reduced to 8.
       TypeError: `data` is not bytes-like.
+      ValueError: an argument is wrong.
 
     Example:
       >>> import io, numpy as np
       >>> from PIL import Image
       >>> file = io.BytesIO()
       >>> Image.fromarray(np.zeros((2, 3), np.uint8)).save(file, "png")
-      >>> decode_image(file.getvalue()).shape
-      (2, 3, 3)
+      >>> decode_image(file.getvalue()).shape, decode_image(file.getvalue(), "gray").shape
+      ((2, 3, 3), (2, 3))
 
-    Differs from PIL in that the image is turned upright and converted to RGB, and that a JPEG without its end
-    is refused.
+    Differs from PIL in that the image is turned upright, and a JPEG without its end is refused.
+    Differs from torchvision's `decode_image` in that channels come last and one alone has no axis,
+    "rgb" is the default, EXIF always counts, and "unchanged" keeps the numbers of a palette.
     """
+    check_choice("mode", mode, ("rgb", "gray", "unchanged"))
     check_positive_int("max_pixels", max_pixels)
     encoded = Encoded.from_bytes([data])
     headers = read_headers(encoded, max_pixels)
     if headers.kind[0] == BAD:
         raise DecodeError(headers.reason[0], byte_count=len(data))
+    header = headers.row(0)
     height, width = headers.original_size()[0].tolist()
-    row = np.zeros((height, width, 3), np.uint8)
     try:
-        decode_into(encoded.view(0), headers.row(0), (height, width), row)
+        if mode == "unchanged" and not _suits_turbojpeg(header):
+            return _decode_unchanged(encoded.view(0), header)
+        gray = mode == "gray" or (mode == "unchanged" and header.color == GRAY)
+        row = np.zeros((height, width, 1 if gray else 3), np.uint8)
+        decode_into(encoded.view(0), header, (height, width), row)
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
-    return row
+    return row[..., 0] if gray else row
+
+
+def _decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
+    format, orientation = _pillow.format_of(data) or "JPEG", int(header.orientation)
+
+    def decode(data: memoryview | bytes) -> np.ndarray:
+        return _pillow.upright_unchanged(data, format, orientation)
+
+    return _despite_damage(decode, data, header)
 
 
 def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray) -> None:
@@ -74,33 +104,44 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
       data: the bytes of one image.
       header: its facts, `Headers.row(i)`; its kind is good.
       size: (h, w) of the upright image on the canvas, from `fit_size`.
-      row: uint8[H, W, 3], C contiguous.
+      row: uint8[H, W, 3] for RGB or uint8[H, W, 1] for luma, C contiguous.
 
     Raises:
       DecodeError: the pixels cannot be read; then the canvas may be partly written.
     """
     height, width = size
     if not _suits_turbojpeg(header):
-        format = _pillow.format_of(data) or "JPEG"
-        orientation = int(header.orientation)
-        image = _despite_damage(lambda data: _pillow.upright_rgb(data, format, orientation), data, header)
+        channels = row.shape[2]
+        image = _despite_damage(lambda data: _open_upright(data, header, channels), data, header)
         row[:height, :width] = _shrink(image, size, image.size)
         return
     stored = (int(header.height), int(header.width))
     wanted = (width, height) if header.orientation >= 5 else size
     if wanted == stored and header.orientation == 1 and width == row.shape[1]:
-        _decode_jpeg(data, header, 8, row)  # the rows follow each other on the canvas as well: no copy
+        # The rows follow each other on the canvas as well: no copy.
+        _decode_jpeg(data, header, 8, row.shape[2], row)
         return
     scale = _dct_scale(stored, wanted)
-    pixels = _decode_jpeg(data, header, scale, None)
+    pixels = _decode_jpeg(data, header, scale, row.shape[2])
     if wanted != stored:
         from PIL import Image
 
         extent = (stored[1] * scale / 8, stored[0] * scale / 8)  # libjpeg rounds it up to whole pixels
-        pixels = _shrink(Image.fromarray(pixels), wanted, extent)
-    # Items of three bytes: turned, numpy would copy each byte alone.
-    target = row.view("V3")[:height, :width, 0]
-    target[:] = _upright(np.ascontiguousarray(pixels).view("V3")[..., 0], int(header.orientation))
+        image = Image.fromarray(pixels[..., 0] if row.shape[2] == 1 else pixels)
+        pixels = _shrink(image, wanted, extent)
+    # Items of a whole pixel: turned, numpy would copy each byte alone.
+    pixel = f"V{row.shape[2]}"
+    target = row.view(pixel)[:height, :width, 0]
+    target[:] = _upright(np.ascontiguousarray(pixels).view(pixel)[..., 0], int(header.orientation))
+
+
+def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> Any:
+    """Return a Pillow image of mode RGB or L."""
+    format, orientation = _pillow.format_of(data) or "JPEG", int(header.orientation)
+    if channels == 3:
+        return _pillow.upright_rgb(data, format, orientation)
+    ycbcr = header.kind == JPEG and header.color == YCBCR
+    return _pillow.upright_gray(data, format, orientation, ycbcr)
 
 
 def _suits_turbojpeg(header: Headers) -> bool:
@@ -112,16 +153,16 @@ def _suits_turbojpeg(header: Headers) -> bool:
 
 
 def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:
-    """The first `extent` (w, h) pixels of a Pillow image at `size` (h, w), antialiased."""
+    """Return `extent` (w, h) pixels of a Pillow image, antialiased, as uint8[h, w, channels]."""
     from PIL import Image
 
     if image.size != size[::-1]:
         image = image.resize(size[::-1], Image.Resampling.BILINEAR, box=(0, 0, *extent))
-    return np.asarray(image)
+    return np.asarray(image).reshape(*size, -1)
 
 
 def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """The smallest s for which the image decoded at s/8 covers the wanted size; never 6 or 7.
+    """Return the least s with which the image at s/8 covers the wanted size; never 6 or 7.
 
     libjpeg-turbo has no vector code for those two: they take longer than the whole image.
     """
@@ -130,7 +171,7 @@ def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """A view of the pixels turned as EXIF orientation 1..8 asks (CIPA DC-008, tag 0x0112)."""
+    """Return a view of the pixels, turned as EXIF orientation 1..8 asks (CIPA DC-008)."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
@@ -140,15 +181,23 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
-def _decode_jpeg(data: memoryview, header: Headers, scale: int, buffer: np.ndarray | None) -> np.ndarray:
-    """uint8[h, w, 3] at scale / 8 of the stored size; accurate DCT, fancy upsampling."""
+def _decode_jpeg(
+    data: memoryview,
+    header: Headers,
+    scale: int,
+    channels: int,
+    buffer: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return uint8[h, w, channels] at scale / 8 of the size; accurate DCT, fancy upsampling."""
     import simplejpeg
 
     height, width = -(-int(header.height) * scale // 8), -(-int(header.width) * scale // 8)
+    colors = "RGB" if channels == 3 else "GRAY"
+    options = {"min_height": height, "min_width": width, "buffer": buffer, "strict": False}
 
     def decode(data: memoryview | bytes) -> np.ndarray:
         try:
-            return simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width, buffer=buffer, strict=False)
+            return simplejpeg.decode_jpeg(data, colors, **options)
         except ValueError as error:
             raise DecodeError(f"libjpeg-turbo: {error}") from error
 
@@ -156,7 +205,10 @@ def _decode_jpeg(data: memoryview, header: Headers, scale: int, buffer: np.ndarr
 
 
 def _despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Headers) -> _T:
-    """What `decode` makes of an image, or else of what is sound in it: the byte check has called it good."""
+    """Return what `decode` makes of an image, or else of what is sound in it.
+
+    The byte check has called it good.
+    """
     try:
         return decode(data)
     except DecodeError:

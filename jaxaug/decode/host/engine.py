@@ -18,7 +18,7 @@ _ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it
 
 
 class HostEngine:
-    """Decodes batches with a pool of host threads, one canvas a device.
+    """Decode batches with a pool of host threads, one canvas a device.
 
     Args:
       devices: where the canvases go, each an equal share of the rows, in order.
@@ -63,12 +63,12 @@ class HostEngine:
 
 
 def _release_nothing(outputs: Any) -> None:
-    """The canvases are fresh memory that jax owns: there is no buffer to hand back."""
+    """Do nothing: the canvases are fresh memory that jax owns, with no buffer to hand back."""
     del outputs
 
 
 def _zero_canvas(rows: int, canvas: tuple[int, int]) -> np.ndarray:
-    """uint8[rows, H, W, 3], zero, aligned so that a CPU device takes the memory without a copy.
+    """Return uint8[rows, H, W, 3], zero, so aligned that a CPU device takes it without a copy.
 
     `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge pages.
     """

@@ -13,7 +13,7 @@ _ANY_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 def repaired_jpegs(data: memoryview, color: int) -> Iterator[bytes]:
-    """Simpler and simpler forms of a JPEG that passed the byte check.
+    """Yield simpler and simpler forms of a JPEG that passed the byte check.
 
     Rubbish between the segments and all application segments go, as even warnings about them count as errors
     with simplejpeg. Damaged image data can look like a marker at which libjpeg gives up, having decoded the
@@ -21,7 +21,7 @@ def repaired_jpegs(data: memoryview, color: int) -> Iterator[bytes]:
 
     Args:
       data: the file.
-      color: its colour model, from the headers; told by an Adobe segment of our own.
+      color: its color model, from the headers; told by an Adobe segment of our own.
 
     Yields:
       Two whole JPEG files.

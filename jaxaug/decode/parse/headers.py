@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import _pillow
-from jaxaug.decode._types import Encoded
-from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpegs
+from jaxaug.decode._types import Encoded, memory_view
+from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpeg, check_jpegs
 from jaxaug.decode.parse.memory import read_windows
+from jaxaug.decode.parse.other_formats import HEAD, SIZES
 from jaxaug.errors import DecodeError
 
 BAD, JPEG, OTHER = 0, 1, 2
@@ -15,10 +16,12 @@ BAD, JPEG, OTHER = 0, 1, 2
 # 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
 MAX_PIXELS = 2**27
 _MAX_PASSES = 32  # scans over an image of `max_pixels`: one of a few bytes takes as long as any
+# Up to so many JPEGs one after the other take less time than numpy's calls for all at once.
+_FEW = 16
 
 
 class Headers(NamedTuple):
-    """What the headers of n images say, a numpy column a fact; a bad image's facts are not to be used.
+    """Header facts of n images, one numpy column each; those of a bad image are not to be used.
 
     Attributes:
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
@@ -27,10 +30,10 @@ class Headers(NamedTuple):
       coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
         3 lossless, 9 and 10 extended and progressive with arithmetic coding.
       precision: uint8, bits a sample.
-      components: uint8, colour components of a JPEG.
+      components: uint8, color components of a JPEG.
       scan_components: uint8, those of its first scan; fewer than `components` means several scans.
       sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
-      color: uint8, the colour model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `_jpeg.py`.
+      color: uint8, the color model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `jpeg.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
       plain: uint8, 0 for a JPEG that decoders other than libjpeg may read in another way: bytes
         between its segments, a DNL segment, 16-bit tables, signs of two color models.
@@ -52,18 +55,18 @@ class Headers(NamedTuple):
     reason: np.ndarray
 
     def row(self, index: int) -> "Headers":
-        """The facts of one image, as scalars."""
+        """Return the facts of one image, as scalars."""
         return Headers(*(column[index] for column in self))
 
     def original_size(self) -> np.ndarray:
-        """int32[n, 2]: (height, width) of the upright images."""
+        """Return int32[n, 2], (height, width) of the upright images."""
         turned = self.orientation >= 5
         height, width = np.where(turned, self.width, self.height), np.where(turned, self.height, self.width)
         return np.stack([height, width], -1).astype(np.int32)
 
 
 def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
-    """Check the bytes of n images and read their headers; JPEGs all at once, other formats one by one.
+    """Check the bytes of n images and read their headers.
 
     Good is what can be decoded to an image: a JPEG whose header is well formed and whose end is there (damage
     inside its entropy-coded data costs pixels, not the image), or a file whose header Pillow can read.
@@ -89,23 +92,14 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
-    long_enough = (stops - starts >= 2).nonzero()[0]
-    magic = read_windows(starts[long_enough], 2, stops[long_enough]).view(">u2")
-    jpegs = long_enough[magic == 0xFFD8]
     max_scanned = _MAX_PASSES * max(max_pixels, MAX_PIXELS)
-    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
-    rows = jpegs if jpegs.size < starts.size else slice(None)  # the usual batch of JPEGs alone is copied, not scattered
-    headers.kind[rows] = JPEG
-    for name in JpegColumns._fields:
-        getattr(headers, name)[rows] = getattr(columns, name)
-    for row, clause in failures.items():
-        _refuse(headers, jpegs[row], clause)
-    lossless = ((headers.kind == JPEG) & (headers.coding == LOSSLESS)).nonzero()[0].tolist()
-    for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
-        _refuse(headers, row, "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later")
-    for row in (headers.kind == BAD).nonzero()[0].tolist():
-        if not headers.reason[row]:
-            _read_other(headers, row, encoded.view(row), max_pixels)
+    rows = range(starts.size)
+    if starts.size <= _FEW:
+        files = zip(rows, starts.tolist(), stops.tolist())
+        rows = [row for row, a, b in files if not _read_jpeg(headers, row, a, b, max_scanned)]
+    if rows:
+        _read_jpegs(headers, starts, stops, np.asarray(rows), max_scanned)
+    _read_others(headers, encoded, starts, stops, max_pixels)
     return limit_pixels(headers, max_pixels)
 
 
@@ -121,13 +115,69 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     return headers
 
 
+def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:
+    """Read one file; return False if it is no JPEG, or one that `_read_jpegs` must read."""
+    data = memory_view(start, stop - start)
+    found = check_jpeg(data, start, max_scanned) if data[:2] == b"\xff\xd8" else None
+    if found is None:
+        return False
+    facts, fault = found
+    headers.kind[row] = JPEG
+    for name, fact in zip(JpegColumns._fields, facts):
+        getattr(headers, name)[row] = fact
+    if fault:
+        _refuse(headers, row, fault)
+    return True
+
+
+def _read_jpegs(
+    headers: Headers,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    rows: np.ndarray,
+    max_scanned: int,
+) -> None:
+    """Read those of the rows that are JPEGs, all at once."""
+    rows = rows[stops[rows] - starts[rows] >= 2]
+    magic = read_windows(starts[rows], 2, stops[rows]).view(">u2")
+    jpegs = rows[magic == 0xFFD8]
+    if not jpegs.size:
+        return
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
+    # The usual batch of JPEGs alone is copied, not scattered.
+    target = jpegs if jpegs.size < starts.size else slice(None)
+    headers.kind[target] = JPEG
+    for name in JpegColumns._fields:
+        getattr(headers, name)[target] = getattr(columns, name)
+    for row, fault in failures.items():
+        _refuse(headers, jpegs[row], fault)
+    lossless = jpegs[(headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)].tolist()
+    for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
+        _refuse(headers, row, "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later")
+
+
 def _blank(count: int) -> Headers:
-    columns = {name: np.zeros(count, np.uint8) for name in Headers._fields}
-    columns |= {"height": np.zeros(count, np.int32), "width": np.zeros(count, np.int32)}
-    columns |= {"sampling": np.zeros(count, np.uint32), "scan_offset": np.zeros(count, np.int64)}
-    columns["reason"] = np.full(count, "", object)
-    columns["orientation"] += 1
-    return Headers(**columns)
+    bytewise = np.zeros((8, count), np.uint8)
+    kind, orientation, coding, precision, components, scanned, color, plain = bytewise
+    height, width = np.zeros((2, count), np.int32)
+    sampling, scan_offset = np.zeros(count, np.uint32), np.zeros(count, np.int64)
+    reason = np.full(count, "", object)
+    orientation += 1
+    return Headers(
+        kind,
+        height,
+        width,
+        orientation,
+        coding,
+        precision,
+        components,
+        scanned,
+        sampling,
+        color,
+        scan_offset,
+        plain,
+        reason,
+    )
 
 
 def _refuse(headers: Headers, row: int, clause: str) -> None:
@@ -138,17 +188,51 @@ def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixel
     _refuse(headers, row, f"{width} x {height} pixels are more than max_pixels={max_pixels}")
 
 
-def _read_other(headers: Headers, row: int, data: memoryview, max_pixels: int) -> None:
-    format = _pillow.format_of(data)
+def _read_others(
+    headers: Headers,
+    encoded: Encoded,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    max_pixels: int,
+) -> None:
+    """Read the rows that are no JPEGs."""
+    others = headers.kind == BAD
+    if not np.count_nonzero(others):
+        return
+    others[headers.reason != ""] = False
+    headers.reason[others & (starts == stops)] = "empty"
+    rows = (others & (starts < stops)).nonzero()[0]
+    heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
+    for row, head in zip(rows.tolist(), heads):
+        data = encoded.view(row)
+        format = _pillow.format_of(head[: len(data)])
+        size = SIZES[format](data, head) if format in SIZES and _pillow.has_codec(format) else None
+        if size and size[0] * size[1] <= max_pixels:
+            _fill_other(headers, row, *size)
+        else:
+            _open_other(headers, row, data, format, max_pixels)
+
+
+def _open_other(
+    headers: Headers,
+    row: int,
+    data: memoryview,
+    format: str | None,
+    max_pixels: int,
+) -> None:
+    """Read a file that Pillow must open."""
     if format is None:
         start = bytes(data[:8])
-        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})" if start else "empty")
+        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})")
     height, width = _pillow.stated_size(data, format) or (0, 0)
     if height * width > max_pixels:
         return _refuse_large(headers, row, height, width, max_pixels)
     try:
-        height, width, orientation = _pillow.read_facts(data, format)
+        _fill_other(headers, row, *_pillow.read_facts(data, format))
     except DecodeError as error:
-        return _refuse(headers, row, error.reason)
+        _refuse(headers, row, error.reason)
+
+
+def _fill_other(headers: Headers, row: int, height: int, width: int, orientation: int = 1) -> None:
     headers.kind[row], headers.precision[row] = OTHER, 8
     headers.height[row], headers.width[row], headers.orientation[row] = height, width, orientation

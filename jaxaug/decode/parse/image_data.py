@@ -9,12 +9,15 @@ from jaxaug.decode.parse.segments import EOI, SOS
 _MOST_SCANS = 500  # each costs a pass over the image, however few bytes it has
 # Bytes behind the end marker that paddings rarely exceed; `read_windows` takes less than 64.
 _TAIL = 48
+_END = bytes((0xFF, EOI))
 _TRUNCATED = "a truncated JPEG: no end marker behind its image data"
 
 
 def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
-    """The end marker is there, behind image data. After it a file may hold what it likes: zeros, a
-    second picture."""
+    """Check that the end marker is there, behind image data.
+
+    After it a file may hold what it likes: zeros, a second picture.
+    """
     ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
     ended &= stops - scan_start >= 3
     rows = (~ended).nonzero()[0]
@@ -29,6 +32,14 @@ def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str
     empty = read_windows(scan_start, 2, stops).view(">u2") == (0xFF00 | EOI)
     for row in empty.nonzero()[0].tolist():
         failures.setdefault(row, _TRUNCATED)
+
+
+def end_fault(data: memoryview, start: int) -> str:
+    """Return what `check_end` finds wrong with the image data of one file, at an address, or ""."""
+    ended = len(data) >= 3 and data[-2:] == _END
+    if data[:2] == _END or not (ended or _has_end(start + 1, start + len(data))):
+        return _TRUNCATED
+    return ""
 
 
 def _has_end(start: int, stop: int) -> bool:
@@ -50,16 +61,23 @@ def check_scans(
     max_scanned: int,
     failures: dict[int, str],
 ) -> None:
-    """The scans of files that may have several are not too many; `pixels` is 0 for other files."""
+    """Check that files of several scans have not too many; `pixels` is 0 for other files."""
     for row in pixels.nonzero()[0].tolist():
         if row in failures:
             continue
-        scans = 1 + _count(SOS, int(scan_start[row]), int(stops[row]))
-        if scans > _MOST_SCANS:
-            failures[row] = f"a JPEG of more than {_MOST_SCANS} scans"
-        elif scans * int(pixels[row]) > max_scanned:
-            product = f"{scans} scans of {pixels[row]} pixels"
-            failures[row] = f"a JPEG of {product}, more than {max_scanned} in all"
+        span = int(scan_start[row]), int(stops[row])
+        if fault := scans_fault(*span, int(pixels[row]), max_scanned):
+            failures[row] = fault
+
+
+def scans_fault(scan_start: int, stop: int, pixels: int, max_scanned: int) -> str:
+    """Return what is wrong with the number of scans of one file that may have several, or ""."""
+    scans = 1 + _count(SOS, scan_start, stop)
+    if scans > _MOST_SCANS:
+        return f"a JPEG of more than {_MOST_SCANS} scans"
+    if scans * pixels > max_scanned:
+        return f"a JPEG of {scans} scans of {pixels} pixels, more than {max_scanned} in all"
+    return ""
 
 
 def _count(marker: int, start: int, stop: int) -> int:

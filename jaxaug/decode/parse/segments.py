@@ -16,23 +16,23 @@ FRAMES = (0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE
 
 NOWHERE = 2**60  # beyond the stop of every file: what has no defined size does not fit
 
-_HEAD = 22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
-_WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": _HEAD})
-_MOST_SEGMENTS = 1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
+HEAD = 22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
+_WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": HEAD})
+MOST_SEGMENTS = 1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
 _FEW = 8  # files: a loop in Python over so many segments takes less time than numpy's calls
 _NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long filling
 
 
 def lookup(values: dict[int, int], default: int, size: int = 256) -> np.ndarray:
-    """int64[size]: the values at their keys, the default elsewhere."""
+    """Return int64[size]: the values at their keys, the default elsewhere."""
     table = np.full(size, default)
     table[list(values)] = list(values.values())
     return table
 
 
 _WITH_LENGTH = {*FRAMES, SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0 + 16)}
-_CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)
-_SIZE = lookup(dict.fromkeys(_CODES, 2), NOWHERE, 2**16)  # of the marker; its length follows
+CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)  # markers whose length follows
+_SIZE = lookup(dict.fromkeys(CODES, 2), NOWHERE, 2**16)  # of the marker; its length follows
 _CODE_AND_LENGTH = struct.Struct(">HH")
 
 
@@ -47,12 +47,12 @@ class Segments(NamedTuple):
     resumed: list[int]  # rows of files with rubbish, fillings or TEM between them
 
     def pick(self, marker: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row, start and stop of the segments of one marker."""
+        """Return row, start and stop of the segments of one marker."""
         chosen = (self.marker == marker).nonzero()[0]
         return self.row[chosen], self.start[chosen], self.stop[chosen]
 
     def tagged(self, marker: int, tag: bytes, least: int) -> np.ndarray:
-        """Which segments of one marker have `least` bytes of payload or more that begin with the tag and a zero."""
+        """Return which segments of one marker have `least` bytes or more, tag and a zero first."""
         chosen = (self.marker == marker).nonzero()[0]
         if not chosen.size:
             return chosen
@@ -61,7 +61,7 @@ class Segments(NamedTuple):
 
 
 def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[int, str]) -> Segments:
-    """All marker segments up to the first SOS.
+    """Return all marker segments up to the first SOS.
 
     Every step advances each unfinished file by one segment; the last few files go on alone.
 
@@ -71,12 +71,12 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
       failures: takes what is wrong with a file whose walk does not end at an SOS.
     """
     position, stop = starts[row] + 2, stops[row]
-    parts: list[tuple[np.ndarray, ...]] = [(row[:0], position[:0], position[:0], np.zeros(0, f"V{_HEAD}"))]
+    parts: list[tuple[np.ndarray, ...]] = [(row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))]
     resumed_rows: list[int] = []
     steps = 0
-    while row.size > _FEW and steps < _MOST_SEGMENTS:
+    while row.size > _FEW and steps < MOST_SEGMENTS:
         steps += 1
-        head = read_windows(position, _HEAD, stop)
+        head = read_windows(position, HEAD, stop)
         words = head.view(_WORDS)
         code, length = words["code"].astype(np.int64), words["length"].astype(np.int64)
         after = position + _SIZE[code] + length
@@ -100,10 +100,10 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
             row, position, stop = row[kept], position[kept], stop[kept]
     alone: list[tuple[int, int, int, int]] = []
     for file in zip(row.tolist(), position.tolist(), stop.tolist()):
-        if failure := _walk_alone(*file, _MOST_SEGMENTS - steps, alone, resumed_rows):
+        if failure := _walk_alone(*file, MOST_SEGMENTS - steps, alone, resumed_rows):
             failures[file[0]] = failure
     row, position, after, stop = np.array(alone, np.int64).reshape(-1, 4).T
-    parts.append((row, position, after, read_windows(position, _HEAD, stop)))
+    parts.append((row, position, after, read_windows(position, HEAD, stop)))
     rows, positions, ends, heads = (np.concatenate(column) for column in zip(*parts))
     markers = as_bytes(heads)[:, 1].copy()
     return Segments(rows, markers, positions + 4, ends, heads, resumed_rows)
@@ -123,7 +123,7 @@ def _walk_alone(
     for _ in range(steps):
         code, length = _CODE_AND_LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (0, 0)
         after = at + 2 + length
-        if code in _CODES and length >= 2 and after <= len(data):
+        if code in CODES and length >= 2 and after <= len(data):
             found.append((row, position + at, position + after, stop))
             if code == 0xFF00 | SOS:
                 return None
@@ -134,11 +134,11 @@ def _walk_alone(
             return resumed
         at = resumed - position
         resumed_rows.append(row)
-    return f"more than {_MOST_SEGMENTS} segments before the image data"
+    return f"more than {MOST_SEGMENTS} segments before the image data"
 
 
 def _resume(position: int, stop: int) -> int | str:
-    """Where a file whose next bytes are no well-formed segment goes on, or what is wrong with it."""
+    """Return where a file goes on behind what is no well-formed segment, or what is wrong."""
     data = memory_view(position, max(stop - position, 0))
     found = _NEXT_MARKER.search(data)
     if not found:
