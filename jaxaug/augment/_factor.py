@@ -24,7 +24,7 @@ class Factor(NamedTuple):
         that the frame spans.
       size: int32[2], the used (height, width) of the output, or None for the whole canvas.
       shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the number
-        of taps.
+        of taps, and with it the antialiasing. Turns and shears do not count: they are bilinear.
       whole: True where pixels land on pixels, so that one exact read is enough.
       keeps: True where every output pixel lies inside the frame the op was given.
       window: (top, left, bottom, right) in source pixels, the frame that a resize was given. Its

@@ -5,7 +5,6 @@ Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center 
 `size` "the image" is its used part. The pure functions take whole images, uint8 or float in [0, 1].
 """
 
-import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
@@ -104,7 +103,7 @@ def affine(
       [0.0, 0.0, 1.0]
 
     Differs from torchvision in the sign of `angle` (there clockwise), in the default interpolation, and in
-    antialiasing when it shrinks.
+    antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
     info = Info((image.shape[0], image.shape[1]))
     angle, scale = _float(angle), _static_scale(scale)
@@ -206,7 +205,7 @@ class RandomAffine(_Warping):
       (8, 9, 3)
 
     Differs from torchvision in the sign of the angle (there clockwise), in bilinear interpolation by default,
-    and in antialiasing when it shrinks.
+    and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
 
     degrees: float | tuple[float, float]
@@ -252,8 +251,8 @@ class RandomAffine(_Warping):
 
     def factor(self, params: Affine, info: Info) -> Factor:
         """The affine map about the center."""
-        shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
-        most = _shear_norm(shear[:2]) * _shear_norm(shear[2:]) / min(1.0, (self.scale or (1.0,))[0])
+        # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn does.
+        most = 1 / min(1.0, (self.scale or (1.0,))[0])
         return _within(info, _affine_matrix(info, *params), most)
 
 
@@ -374,12 +373,6 @@ def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
 def _whole(share: Scalar, length: Scalar) -> Scalar:
     """A share of a length in whole pixels."""
     return share if isinstance(share, float) else jnp.round(share * length)
-
-
-def _shear_norm(degrees: tuple[float, ...]) -> float:
-    """The operator norm of the steepest shear in a range: (t + sqrt(t^2 + 4)) / 2 with t its tangent."""
-    tangent = math.tan(math.radians(max(map(abs, degrees))))
-    return (tangent + math.sqrt(tangent**2 + 4)) / 2
 
 
 def _float(value: Scalar) -> Scalar:

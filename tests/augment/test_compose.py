@@ -21,8 +21,8 @@ def run(transform, sample=IMAGE):
     return jax.jit(transform)(KEY, sample)
 
 
-def gathers(transform):
-    return str(jax.make_jaxpr(transform)(KEY, IMAGE)).count(" gather[")
+def gathers(transform, image=IMAGE):
+    return str(jax.make_jaxpr(transform)(KEY, image)).count(" gather[")
 
 
 def with_and_without(*transforms, sample=IMAGE):
@@ -109,6 +109,19 @@ def test_a_quarter_turn_takes_the_window_of_a_crop_along(turns):
     np.testing.assert_array_equal(turned, np.rot90(noise, turns))
     fused, separate = with_and_without(*chain, sample=noise)
     np.testing.assert_allclose(fused, separate, atol=1e-5)
+
+
+def test_the_taps_of_a_run_follow_its_scale_alone():
+    """Turns and shears read as many pixels as the crop before them would: five a side."""
+    image = jax.ShapeDtypeStruct((512, 512, 3), jnp.uint8)
+    crop = A.RandomResizedCrop(224)
+    turn, shear = A.RandomRotation(7), A.RandomAffine(7, shear=(-5.0, 5.0, -5.0, 5.0))
+    drawing = gathers(crop, image) - 5 - 5
+    assert gathers(A.Compose([crop, turn]), image) - drawing == 25
+    assert gathers(A.Compose([crop, turn, *[shear] * 7]), image) - drawing == 25
+    assert gathers(A.Compose([turn, shear]), image) == 4
+    smaller = A.RandomAffine(7, scale=(0.7, 1.0), shear=(-5.0, 5.0, -5.0, 5.0))
+    assert gathers(A.Compose([turn, smaller]), image) == 9
 
 
 class _Shift(A.RandomAffine):

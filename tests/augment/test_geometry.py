@@ -93,6 +93,16 @@ def test_affine_does_what_it_drew():
     np.testing.assert_allclose(run(transform, NOISE), expected, atol=1e-5)
 
 
+def test_turns_and_shears_without_a_scale_are_bilinear():
+    """As in torchvision: only what shrinks is antialiased."""
+    transform = RandomAffine((20, 20), shear=(30.0, 30.0, -25.0, -25.0), padding_mode="reflect")
+    angle, _, _, shear = parameters(transform)
+    pull = reference.about(reference.shear(*map(float, shear)), 11, 15)
+    pull = pull @ reference.rotation(float(angle), 11, 15)
+    expected = reference.warp(NOISE, pull, (11, 15), "reflect")
+    np.testing.assert_allclose(run(transform, NOISE), expected, atol=1e-5)
+
+
 def test_affine_that_asks_for_nothing_is_the_identity_and_costs_no_resample():
     transform = RandomAffine(0)
     np.testing.assert_array_equal(run(transform, NOISE), NOISE)

@@ -74,6 +74,18 @@ def rotation(degrees, height, width):
     return shift(width / 2, height / 2) @ turn @ shift(-width / 2, -height / 2)
 
 
+def shear(x_degrees, y_degrees):
+    """The pull of a shear about the origin: the inverse of x -> x - tan(x) y, then y -> y - tan(y) x."""
+    x, y = np.tan(np.radians([x_degrees, y_degrees]))
+    push = np.array([[1, 0, 0], [-y, 1, 0], [0, 0, 1]]) @ np.array([[1, -x, 0], [0, 1, 0], [0, 0, 1]])
+    return np.linalg.inv(push)
+
+
+def about(pull, height, width):
+    """`pull` about the center of an image."""
+    return shift(width / 2, height / 2) @ pull @ shift(-width / 2, -height / 2)
+
+
 def shift(x, y):
     """The matrix that adds (x, y)."""
     return np.array([[1, 0, x], [0, 1, y], [0, 0, 1]], np.float64)
