@@ -297,7 +297,8 @@ def _take_pixels(pixels: Pixels) -> Images:
 
 
 def _count(images: Images, valid: np.ndarray, bad: list[BadRecord]) -> dict[str, int]:
-    shrunk = (images.original_size != images.size).any(axis=1) & valid
+    different = images.original_size != images.size
+    shrunk = (different[:, 0] | different[:, 1]) & valid
     actions = [record["action"] for record in bad]
     return {
         "images": int(valid.sum()),

@@ -27,8 +27,8 @@ def buffer_budget(total: int) -> int:
     """Return the bytes that jaxaug's buffers may take of a device's `total`: a tenth, 2 GB at least.
 
     Example:
-      >>> buffer_budget(24 * 2**30) / 2**30
-      2.4
+      >>> buffer_budget(24 * 10**9)
+      2400000000
     """
     return max(total // 10, 2 * 2**30)
 
