@@ -63,10 +63,14 @@ def microseconds(program, keys: jax.Array, sample: dict[str, jax.Array], calls: 
 
 def main() -> None:
     """Parse the arguments, compile, measure in turn, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--canvas", type=int, default=512)
-    parser.add_argument("--used", type=int, nargs=2, default=(375, 500), metavar=("HEIGHT", "WIDTH"))
+    parser.add_argument(
+        "--used", type=int, nargs=2, default=(375, 500), metavar=("HEIGHT", "WIDTH")
+    )
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--calls", type=int, default=10)
@@ -87,11 +91,19 @@ def main() -> None:
     device = jax.devices()[0]
     used = "x".join(map(str, args.used))
     print(f"jax {jax.__version__}, {device.device_kind} ({device.platform}), batch {args.batch},")
-    print(f"canvas {args.canvas}, used {used}, to {args.size}, bfloat16; us an image, median of {args.rounds}")
+    print(
+        f"canvas {args.canvas}, used {used}, to {args.size}, bfloat16; us an image, median of {args.rounds}"
+    )
     for name, times in rounds.items():
         memory = programs[name].memory_analysis()
-        reserved = "" if memory is None else f", {memory.temp_size_in_bytes / args.batch / 1e6:.2f} MB an image"
-        print(f"{name:36s} {statistics.median(times):9.2f} ({min(times):.2f} to {max(times):.2f}){reserved}")
+        reserved = (
+            ""
+            if memory is None
+            else f", {memory.temp_size_in_bytes / args.batch / 1e6:.2f} MB an image"
+        )
+        print(
+            f"{name:36s} {statistics.median(times):9.2f} ({min(times):.2f} to {max(times):.2f}){reserved}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in one run.
+"""Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in
+one run.
 
-    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--rounds 5] [--latency 1 32] [--beside 3]
+    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--rounds 5] [--latency 1 32]
+    [--beside 3]
 
-The contestants take turns, round after round; the table gives medians and the spread (min to max). Rivals that are
-not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself, driven by the
+The contestants take turns, round after round; the table gives medians and the spread (min to max).
+Rivals that are
+not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself,
+  driven by the
 thinnest loop there is: the limit.
 """
 
@@ -31,7 +35,11 @@ from jaxaug.decode.native import cuda, nvjpeg
 
 
 def read(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg")]
+    return [
+        path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in (".jpg", ".jpeg")
+    ]
 
 
 def reencode(image: bytes, quality: int) -> bytes:
@@ -42,7 +50,9 @@ def reencode(image: bytes, quality: int) -> bytes:
 
 def decoder_rate(decoder: Decoder, encoded: Encoded, callers: int, seconds: float) -> float:
     def work(thread, running, count):
-        for _ in range(8):  # nvJPEG makes its states with the first batches, 0.1 s each, more with several GPUs
+        for _ in range(
+            8
+        ):  # nvJPEG makes its states with the first batches, 0.1 s each, more with several GPUs
             jax.block_until_ready(decoder.decode(encoded).pixels)
         while running():
             decoder.decode(encoded)
@@ -51,8 +61,12 @@ def decoder_rate(decoder: Decoder, encoded: Encoded, callers: int, seconds: floa
     return rate(work, callers, seconds)
 
 
-def jaxaug_rate(canvas: tuple[int, int], encoded: Encoded, callers: int, seconds: float, **options) -> float:
-    with Decoder(canvas, **{"backend": "nvjpeg", "devices": jax.local_devices()[:1]} | options) as decoder:
+def jaxaug_rate(
+    canvas: tuple[int, int], encoded: Encoded, callers: int, seconds: float, **options
+) -> float:
+    with Decoder(
+        canvas, **{"backend": "nvjpeg", "devices": jax.local_devices()[:1]} | options
+    ) as decoder:
         return decoder_rate(decoder, encoded, callers, seconds)
 
 
@@ -77,7 +91,9 @@ def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: in
 
 
 def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
-    """One process, its rate with the first n GPUs over that with one; all stay open, and a first round is left out."""
+    """One process, its rate with the first n GPUs over that with one; all stay open, and a first
+    round is left out.
+    """
     cases = {(fixed, count): [] for fixed in (False, True) for count in args.gpus}
     with contextlib.ExitStack() as stack:
         decoders = {}
@@ -88,16 +104,26 @@ def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
         for _ in range(1 + args.rounds):
             for (fixed, count), rates in cases.items():
                 rows = np.tile(np.arange(len(encoded.lengths)), count)
-                rates.append(decoder_rate(decoders[fixed, count], encoded.take(rows), 3, args.seconds))
+                rates.append(
+                    decoder_rate(decoders[fixed, count], encoded.take(rows), 3, args.seconds)
+                )
     medians = {case: statistics.median(rates[1:]) for case, rates in cases.items()}
     for (fixed, count), (_, *rates) in cases.items():
         median = medians[fixed, count]
-        name, ratio = f"jaxaug{', deterministic' * fixed}, {count} GPUs", median / medians[fixed, args.gpus[0]]
-        print(f"{name:36s} {median:8.0f} {min(rates):8.0f} {max(rates):8.0f}  {ratio:5.2f} x", flush=True)
+        name, ratio = (
+            f"jaxaug{', deterministic' * fixed}, {count} GPUs",
+            median / medians[fixed, args.gpus[0]],
+        )
+        print(
+            f"{name:36s} {median:8.0f} {min(rates):8.0f} {max(rates):8.0f}  {ratio:5.2f} x",
+            flush=True,
+        )
 
 
 class Training:
-    """A context in which the GPU multiplies bf16 matrices all the time, two calls of some 33 ms always in flight."""
+    """A context in which the GPU multiplies bf16 matrices all the time, two calls of some 33 ms
+    always in flight.
+    """
 
     def __init__(self):
         self._matrix = jnp.full((8192, 8192), 1e-3, jnp.bfloat16)
@@ -160,11 +186,15 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
         "jaxaug, 2 callers": lambda: jaxaug_rate(canvas, encoded, 2, seconds),
         "jaxaug, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds),
         "jaxaug pinned input, 3 callers": lambda: jaxaug_rate(canvas, pinned(encoded), 3, seconds),
-        "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(canvas, encoded, 3, seconds, deterministic=True),
+        "jaxaug deterministic, 3 callers": lambda: jaxaug_rate(
+            canvas, encoded, 3, seconds, deterministic=True
+        ),
         "raw engines, 1 in flight": lambda: rate(raw_engines(groups, canvas), 1, seconds),
         "raw engines, 3 in flight": lambda: rate(raw_engines(groups, canvas), 3, seconds),
         "raw HYBRID": lambda: rate(raw_hybrid(images, canvas), threads - 2, seconds),
-        "raw engines + HYBRID together": lambda: raw_together(images, groups, canvas, threads, seconds),
+        "raw engines + HYBRID together": lambda: raw_together(
+            images, groups, canvas, threads, seconds
+        ),
         "simplejpeg": lambda: simplejpeg_rate(images, threads, seconds),
     }
     try:
@@ -172,7 +202,9 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
 
         process = DaliProcess()
         for load in (0.65, 0.9, 1.0):
-            table[f"DALI, hw_decoder_load {load}"] = lambda load=load: process.rate(batch, threads, load, seconds)
+            table[f"DALI, hw_decoder_load {load}"] = lambda load=load: process.rate(
+                batch, threads, load, seconds
+            )
             table[f"DALI in this process, load {load}"] = lambda load=load: dali_rate(
                 images, batch, threads, load, seconds
             )
@@ -188,18 +220,38 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=Path, required=True)
-    parser.add_argument("--quality-420", type=int, default=0, help="re-encode as 4:2:0 with this quality first")
+    parser.add_argument(
+        "--quality-420", type=int, default=0, help="re-encode as 4:2:0 with this quality first"
+    )
     parser.add_argument("--canvas", type=int, nargs=2, default=(512, 512))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[""], help="contestants whose names begin so")
-    parser.add_argument("--latency", type=int, nargs="*", default=[], help="also measure latency at these batch sizes")
-    parser.add_argument("--beside", type=int, default=0, help="rounds beside bf16 matrix products (--seconds 2)")
-    parser.add_argument("--gpus", type=int, nargs="*", default=[], help="compare these numbers of GPUs, nothing else")
-    parser.add_argument("--threads", type=int, default=16, help="`num_threads` for each of those GPUs")
+    parser.add_argument(
+        "--latency",
+        type=int,
+        nargs="*",
+        default=[],
+        help="also measure latency at these batch sizes",
+    )
+    parser.add_argument(
+        "--beside", type=int, default=0, help="rounds beside bf16 matrix products (--seconds 2)"
+    )
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        nargs="*",
+        default=[],
+        help="compare these numbers of GPUs, nothing else",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=16, help="`num_threads` for each of those GPUs"
+    )
     return parser.parse_args(given)
 
 
@@ -210,7 +262,9 @@ def images_of(args: argparse.Namespace) -> list[bytes]:
 
 def tell_latency(images: list[bytes], args: argparse.Namespace) -> None:
     for batch in args.latency:
-        with Decoder(tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1]) as decoder:
+        with Decoder(
+            tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1]
+        ) as decoder:
             rows = {"jaxaug": jaxaug_latency(decoder, images, batch, 300)}
         with contextlib.suppress(ImportError):
             for load, canvas in itertools.product((0.65, 1.0), (None, tuple(args.canvas))):
@@ -218,20 +272,30 @@ def tell_latency(images: list[bytes], args: argparse.Namespace) -> None:
                 rows[name] = dali_latency(images, batch, os.cpu_count() or 1, load, 300, canvas)
         for name, times in rows.items():
             p50, p99 = np.percentile(times, [50, 99]) * 1e3
-            print(f"latency, batch {batch:3d}, {name:28s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms")
+            print(
+                f"latency, batch {batch:3d}, {name:28s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms"
+            )
 
 
 def main() -> None:
     args = arguments()
     images = images_of(args)
     connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
-    print(f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,")
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {nvjpeg.version()}, {connections=}")
+    print(
+        f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,"
+    )
+    print(
+        f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {nvjpeg.version()}, {connections=}"
+    )
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
         return several_gpus(encoded, args)
     tell_latency(images, args)  # before anything else leaves its threads behind
-    table = {n: measure for n, measure in contestants(images, args).items() if n.startswith(tuple(args.only))}
+    table = {
+        n: measure
+        for n, measure in contestants(images, args).items()
+        if n.startswith(tuple(args.only))
+    }
     results: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(args.rounds):
         for name, measure in table.items():
@@ -242,7 +306,10 @@ def main() -> None:
     print(f"\n{'images/s':36s} {'median':>8s} {'min':>8s} {'max':>8s}")
     for name, values in results.items():
         if values:
-            print(f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}", flush=True)
+            print(
+                f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}",
+                flush=True,
+            )
     if args.beside:
         beside_training(table, args.beside)
 

@@ -2,8 +2,9 @@
 
     python benchmarks/in_memory.py --count 20000 --side 32 --batch 256 --rounds 7
 
-The hand-written loop gathers rows of the same host array by the same order and calls jit(vmap(chain)) on them; both
-wait for each batch one batch late, as a training step that reads its loss does.
+The hand-written loop gathers rows of the same host array by the same order and calls
+jit(vmap(chain)) on them; both wait for each batch one batch late, as a training step that reads its
+loss does.
 """
 
 import argparse
@@ -72,7 +73,10 @@ def main() -> None:
         with Loader(source, options.batch, transform=chain, sharding=sharding) as loader:
             ours = rate(loader.steps(total), options.batch, warm)
         ratios.append(ours / hand)
-        print(f"Loader {ours:9,.0f} images/s  by hand {hand:9,.0f}  ratio {ratios[-1]:.3f}", flush=True)
+        print(
+            f"Loader {ours:9,.0f} images/s  by hand {hand:9,.0f}  ratio {ratios[-1]:.3f}",
+            flush=True,
+        )
     print(f"median ratio {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
 
 

@@ -1,12 +1,15 @@
-"""Records/s from disk to `Encoded`, and images/s from disk to decoded arrays: each kind of source, in one run.
+"""Records/s from disk to `Encoded`, and images/s from disk to decoded arrays: each kind of source,
+in one run.
 
-    python benchmarks/input.py [--images FOLDER] [--records 200000] [--decode] [--seconds 2] [--rounds 3] [--only NAME]
+    python benchmarks/input.py [--images FOLDER] [--records 200000] [--decode] [--seconds 2]
+    [--rounds 3] [--only NAME]
 
-The images are repeated by hard links until there are `--records`, so all of them lie in the page cache. "read" is
-`source.read` of 256 random records; "touched" copies every byte too, once, because a mapped source reads nothing
-before that. "pool" is `open().read()` in 16 threads. `--decode` measures decoded arrays instead: a Loader from memory
-and one from each source, all with one Decoder for the default devices. The contestants take turns, round after round, a
-first one not counted; the table gives medians and the spread.
+The images are repeated by hard links until there are `--records`, so all of them lie in the page
+cache. "read" is `source.read` of 256 random records; "touched" copies every byte too, once, because
+a mapped source reads nothing before that. "pool" is `open().read()` in 16 threads. `--decode`
+measures decoded arrays instead: a Loader from memory and one from each source, all with one Decoder
+for the default devices. The contestants take turns, round after round, a first one not counted; the
+table gives medians and the spread.
 """
 
 import argparse
@@ -36,14 +39,22 @@ BATCH = 256
 def load(folder: Path | None) -> list[bytes]:
     """The JPEGs of a folder, or drawn ones of ImageNet's usual size and about 100 kB."""
     if folder is not None:
-        return [path.read_bytes() for path in sorted(folder.rglob("*")) if path.suffix.lower() in (".jpg", ".jpeg")]
+        return [
+            path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.suffix.lower() in (".jpg", ".jpeg")
+        ]
     generator, images = np.random.default_rng(0), []
     for _ in range(238):
         small = generator.integers(0, 256, (60, 80, 3), dtype=np.uint8)
-        pixels = np.asarray(Image.fromarray(small).resize((500, 375), Image.Resampling.BICUBIC)).astype(np.int16)
+        pixels = np.asarray(
+            Image.fromarray(small).resize((500, 375), Image.Resampling.BICUBIC)
+        ).astype(np.int16)
         pixels += generator.integers(-12, 13, pixels.shape, dtype=np.int16)
         file = io.BytesIO()
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=92, subsampling=2)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(
+            file, "JPEG", quality=92, subsampling=2
+        )
         images.append(file.getvalue())
     return images
 
@@ -57,8 +68,13 @@ def field(payload: bytes, number: int = 1) -> bytes:
 
 
 def example(image: bytes, label: int) -> bytes:
-    values = {"image/encoded": field(field(image)), "image/class/label": field(field(varint(label)), 3)}
-    return field(b"".join(field(field(name.encode()) + field(value, 2)) for name, value in values.items()))
+    values = {
+        "image/encoded": field(field(image)),
+        "image/class/label": field(field(varint(label)), 3),
+    }
+    return field(
+        b"".join(field(field(name.encode()) + field(value, 2)) for name, value in values.items())
+    )
 
 
 def sealed(data: bytes) -> bytes:
@@ -116,7 +132,9 @@ def read(source: Source, touch: bool) -> Callable[[], None]:
 def in_memory(images: list[bytes]) -> InMemory:
     """At least four batches, with labels as the files have them."""
     copies = -(-4 * BATCH // len(images))
-    return InMemory(images * copies, {"label": np.tile(np.arange(len(images), dtype=np.int32), copies)})
+    return InMemory(
+        images * copies, {"label": np.tile(np.arange(len(images), dtype=np.int32), copies)}
+    )
 
 
 def pool_read(source: ImageFolder, pool: ThreadPoolExecutor) -> Callable[[], None]:
@@ -127,7 +145,11 @@ def pool_read(source: ImageFolder, pool: ThreadPoolExecutor) -> Callable[[], Non
             return file.read()
 
     def step() -> None:
-        list(pool.map(load_file, map(source.path, generator.integers(0, len(source), BATCH).tolist())))
+        list(
+            pool.map(
+                load_file, map(source.path, generator.integers(0, len(source), BATCH).tolist())
+            )
+        )
 
     return step
 
@@ -139,7 +161,9 @@ def decode(loader: Loader) -> Callable[[], None]:
     return step
 
 
-def tell(title: str, contestants: dict[str, Callable[[], None]], seconds: float, rounds: int, base: str) -> None:
+def tell(
+    title: str, contestants: dict[str, Callable[[], None]], seconds: float, rounds: int, base: str
+) -> None:
     """Measure in turns and print medians, spreads, and ratios to the contestant `base`."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(1 + rounds):
@@ -155,7 +179,9 @@ def tell(title: str, contestants: dict[str, Callable[[], None]], seconds: float,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=Path)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--decode", action="store_true")
@@ -164,14 +190,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="sources, by the names in the table")
     args = parser.parse_args()
     images = load(args.images)
-    print(f"{len(os.sched_getaffinity(0))} cores, {len(images)} images of {np.mean([*map(len, images)]):,.0f} bytes")
+    print(
+        f"{len(os.sched_getaffinity(0))} cores, {len(images)} images of {np.mean([*map(len, images)]):,.0f} bytes"
+    )
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(16) as pool:
         folder = Path(temporary)
         write(images, folder, max(1, round(args.records / len(images))))
         started = time.perf_counter()
         record, tar = TFRecord(folder / "tfrecord/*"), WebDataset(folder / "tar/*")
         loose, memory = ImageFolder(folder / "loose"), in_memory(images)
-        print(f"{len(record):,} records indexed, twice, in {time.perf_counter() - started:.1f} s; {jax.devices()}")
+        print(
+            f"{len(record):,} records indexed, twice, in {time.perf_counter() - started:.1f} s; {jax.devices()}"
+        )
         packed = {"TFRecord": record, "WebDataset": tar}
         staged = {
             "TFRecord mmap=False": TFRecord(folder / "tfrecord/*", mmap=False),
@@ -183,10 +213,19 @@ def main() -> None:
         if not args.decode:
             for title, touch in (("read", False), ("read and touched", True)):
                 contestants = {name: read(source, touch) for name, source in sources.items()}
-                tell(title, {"pool": pool_read(loose, pool)} | contestants, args.seconds, args.rounds, "pool")
+                tell(
+                    title,
+                    {"pool": pool_read(loose, pool)} | contestants,
+                    args.seconds,
+                    args.rounds,
+                    "pool",
+                )
             return
         with Decoder() as decoder:
-            loaders = {n: Loader(s, BATCH, decoder=decoder) for n, s in {"memory": memory, **sources}.items()}
+            loaders = {
+                n: Loader(s, BATCH, decoder=decoder)
+                for n, s in {"memory": memory, **sources}.items()
+            }
             contestants = {name: decode(loader) for name, loader in loaders.items()}
             tell("decoded", contestants, args.seconds, args.rounds, "memory")
             for loader in loaders.values():

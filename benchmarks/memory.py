@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py [--images FOLDER] [--minutes 60]
 
-Each source has an equal share of the minutes: class folders, a tar mapped, the same tar read, a TFRecord file mapped,
-and images in memory.
-A line every half minute; at the end of each share the growth of its second half.
+Each source has an equal share of the minutes: class folders, a tar mapped, the same tar read, a
+TFRecord file mapped, and images in memory. A line every half minute; at the end of each share the
+growth of its second half.
 """
 
 import argparse
@@ -29,7 +29,11 @@ def scale(key: jax.Array, sample: dict) -> dict:
 
 def anonymous_megabytes() -> float:
     """Memory of this process that is no page cache."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("RssAnon")
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -53,11 +57,16 @@ def watch(name: str, source: Source, seconds: float) -> None:
     half = [megabytes for elapsed, megabytes in seen if elapsed > seconds / 2]
     third = max(1, len(half) // 3)
     early, late = sum(half[:third]) / third, sum(half[-third:]) / third
-    print(f"{name:24} second half of {seconds / 60:.1f} minutes: {early:.1f} MB, then {late:.1f} MB", flush=True)
+    print(
+        f"{name:24} second half of {seconds / 60:.1f} minutes: {early:.1f} MB, then {late:.1f} MB",
+        flush=True,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=Path)
     parser.add_argument("--minutes", type=float, default=60.0)
     args = parser.parse_args()

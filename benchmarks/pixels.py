@@ -1,11 +1,12 @@
-"""How far the GPU's decoded pixels are from libjpeg-turbo's, by chroma sampling, on every JPEG of a folder.
+"""How far the GPU's decoded pixels are from libjpeg-turbo's, by chroma sampling, on every JPEG of a
+folder.
 
     python benchmarks/pixels.py --images FOLDER [--backend nvjpeg] [--canvas 512 512] [--batch 256]
 
-libjpeg-turbo decodes with fancy upsampling (the host backend). "worst mean" is the largest mean absolute difference of
-one image, "largest" the largest difference of one value, both in levels of 255; an image may go to the engines or,
-where those refuse it, to the host, so that 0 is expected there. With `deterministic=True` a second run with batches of
-another size must give the same bits.
+libjpeg-turbo decodes with fancy upsampling (the host backend). "worst mean" is the largest mean
+absolute difference of one image, "largest" the largest difference of one value, both in levels of
+255; an image may go to the engines or, where those refuse it, to the host, so that 0 is expected
+there. With `deterministic=True` a second run with batches of another size must give the same bits.
 """
 
 import argparse
@@ -18,7 +19,13 @@ from decode import read
 
 from jaxaug.decode import Decoder, Encoded, read_headers
 
-_NAMES = {0x11111100: "4:4:4", 0x21111100: "4:2:2", 0x12111100: "4:4:0", 0x22111100: "4:2:0", 0x11000000: "gray"}
+_NAMES = {
+    0x11111100: "4:4:4",
+    0x21111100: "4:2:2",
+    0x12111100: "4:4:0",
+    0x22111100: "4:2:0",
+    0x11000000: "gray",
+}
 
 
 def name_of(sampling: int, coding: int, orientation: int) -> str:
@@ -32,7 +39,9 @@ def decode(decoder: Decoder, images: list[bytes], batch: int) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--backend", default="nvjpeg")
     parser.add_argument("--canvas", type=int, nargs=2, default=[512, 512])
@@ -47,7 +56,9 @@ def main() -> None:
         again = decode(decoder, images, args.batch // 3 + 1)
         ways = {name: count for name, count in decoder.stats.items() if name in ("engines", "host")}
     difference = np.abs(found.astype(np.int16) - expected)
-    inside = (expected > 0).any(-1) | (found > 0).any(-1)  # the canvas around an image is zero on both sides
+    inside = (expected > 0).any(-1) | (found > 0).any(
+        -1
+    )  # the canvas around an image is zero on both sides
     means = difference.sum((1, 2, 3)) / np.maximum(inside.sum((1, 2)) * 3, 1)
     groups = defaultdict(list)
     for row in range(len(images)):

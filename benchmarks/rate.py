@@ -5,8 +5,14 @@ import time
 from collections.abc import Callable
 
 
-def rate(work: Callable[[int, Callable[[], bool], Callable[[int], None]], None], threads: int, seconds: float) -> float:
-    """Images/s of `threads` threads that run `work(thread, running, count)` together, after as long a warm-up."""
+def rate(
+    work: Callable[[int, Callable[[], bool], Callable[[int], None]], None],
+    threads: int,
+    seconds: float,
+) -> float:
+    """Images/s of `threads` threads that run `work(thread, running, count)` together, after as long
+    a warm-up.
+    """
     counts, stop = [0] * threads, threading.Event()
     barrier = threading.Barrier(threads + 1)
 

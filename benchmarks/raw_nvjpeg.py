@@ -13,7 +13,11 @@ def by_sampling(images: list[bytes]) -> list[list[bytes]]:
     headers = read_headers(Encoded.from_bytes(images))
     baseline = headers.coding == 0
     return [
-        [image for image, s, good in zip(images, headers.sampling, baseline) if s == sampling and good]
+        [
+            image
+            for image, s, good in zip(images, headers.sampling, baseline)
+            if s == sampling and good
+        ]
         for sampling in np.unique(headers.sampling[baseline])
         if sampling != 0
     ]
@@ -32,10 +36,20 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
             buffer = int(cuda.call("cudaMalloc", row * len(group)))
             pointers = np.arange(len(group), dtype=np.uint64) * np.uint64(row) + np.uint64(buffer)
             state = nvjpeg.create("nvjpegJpegStateCreate", handle)
-            calls.append((state, encoded, nvjpeg.destinations(pointers, canvas[1] * 3), cuda.create_stream(), buffer))
+            calls.append(
+                (
+                    state,
+                    encoded,
+                    nvjpeg.destinations(pointers, canvas[1] * 3),
+                    cuda.create_stream(),
+                    buffer,
+                )
+            )
         while running():
             for state, encoded, images, stream, _ in calls:
-                nvjpeg.decode_batched(handle, state, encoded.addresses, encoded.lengths, images, stream)
+                nvjpeg.decode_batched(
+                    handle, state, encoded.addresses, encoded.lengths, images, stream
+                )
             for *_, stream, _ in calls:
                 cuda.call("cudaStreamSynchronize", stream)
             count(sum(map(len, groups)))
@@ -49,9 +63,16 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
 
 
 def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
-    """nvJPEG's decoupled HYBRID decoder: Huffman decoding on the calling thread, the rest on the GPU."""
+    """nvJPEG's decoupled HYBRID decoder: Huffman decoding on the calling thread, the rest on the
+    GPU.
+    """
     encoded = Encoded.from_bytes(images)
-    items = list(zip(map(ctypes.c_void_p, encoded.addresses.tolist()), map(ctypes.c_size_t, encoded.lengths.tolist())))
+    items = list(
+        zip(
+            map(ctypes.c_void_p, encoded.addresses.tolist()),
+            map(ctypes.c_size_t, encoded.lengths.tolist()),
+        )
+    )
     hybrid, zero = ctypes.c_int(1), ctypes.c_int(0)
     library = ctypes.CDLL(nvjpeg.path())  # functions of our own: jaxaug's have prototypes
 
@@ -74,7 +95,10 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
         library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(nvjpeg.RGB_INTERLEAVED))
-        buffer, stream = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)), cuda.create_stream()
+        buffer, stream = (
+            int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)),
+            cuda.create_stream(),
+        )
         image = nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
         where, on = ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(stream)
         number = thread * 7
@@ -82,7 +106,9 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             number += 1
             state, parsed = turns[number % 2]
             library.nvjpegJpegStreamParse(handle, *items[number % len(items)], zero, zero, parsed)
-            assert not library.nvjpegDecodeJpeg(handle, decoder, state, parsed, where, parameters, on)
+            assert not library.nvjpegDecodeJpeg(
+                handle, decoder, state, parsed, where, parameters, on
+            )
             count(1)
         cuda.call("cudaStreamSynchronize", stream)
         for state, parsed in turns:
@@ -100,7 +126,9 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
     return work
 
 
-def raw_together(images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float) -> float:
+def raw_together(
+    images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float
+) -> float:
     """The engines, one batch at a time, and HYBRID threads at once."""
     engines, hybrid = raw_engines(groups, canvas), raw_hybrid(images, canvas)
 

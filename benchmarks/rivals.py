@@ -18,7 +18,10 @@ def dali_rate(images: list[bytes], batch: int, threads: int, load: float, second
     from nvidia.dali import fn, pipeline_def
 
     arrays = [np.frombuffer(image, np.uint8) for image in images]
-    batches = [[arrays[(start + i) % len(arrays)] for i in range(batch)] for start in range(0, len(arrays), batch)]
+    batches = [
+        [arrays[(start + i) % len(arrays)] for i in range(batch)]
+        for start in range(0, len(arrays), batch)
+    ]
 
     @pipeline_def
     def pipeline():
@@ -77,12 +80,19 @@ class DaliProcess:
 
 
 def dali_latency(
-    images: list[bytes], batch: int, threads: int, load: float, rounds: int, canvas: tuple[int, int] | None
+    images: list[bytes],
+    batch: int,
+    threads: int,
+    load: float,
+    rounds: int,
+    canvas: tuple[int, int] | None,
 ) -> list[float]:
     """Seconds from bytes to images on the GPU, nothing in flight before.
 
-    Without `canvas` to tensors of DALI's own, each of its own size, and a wait for the device. With it to what jaxaug
-    gives: one JAX array, zero around the images, a copy as in DALI's own iterator for JAX, and JAX's wait.
+    Without `canvas` to tensors of DALI's own, each of its own size, and a wait for the device. With
+    it to what jaxaug
+    gives: one JAX array, zero around the images, a copy as in DALI's own iterator for JAX, and
+      JAX's wait.
     """
     from nvidia.dali import fn, pipeline_def
 

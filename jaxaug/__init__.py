@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# nvJPEG decodes with 14 streams. Of CUDA's usual 8 hardware queues some are then shared with JAX's compute stream, and
-# a decode stands behind whole training steps: 134 ms instead of 6 for 64 images (H200). CUDA reads this when it starts.
+# nvJPEG decodes with 14 streams. Of CUDA's usual 8 hardware queues some are then shared with JAX's
+# compute stream, and a decode stands behind whole training steps: 134 ms instead of 6 for 64 images
+# (H200). CUDA reads this when it starts.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 _MODULES = ("augment", "decode", "errors", "iterators", "sharding")

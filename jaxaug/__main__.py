@@ -59,8 +59,12 @@ def _sigterm_raises() -> Iterator[None]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, with one sub-parser a command; each sets `run`, a function of the parsed arguments."""
-    parser = argparse.ArgumentParser(prog="jaxaug", description="JPEG bytes to sharded, augmented batches.")
+    """The parser, with one sub-parser a command; each sets `run`, a function of the parsed
+    arguments.
+    """
+    parser = argparse.ArgumentParser(
+        prog="jaxaug", description="JPEG bytes to sharded, augmented batches."
+    )
     parser.add_argument("--version", action="version", version=jaxaug.__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
@@ -72,8 +76,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(commands) -> None:
-    parser = commands.add_parser("demo", help="draw a data set, measure the pipeline on it, train a network")
-    parser.add_argument("--out", type=_png, default="jaxaug_demo.png", help="contact sheet (default: %(default)s)")
+    parser = commands.add_parser(
+        "demo", help="draw a data set, measure the pipeline on it, train a network"
+    )
+    parser.add_argument(
+        "--out", type=_png, default="jaxaug_demo.png", help="contact sheet (default: %(default)s)"
+    )
     epochs = "of training (default: %(default)s)"
     parser.add_argument("--epochs", type=_positive, default=8, help=epochs)
     parser.add_argument("--data-cache", help="folder for the data set (default: ~/.cache/jaxaug)")
@@ -83,8 +91,15 @@ def _add_demo(commands) -> None:
 def _add_preview(commands) -> None:
     parser = commands.add_parser("preview", help="draw a contact sheet of your own images")
     parser.add_argument("folder", help="a folder of images, with or without class folders")
-    parser.add_argument("--out", type=_png, default="jaxaug_preview.png", help="contact sheet (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random draws (default: %(default)s)")
+    parser.add_argument(
+        "--out",
+        type=_png,
+        default="jaxaug_preview.png",
+        help="contact sheet (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the random draws (default: %(default)s)"
+    )
     parser.set_defaults(run=_preview)
 
 
@@ -96,25 +111,36 @@ def _add_index(commands) -> None:
         "cannot be written, to $XDG_CACHE_HOME/jaxaug (~/.cache/jaxaug); its path is printed.",
     )
     parser.add_argument(
-        "paths", nargs="+", help="files, glob patterns, brace ranges, URLs; the format is told by content"
+        "paths",
+        nargs="+",
+        help="files, glob patterns, brace ranges, URLs; the format is told by content",
     )
-    parser.add_argument("--image", help="feature (TFRecord) or extension (tar) of the image, if not the usual one")
+    parser.add_argument(
+        "--image", help="feature (TFRecord) or extension (tar) of the image, if not the usual one"
+    )
     parser.add_argument("--label", help="integer feature that is the label (TFRecord); '' for none")
     parser.set_defaults(run=_index)
 
 
 def _add_pack(commands) -> None:
-    parser = commands.add_parser("pack", help="pack loose images into one indexed tar, read many times as fast")
+    parser = commands.add_parser(
+        "pack", help="pack loose images into one indexed tar, read many times as fast"
+    )
     parser.add_argument(
-        "images", help="class folders with images, or a text file with lines of `image label label ...`"
+        "images",
+        help="class folders with images, or a text file with lines of `image label label ...`",
     )
     parser.add_argument("out", help="the tar to write")
-    parser.add_argument("--sep", help="what stands between image and labels in the text file (default: any blanks)")
+    parser.add_argument(
+        "--sep", help="what stands between image and labels in the text file (default: any blanks)"
+    )
     parser.set_defaults(run=_pack)
 
 
 def _add_doctor(commands) -> None:
-    parser = commands.add_parser("doctor", help="tell what was found on this machine, and what to install")
+    parser = commands.add_parser(
+        "doctor", help="tell what was found on this machine, and what to install"
+    )
     parser.set_defaults(run=_doctor)
 
 
@@ -170,11 +196,15 @@ def _pack(arguments: argparse.Namespace) -> None:
     from jaxaug.iterators.sources.pack import measure_reads, pack_files
 
     listed = os.path.isfile(arguments.images)
-    source = FileList(arguments.images, sep=arguments.sep) if listed else ImageFolder(arguments.images)
+    source = (
+        FileList(arguments.images, sep=arguments.sep) if listed else ImageFolder(arguments.images)
+    )
     packed = pack_files(source, arguments.out)
     print(packed)
     before, after = measure_reads(source), measure_reads(packed)
-    print(f"{before:,.0f} records/s from the files, {after:,.0f} from the tar: {after / before:.1f} x")
+    print(
+        f"{before:,.0f} records/s from the files, {after:,.0f} from the tar: {after / before:.1f} x"
+    )
 
 
 if __name__ == "__main__":

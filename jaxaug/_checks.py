@@ -37,20 +37,34 @@ def check_count(name: str, value: int) -> None:
 
 def check_seconds(name: str, value: float) -> None:
     """`value` is a finite number above 0."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not 0 < value < float("inf")
+    ):
         raise ValueError(f"`{name}` must be a number of seconds above 0, got {value!r}.")
 
 
-def check_range(name: str, value: Any, low: float = float("-inf"), high: float = float("inf")) -> None:
+def check_range(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> None:
     """`value` is a pair (a, b) with low <= a <= b <= high."""
-    good = isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, (int, float)) for v in value)
+    good = (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(v, (int, float)) for v in value)
+    )
     if not good or not low <= value[0] <= value[1] <= high:
         bounds = "" if (low, high) == (float("-inf"), float("inf")) else f" within [{low}, {high}]"
-        raise ValueError(f"`{name}` must be a pair (low, high) with low <= high{bounds}, got {value!r}.")
+        raise ValueError(
+            f"`{name}` must be a pair (low, high) with low <= high{bounds}, got {value!r}."
+        )
 
 
 def check_size(name: str, value: Any) -> None:
     """`value` is a pair (height, width) of positive ints."""
     good = isinstance(value, tuple) and len(value) == 2
     if not good or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in value):
-        raise ValueError(f"`{name}` must be (height, width), two ints of at least 1, got {value!r}.")
+        raise ValueError(
+            f"`{name}` must be (height, width), two ints of at least 1, got {value!r}."
+        )

@@ -22,7 +22,8 @@ _OPTIONAL = {
 
 
 def report() -> Iterator[tuple[str, str]]:
-    """(subject, finding) lines: versions, devices, the decoder chosen and why, GPU memory, optional packages.
+    """(subject, finding) lines: versions, devices, the decoder chosen and why, GPU memory, optional
+    packages.
 
     Example:
       >>> next(report())[0]
@@ -46,7 +47,9 @@ def report() -> Iterator[tuple[str, str]]:
 def _decoder() -> str:
     """Return which decoder `backend="auto"` takes, and why."""
     if jax.default_backend() != "gpu":
-        return "host threads, as jax sees no NVIDIA GPU: with one, install jaxaug[cuda13] or [cuda12]"
+        return (
+            "host threads, as jax sees no NVIDIA GPU: with one, install jaxaug[cuda13] or [cuda12]"
+        )
     try:
         with Decoder((64, 64), "nvjpeg") as decoder:
             return f"nvjpeg, {decoder.in_flight} batches in flight"
@@ -62,7 +65,10 @@ def _nvidia() -> Iterator[tuple[str, str]]:
     try:
         yield "nvJPEG", f"{nvjpeg.version()} ({nvjpeg.path()})"
         queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
-        yield "hardware queues", f"{queues} (CUDA_DEVICE_MAX_CONNECTIONS; 32 are best, set before CUDA starts)"
+        yield (
+            "hardware queues",
+            f"{queues} (CUDA_DEVICE_MAX_CONNECTIONS; 32 are best, set before CUDA starts)",
+        )
         for device in jax.local_devices():
             with cuda.on_device(device.local_hardware_id or 0):
                 yield f"engines {device.id}", _engines()

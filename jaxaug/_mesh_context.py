@@ -12,8 +12,8 @@ def no_mesh() -> contextlib.AbstractContextManager:
     """Return a context in which jax sees no mesh, whatever the user has set with `jax.set_mesh`.
 
     Under a user's mesh jax takes every array for one on that mesh, so that a call on one device, or
-    on a mesh of our own, is an error. The context belongs to the thread and costs a microsecond. It is
-    entered without a user's mesh, too: jax would compile anew for the first one.
+    on a mesh of our own, is an error. The context belongs to the thread and costs a microsecond. It
+    is entered without a user's mesh, too: jax would compile anew for the first one.
 
     Raises:
       ValueError: inside of a function that jax traces.

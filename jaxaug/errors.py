@@ -16,20 +16,31 @@ class DecodeError(JaxaugError):
     """
 
     def __init__(
-        self, reason: str, *, index: int | None = None, file: str | None = None, byte_count: int | None = None
+        self,
+        reason: str,
+        *,
+        index: int | None = None,
+        file: str | None = None,
+        byte_count: int | None = None,
     ):
         self.reason, self.index, self.file, self.byte_count = reason, index, file, byte_count
         where = "image" if index is None else f"record {index}"
-        details = [part for part in (file, None if byte_count is None else f"{byte_count} bytes") if part]
+        details = [
+            part for part in (file, None if byte_count is None else f"{byte_count} bytes") if part
+        ]
         context = f" ({', '.join(details)})" if details else ""
         super().__init__(f"cannot decode {where}{context}: {reason}")
 
-    def __reduce__(self):  # keyword-only arguments do not survive the default reduction of exceptions
+    def __reduce__(
+        self,
+    ):  # keyword-only arguments do not survive the default reduction of exceptions
         return _rebuild_decode_error, (self.reason, self.index, self.file, self.byte_count)
 
 
 class SourceError(JaxaugError):
-    """A source of records (a folder, an index, a container file) is missing, empty, damaged or changed."""
+    """A source of records (a folder, an index, a container file) is missing, empty, damaged or
+    changed.
+    """
 
 
 class StateError(JaxaugError):

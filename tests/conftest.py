@@ -1,4 +1,6 @@
-"""The strict session: 8 CPU devices, no implicit dtype or rank promotion, jaxaug's warnings are errors."""
+"""The strict session: 8 CPU devices, no implicit dtype or rank promotion, jaxaug's warnings are
+errors.
+"""
 
 import jax
 import pytest
@@ -8,7 +10,9 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 @pytest.fixture(autouse=True)
 def strict(request):
-    """jaxaug must not lean on promotions that a user may have switched off; optax does, so training is exempt."""
+    """jaxaug must not lean on promotions that a user may have switched off; optax does, so training
+    is exempt.
+    """
     if request.node.get_closest_marker("training"):
         yield
         return

@@ -27,7 +27,11 @@ FIELDS = {
     "function": darken,
     "mean": (0.5, 0.4, 0.3),
     "std": (0.2, 0.3, 0.4),
-    "transforms": (augment.RandomResizedCrop((9, 11)), augment.RandomRotation(20), augment.ColorJitter(0.3)),
+    "transforms": (
+        augment.RandomResizedCrop((9, 11)),
+        augment.RandomRotation(20),
+        augment.ColorJitter(0.3),
+    ),
 }
 # Defaults under which a transform does nothing are no test of it.
 TELLING = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}
@@ -40,14 +44,20 @@ def exported():
     return {
         name: kind
         for name, kind in names.items()
-        if inspect.isclass(kind) and issubclass(kind, augment.Transform) and not inspect.isabstract(kind)
+        if inspect.isclass(kind)
+        and issubclass(kind, augment.Transform)
+        and not inspect.isabstract(kind)
     }
 
 
 def build(name, **changes):
     kind = exported()[name]
-    required = [f.name for f in dataclasses.fields(kind) if f.init and f.default is dataclasses.MISSING]
-    return kind(**{**{field: FIELDS[field] for field in required}, **TELLING.get(name, {}), **changes})
+    required = [
+        f.name for f in dataclasses.fields(kind) if f.init and f.default is dataclasses.MISSING
+    ]
+    return kind(
+        **{**{field: FIELDS[field] for field in required}, **TELLING.get(name, {}), **changes}
+    )
 
 
 def with_p(name):
@@ -60,11 +70,17 @@ def always(name):
 
 def batch(rest=0):
     """Eight different images of different sizes on one canvas."""
-    sizes = np.array([[16, 20], [12, 20], [16, 13], [13, 14], [15, 19], [16, 16], [12, 18], [14, 12]], np.int32)
+    sizes = np.array(
+        [[16, 20], [12, 20], [16, 13], [13, 14], [15, 19], [16, 16], [12, 18], [14, 12]], np.int32
+    )
     pixels = np.full((ROWS, *CANVAS, 3), rest, np.uint8)
     for row, (height, width) in enumerate(sizes):
         pixels[row, :height, :width] = picture(row, height, width)
-    return {"image": jnp.asarray(pixels), "size": jnp.asarray(sizes), "label": jnp.arange(ROWS, dtype=jnp.int32)}
+    return {
+        "image": jnp.asarray(pixels),
+        "size": jnp.asarray(sizes),
+        "label": jnp.arange(ROWS, dtype=jnp.int32),
+    }
 
 
 def rows(tree, which):
@@ -101,7 +117,9 @@ def test_config(name):
 
 @everything
 def test_lists_become_tuples(name):
-    required = {f.name for f in dataclasses.fields(exported()[name]) if f.default is dataclasses.MISSING}
+    required = {
+        f.name for f in dataclasses.fields(exported()[name]) if f.default is dataclasses.MISSING
+    }
     lists = {f: list(FIELDS[f]) for f in required if isinstance(FIELDS[f], tuple)}
     assert hash(build(name, **lists)) == hash(build(name))
 
@@ -125,7 +143,11 @@ def test_same_key_same_result_and_another_key_another(name, compiled):
     equal(out, compiled(name)(KEYS, batch()))
     other = compiled(name)(jax.random.split(jax.random.key(8), ROWS), batch())
     same = np.array_equal(out["image"], other["image"])
-    flip_or_gray = name in ("RandomHorizontalFlip", "RandomVerticalFlip", "Grayscale")  # p = 1 leaves no chance
+    flip_or_gray = name in (
+        "RandomHorizontalFlip",
+        "RandomVerticalFlip",
+        "Grayscale",
+    )  # p = 1 leaves no chance
     assert same == (name in NOT_RANDOM or flip_or_gray)
 
 
@@ -136,7 +158,9 @@ def test_jit_equals_eager(name, compiled):
     together = rows(compiled(name)(KEYS, batch()), 3)
     assert eager.keys() == together.keys()
     tolerance = 1 if eager["image"].dtype == jnp.uint8 else 1e-5
-    np.testing.assert_allclose(np.asarray(eager["image"], float), np.asarray(together["image"], float), atol=tolerance)
+    np.testing.assert_allclose(
+        np.asarray(eager["image"], float), np.asarray(together["image"], float), atol=tolerance
+    )
 
 
 @everything
@@ -153,7 +177,9 @@ def test_rows_do_not_depend_on_their_batch(name, compiled):
 def test_no_dots(name):
     text = str(jax.make_jaxpr(always(name))(KEYS[0], rows(batch(), 0)))
     assert "dot_general" not in text
-    assert not re.search(r"f64\[\d", text)  # Python numbers are f64[] under x64, before they meet an array
+    assert not re.search(
+        r"f64\[\d", text
+    )  # Python numbers are f64[] under x64, before they meet an array
 
 
 @everything

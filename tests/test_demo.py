@@ -14,7 +14,16 @@ from jaxaug._demo import preview, run
 from jaxaug._demo.data import CLASSES, SIDES, make_dataset
 from jaxaug._demo.drawings import KINDS, draw
 from jaxaug._demo.progress import progress
-from jaxaug._demo.sheet import CAPTION_HEIGHT, FIRST_GAP, GAP, MARGIN, TILE, TITLE_HEIGHT, Row, contact_sheet
+from jaxaug._demo.sheet import (
+    CAPTION_HEIGHT,
+    FIRST_GAP,
+    GAP,
+    MARGIN,
+    TILE,
+    TITLE_HEIGHT,
+    Row,
+    contact_sheet,
+)
 from jaxaug.iterators import ImageFolder
 
 COUNT = 100
@@ -67,7 +76,9 @@ def test_dataset_exif_images_are_upright_once_turned(tmp_path, monkeypatch):
     """A drawing brighter at the top stays so for a viewer that obeys the tag."""
 
     def ramp(kind, size, rng):
-        return np.broadcast_to(np.linspace(255, 0, size[0]).astype(np.uint8)[:, None, None], (*size, 3))
+        return np.broadcast_to(
+            np.linspace(255, 0, size[0]).astype(np.uint8)[:, None, None], (*size, 3)
+        )
 
     monkeypatch.setattr("jaxaug._demo.data.draw", ramp)
     turned = 0
@@ -115,8 +126,13 @@ def test_sheet_size_and_places(tmp_path):
     first, second = MARGIN + TILE // 2, MARGIN + TILE + FIRST_GAP + TILE // 2
     assert sheet[middle, first].tolist() == [255, 0, 0]
     assert sheet[middle, second].tolist() == [0, 255, 0]
-    # Fitted, not stretched: the tall image leaves the sides of its tile free, the wide one top and bottom.
-    assert sheet[middle, MARGIN + 4].tolist() == sheet[middle - TILE // 2 + 4, second].tolist() != [255, 0, 0]
+    # Fitted, not stretched: the tall image leaves the sides of its tile free, the wide one top and
+    # bottom.
+    assert (
+        sheet[middle, MARGIN + 4].tolist()
+        == sheet[middle - TILE // 2 + 4, second].tolist()
+        != [255, 0, 0]
+    )
     assert sheet[middle - TILE // 2 + 4, first].tolist() == [255, 0, 0]
 
 
@@ -156,7 +172,9 @@ def test_help_does_not_wait_for_jax():
 
 
 def test_preview_of_a_plain_folder_with_a_broken_file(dataset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(preview, "SHOWN", (augment.RandomRotation((-30, 30)), augment.CenterCrop(64)))
+    monkeypatch.setattr(
+        preview, "SHOWN", (augment.RandomRotation((-30, 30)), augment.CenterCrop(64))
+    )
     folder = tmp_path / "mine"
     folder.mkdir()
     for path in sorted(dataset.rglob("*.jpg"))[:3]:
@@ -192,7 +210,9 @@ def test_demo_from_data_to_accuracy(dataset, tmp_path, capsys):
         *("jaxaug", "data", "sheet", "decode", "augment", "pipeline", "training", "training")
     ]
     rates = [float(line.split()[1].replace(",", "")) for line in lines[3:6]]
-    assert min(rates) > 0 and rates[2] < 1.5 * min(rates[:2])  # the whole is not faster than its parts
+    assert min(rates) > 0 and rates[2] < 1.5 * min(
+        rates[:2]
+    )  # the whole is not faster than its parts
     assert all(0 <= float(line.split()[-1].rstrip("%")) <= 100 for line in lines[6:])
     assert Image.open(tmp_path / "sheet.png").width > 1000
 

@@ -55,7 +55,9 @@ def test_native_libraries_are_called_in_one_place():
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_importing_jaxaug_creates_no_client_and_loads_no_native_library():
@@ -94,7 +96,11 @@ print(time.process_time() - start)
 
 def test_importing_jaxaug_asks_for_hardware_queues_unless_the_user_has():
     code = "import os, jaxaug; print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"
+    }
     for given, expected in (({}, "32"), ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1")):
-        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment | given)
+        child = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment | given
+        )
         assert child.stdout.strip() == expected, child.stderr

@@ -1,4 +1,6 @@
-"""The promise of the whole pipeline: a record's pixels depend on (seed, epoch, record), on no layout."""
+"""The promise of the whole pipeline: a record's pixels depend on (seed, epoch, record), on no
+layout.
+"""
 
 import jax
 import numpy as np
@@ -34,25 +36,40 @@ def pixels(source, batch_size, sharding):
     """{record: bytes of its image} over one epoch."""
     rows = {}
     parts = sharding.addressable_devices_indices_map((batch_size,))
-    homes = list({(index[0].start if index else 0): device for device, index in parts.items()}.values())
+    homes = list(
+        {(index[0].start if index else 0): device for device, index in parts.items()}.values()
+    )
     with Decoder((64, 64), "host", homes) as decoder:
-        options = {"transform": CHAIN, "seed": 3, "epochs": 1, "decoder": decoder, "sharding": sharding}
+        options = {
+            "transform": CHAIN,
+            "seed": 3,
+            "epochs": 1,
+            "decoder": decoder,
+            "sharding": sharding,
+        }
         with Loader(source, batch_size, **options) as loader:
             for batch in loader:
                 images = np.asarray(batch["image"])
-                rows |= {int(i): image.tobytes() for i, image in zip(np.asarray(batch["index"]), images)}
+                rows |= {
+                    int(i): image.tobytes() for i, image in zip(np.asarray(batch["index"]), images)
+                }
     return rows
 
 
 def mesh(kind, *shape):
-    return Mesh(DEVICES.reshape(shape), ("data", "model")[: len(shape)], axis_types=(kind,) * len(shape))
+    return Mesh(
+        DEVICES.reshape(shape), ("data", "model")[: len(shape)], axis_types=(kind,) * len(shape)
+    )
 
 
 LAYOUTS = {
     "batch 64, 1 device": (64, lambda: batch_sharding(DEVICES[:1])),
     "batch 32, 8 devices": (32, lambda: batch_sharding(DEVICES)),
     "batch 64, 8 devices, Auto": (64, lambda: NamedSharding(mesh(AxisType.Auto, 8), P("data"))),
-    "batch 64, 8 devices, Explicit": (64, lambda: NamedSharding(mesh(AxisType.Explicit, 8), P("data"))),
+    "batch 64, 8 devices, Explicit": (
+        64,
+        lambda: NamedSharding(mesh(AxisType.Explicit, 8), P("data")),
+    ),
     "batch 32, replicated axis": (32, lambda: NamedSharding(mesh(AxisType.Auto, 4, 2), P("data"))),
     "batch 16, 8 devices: two rows each": (16, lambda: batch_sharding(DEVICES)),
 }

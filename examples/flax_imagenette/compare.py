@@ -19,7 +19,9 @@ from input import AUGMENTATIONS
 from train import train
 
 
-def compare(config: Config, augments: list[str], seeds: list[int], results: Path) -> dict[str, list[float]]:
+def compare(
+    config: Config, augments: list[str], seeds: list[int], results: Path
+) -> dict[str, list[float]]:
     """Train once for each augmentation and seed; everything else is as in `config`.
 
     Returns:
@@ -60,7 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare augmentations over several seeds.")
     configs.add_arguments(parser)
     parser.set_defaults(preset="cifar10")
-    parser.add_argument("--augments", nargs="+", choices=AUGMENTATIONS, default=["none", "flip_crop_jitter"])
+    parser.add_argument(
+        "--augments", nargs="+", choices=AUGMENTATIONS, default=["none", "flip_crop_jitter"]
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--results", type=Path, default=Path("results.jsonl"))
     arguments = parser.parse_args()

@@ -9,8 +9,8 @@ class Config:
     """The settings of a training run; the defaults are Imagenette's.
 
     Attributes:
-      data: folder with one folder per split, each with one folder of images per class; or "tfds:" and the name of a
-        prepared data set of TFDS, or its folder.
+      data: folder with one folder per split, each with one folder of images per class; or "tfds:"
+        and the name of a prepared data set of TFDS, or its folder.
       train_split, test_split: names of the split folders, or splits of TFDS such as "train[:90%]".
       augment: a key of `input.AUGMENTATIONS`.
       image_size: side of the square images the network sees, pixels.
@@ -18,7 +18,8 @@ class Config:
       width: channels of the first stage.
       batch_size: global, over all devices.
       epochs: passes over the training images.
-      learning_rate: the highest; a linear warm-up over a twentieth of the steps, then a cosine to 0.
+      learning_rate: the highest; a linear warm-up over a twentieth of the steps, then a cosine to
+        0.
       momentum: of SGD with Nesterov's correction.
       weight_decay: on kernels only.
       dtype: of the network's computation ("float32" or "bfloat16"); parameters are float32.

@@ -1,1 +1,3 @@
-"""Pytest puts the folder of a conftest on the path: that is how the tests find `train` and its neighbours."""
+"""Pytest puts the folder of a conftest on the path: that is how the tests find `train` and its
+neighbours.
+"""

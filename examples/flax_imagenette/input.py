@@ -46,7 +46,9 @@ def train_transform(config: Config) -> augment.Compose:
 
 def test_transform(config: Config) -> augment.Compose:
     """The middle of each image, normalised."""
-    return augment.Compose([*_none(config.image_size), augment.Normalize(MEAN, STD, dtype=config.dtype)])
+    return augment.Compose(
+        [*_none(config.image_size), augment.Normalize(MEAN, STD, dtype=config.dtype)]
+    )
 
 
 def open_split(config: Config, split: str) -> ImageFolder | TFDS:
@@ -59,16 +61,22 @@ def open_split(config: Config, split: str) -> ImageFolder | TFDS:
 def count_classes(source: ImageFolder | TFDS) -> int:
     """How many classes the labels of a source can name."""
     if source.classes is None:
-        raise SystemExit(f"{source}: its label must be a ClassLabel, so that the number of classes is known.")
+        raise SystemExit(
+            f"{source}: its label must be a ClassLabel, so that the number of classes is known."
+        )
     return len(source.classes)
 
 
 def train_loader(config: Config, source: Source) -> Loader:
     """Shuffled, augmented, `config.epochs` epochs of full batches."""
     transform = train_transform(config)
-    return Loader(source, config.batch_size, transform=transform, seed=config.seed, epochs=config.epochs)
+    return Loader(
+        source, config.batch_size, transform=transform, seed=config.seed, epochs=config.epochs
+    )
 
 
 def test_loader(config: Config, source: Source) -> Loader:
     """In order, again and again; the last batch is padded, so that every image counts once."""
-    return Loader(source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad")
+    return Loader(
+        source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad"
+    )

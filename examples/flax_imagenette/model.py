@@ -1,7 +1,7 @@
 """A small residual network in Flax NNX, for images of 32 pixels as well as of 224.
 
-Reference: He et al., "Deep residual learning for image recognition", CVPR 2016; the parameter-light shortcut
-(average pooling, then a 1x1 convolution) is that of He et al., "Bag of tricks", CVPR 2019.
+Reference: He et al., "Deep residual learning for image recognition", CVPR 2016; the parameter-light
+shortcut (average pooling, then a 1x1 convolution) is that of He et al., "Bag of tricks", CVPR 2019.
 """
 
 import functools
@@ -14,7 +14,9 @@ from flax import nnx
 class ConvNorm(nnx.Module):
     """A convolution without bias, then batch normalisation over the global batch."""
 
-    def __init__(self, inputs: int, outputs: int, *, kernel: int, stride: int = 1, dtype, rngs: nnx.Rngs):
+    def __init__(
+        self, inputs: int, outputs: int, *, kernel: int, stride: int = 1, dtype, rngs: nnx.Rngs
+    ):
         self.conv = nnx.Conv(
             inputs,
             outputs,
@@ -39,12 +41,16 @@ class Block(nnx.Module):
         self.first = ConvNorm(inputs, outputs, kernel=3, stride=stride, dtype=dtype, rngs=rngs)
         self.second = ConvNorm(outputs, outputs, kernel=3, dtype=dtype, rngs=rngs)
         same = inputs == outputs and stride == 1
-        self.shortcut = None if same else ConvNorm(inputs, outputs, kernel=1, dtype=dtype, rngs=rngs)
+        self.shortcut = (
+            None if same else ConvNorm(inputs, outputs, kernel=1, dtype=dtype, rngs=rngs)
+        )
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
         y = self.second(nnx.relu(self.first(x, train=train)), train=train)
         if self.stride > 1:
-            x = nnx.avg_pool(x, (self.stride, self.stride), (self.stride, self.stride), padding="SAME")
+            x = nnx.avg_pool(
+                x, (self.stride, self.stride), (self.stride, self.stride), padding="SAME"
+            )
         return nnx.relu(y + (x if self.shortcut is None else self.shortcut(x, train=train)))
 
 
@@ -71,13 +77,17 @@ class ResNet(nnx.Module):
         rngs: nnx.Rngs,
     ):
         self.large = image_size >= 96
-        self.stem = ConvNorm(3, width, kernel=3, stride=2 if self.large else 1, dtype=dtype, rngs=rngs)
+        self.stem = ConvNorm(
+            3, width, kernel=3, stride=2 if self.large else 1, dtype=dtype, rngs=rngs
+        )
         make_block = functools.partial(Block, dtype=dtype, rngs=rngs)
         layers, inputs = [], width
         for stage, count in enumerate(blocks):
             outputs = width * 2**stage
             for position in range(count):
-                layers.append(make_block(inputs, outputs, stride=2 if stage and not position else 1))
+                layers.append(
+                    make_block(inputs, outputs, stride=2 if stage and not position else 1)
+                )
                 inputs = outputs
         self.layers = nnx.List(layers)
         self.head = nnx.Linear(inputs, num_classes, rngs=rngs)

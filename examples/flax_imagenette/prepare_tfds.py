@@ -1,10 +1,11 @@
 """Imagenette as a data set of TFDS, stored as ArrayRecord; no tensorflow needed.
 
-    curl -O https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-160.tgz && tar xzf imagenette2-160.tgz
-    python examples/flax_imagenette/prepare_tfds.py imagenette2-160
-    python examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
+    curl -O https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-160.tgz && tar xzf
+    imagenette2-160.tgz python examples/flax_imagenette/prepare_tfds.py imagenette2-160 python
+    examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
 
-TFDS's own preparation unpacks the archive and lists its files with tensorflow; all else of it is used here.
+TFDS's own preparation unpacks the archive and lists its files with tensorflow; all else of it is
+used here.
 """
 
 import argparse
@@ -19,7 +20,8 @@ Imagenette: Any = tfds.builder_cls("imagenette")
 
 
 def prepare(folder: Path, data_dir: str | None = None) -> Path:
-    """Write the splits "train" and "validation" of a config of `imagenette`; the JPEGs' bytes stay as they are.
+    """Write the splits "train" and "validation" of a config of `imagenette`; the JPEGs' bytes stay
+    as they are.
 
     Args:
       folder: the unpacked archive; its name tells the config: imagenette2-160 is 160px-v2.
@@ -33,11 +35,15 @@ def prepare(folder: Path, data_dir: str | None = None) -> Path:
     """
     configs = {config.dirname: config.name for config in Imagenette.BUILDER_CONFIGS}
     if folder.name not in configs:
-        raise SystemExit(f"{folder}: the folder must be called as in its archive, one of {', '.join(configs)}.")
+        raise SystemExit(
+            f"{folder}: the folder must be called as in its archive, one of {', '.join(configs)}."
+        )
     parts = {"train": folder / "train", "validation": folder / "val"}
     for part in parts.values():
         if not any(part.glob("*/*.JPEG")):
-            raise SystemExit(f"{part} must hold class folders with .JPEG files, has none: unpack the archive again.")
+            raise SystemExit(
+                f"{part} must hold class folders with .JPEG files, has none: unpack the archive again."
+            )
     builder = _builder(parts, config=configs[folder.name], data_dir=data_dir)
     builder.download_and_prepare()
     return Path(builder.data_dir)
@@ -61,9 +67,13 @@ def _builder(parts: dict[str, Path], **options: Any) -> tfds.core.DatasetBuilder
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write Imagenette as a data set of TFDS, as ArrayRecord.")
+    parser = argparse.ArgumentParser(
+        description="Write Imagenette as a data set of TFDS, as ArrayRecord."
+    )
     parser.add_argument("folder", type=Path, help="the unpacked archive, such as imagenette2-160")
-    parser.add_argument("--data-dir", help="of TFDS (default: TFDS_DATA_DIR or ~/tensorflow_datasets)")
+    parser.add_argument(
+        "--data-dir", help="of TFDS (default: TFDS_DATA_DIR or ~/tensorflow_datasets)"
+    )
     arguments = parser.parse_args()
     print(f"written to {prepare(arguments.folder, arguments.data_dir)}")
 

@@ -2,7 +2,8 @@
 
     python examples/flax_imagenette/train.py --data imagenette2-160
     python examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
-    python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar [--resume]
+    python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar
+    [--resume]
 
 Every field of `config.Config` is an option.
 """
@@ -31,7 +32,8 @@ def train(config: Config, resume: bool = False) -> float:
 
     Args:
       config: what to train.
-      resume: go on from the newest checkpoint in `config.checkpoint`, in the middle of an epoch too.
+      resume: go on from the newest checkpoint in `config.checkpoint`, in the middle of an epoch
+        too.
     """
     images = inputs.open_split(config, config.train_split)
     test_images = inputs.open_split(config, config.test_split)
@@ -49,7 +51,10 @@ def train(config: Config, resume: bool = False) -> float:
             loss = train_epoch(model, optimizer, loader, checkpoints)
             accuracy = evaluate(model, test_loader)
             if jax.process_index() == 0:
-                print(f"epoch {epoch + 1:3}  loss {loss:.3f}  test accuracy {accuracy:.2%}", flush=True)
+                print(
+                    f"epoch {epoch + 1:3}  loss {loss:.3f}  test accuracy {accuracy:.2%}",
+                    flush=True,
+                )
         if checkpoints is not None:
             if checkpoints.latest_step() != steps:
                 save(checkpoints, steps, model, optimizer, loader)
@@ -75,8 +80,11 @@ def create(config: Config, num_classes: int, steps: int) -> tuple[models.ResNet,
     return model, optimizer
 
 
-@functools.cache  # equal numbers give the same object, so that runs with other seeds share one compilation
-def make_tx(learning_rate: float, momentum: float, weight_decay: float, steps: int) -> optax.GradientTransformation:
+# equal numbers give the same object, so that runs with other seeds share one compilation
+@functools.cache
+def make_tx(
+    learning_rate: float, momentum: float, weight_decay: float, steps: int
+) -> optax.GradientTransformation:
     """SGD with Nesterov momentum; warm-up, then a cosine; weight decay on kernels."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, max(1, steps // 20), steps)
     is_kernel = functools.partial(jax.tree.map, lambda parameter: parameter.ndim > 1)
@@ -88,7 +96,11 @@ def make_tx(learning_rate: float, momentum: float, weight_decay: float, steps: i
 
 @nnx.jit
 def train_step(
-    model: models.ResNet, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array
+    model: models.ResNet,
+    optimizer: nnx.Optimizer,
+    image: jax.Array,
+    label: jax.Array,
+    valid: jax.Array,
 ) -> jax.Array:
     """Make one step of SGD on a global batch; XLA sums the gradients over the devices.
 
@@ -110,7 +122,9 @@ def train_step(
 def count_correct(
     model: models.ResNet, image: jax.Array, label: jax.Array, valid: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """How many valid images are classified correctly, and how many there are: padding counts nowhere."""
+    """How many valid images are classified correctly, and how many there are: padding counts
+    nowhere.
+    """
     correct = (model(image, train=False).argmax(axis=-1) == label) & valid
     return correct.sum(), valid.sum()
 
@@ -118,7 +132,9 @@ def count_correct(
 def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
     """The rest of the loader's epoch; returns the mean loss."""
     losses = []
-    start = 1 + int(optimizer.step[...])  # counted on the host from here: to read it is to wait for the step
+    start = 1 + int(
+        optimizer.step[...]
+    )  # counted on the host from here: to read it is to wait for the step
     bar = tqdm(loader, "training", len(loader), leave=False, disable=jax.process_index() > 0)
     for step, batch in enumerate(bar, start):
         losses.append(train_step(model, optimizer, batch["image"], batch["label"], batch["valid"]))
@@ -138,18 +154,26 @@ def open_checkpoints(config: Config, resume: bool) -> ocp.CheckpointManager | No
     """The run's checkpoints; None when the run keeps none."""
     if not config.checkpoint:
         if resume:
-            raise SystemExit("--resume needs --checkpoint FOLDER, the folder of the run to go on with.")
+            raise SystemExit(
+                "--resume needs --checkpoint FOLDER, the folder of the run to go on with."
+            )
         return None
-    options = ocp.CheckpointManagerOptions(max_to_keep=2, save_interval_steps=config.checkpoint_every)
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=2, save_interval_steps=config.checkpoint_every
+    )
     manager = ocp.CheckpointManager(Path(config.checkpoint).absolute(), options=options)
     if resume and manager.latest_step() is None:
         raise SystemExit(f"--resume: {config.checkpoint} holds no checkpoint.")
     if not resume and manager.latest_step() is not None:
-        raise SystemExit(f"{config.checkpoint} holds checkpoints: give --resume, or another --checkpoint.")
+        raise SystemExit(
+            f"{config.checkpoint} holds checkpoints: give --resume, or another --checkpoint."
+        )
     return manager
 
 
-def save(checkpoints: ocp.CheckpointManager, step: int, model, optimizer, loader: jaxaug.Loader) -> None:
+def save(
+    checkpoints: ocp.CheckpointManager, step: int, model, optimizer, loader: jaxaug.Loader
+) -> None:
     """Model, optimizer and the loader's place in the data, as one checkpoint."""
     state = nnx.to_pure_dict(nnx.state((model, optimizer)))
     items = {"state": ocp.args.StandardSave(state), "loader": ocp.args.JsonSave(loader.get_state())}
@@ -159,7 +183,10 @@ def save(checkpoints: ocp.CheckpointManager, step: int, model, optimizer, loader
 def restore(checkpoints: ocp.CheckpointManager, model, optimizer, loader: jaxaug.Loader) -> None:
     """The newest checkpoint, into the objects given: same parameters, same next batch."""
     state = nnx.state((model, optimizer))
-    items = {"state": ocp.args.StandardRestore(nnx.to_pure_dict(state)), "loader": ocp.args.JsonRestore()}
+    items = {
+        "state": ocp.args.StandardRestore(nnx.to_pure_dict(state)),
+        "loader": ocp.args.JsonRestore(),
+    }
     restored = checkpoints.restore(checkpoints.latest_step(), args=ocp.args.Composite(**items))
     nnx.replace_by_pure_dict(state, restored["state"])
     nnx.update((model, optimizer), state)
@@ -167,7 +194,9 @@ def restore(checkpoints: ocp.CheckpointManager, model, optimizer, loader: jaxaug
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a residual network on class folders or a data set of TFDS.")
+    parser = argparse.ArgumentParser(
+        description="Train a residual network on class folders or a data set of TFDS."
+    )
     configs.add_arguments(parser)
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
     arguments = parser.parse_args()

@@ -1,4 +1,6 @@
-"""The demo's data set: procedurally drawn JPEG files in ImageFolder's layout, as mixed as found ones."""
+"""The demo's data set: procedurally drawn JPEG files in ImageFolder's layout, as mixed as found
+ones.
+"""
 
 import os
 import shutil
@@ -14,7 +16,8 @@ from jaxaug._demo.drawings import KINDS, draw
 from jaxaug._demo.progress import progress
 from jaxaug._typing import PathLike
 
-VERSION = 1  # counted up whenever the drawings change, so that a cached set of other drawings is not taken
+# counted up whenever the drawings change, so that a cached set of other drawings is not taken
+VERSION = 1
 SIDES = (120, 700)  # pixels
 CLASSES = tuple(KINDS)
 
@@ -39,8 +42,9 @@ def cache_folder() -> Path:
 def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0) -> Path:
     """Draw a labelled JPEG data set, or return the one that is already there.
 
-    Ten classes in equal parts, four fifths in `train/<class>/`, one fifth in `val/<class>/`. Sides of 120 to
-    700 pixels; chroma at 4:4:4, 4:2:2 and 4:2:0; about a tenth each gray, progressive, and rotated by EXIF.
+    Ten classes in equal parts, four fifths in `train/<class>/`, one fifth in `val/<class>/`. Sides
+    of 120 to 700 pixels; chroma at 4:4:4, 4:2:2 and 4:2:0; about a tenth each gray, progressive,
+    and rotated by EXIF.
 
     Args:
       cache: the folder in which the data set gets a folder of its own; by default `cache_folder()`.
@@ -54,7 +58,8 @@ def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0
     if root.exists():
         return root
     root.parent.mkdir(parents=True, exist_ok=True)
-    # Drawn beside its place and renamed when it is whole: a cut run leaves nothing that looks finished.
+    # Drawn beside its place and renamed when it is whole: a cut run leaves nothing that looks
+    # finished.
     unfinished = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
     try:
         _fill(unfinished, count, seed)
@@ -71,7 +76,9 @@ def _fill(root: Path, count: int, seed: int) -> None:
     for split in ("train", "val"):
         for name in CLASSES:
             (root / split / name).mkdir(parents=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy and Pillow draw and encode without the GIL
+    with ThreadPoolExecutor(
+        os.cpu_count()
+    ) as pool:  # numpy and Pillow draw and encode without the GIL
         jobs = pool.map(lambda index: _write(root, index, seed), range(count))
         for _ in progress(jobs, "drawing the data set", count):
             pass
@@ -91,7 +98,10 @@ def _write(root: Path, index: int, seed: int) -> None:
         orientation = int(rng.integers(2, 9))
         image = image.transpose(_STORED[orientation])
         exif[_ORIENTATION_TAG] = orientation
-    options: dict[str, Any] = {"quality": int(rng.integers(70, 96)), "progressive": rng.uniform() < 0.1}
+    options: dict[str, Any] = {
+        "quality": int(rng.integers(70, 96)),
+        "progressive": rng.uniform() < 0.1,
+    }
     if image.mode == "RGB":
         options["subsampling"] = int(rng.integers(0, 3))
     image.save(path, exif=exif, **options)

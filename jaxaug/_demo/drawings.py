@@ -1,7 +1,8 @@
 """Ten kinds of drawings, each a signed distance over the plane, positive where there is paint.
 
-A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates `x, y` (float32[h, w], the shorter
-side of the image spans [-1, 1]). Random position, rotation and scale of the whole are already in the coordinates.
+A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates `x, y` (float32[h, w], the
+shorter side of the image spans [-1, 1]). Random position, rotation and scale of the whole are
+already in the coordinates.
 """
 
 import colorsys
@@ -32,7 +33,9 @@ def draw(kind: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarr
     """
     x, y = _plane(size, rng)
     pixel = 2 / min(size)
-    paint = np.clip(0.5 + KINDS[kind](x, y, rng) / pixel, 0, 1)[..., None]  # antialiased: one pixel of ramp
+    paint = np.clip(0.5 + KINDS[kind](x, y, rng) / pixel, 0, 1)[
+        ..., None
+    ]  # antialiased: one pixel of ramp
     ground, ink = _colors(rng)
     clouds = _clouds(size, rng)
     image = (ground + paint * (ink - ground)) * (0.85 + 0.3 * clouds)
@@ -69,7 +72,9 @@ def dots(x: Field, y: Field, rng: np.random.Generator) -> Field:
 def moons(x: Field, y: Field, rng: np.random.Generator) -> Field:
     """A few crescents: a disc without another disc."""
     bite = rng.uniform(0.35, 0.6)
-    return _scatter(lambda u, v: np.minimum(1 - np.hypot(u, v), np.hypot(u - bite, v) - 0.8), x, y, rng)
+    return _scatter(
+        lambda u, v: np.minimum(1 - np.hypot(u, v), np.hypot(u - bite, v) - 0.8), x, y, rng
+    )
 
 
 def rings(x: Field, y: Field, rng: np.random.Generator) -> Field:
@@ -92,7 +97,9 @@ def stars(x: Field, y: Field, rng: np.random.Generator) -> Field:
     normal = np.array([notch[1], tip[0] - notch[0]], np.float32)
     normal /= np.hypot(*normal)
 
-    def star(u: Field, v: Field) -> Field:  # folded into half a sector, where its border is one straight line
+    def star(
+        u: Field, v: Field
+    ) -> Field:  # folded into half a sector, where its border is one straight line
         radius, angle = np.hypot(u, v), np.arctan2(v, u)
         angle = abs(angle - sector * np.round(angle / sector))
         return (tip[0] - radius * np.cos(angle)) * normal[0] - radius * np.sin(angle) * normal[1]
@@ -121,19 +128,26 @@ def waves(x: Field, y: Field, rng: np.random.Generator) -> Field:
     """Parallel stripes bent to sines."""
     period = rng.uniform(0.15, 0.4)
     bend = rng.uniform(0.08, 0.2) * np.sin(y * rng.uniform(4, 9))
-    return 0.7 * period * _band((x + bend) / period)  # 0.7: about what the slope of the sine takes off
+    return (
+        0.7 * period * _band((x + bend) / period)
+    )  # 0.7: about what the slope of the sine takes off
 
 
 KINDS: dict[str, Kind] = {
-    kind.__name__: kind for kind in (checks, crosses, dots, moons, rings, spirals, stars, stripes, triangles, waves)
+    kind.__name__: kind
+    for kind in (checks, crosses, dots, moons, rings, spirals, stars, stripes, triangles, waves)
 }
 
 
 def _plane(size: tuple[int, int], rng: np.random.Generator) -> tuple[Field, Field]:
     """The pixel centres of an image, randomly shifted and rotated."""
     height, width = size
-    v = (2 * np.arange(height, dtype=np.float32)[:, None] + 1 - height) / min(size) - rng.uniform(-0.3, 0.3)
-    u = (2 * np.arange(width, dtype=np.float32)[None, :] + 1 - width) / min(size) - rng.uniform(-0.3, 0.3)
+    v = (2 * np.arange(height, dtype=np.float32)[:, None] + 1 - height) / min(size) - rng.uniform(
+        -0.3, 0.3
+    )
+    u = (2 * np.arange(width, dtype=np.float32)[None, :] + 1 - width) / min(size) - rng.uniform(
+        -0.3, 0.3
+    )
     angle = rng.uniform(-np.pi, np.pi)
     cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
     return cos * u + sin * v, cos * v - sin * u
@@ -144,7 +158,9 @@ def _band(u: Field, duty: float = 0.5) -> Field:
     return duty / 2 - abs(u - np.round(u))
 
 
-def _scatter(shape: Callable[[Field, Field], Field], x: Field, y: Field, rng: np.random.Generator) -> Field:
+def _scatter(
+    shape: Callable[[Field, Field], Field], x: Field, y: Field, rng: np.random.Generator
+) -> Field:
     """One to three copies of a shape of radius 1, scaled, rotated and placed at random."""
     copies = rng.integers(1, 4)
     radius = rng.uniform(0.5, 0.85) / np.sqrt(copies)
@@ -164,7 +180,9 @@ def _colors(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Two colours, float32[3], of different hue, one of them bright and one dark."""
     hue = rng.uniform()
     bright = colorsys.hsv_to_rgb(hue, rng.uniform(0.1, 0.6), rng.uniform(0.75, 1))
-    dark = colorsys.hsv_to_rgb(hue + rng.uniform(0.25, 0.75), rng.uniform(0.3, 0.9), rng.uniform(0.15, 0.6))
+    dark = colorsys.hsv_to_rgb(
+        hue + rng.uniform(0.25, 0.75), rng.uniform(0.3, 0.9), rng.uniform(0.15, 0.6)
+    )
     pair = np.array([bright, dark], np.float32)
     return (pair[0], pair[1]) if rng.uniform() < 0.5 else (pair[1], pair[0])
 

@@ -21,7 +21,9 @@ SHOWN: Sequence[augment.Transform] = (
     augment.RandomResizedCrop(SIDE, scale=(0.2, 1.0)),
     augment.RandomHorizontalFlip(),
     augment.RandomRotation((-30, 30)),
-    augment.RandomAffine((-20, 20), translate=(0.15, 0.15), scale=(0.7, 1.2), padding_mode="reflect"),
+    augment.RandomAffine(
+        (-20, 20), translate=(0.15, 0.15), scale=(0.7, 1.2), padding_mode="reflect"
+    ),
     augment.RandomPerspective(0.5, p=1.0),
     augment.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1),
     augment.Compose(
@@ -61,25 +63,33 @@ def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> P
 
 
 def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray]]:
-    """Names and upright pixels of up to `count` images, spread over the folder; broken files are named."""
+    """Names and upright pixels of up to `count` images, spread over the folder; broken files are
+    named.
+    """
     candidates = np.unique(np.linspace(0, len(source) - 1, 4 * count).astype(np.int64))
     encoded, _ = source.read(candidates)
     with Decoder((SIDE, SIDE), devices=jax.local_devices()[:1], on_error="mask") as decoder:
         batch = decoder.decode(encoded)
     good = np.flatnonzero(batch.valid)
     if not good.size:
-        raise SourceError(f"none of {len(candidates)} files tried in {str(source.root)!r} can be decoded.")
+        raise SourceError(
+            f"none of {len(candidates)} files tried in {str(source.root)!r} can be decoded."
+        )
     for index in candidates[~batch.valid].tolist():
         print(f"jaxaug: left out {source.path(index)!r}, which cannot be decoded", file=sys.stderr)
     rows = good[np.linspace(0, good.size - 1, min(count, good.size)).astype(int)]
     pixels = np.asarray(batch.pixels)
-    names = [str(Path(source.path(int(index))).relative_to(source.root)) for index in candidates[rows]]
+    names = [
+        str(Path(source.path(int(index))).relative_to(source.root)) for index in candidates[rows]
+    ]
     return names, [_used(pixels[row], batch.size[row]) for row in rows]
 
 
 def _draw(transform: augment.Transform, keys: jax.Array, image: np.ndarray) -> list[np.ndarray]:
     """`transform` applied to one image with each of the keys."""
-    canvas = np.zeros((SIDE, SIDE, 3), np.uint8)  # one shape for all images: one compilation a transform
+    canvas = np.zeros(
+        (SIDE, SIDE, 3), np.uint8
+    )  # one shape for all images: one compilation a transform
     canvas[: image.shape[0], : image.shape[1]] = image
     sample = {"image": canvas, "size": np.array(image.shape[:2], np.int32)}
     drawn = jax.jit(jax.vmap(transform, in_axes=(0, None)))(keys, sample)

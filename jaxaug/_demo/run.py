@@ -34,8 +34,11 @@ VALIDATE = augment.Compose(
 )
 
 
-def run_demo(out: PathLike, epochs: int = 8, cache: PathLike | None = None, count: int = 2000) -> None:
-    """Draw a data set, look at it, measure the pipeline over it, and train on it; everything is printed.
+def run_demo(
+    out: PathLike, epochs: int = 8, cache: PathLike | None = None, count: int = 2000
+) -> None:
+    """Draw a data set, look at it, measure the pipeline over it, and train on it; everything is
+    printed.
 
     Args:
       out: where the contact sheet goes (PNG).
@@ -47,12 +50,18 @@ def run_demo(out: PathLike, epochs: int = 8, cache: PathLike | None = None, coun
     _say("jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}, {devices}")
     root = make_dataset(cache, count)
     images, val_images = ImageFolder(root / "train"), ImageFolder(root / "val")
-    _say("data", f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}")
+    _say(
+        "data",
+        f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}",
+    )
     _say("sheet", str(draw_sheet(root / "train", out, "jaxaug demo").resolve()))
     batch_size = 64 // jax.device_count() * jax.device_count() or jax.device_count()
     _measure(images, batch_size)
     if not all(importlib.util.find_spec(name) for name in ("flax", "optax")):
-        _say("training", 'needs Flax and Optax: pip install flax optax, or pip install "jaxaug[examples]"')
+        _say(
+            "training",
+            'needs Flax and Optax: pip install flax optax, or pip install "jaxaug[examples]"',
+        )
         return
     _train(images, val_images, batch_size, epochs)
 
@@ -64,8 +73,13 @@ def _measure(images: ImageFolder, batch_size: int) -> None:
     decode, batch = decode_rate(images, batch_size, canvas)
     height, width = canvas
     augmented = augment_rate(TRAIN, batch)
-    _say("decode", f"{decode:7,.0f} images/s  JPEG to canvases of {height} x {width}, on one device")
-    _say("augment", f"{augmented:7,.0f} images/s  canvases to {IMAGE_SIZE} x {IMAGE_SIZE}, on one device")
+    _say(
+        "decode", f"{decode:7,.0f} images/s  JPEG to canvases of {height} x {width}, on one device"
+    )
+    _say(
+        "augment",
+        f"{augmented:7,.0f} images/s  canvases to {IMAGE_SIZE} x {IMAGE_SIZE}, on one device",
+    )
     _say("pipeline", f"{pipeline:7,.0f} images/s  files to batches of {batch_size}, on all devices")
 
 
@@ -74,7 +88,9 @@ def _train(images: ImageFolder, val_images: ImageFolder, batch_size: int, epochs
 
     with (
         Loader(images, batch_size, transform=TRAIN) as loader,
-        Loader(val_images, batch_size, transform=VALIDATE, shuffle=False, last_batch="pad") as val_loader,
+        Loader(
+            val_images, batch_size, transform=VALIDATE, shuffle=False, last_batch="pad"
+        ) as val_loader,
     ):
         for result in train(loader, val_loader, len(images.classes), epochs):
             scores = f"loss {result.loss:.3f}  validation accuracy {result.accuracy:.1%}"

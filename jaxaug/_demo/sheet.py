@@ -51,7 +51,9 @@ def contact_sheet(rows: Sequence[Row], path: PathLike, title: str) -> Path:
     pen.text((MARGIN, MARGIN), title, INK, ImageFont.load_default(26), anchor="lt")
     headings_y = MARGIN + TITLE_HEIGHT - 12
     pen.text((MARGIN, headings_y), "decoded", FADED, ImageFont.load_default(14), anchor="ls")
-    pen.text((_column_x(1), headings_y), "random draws", FADED, ImageFont.load_default(14), anchor="ls")
+    pen.text(
+        (_column_x(1), headings_y), "random draws", FADED, ImageFont.load_default(14), anchor="ls"
+    )
     for number, row in enumerate(rows):
         _draw_row(sheet, pen, row, MARGIN + TITLE_HEIGHT + number * _row_height())
     path = Path(path)

@@ -15,7 +15,9 @@ _STEADY = 6  # batches after which compilation is over and what was prefetched m
 _SECONDS = 2.0  # of measuring the augmentation
 
 
-def decode_rate(source: ImageFolder, batch_size: int, canvas: tuple[int, int]) -> tuple[float, ImageBatch]:
+def decode_rate(
+    source: ImageFolder, batch_size: int, canvas: tuple[int, int]
+) -> tuple[float, ImageBatch]:
     """Images per second from encoded bytes in memory to canvases on one device, and the last batch."""
     batches = [
         source.read(np.arange(start, start + batch_size))[0]

@@ -18,7 +18,9 @@ _LEARNING_RATE = 4e-3
 
 
 class Result(NamedTuple):
-    """What an epoch came to: its number from 1, the mean loss, and the share of correct validation images."""
+    """What an epoch came to: its number from 1, the mean loss, and the share of correct validation
+    images.
+    """
 
     epoch: int
     loss: float
@@ -26,7 +28,9 @@ class Result(NamedTuple):
 
 
 class Net(nnx.Module):
-    """Four convolutions, each normalised over the batch; mean and maximum over the plane; a linear layer."""
+    """Four convolutions, each normalised over the batch; mean and maximum over the plane; a linear
+    layer.
+    """
 
     def __init__(self, num_classes: int, rngs: nnx.Rngs):
         inputs = [3] + [channels for channels, _ in _LAYERS]
@@ -34,7 +38,9 @@ class Net(nnx.Module):
             nnx.Conv(inputs[k], channels, (3, 3), strides=stride, use_bias=False, rngs=rngs)
             for k, (channels, stride) in enumerate(_LAYERS)
         )
-        self.norms = nnx.List(nnx.BatchNorm(channels, momentum=0.9, rngs=rngs) for channels, _ in _LAYERS)
+        self.norms = nnx.List(
+            nnx.BatchNorm(channels, momentum=0.9, rngs=rngs) for channels, _ in _LAYERS
+        )
         self.head = nnx.Linear(2 * inputs[-1], num_classes, rngs=rngs)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
@@ -44,7 +50,9 @@ class Net(nnx.Module):
         return self.head(jnp.concatenate([x.mean(axis=(1, 2)), x.max(axis=(1, 2))], axis=-1))
 
 
-def train(train_loader: Loader, val_loader: Loader, num_classes: int, epochs: int) -> Iterator[Result]:
+def train(
+    train_loader: Loader, val_loader: Loader, num_classes: int, epochs: int
+) -> Iterator[Result]:
     """Train a fresh network, yielding a result after each epoch.
 
     Args:
@@ -68,7 +76,9 @@ def train(train_loader: Loader, val_loader: Loader, num_classes: int, epochs: in
 
 
 @nnx.jit
-def _step(model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array) -> jax.Array:
+def _step(
+    model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array
+) -> jax.Array:
     """Make one step of training; return the loss before it, the mean over valid images."""
 
     def mean_loss(model):
@@ -82,7 +92,11 @@ def _step(model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Arr
 
 
 @nnx.jit
-def _count(model: Net, image: jax.Array, label: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """How many valid images are classified correctly, and how many there are: padding counts nowhere."""
+def _count(
+    model: Net, image: jax.Array, label: jax.Array, valid: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """How many valid images are classified correctly, and how many there are: padding counts
+    nowhere.
+    """
     correct = (model(image, train=False).argmax(axis=-1) == label) & valid
     return correct.sum(), valid.sum()

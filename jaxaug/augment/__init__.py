@@ -1,7 +1,7 @@
 """Random image transforms as pure functions of (key, image), and their composition.
 
-One image a call, batches through `jax.vmap`; a dict sample goes through whole, its masks, boxes and keypoints
-moving with the image. See `Compose`; the deterministic halves are in `functional`.
+One image a call, batches through `jax.vmap`; a dict sample goes through whole, its masks, boxes and
+keypoints moving with the image. See `Compose`; the deterministic halves are in `functional`.
 """
 
 from jaxaug.augment import functional as functional

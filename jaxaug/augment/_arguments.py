@@ -34,7 +34,9 @@ def as_probability(name: str, value: Any) -> float:
     return float(value)
 
 
-def as_range(name: str, value: Any, low: float = float("-inf"), high: float = float("inf")) -> tuple[float, float]:
+def as_range(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> tuple[float, float]:
     """Return (low, high) of a pair of numbers, checked to lie within the bounds."""
     pair = plain(value)
     check_range(name, pair, low, high)
@@ -45,7 +47,9 @@ def as_symmetric_range(name: str, value: Any) -> tuple[float, float]:
     """Return (-v, v) of one number v >= 0, or a pair as it is."""
     value = plain(value)
     if _is_number(value) and value < 0:
-        raise ValueError(f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}.")
+        raise ValueError(
+            f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
+        )
     return as_range(name, (-value, value) if _is_number(value) else value)
 
 

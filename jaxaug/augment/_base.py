@@ -36,7 +36,9 @@ class Info(NamedTuple):
 
     @property
     def extent(self) -> tuple[Any, Any]:
-        """The used (height, width) as floats, static or traced float32, for arithmetic on coordinates."""
+        """The used (height, width) as floats, static or traced float32, for arithmetic on
+        coordinates.
+        """
         height, width = self.height_width
         if self.size is None:
             return float(height), float(width)
@@ -60,7 +62,9 @@ class Sampling(NamedTuple):
 
 
 class Transform(abc.ABC):
-    """A random image transform: `transform(key, image)` or `transform(key, sample)`, one image a call."""
+    """A random image transform: `transform(key, image)` or `transform(key, sample)`, one image a
+    call.
+    """
 
     @abc.abstractmethod
     def sample(self, key: Key, info: Info) -> Parameters:
@@ -77,7 +81,9 @@ class Transform(abc.ABC):
         Returns:
           What was given, transformed: an image for an image, a dict for a dict.
         """
-        from jaxaug.augment._compose import Compose  # Compose is a Transform itself: it can only follow
+        from jaxaug.augment._compose import (
+            Compose,
+        )  # Compose is a Transform itself: it can only follow
 
         return Compose((self,))(key, sample)
 

@@ -45,8 +45,9 @@ def computed_once_on_cpu(value: Array) -> Array:
 def channels_to_front(image: Array) -> Array:
     """Return [C, H, W] of [H, W, C].
 
-    Where XLA's GPU backend sees a transpose it lays out by planes what the image is computed from, too: a resample then
-    takes 17.7 us an image for 1.9 (H200). It sees slices of a finished image instead.
+    Where XLA's GPU backend sees a transpose it lays out by planes what the image is computed from,
+    too: a resample then takes 17.7 us an image for 1.9 (H200). It sees slices of a finished image
+    instead.
     """
     return lax.platform_dependent(image, cpu=_transposed, default=_stacked)
 

@@ -20,7 +20,9 @@ from jaxaug.augment._targets import TARGETS, move_targets
 
 
 class _Step(NamedTuple):
-    """A transform and its place in the chain: the numbers that are folded into the key, outermost first."""
+    """A transform and its place in the chain: the numbers that are folded into the key, outermost
+    first.
+    """
 
     transform: Any
     path: tuple[int, ...]
@@ -131,7 +133,9 @@ class Compose(Transform):
         if not isinstance(transform, (Geometric, Pixelwise, Ending, Compose)):
             name = type(transform).__name__
             expected = "`augment.Geometric`, `augment.Pixelwise` or `augment.Ending`"
-            raise TypeError(f"{name} is a Transform of no kind that a chain can run: derive it from {expected}.")
+            raise TypeError(
+                f"{name} is a Transform of no kind that a chain can run: derive it from {expected}."
+            )
         if isinstance(transform, Geometric):
             _check_sampling(transform)
         if isinstance(transform, Compose):

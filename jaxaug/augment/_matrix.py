@@ -1,8 +1,9 @@
 """3x3 matrices of plane maps, written out entry by entry.
 
-A matrix here takes (x, y, 1) of the output to the source ("pull"), in continuous edge coordinates: pixel i
-covers [i, i + 1). Its nine entries are Python floats or traced float32 scalars. Products drop literal zeros
-and ones, so the static structure of a chain (axis-aligned, affine) can be read off its literal zeros, and
+A matrix here takes (x, y, 1) of the output to the source ("pull"), in continuous edge coordinates:
+pixel i covers [i, i + 1). Its nine entries are Python floats or traced float32 scalars. Products
+drop literal zeros and ones, so the static structure of a chain (axis-aligned, affine) can be read
+off its literal zeros, and
 nothing is ever a dot: XLA tiles dots by batch size, which would make a sample depend on its batch.
 """
 
@@ -60,7 +61,8 @@ def rotation(degrees: Scalar) -> Matrix:
 def shearing(x_degrees: Scalar, y_degrees: Scalar) -> Matrix:
     """The pull of a shear about the origin, with torchvision's signs.
 
-    The push is [[1, 0], [-tan y, 1]] [[1, -tan x], [0, 1]], along x first; its inverse is written here.
+    The push is [[1, 0], [-tan y, 1]] [[1, -tan x], [0, 1]], along x first; its inverse is written
+    here.
     """
     x, y = _tan(x_degrees), _tan(y_degrees)
     return Matrix(xx=_add(1.0, _mul(x, y)), xy=x, yx=y)
@@ -81,7 +83,9 @@ def product(outer: Matrix, inner: Matrix) -> Matrix:
 def stretched(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
     """`matrix` on the unit square, carried over to a rectangle of `x` by `y`: S matrix S^-1."""
     a, b, c, d, e, f, g, h, i = matrix
-    return Matrix(a, _mul(b, x / y), _mul(c, x), _mul(d, y / x), e, _mul(f, y), _div(g, x), _div(h, y), i)
+    return Matrix(
+        a, _mul(b, x / y), _mul(c, x), _mul(d, y / x), e, _mul(f, y), _div(g, x), _div(h, y), i
+    )
 
 
 def inverse(matrix: Matrix) -> Matrix:
@@ -105,14 +109,17 @@ def inverse(matrix: Matrix) -> Matrix:
 def unit_square_to(corners: Array) -> Matrix:
     """The homography that takes (0,0), (1,0), (1,1), (0,1) to the rows of `corners`, (x, y)[4].
 
-    Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
+    Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section
+      2.2.3.
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = ((corner[0], corner[1]) for corner in corners)
     dx1, dx2, sx = x1 - x2, x3 - x2, x0 - x1 + x2 - x3
     dy1, dy2, sy = y1 - y2, y3 - y2, y0 - y1 + y2 - y3
     determinant = dx1 * dy2 - dx2 * dy1
     g, h = (sx * dy2 - dx2 * sy) / determinant, (dx1 * sy - sx * dy1) / determinant
-    return Matrix(x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h, 1.0)
+    return Matrix(
+        x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h, 1.0
+    )
 
 
 def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]:

@@ -1,7 +1,7 @@
 """Random numbers for the parameters of one transform: all of them from one call.
 
-A call of the generator is the costly part of a small draw, to compile and to run, so a transform asks once for
-as many uniform numbers as it needs and shapes them with the functions below.
+A call of the generator is the costly part of a small draw, to compile and to run, so a transform
+asks once for as many uniform numbers as it needs and shapes them with the functions below.
 """
 
 import jax

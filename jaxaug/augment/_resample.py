@@ -286,7 +286,8 @@ def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:
     lines = []
     for i, row_weight in zip(rows.indices, rows.weights):
         terms = [
-            _take(image, i, j).astype(jnp.float32) * w[:, :, None] for j, w in zip(columns.indices, columns.weights)
+            _take(image, i, j).astype(jnp.float32) * w[:, :, None]
+            for j, w in zip(columns.indices, columns.weights)
         ]
         lines.append(_sum(terms) * row_weight[:, :, None])
     return _sum(lines) * (rows.scale * columns.scale)[:, :, None]

@@ -1,4 +1,6 @@
-"""The targets of an image: masks go through its resample, boxes and keypoints through the inverse map."""
+"""The targets of an image: masks go through its resample, boxes and keypoints through the inverse
+map.
+"""
 
 from typing import Any
 
@@ -101,7 +103,11 @@ def _move_mask(mask: Array, extent, factor: Factor, padding_mode: str, mask_fill
 
 def _floating(name: str, value: Array, columns: int) -> Array:
     value = jnp.asarray(value)
-    if value.ndim != 2 or value.shape[1] != columns or not jnp.issubdtype(value.dtype, jnp.floating):
+    if (
+        value.ndim != 2
+        or value.shape[1] != columns
+        or not jnp.issubdtype(value.dtype, jnp.floating)
+    ):
         got = f"{value.dtype}{list(value.shape)}"
         raise ValueError(f"`{name}` must be float[n, {columns}] in pixels, got {got}.")
     return value

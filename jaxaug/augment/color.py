@@ -1,8 +1,8 @@
 """Transforms of color: float32 in [0, 1], RGB, written out per channel.
 
 The pure functions take float images [H, W, 3] in [0, 1] and do not clip; the transforms clip where
-torchvision does. Nothing here is a matrix product: three channels are too few for one, and its rounding would
-depend on the batch size.
+torchvision does. Nothing here is a matrix product: three channels are too few for one, and its
+rounding would depend on the batch size.
 """
 
 import math
@@ -113,8 +113,8 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
 class Jitter(NamedTuple):
     """Sampled parameters of `ColorJitter`: float32 factors, the hue shift in turns, and the order.
 
-    `order` int32[k] names the k components that are asked for, in the order of their turns: 0 brightness,
-    1 contrast, 2 saturation, 3 hue.
+    `order` int32[k] names the k components that are asked for, in the order of their turns: 0
+    brightness, 1 contrast, 2 saturation, 3 hue.
     """
 
     brightness: Array
@@ -130,14 +130,15 @@ _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 @dataclass(frozen=True)
 class ColorJitter(Pixelwise):
-    """Change brightness, contrast, saturation and hue by random amounts, in a random order for each image.
+    """Change brightness, contrast, saturation and hue by random amounts, in a random order for each
+    image.
 
-    Values are clipped to [0, 1] after each. A component left at 0 costs nothing; without contrast no mean is
-    taken.
+    Values are clipped to [0, 1] after each. A component left at 0 costs nothing; without contrast
+    no mean is taken.
 
     Args:
-      brightness, contrast, saturation: v draws the factor from [max(0, 1 - v), 1 + v], a pair (low, high)
-        from itself.
+      brightness, contrast, saturation: v draws the factor from [max(0, 1 - v), 1 + v], a pair (low,
+        high) from itself.
       hue: v in [0, 0.5] draws the shift from [-v, v] turns, a pair from itself.
       p: the probability of being applied.
 
@@ -172,13 +173,16 @@ class ColorJitter(Pixelwise):
             for number, pair, neutral in zip(numbers[1:5], self._ranges, _NEUTRAL)
         )
         components = jnp.asarray(self._components, jnp.int32)
-        return Jitter(brightness, contrast, saturation, hue, components[order(numbers[5:][: len(components)])])
+        return Jitter(
+            brightness, contrast, saturation, hue, components[order(numbers[5:][: len(components)])]
+        )
 
     def apply(self, params: Jitter, image: Array, info: Info) -> Array:
         """The components in their order."""
         if not self._components:
             return image
-        # A loop rather than its unrolled body: XLA would inline the earlier turns into every later mean.
+        # A loop rather than its unrolled body: XLA would inline the earlier turns into every later
+        # mean.
         planes, _ = lax.scan(
             lambda planes, component: (self._turn(params, planes, component, info), None),
             _planes(image),
@@ -198,7 +202,8 @@ class ColorJitter(Pixelwise):
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
     def _turn(self, params: Jitter, planes: Array, component: Array, info: Info) -> Array:
-        """One component, which one is traced: blends with black, the mean gray or gray; or a shift of hue.
+        """One component, which one is traced: blends with black, the mean gray or gray; or a shift
+        of hue.
 
         What a turn leaves out is multiplied by 0 rather than selected away, see `_shift_hue`.
         """
@@ -206,7 +211,9 @@ class ColorJitter(Pixelwise):
         def only(index: int, value: Scalar) -> Array:
             return jnp.where(component == index, value, 0.0)
 
-        factors = jnp.stack([params.brightness, params.contrast, params.saturation, jnp.ones_like(params.hue)])
+        factors = jnp.stack(
+            [params.brightness, params.contrast, params.saturation, jnp.ones_like(params.hue)]
+        )
         factor = factors[component]
         blended = factor * planes
         if _CONTRAST in self._components:
@@ -304,15 +311,18 @@ def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arra
 def _shift_hue(planes: Array, turns: Scalar) -> Array:
     """Through HSV: with V the largest channel and C the chroma, a channel is V - C * t(hue).
 
-    Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy of all that
-    leads to it, which doubles with every step of a chain, and calls fmod for each pixel.
+    Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy
+    of all that leads to it, which doubles with every step of a chain, and calls fmod for each
+    pixel.
 
     Reference: https://en.wikipedia.org/wiki/HSL_and_HSV, the alternative HSV to RGB formula.
     """
     red, green, blue = planes
     value = jnp.maximum(red, jnp.maximum(green, blue))
     chroma = value - jnp.minimum(red, jnp.minimum(green, blue))
-    is_red, is_green, is_gray = ((value == c).astype(planes.dtype) for c in (red, green, value - chroma))
+    is_red, is_green, is_gray = (
+        (value == c).astype(planes.dtype) for c in (red, green, value - chroma)
+    )
     from_green = is_green * (2 * chroma + blue - red) + (1 - is_green) * (4 * chroma + red - green)
     sixths = (is_red * (green - blue) + (1 - is_red) * from_green) / (chroma + is_gray) + 6 * turns
     k = sixths[None] + jnp.asarray([5, 3, 1], planes.dtype)[:, None, None]
@@ -324,7 +334,9 @@ def _floating(image: Array) -> Array:
     image = jnp.asarray(image)
     if not jnp.issubdtype(image.dtype, jnp.floating) or image.ndim != 3 or image.shape[2] != 3:
         got = f"{image.dtype}{list(image.shape)}"
-        raise TypeError(f"expected a float image [h, w, 3] in [0, 1], got {got}: call `to_float` first.")
+        raise TypeError(
+            f"expected a float image [h, w, 3] in [0, 1], got {got}: call `to_float` first."
+        )
     return image
 
 
@@ -333,7 +345,9 @@ def _as_factor_range(name: str, value) -> tuple[float, float]:
     value = plain(value)
     if isinstance(value, (int, float)):
         if value < 0:
-            raise ValueError(f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}.")
+            raise ValueError(
+                f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
+            )
         return max(0.0, 1.0 - value), 1.0 + value
     return as_range(name, value, 0.0)
 
@@ -342,5 +356,7 @@ def _as_hue_range(value) -> tuple[float, float]:
     """(-v, v) of one number, or a pair as it is, within half a turn."""
     value = plain(value)
     if isinstance(value, (int, float)) and not 0 <= value <= 0.5:
-        raise ValueError(f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}.")
+        raise ValueError(
+            f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}."
+        )
     return as_range("hue", (-value, value) if isinstance(value, (int, float)) else value, -0.5, 0.5)

@@ -1,7 +1,8 @@
 """Cropping, also with a resize to a fixed size.
 
-Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part. The pure
-functions take whole images, uint8 (and give uint8, rounded) or float in [0, 1] (and do not clip).
+Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part. The
+pure functions take whole images, uint8 (and give uint8, rounded) or float in [0, 1] (and do not
+clip).
 """
 
 import math
@@ -50,7 +51,9 @@ def crop(
     """
     fits = all(isinstance(corner, int) for corner in (top, left))
     fits = fits and 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
-    return warp(image, _crop(top, left, (height, width), None, bool(fits)), "nearest", padding_mode, fill)
+    return warp(
+        image, _crop(top, left, (height, width), None, bool(fits)), "nearest", padding_mode, fill
+    )
 
 
 def center_crop(image: Array, output_size: int | tuple[int, int]) -> Array:
@@ -101,9 +104,14 @@ def resized_crop(
 
     Differs from torchvision in that an int `size` means a square.
     """
-    corner, window = (top, left), jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
+    corner, window = (
+        (top, left),
+        jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)]),
+    )
     return warp(
-        image, _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)), interpolation
+        image,
+        _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
+        interpolation,
     )
 
 
@@ -124,9 +132,9 @@ class CenterCrop(Geometric):
     """The center of every image, pixel for pixel.
 
     Args:
-      size: (height, width) in pixels, or an int for a square: outside of a smaller image lies zero (or, in a
-        run with padding transforms, what their padding mode says). Or a float in (0, 1]: that share of each
-        image's own height and width; the images then keep different sizes.
+      size: (height, width) in pixels, or an int for a square: outside of a smaller image lies zero
+        (or, in a run with padding transforms, what their padding mode says). Or a float in (0, 1]:
+        that share of each image's own height and width; the images then keep different sizes.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -141,7 +149,9 @@ class CenterCrop(Geometric):
         if not isinstance(self.size, float):
             as_size("size", self.size)
         elif not 0 < self.size <= 1:
-            raise ValueError(f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints.")
+            raise ValueError(
+                f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints."
+            )
 
     def sample(self, key: Key, info: Info) -> None:
         """Nothing is random here."""
@@ -161,8 +171,12 @@ class CenterCrop(Geometric):
         height, width = info.height_width
         if info.size is None:
             rows, columns = (max(1, round(share * side)) for side in info.canvas)
-            return _crop(_central(height, rows), _central(width, columns), (rows, columns), None, True)
-        target = jnp.maximum(jnp.round(share * info.size.astype(jnp.float32)), 1.0).astype(jnp.int32)
+            return _crop(
+                _central(height, rows), _central(width, columns), (rows, columns), None, True
+            )
+        target = jnp.maximum(jnp.round(share * info.size.astype(jnp.float32)), 1.0).astype(
+            jnp.int32
+        )
         canvas: Canvas = (share * info.canvas[0], share * info.canvas[1])
         if is_static(info.canvas):
             canvas = (math.ceil(canvas[0]), math.ceil(canvas[1]))
@@ -182,8 +196,9 @@ class RandomCrop(Geometric):
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
 
     Raises:
-      ValueError: on tracing, for a plain image that is too small and not padded. An image on a canvas with
-        `size` is padded as needed, whatever its shape: that is known too late for an error.
+      ValueError: on tracing, for a plain image that is too small and not padded. An image on a
+        canvas with `size` is padded as needed, whatever its shape: that is known too late for an
+        error.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -245,9 +260,9 @@ class RandomCrop(Geometric):
 class RandomResizedCrop(Geometric):
     """A random window of random area and aspect, resized to one size, antialiased.
 
-    The area is `scale` times the image's, uniform; the aspect width / height is log-uniform in `ratio`. Of
-    ten such windows the first that fits is placed uniformly; if none fits, the largest central window whose
-    aspect lies in `ratio` is taken.
+    The area is `scale` times the image's, uniform; the aspect width / height is log-uniform in
+    `ratio`. Of ten such windows the first that fits is placed uniformly; if none fits, the largest
+    central window whose aspect lies in `ratio` is taken.
 
     Args:
       size: (height, width) of the output in pixels, or an int for a square.
@@ -260,8 +275,8 @@ class RandomResizedCrop(Geometric):
       >>> RandomResizedCrop(8)(jax.random.key(0), jnp.zeros((20, 30, 3), jnp.uint8)).shape
       (8, 8, 3)
 
-    Reference: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6. The sampling rule is
-    torchvision's; the pixels equal PIL's `crop(box).resize(size, BILINEAR)` up to rounding.
+    Reference: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6. The sampling rule
+    is torchvision's; the pixels equal PIL's `crop(box).resize(size, BILINEAR)` up to rounding.
     """
 
     size: int | tuple[int, int]
@@ -274,7 +289,9 @@ class RandomResizedCrop(Geometric):
         object.__setattr__(self, "scale", as_range("scale", self.scale, 0.0, 1.0))
         object.__setattr__(self, "ratio", as_range("ratio", self.ratio, 0.0))
         if self.scale[1] == 0 or self.ratio[0] == 0:
-            raise ValueError(f"`scale` and `ratio` must be above 0, got {self.scale} and {self.ratio}.")
+            raise ValueError(
+                f"`scale` and `ratio` must be above 0, got {self.scale} and {self.ratio}."
+            )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
     def sample(self, key: Key, info: Info) -> Window:
@@ -300,7 +317,9 @@ class RandomResizedCrop(Geometric):
     def factor(self, params: Window, info: Info) -> Factor:
         """The crop, then the resize."""
         window = jnp.stack([params.height, params.width])
-        return _resized_crop((params.top, params.left), window, info.canvas, as_size("size", self.size))
+        return _resized_crop(
+            (params.top, params.left), window, info.canvas, as_size("size", self.size)
+        )
 
     def sampling(self) -> Sampling:
         """How it wants to be resampled."""
@@ -318,7 +337,9 @@ def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[A
 
 def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
     """A crop at whole pixels; ints are made floats."""
-    top, left = (float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left))
+    top, left = (
+        float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left)
+    )
     return cropped(top, left, canvas, size, fits)
 
 
@@ -348,7 +369,9 @@ def _as_padding(value) -> tuple[int, int, int, int] | None:
         return None
     value = plain(value)
     sides = value if isinstance(value, tuple) else (value,)
-    if len(sides) not in (1, 2, 4) or not all(isinstance(side, int) and side >= 0 for side in sides):
+    if len(sides) not in (1, 2, 4) or not all(
+        isinstance(side, int) and side >= 0 for side in sides
+    ):
         raise ValueError(f"`padding` must be 1, 2 or 4 ints of at least 0, got {value!r}.")
     left, top, right, bottom = sides * (4 // len(sides))
     return left, top, right, bottom

@@ -1,4 +1,6 @@
-"""The two ends of a chain, `Normalize` and `ToFloat`, and `Lambda`, the way out for what is not here."""
+"""The two ends of a chain, `Normalize` and `ToFloat`, and `Lambda`, the way out for what is not
+here.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -55,9 +57,9 @@ class Lambda(Pixelwise):
     """Any `jax.numpy` function of (key, image), as a transform.
 
     Args:
-      function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it sees the
-        unused part too. It may return another height and width, the same for all images; `size`
-        then ends. Not beside a "mask", "boxes" or "keypoints", which would stay behind.
+      function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it
+        sees the unused part too. It may return another height and width, the same for all images;
+        `size` then ends. Not beside a "mask", "boxes" or "keypoints", which would stay behind.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -72,7 +74,9 @@ class Lambda(Pixelwise):
 
     def __post_init__(self):
         if not callable(self.function) or isinstance(self.function, type):
-            raise TypeError(f"`function` must be a function of (key, image), got {self.function!r}.")
+            raise TypeError(
+                f"`function` must be a function of (key, image), got {self.function!r}."
+            )
         if not _takes_two(self.function):
             raise TypeError(
                 f"`function` must take two arguments, (key, image), got {self.function!r}:"
@@ -92,7 +96,8 @@ class Lambda(Pixelwise):
 
 @dataclass(frozen=True)
 class Normalize(Ending):
-    """(image - mean) / std per channel, in [0, 1] units, then the dtype and layout that the model takes.
+    """(image - mean) / std per channel, in [0, 1] units, then the dtype and layout that the model
+    takes.
 
     Args:
       mean: a number or one a channel, in [0, 1].
@@ -115,7 +120,9 @@ class Normalize(Ending):
         object.__setattr__(self, "mean", as_channels("mean", self.mean))
         object.__setattr__(self, "std", as_channels("std", self.std))
         if not all(0 <= value <= 1 for value in as_channels("mean", self.mean)):
-            raise ValueError(f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255.")
+            raise ValueError(
+                f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255."
+            )
         if not all(value > 0 for value in as_channels("std", self.std)):
             raise ValueError(f"`std` must be above 0, got {self.std}.")
         object.__setattr__(self, "dtype", _as_dtype(self.dtype))
@@ -170,5 +177,7 @@ def _as_dtype(dtype) -> str:
     except TypeError:
         name = ""
     if not name or not jnp.issubdtype(jnp.dtype(name), jnp.floating):
-        raise ValueError(f"`dtype` must be a floating dtype such as 'float32' or 'bfloat16', got {dtype!r}.")
+        raise ValueError(
+            f"`dtype` must be a floating dtype such as 'float32' or 'bfloat16', got {dtype!r}."
+        )
     return name

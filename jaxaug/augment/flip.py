@@ -1,4 +1,6 @@
-"""Flips: in continuous coordinates, where pixel i covers [i, i + 1), x -> width - x and y -> height - y."""
+"""Flips: in continuous coordinates, where pixel i covers [i, i + 1), x -> width - x and y -> height
+- y.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -98,4 +100,6 @@ class RandomVerticalFlip(_Flipping):
 
 def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:
     """(sign, shift) of one axis."""
-    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(on, jnp.asarray(length, jnp.float32), 0.0)
+    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(
+        on, jnp.asarray(length, jnp.float32), 0.0
+    )

@@ -38,7 +38,8 @@ from jaxaug.augment._matrix import (
 from jaxaug.augment._random import between, uniforms
 from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
 
-# Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft enough.
+# Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft
+# enough.
 _PERSPECTIVE_SHRINK = 1.5
 
 
@@ -88,8 +89,8 @@ def affine(
       angle: degrees, counter-clockwise on screen; static or traced.
       translate: (x, y) in pixels, right and down.
       scale: above 0, static: below 1 it fixes the size of the antialiasing kernel.
-      shear: (x, y) in degrees with torchvision's signs: positive x moves the top right, positive y lifts the
-        right side.
+      shear: (x, y) in degrees with torchvision's signs: positive x moves the top right, positive y
+        lifts the right side.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one a channel.
@@ -102,8 +103,8 @@ def affine(
       >>> affine(jnp.arange(3.0).reshape(1, 3, 1), translate=(1.0, 0.0))[0, :, 0].tolist()
       [0.0, 0.0, 1.0]
 
-    Differs from torchvision in the sign of `angle` (there clockwise), in the default interpolation, and in
-    antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
+    Differs from torchvision in the sign of `angle` (there clockwise), in the default interpolation,
+    and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
     info = Info((image.shape[0], image.shape[1]))
     angle, scale = _float(angle), _static_scale(scale)
@@ -125,8 +126,8 @@ def perspective(
 
     Args:
       image: uint8 or float [H, W, C].
-      startpoints: (x, y)[4] in pixels of the image, in cyclic order; [[0, 0], [W, 0], [W, H], [0, H]] are its
-        corners.
+      startpoints: (x, y)[4] in pixels of the image, in cyclic order; [[0, 0], [W, 0], [W, H], [0,
+        H]] are its corners.
       endpoints: (x, y)[4], where they go; both quadrangles convex.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
@@ -142,11 +143,14 @@ def perspective(
       >>> perspective(jnp.arange(3.0).reshape(1, 3, 1), corners, shifted)[0, :, 0].round(4).tolist()
       [0.0, 0.0, 1.0]
 
-    Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section 2.2.3.
+    Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section
+      2.2.3.
 
     Differs from torchvision in some antialiasing where it shrinks.
     """
-    start, end = (unit_square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints))
+    start, end = (
+        unit_square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints)
+    )
     info = Info((image.shape[0], image.shape[1]))
     factor = _within(info, product(start, inverse(end)), _PERSPECTIVE_SHRINK)
     return warp(image, factor, interpolation, padding_mode, fill)
@@ -175,7 +179,9 @@ class _Warping(Geometric):
 
 
 class Affine(NamedTuple):
-    """Sampled parameters of `RandomAffine`: float32; degrees, (x, y) pixels, factor, (x, y) degrees."""
+    """Sampled parameters of `RandomAffine`: float32; degrees, (x, y) pixels, factor, (x, y)
+    degrees.
+    """
 
     angle: Scalar
     translate: tuple[Scalar, Scalar]
@@ -191,9 +197,11 @@ class RandomAffine(_Warping):
 
     Args:
       degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
-      translate: (x, y), the largest shifts as shares of width and height, in [0, 1]; whole pixels are drawn.
+      translate: (x, y), the largest shifts as shares of width and height, in [0, 1]; whole pixels
+        are drawn.
       scale: (low, high) of the scale, above 0.
-      shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v) along x.
+      shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
+        along x.
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
@@ -204,8 +212,9 @@ class RandomAffine(_Warping):
       >>> RandomAffine(10, translate=(0.1, 0.1))(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
       (8, 9, 3)
 
-    Differs from torchvision in the sign of the angle (there clockwise), in bilinear interpolation by default,
-    and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
+    Differs from torchvision in the sign of the angle (there clockwise), in bilinear interpolation
+    by default, and in antialiasing what `scale` shrinks. Turns and shears alone are read
+    bilinearly, as there.
     """
 
     degrees: float | tuple[float, float]
@@ -251,13 +260,16 @@ class RandomAffine(_Warping):
 
     def factor(self, params: Affine, info: Info) -> Factor:
         """The affine map about the center."""
-        # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn does.
+        # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn
+        # does.
         most = 1 / min(1.0, (self.scale or (1.0,))[0])
         return _within(info, _affine_matrix(info, *params), most)
 
 
 class Perspective(NamedTuple):
-    """Sampled parameter of `RandomPerspective`: how far each corner moves inwards, float32[4, 2] shares."""
+    """Sampled parameter of `RandomPerspective`: how far each corner moves inwards, float32[4, 2]
+    shares.
+    """
 
     inwards: Array
 
@@ -267,7 +279,8 @@ class RandomPerspective(_Warping):
     """Move the four corners of the image inwards, each by its own random amount.
 
     Args:
-      distortion_scale: in [0, 1], how far a corner moves at most: this share of half the width and height.
+      distortion_scale: in [0, 1], how far a corner moves at most: this share of half the width and
+        height.
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
@@ -278,8 +291,8 @@ class RandomPerspective(_Warping):
       >>> RandomPerspective()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
       (8, 9, 3)
 
-    Differs from torchvision in continuous instead of whole-pixel corners, in the edges of the image being its
-    corners (there the centers of the corner pixels), and in some antialiasing.
+    Differs from torchvision in continuous instead of whole-pixel corners, in the edges of the image
+    being its corners (there the centers of the corner pixels), and in some antialiasing.
     """
 
     distortion_scale: float = 0.5
@@ -304,7 +317,9 @@ class RandomPerspective(_Warping):
         corners = jnp.asarray(_CORNERS, jnp.float32)
         moved = corners + params.inwards * (1 - 2 * corners)  # on the unit square
         matrix = stretched(inverse(unit_square_to(moved)), width, height)
-        return _within(info, matrix, min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6)))
+        return _within(
+            info, matrix, min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6))
+        )
 
 
 class Rotation(NamedTuple):
@@ -329,7 +344,8 @@ class RandomRotation(_Warping):
       >>> RandomRotation(15)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
       (8, 9, 3)
 
-    Differs from torchvision in bilinear interpolation by default, and in having no `expand` and no `center`.
+    Differs from torchvision in bilinear interpolation by default, and in having no `expand` and no
+    `center`.
     """
 
     degrees: float | tuple[float, float]
@@ -367,7 +383,9 @@ def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
     height, width = info.extent
     shrink = 1.0 if isinstance(scale, float) and scale == 1.0 else 1.0 / scale
     turned = product(shearing(*shear), product(scaling(shrink, shrink), rotation(angle)))
-    return product(about(turned, width / 2, height / 2), translation(*(-shift for shift in translate)))
+    return product(
+        about(turned, width / 2, height / 2), translation(*(-shift for shift in translate))
+    )
 
 
 def _whole(share: Scalar, length: Scalar) -> Scalar:

@@ -21,7 +21,8 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
 
     Args:
       image: uint8 or float [H, W, C].
-      size: (height, width), or an int for the shorter side; the longer one is then int(size * long / short).
+      size: (height, width), or an int for the shorter side; the longer one is then int(size * long
+        / short).
       interpolation: "bilinear" or "nearest".
 
     Returns:
@@ -45,7 +46,8 @@ class Resize(Geometric):
     """Resize every image, antialiased when it shrinks.
 
     Args:
-      size: (height, width) for every image, or an int: the length of the shorter side, the aspect kept.
+      size: (height, width) for every image, or an int: the length of the shorter side, the aspect
+        kept.
       canvas: (height, width) of the output array, which holds images of different shapes with their
         `size`; an image whose longer side does not fit is shrunk until it does. Needed with an int
         size where the images lie on a canvas with `size`, unless an op of fixed size
@@ -150,6 +152,8 @@ def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> 
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) with the shorter side `size` and the aspect kept, rounded down as torchvision does."""
+    """(height, width) with the shorter side `size` and the aspect kept, rounded down as torchvision
+    does.
+    """
     short = min(height, width)
     return size * height // short, size * width // short

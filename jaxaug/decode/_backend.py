@@ -15,7 +15,8 @@ class Canvases(NamedTuple):
 
     Attributes:
       pixels: one uint8[n / devices, H, W, 3] per device.
-      failures: row -> reason, for the rows that failed although their header is good; they are zero.
+      failures: row -> reason, for the rows that failed although their header is good; they are
+        zero.
       decoded: how many images each backend decoded, by its name.
       release: takes arrays whose computation reads `pixels`, then frees or reuses their memory.
       lent: `pixels` view a buffer of the engine's own, which is written again after `release`.
@@ -42,10 +43,11 @@ class Engine(Protocol):
         ...
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
-        """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its canvas.
+        """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its
+        canvas.
 
-        The number of rows is a multiple of the number of devices; all other pixels are zero. May be called
-        from several threads at once.
+        The number of rows is a multiple of the number of devices; all other pixels are zero. May be
+        called from several threads at once.
         """
         ...
 

@@ -29,15 +29,16 @@ class Decoded(NamedTuple):
     """A decoded batch as the Loader takes it: bad images are told, not raised.
 
     Attributes:
-      pixels: one uint8[n / devices, H, W, 3] per device; they may view a buffer of the decoder's own, so
-        compute from them and never hand them out.
+      pixels: one uint8[n / devices, H, W, 3] per device; they may view a buffer of the decoder's
+        own, so compute from them and never hand them out.
       size: int32[n, 2], (height, width) on the canvas; the canvas's own for a bad image.
-      original_size: int32[n, 2], (height, width) of the upright image; the canvas's own for a bad image.
+      original_size: int32[n, 2], (height, width) of the upright image; the canvas's own for a bad
+        image.
       orientation: uint8[n], the EXIF orientation 1..8 that was applied.
       valid: bool[n]; rows that are not are zero.
       failures: row -> reason, for the bad images.
-      release: to be called once with arrays whose computation reads `pixels`; it is waited for before these are
-        written again, so the arrays must not be donated or deleted meanwhile.
+      release: to be called once with arrays whose computation reads `pixels`; it is waited for
+        before these are written again, so the arrays must not be donated or deleted meanwhile.
       lent: `pixels` view a buffer of the decoder's own.
       waited: seconds until the device had read what that buffer held before.
     """
@@ -82,7 +83,8 @@ class Decoder:
     Args:
       canvas: (H, W) of every row, in pixels.
       backend: "host" decodes with threads on the CPU, "nvjpeg" with the JPEG engines of NVIDIA
-        GPUs. "auto" takes the best there is, and warns if that is the host although the devices are GPUs.
+        GPUs. "auto" takes the best there is, and warns if that is the host although the devices are
+        GPUs.
       devices: local devices; device d gets the d-th equal share of the rows. None: all local
         devices.
       on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images:
@@ -137,7 +139,9 @@ class Decoder:
         self.canvas, self.on_error, self.max_pixels = canvas, on_error, max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
-        self.backend, self._engine = _make_engine(backend, self.devices, canvas, threads, deterministic)
+        self.backend, self._engine = _make_engine(
+            backend, self.devices, canvas, threads, deterministic
+        )
         self._lock, self._closed = threading.Lock(), False
         self._call_ended, self._calls = threading.Condition(self._lock), set[object]()
         self._process = os.getpid()
@@ -147,10 +151,12 @@ class Decoder:
         """Decode n images.
 
         Args:
-          encoded: `Encoded`, or a sequence of bytes-like objects; n is a multiple of the number of devices.
+          encoded: `Encoded`, or a sequence of bytes-like objects; n is a multiple of the number of
+            devices.
 
         Returns:
-          ImageBatch of n rows; `pixels` is the array itself if there is one device, else a list of arrays.
+          ImageBatch of n rows; `pixels` is the array itself if there is one device, else a list of
+          arrays.
 
         Raises:
           ValueError: the devices do not divide n; or the Decoder is closed.
@@ -168,7 +174,9 @@ class Decoder:
         if decoded.failures and self.on_error == "raise":
             decoded.release(None)
             row = min(decoded.failures)
-            raise DecodeError(decoded.failures[row], index=row, byte_count=int(encoded.lengths[row]))
+            raise DecodeError(
+                decoded.failures[row], index=row, byte_count=int(encoded.lengths[row])
+            )
         pixels = decoded.pixels
         if decoded.lent:  # a view of a decode buffer never leaves jaxaug: a copy of it does
             pixels = _copy_and_release(decoded)
@@ -176,7 +184,8 @@ class Decoder:
         return ImageBatch(pixels, decoded.size, decoded.original_size, decoded.valid)
 
     def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> Decoded:
-        """Decode n images for the Loader: bad ones are told row by row, and the buffers stay the decoder's.
+        """Decode n images for the Loader: bad ones are told row by row, and the buffers stay the
+        decoder's.
 
         Args:
           encoded: n images, n a multiple of the number of devices.
@@ -224,7 +233,8 @@ class Decoder:
 
     @property
     def stats(self) -> dict[str, int]:
-        """How many images so far: decoded, failed, shrunk to the canvas, and decoded by each backend.
+        """How many images so far: decoded, failed, shrunk to the canvas, and decoded by each
+        backend.
 
         "device_bytes" is the memory outside of JAX's own that canvases and slots take by now.
         """
@@ -289,7 +299,11 @@ class Decoder:
 
 
 def _make_engine(
-    backend: str, devices: list[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool
+    backend: str,
+    devices: list[Device],
+    canvas: tuple[int, int],
+    num_threads: int,
+    deterministic: bool,
 ) -> tuple[str, Engine]:
     """Return the backend's name and engine."""
     on_gpus = all(device.platform == "gpu" for device in devices)
@@ -310,7 +324,9 @@ def _make_engine(
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
             raise
-        _warn_once(f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}")
+        _warn_once(
+            f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
+        )
         return "host", HostEngine(devices, canvas, num_threads)
 
 
@@ -353,7 +369,9 @@ def _check_devices(devices: Sequence[Device] | None) -> list[Device]:
     if not devices or not all(isinstance(device, jax.Device) for device in devices):
         raise ValueError(f"`devices` must be one or more jax devices, got {devices!r}.")
     if foreign := [device for device in devices if device.process_index != jax.process_index()]:
-        raise ValueError(f"`devices` must be local to this process, got {foreign} of other processes.")
+        raise ValueError(
+            f"`devices` must be local to this process, got {foreign} of other processes."
+        )
     return devices
 
 
@@ -361,7 +379,9 @@ def _as_encoded(encoded: "Encoded | Sequence[bytes]") -> Encoded:
     if isinstance(encoded, Encoded):
         return encoded
     if isinstance(encoded, (bytes, bytearray, memoryview, np.ndarray)):
-        raise TypeError("`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a list.")
+        raise TypeError(
+            "`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a list."
+        )
     if isinstance(encoded, (str, os.PathLike)) or not hasattr(encoded, "__getitem__"):
         raise TypeError(
             "`encoded` must be `Encoded` or a sequence of bytes-like objects, got "

@@ -1,7 +1,7 @@
 """Decoding with Pillow: all formats but JPEG, and JPEGs of unusual color or sampling.
 
-The plugins are called directly, by the format that the bytes tell: `PIL.Image.open` would try every codec it
-knows and apply a pixel limit of its own, where `max_pixels` is the one limit here.
+The plugins are called directly, by the format that the bytes tell: `PIL.Image.open` would try every
+codec it knows and apply a pixel limit of its own, where `max_pixels` is the one limit here.
 """
 
 import contextlib

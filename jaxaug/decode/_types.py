@@ -26,7 +26,9 @@ class Encoded(NamedTuple):
     owner: Any
 
     @classmethod
-    def from_bytes(cls, images: "Sequence[bytes | bytearray | memoryview | np.ndarray]") -> "Encoded":
+    def from_bytes(
+        cls, images: "Sequence[bytes | bytearray | memoryview | np.ndarray]"
+    ) -> "Encoded":
         """View bytes-like objects without copying them.
 
         Raises:
@@ -79,9 +81,11 @@ class ImageBatch(NamedTuple):
     """Decoded images on their devices.
 
     Attributes:
-      pixels: uint8[n, H, W, 3] on one device, or a list of one such array per device, n / devices rows each.
+      pixels: uint8[n, H, W, 3] on one device, or a list of one such array per device, n / devices
+        rows each.
       size: int32[n, 2], (height, width) of the used top-left part of each canvas; the rest is zero.
-      original_size: int32[n, 2], (height, width) of the upright image before it was shrunk to the canvas.
+      original_size: int32[n, 2], (height, width) of the upright image before it was shrunk to the
+        canvas.
       valid: bool[n], False where the image could not be decoded; such a row is zero.
     """
 

@@ -74,7 +74,9 @@ def _check_decoder(decoder: Any, canvas: tuple[int, int] | None) -> None:
 def _check_function(name: str, function: Any) -> None:
     """Refuse a transform that is no function, or a class where an instance of it was meant."""
     if isinstance(function, type):
-        raise TypeError(f"`{name}` is the class {function.__name__}: write {function.__name__}(...).")
+        raise TypeError(
+            f"`{name}` is the class {function.__name__}: write {function.__name__}(...)."
+        )
     if function is not None and not callable(function):
         raise TypeError(
             f"`{name}` must be a function (key, sample) -> sample, got {type(function).__name__}: "
@@ -89,7 +91,11 @@ def _check_source(source: Any) -> None:
     if isinstance(source, (Source, Stream)):
         return
     remedy = "wrap lists in InMemory, items with `[]` and `len` in RandomAccess and iterables in FromIterable"
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, (list, tuple)):
+    if (
+        hasattr(source, "__getitem__")
+        and hasattr(source, "__len__")
+        and not isinstance(source, (list, tuple))
+    ):
         remedy = "wrap it in jaxaug.iterators.RandomAccess"
     raise TypeError(
         f"`source` must have __len__, read, describe and fingerprint, got {type(source).__name__}: see "
@@ -97,7 +103,9 @@ def _check_source(source: Any) -> None:
     )
 
 
-def make_order(source: Source | Stream, shuffle: "bool | Order", seed: int, on_error: str) -> Order | None:
+def make_order(
+    source: Source | Stream, shuffle: "bool | Order", seed: int, on_error: str
+) -> Order | None:
     """Return the order of the records, None for a stream.
 
     Raises:
@@ -107,7 +115,9 @@ def make_order(source: Source | Stream, shuffle: "bool | Order", seed: int, on_e
         raise TypeError(f"`shuffle` must be True, False or an `Order`, got {shuffle!r}.")
     if isinstance(source, Stream):
         if shuffle is not False:
-            raise ValueError("`shuffle` must be False for a stream, which has an order of its own, got True.")
+            raise ValueError(
+                "`shuffle` must be False for a stream, which has an order of its own, got True."
+            )
         if on_error == "replace":
             raise ValueError(
                 "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other records."
@@ -167,7 +177,8 @@ def order_parts(parts: Sequence[Part], decoder: Decoder) -> list[Part]:
 def check_replicas(decoder: Decoder) -> None:
     """Refuse a decoder whose rows another process would decode to other pixels.
 
-    Engines and host threads differ by a level: processes that decode the same rows must choose alike.
+    Engines and host threads differ by a level: processes that decode the same rows must choose
+      alike.
     """
     if decoder.backend == "nvjpeg" and not decoder.deterministic:
         raise ValueError(
@@ -180,4 +191,6 @@ def check_no_decoder(decoder: Decoder | None, canvas: tuple[int, int] | None) ->
     """Refuse what only encoded images have."""
     for name, value in {"decoder": decoder, "canvas": canvas}.items():
         if value is not None:
-            raise ValueError(f"`{name}` must be left out for a source of pixels, which are not decoded, got {value!r}.")
+            raise ValueError(
+                f"`{name}` must be left out for a source of pixels, which are not decoded, got {value!r}."
+            )

@@ -33,7 +33,9 @@ class BadRecordsError(Exception):
 
 
 class DecodedRows(NamedTuple):
-    """The rows of a batch as they are delivered: with replacements in it, or with rows that are not valid."""
+    """The rows of a batch as they are delivered: with replacements in it, or with rows that are not
+    valid.
+    """
 
     records: EncodedBatch
     decoded: Decoded
@@ -80,11 +82,18 @@ def decode_batch(
 class _Replacement:
     """Puts the next decodable record of the epoch's order in the place of each broken one.
 
-    Rows whose headers are bad are replaced before anything is decoded; damage that only decoding shows costs
-    another decode of the batch.
+    Rows whose headers are bad are replaced before anything is decoded; damage that only decoding
+    shows costs another decode of the batch.
     """
 
-    def __init__(self, records: EncodedBatch, decoder: Decoder, source: Source, order: Order, read: ReadRecords):
+    def __init__(
+        self,
+        records: EncodedBatch,
+        decoder: Decoder,
+        source: Source,
+        order: Order,
+        read: ReadRecords,
+    ):
         self._records = records
         self._decoder = decoder
         self._source = source
@@ -109,17 +118,23 @@ class _Replacement:
         return self._records.images
 
     def _failures(self, failures: dict[int, str]) -> dict[int, str]:
-        return {row: reason for row, reason in failures.items() if self._records.indices[row] != PADDING}
+        return {
+            row: reason for row, reason in failures.items() if self._records.indices[row] != PADDING
+        }
 
     def _replace_bad_headers(self, headers: Headers) -> Headers:
         while True:
             rows = np.flatnonzero((headers.kind == BAD) & (self._records.indices != PADDING))
             if not rows.size:
                 return headers
-            headers = self._replace({row: str(headers.reason[row]) for row in rows.tolist()}, headers)
+            headers = self._replace(
+                {row: str(headers.reason[row]) for row in rows.tolist()}, headers
+            )
 
     def _replace(self, failures: dict[int, str], headers: Headers) -> Headers:
-        """Put the next record of the order into the rows that failed; return the headers with theirs."""
+        """Put the next record of the order into the rows that failed; return the headers with
+        theirs.
+        """
         errors = _name_failures(self._records, failures, self._source)
         rows = np.array(sorted(errors))
         first = rows[self._tries[rows] == 0]
@@ -146,7 +161,9 @@ def _none_of_the_next(error: DecodeError) -> DecodeError:
     )
 
 
-def _name_failures(records: EncodedBatch, failures: dict[int, str], source: Source | Stream) -> dict[int, DecodeError]:
+def _name_failures(
+    records: EncodedBatch, failures: dict[int, str], source: Source | Stream
+) -> dict[int, DecodeError]:
     """Return the failures with the name of each record; padding is no failure."""
     assert isinstance(records.images, Encoded)
     errors = {}
@@ -171,7 +188,11 @@ def _notes(errors: dict[int, DecodeError], action: str) -> list[BadRecord]:
 
 
 def _substitute(
-    records: EncodedBatch, rows: np.ndarray, indices: np.ndarray, images: Encoded, features: Features
+    records: EncodedBatch,
+    rows: np.ndarray,
+    indices: np.ndarray,
+    images: Encoded,
+    features: Features,
 ) -> EncodedBatch:
     """Return the batch with other records in `rows`."""
     assert isinstance(records.images, Encoded)

@@ -43,7 +43,9 @@ class BuiltBatch(NamedTuple):
 
 
 class Images(NamedTuple):
-    """The images of a batch on the devices, and their facts on the host; `ImageBatch` of all local rows."""
+    """The images of a batch on the devices, and their facts on the host; `ImageBatch` of all local
+    rows.
+    """
 
     array: Array | np.ndarray  # uint8[n, H, W, 3], or gray [n, H, W] or [n, H, W, 1]
     size: np.ndarray
@@ -56,7 +58,9 @@ class Images(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RowLayout:
-    """Where the local rows lie: `devices[i]` holds the i-th equal share of them, `parts[i]` of the global batch."""
+    """Where the local rows lie: `devices[i]` holds the i-th equal share of them, `parts[i]` of the
+    global batch.
+    """
 
     parts: Sequence[Part]
     devices: Sequence[Device]
@@ -64,7 +68,9 @@ class RowLayout:
 
     @property
     def rows(self) -> np.ndarray:
-        """int64[r], the rows of the global batch that this process makes, in the order of the devices."""
+        """int64[r], the rows of the global batch that this process makes, in the order of the
+        devices.
+        """
         return np.concatenate([np.arange(part.start, part.stop) for part in self.parts])
 
     @property
@@ -193,7 +199,9 @@ class BatchBuilder:
         )
         return records, images, bad
 
-    def _host_rows(self, records: EncodedBatch, images: Images, valid: np.ndarray) -> dict[str, Any]:
+    def _host_rows(
+        self, records: EncodedBatch, images: Images, valid: np.ndarray
+    ) -> dict[str, Any]:
         """Return what the compiled call takes besides decoded images."""
         features = records.features
         if not valid.all():
@@ -202,7 +210,9 @@ class BatchBuilder:
 
         placement = {}
         if "mask" in sample:
-            check_masks(sample["mask"], images.original_size, images.orientation, valid, records.indices)
+            check_masks(
+                sample["mask"], images.original_size, images.orientation, valid, records.indices
+            )
             placement = {
                 "size": images.size,
                 "original_size": images.original_size,
@@ -222,7 +232,9 @@ class BatchBuilder:
         }
 
     def _words(self, records: EncodedBatch) -> np.ndarray:
-        """Return uint32[n, k] to fold into the keys: epoch, record, and the position where records repeat."""
+        """Return uint32[n, k] to fold into the keys: epoch, record, and the position where records
+        repeat.
+        """
         epoch = np.full(len(records.indices), records.epoch, np.int64)
         columns = [epoch, *split_words(records.indices)]
         if self._word_count > 3:
@@ -253,7 +265,10 @@ def row_shapes(
     one = np.ones((1, 2), np.int32)
     blank = {name: np.zeros((1, *column.shape), column.dtype) for name, column in features.items()}
     placed = place_points(blank, one, one, np.ones(1, np.uint8))
-    sample = {name: jax.ShapeDtypeStruct((n, *column.shape[1:]), column.dtype) for name, column in placed.items()}
+    sample = {
+        name: jax.ShapeDtypeStruct((n, *column.shape[1:]), column.dtype)
+        for name, column in placed.items()
+    }
     if image is None:
         sample["image"] = jax.ShapeDtypeStruct((n, *canvas, 3), np.uint8)
         sample["size"] = jax.ShapeDtypeStruct((n, 2), np.int32)
@@ -277,7 +292,9 @@ def row_shapes(
 
 
 def word_count(order: Order | None) -> int:
-    """Return how many words are folded into a key: epoch and record, the position too where records repeat."""
+    """Return how many words are folded into a key: epoch and record, the position too where records
+    repeat.
+    """
     return 5 if order is not None and order.with_replacement else 3
 
 

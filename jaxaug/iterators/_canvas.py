@@ -29,8 +29,8 @@ class CanvasChoice(NamedTuple):
 def pick_canvas(source: Source | Stream, seed: int) -> CanvasChoice:
     """Return the canvas of a source, see `canvas_of`.
 
-    Where an index holds all headers, all are used; else those of 1,000 records, the same on every process: a
-    seeded sample of a random access source, the first of a stream.
+    Where an index holds all headers, all are used; else those of 1,000 records, the same on every
+    process: a seeded sample of a random access source, the first of a stream.
     """
     sizes = _indexed_sizes(source)
     if sizes is None:
@@ -41,8 +41,8 @@ def pick_canvas(source: Source | Stream, seed: int) -> CanvasChoice:
 def canvas_of(sizes: np.ndarray) -> CanvasChoice:
     """Return the canvas of images of these sizes int32[n, 2] (height, width).
 
-    The size itself where all are equal; else the 95th percentile of each side, rounded up to 64, at most 1,024,
-    with a warning where that bound is met; 512 x 512 if there are none.
+    The size itself where all are equal; else the 95th percentile of each side, rounded up to 64, at
+    most 1,024, with a warning where that bound is met; 512 x 512 if there are none.
 
     Example:
       >>> canvas_of(np.array([[300, 400], [300, 401]]))
@@ -83,7 +83,9 @@ def _indexed_sizes(source: Source | Stream) -> np.ndarray | None:
 
 def _sampled_sizes(source: Source | Stream, seed: int) -> np.ndarray:
     if isinstance(source, Stream):
-        encoded = Encoded.from_bytes([image for image, _ in itertools.islice(source.iterate(), _SAMPLE)])
+        encoded = Encoded.from_bytes(
+            [image for image, _ in itertools.islice(source.iterate(), _SAMPLE)]
+        )
     else:
         chosen = permute(seed, 0, np.arange(min(_SAMPLE, len(source))), len(source))
         encoded, _ = source.read(np.sort(chosen))

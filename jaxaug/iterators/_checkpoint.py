@@ -1,11 +1,15 @@
 """A Loader's state in Orbax checkpoints.
 
-The state is the same on every process and knows neither batch size nor devices, so the first process writes it and
-a run with any other number of processes reads it. There are three ways, all with the same outcome:
+The state is the same on every process and knows neither batch size nor devices, so the first
+process writes it and a run with any other number of processes reads it. There are three ways, all
+with the same outcome:
 
-- Orbax v1: the Loader is a `StatefulCheckpointable`; name it beside the model in `save_checkpointables`.
-- Orbax v0: `LoaderState(loader)` of `jaxaug.iterators.orbax` as the arguments of an item, to save and to restore.
-- Orbax v0: `ocp.args.JsonSave(loader.get_state())`, and `set_state` of what `ocp.args.JsonRestore()` gives.
+- Orbax v1: the Loader is a `StatefulCheckpointable`; name it beside the model in
+`save_checkpointables`.
+- Orbax v0: `LoaderState(loader)` of `jaxaug.iterators.orbax` as the arguments of an item, to save
+and to restore.
+- Orbax v0: `ocp.args.JsonSave(loader.get_state())`, and `set_state` of what
+  `ocp.args.JsonRestore()` gives.
 """
 
 import json
@@ -46,7 +50,9 @@ def read_file(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / _FILE).read_text())
     except (OSError, ValueError) as error:
-        raise StateError(f"no state of a Loader can be read from {str(folder / _FILE)!r}: {error}") from error
+        raise StateError(
+            f"no state of a Loader can be read from {str(folder / _FILE)!r}: {error}"
+        ) from error
 
 
 async def write_state(state: dict[str, Any], directory: Any) -> None:

@@ -1,4 +1,6 @@
-"""The one compiled call of a batch: masks placed, samples transformed, groups mixed, blank rows blanked."""
+"""The one compiled call of a batch: masks placed, samples transformed, groups mixed, blank rows
+blanked.
+"""
 
 import dataclasses
 import functools
@@ -22,7 +24,8 @@ Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
 _SHARED_CALLS = 8  # compiled calls that outlive their Loader
 _OWN_NAMES = ("index", "valid")  # entries of a batch that only the Loader may set
 
-# What a trace depends on beside its arguments; thread-local in `with jax.enable_x64():` and its like.
+# What a trace depends on beside its arguments; thread-local in `with jax.enable_x64():` and its
+# like.
 _TRACE_CONFIG = (
     "jax_enable_x64",
     "jax_numpy_dtype_promotion",
@@ -58,7 +61,12 @@ class BatchFunction(NamedTuple):
         return batch, jnp.logical_not(rows["valid"])
 
     def _transform_one(
-        self, key: Key, words: Array, valid: Array, sample: dict[str, Array], placement: dict[str, Array]
+        self,
+        key: Key,
+        words: Array,
+        valid: Array,
+        sample: dict[str, Array],
+        placement: dict[str, Array],
     ) -> dict[str, Any]:
         sample = dict(sample)
         sample["image"] = _three_channels(sample["image"])
@@ -77,7 +85,9 @@ class BatchFunction(NamedTuple):
         assert self.batch_transform is not None
         key = jax.random.fold_in(seed_key(seed), BATCH_TRANSFORM)
         size = group_size(self.batch_transform)
-        groups = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch | {"valid": rows["valid"]})
+        groups = jax.tree.map(
+            lambda x: x.reshape(-1, size, *x.shape[1:]), batch | {"valid": rows["valid"]}
+        )
         first = rows["words"].reshape(-1, size, rows["words"].shape[1])[:, 0]
         keys = jax.vmap(lambda words: fold_words(key, words))(first)
         mixed = jax.vmap(self.batch_transform)(keys, groups)
@@ -90,7 +100,9 @@ class BatchFunction(NamedTuple):
         return jax.vmap(self._blank)(mixed, rows["valid"])
 
     def _blank(self, output: dict[str, Any], valid: Array) -> dict[str, Any]:
-        """Return the output of a valid row, else its blank values; "size" is the canvas's own already."""
+        """Return the output of a valid row, else its blank values; "size" is the canvas's own
+        already.
+        """
 
         def blank(name: str, value: Any) -> Array:
             value = jnp.asarray(value)
@@ -112,7 +124,9 @@ def _three_channels(image: Array) -> Array:
 
 def _check_output(name: str, output: Any) -> None:
     if not isinstance(output, dict):
-        raise TypeError(f"`{name}` must return a dict, as it is given one, got {type(output).__name__}.")
+        raise TypeError(
+            f"`{name}` must return a dict, as it is given one, got {type(output).__name__}."
+        )
     if not output or not all(isinstance(key, str) for key in output):
         raise TypeError(f"`{name}` must return a dict of names and arrays, got {output!r}.")
     if taken := [key for key in _OWN_NAMES if key in output]:
@@ -139,14 +153,17 @@ def _check_group(mixed: dict[str, Any], size: int) -> None:
 
 
 def group_size(batch_transform: Transform) -> int:
-    """Return how many consecutive samples a batch transform mixes: its `group_size`, 2 where it has none.
+    """Return how many consecutive samples a batch transform mixes: its `group_size`, 2 where it has
+    none.
 
     Raises:
       ValueError: it is no int of at least 1.
     """
     size = getattr(batch_transform, "group_size", 2)
     if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
-        raise ValueError(f"`batch_transform.group_size` must be an int of at least 1, got {size!r}.")
+        raise ValueError(
+            f"`batch_transform.group_size` must be an int of at least 1, got {size!r}."
+        )
     return int(size)
 
 
@@ -162,10 +179,14 @@ class CompiledBatch(NamedTuple):
     shapes: dict[str, Any]
 
 
-def compile_batch(function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]) -> CompiledBatch:
-    """Compile the call for rows of these shapes, on a mesh of our own, whatever mesh the caller has set.
+def compile_batch(
+    function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
+) -> CompiledBatch:
+    """Compile the call for rows of these shapes, on a mesh of our own, whatever mesh the caller has
+    set.
 
-    A function that is equal in value to an earlier one, and holds no function of the user's, shares its call.
+    A function that is equal in value to an earlier one, and holds no function of the user's, shares
+    its call.
 
     Args:
       function: the function.
@@ -184,7 +205,9 @@ def compile_batch(function: BatchFunction, rows: dict[str, Any], devices: Sequen
     return _SHARED.get((key, str(tree), shapes, tuple(devices), config), function, rows, devices)
 
 
-def _compile(function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]) -> CompiledBatch:
+def _compile(
+    function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
+) -> CompiledBatch:
     mesh = auto_mesh(devices)
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec("batch"))
@@ -212,7 +235,9 @@ class _SharedCalls:
         self._limit = limit
         self._calls: dict[Any, CompiledBatch] = {}
 
-    def get(self, key: Any, function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]) -> CompiledBatch:
+    def get(
+        self, key: Any, function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
+    ) -> CompiledBatch:
         call = self._calls.pop(key, None) or _compile(function, rows, devices)
         self._calls[key] = call  # the newest last
         while len(self._calls) > self._limit:
@@ -224,7 +249,8 @@ _SHARED = _SharedCalls(_SHARED_CALLS)
 
 
 def value_key(value: Any) -> Any:
-    """Return a hashable that is equal for equal configurations; None for what may hold a function or an array.
+    """Return a hashable that is equal for equal configurations; None for what may hold a function
+    or an array.
 
     Values are told apart by type, so that 1, 1.0 and True are three.
 
@@ -250,4 +276,6 @@ def _is_frozen(value: Any) -> bool:
     parameters = getattr(type(value), "__dataclass_params__", None)
     if parameters is None or not parameters.frozen or not parameters.eq:
         return False
-    return getattr(value, "__dict__", {}).keys() <= {field.name for field in dataclasses.fields(value)}
+    return getattr(value, "__dict__", {}).keys() <= {
+        field.name for field in dataclasses.fields(value)
+    }

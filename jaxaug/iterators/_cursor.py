@@ -39,7 +39,8 @@ def next_step(cursor: Cursor, length: int, batch_size: int, drop: bool) -> Step:
 
 
 def start_of_batch(cursor: Cursor, length: int, batch_size: int, drop: bool) -> Cursor:
-    """Return where the batch at `cursor` begins: in the next epoch if the rest of this one makes none.
+    """Return where the batch at `cursor` begins: in the next epoch if the rest of this one makes
+    none.
 
     Example:
       >>> start_of_batch(Cursor(0, 8), length=10, batch_size=4, drop=True)
@@ -56,7 +57,9 @@ def batches_per_epoch(length: int, batch_size: int, drop: bool) -> int:
 
 
 def to_state(cursor: Cursor, seed: int, fingerprint: str, order: str) -> dict[str, Any]:
-    """The JSON state of a Loader: the same on every process, whatever the batch size and the devices."""
+    """The JSON state of a Loader: the same on every process, whatever the batch size and the
+    devices.
+    """
     return {
         "version": STATE_VERSION,
         "seed": seed,
@@ -74,15 +77,21 @@ def from_state(state: Any, seed: int, fingerprint: str, order: str, length: int 
       StateError: damaged, from a newer jaxaug, or saved with another data set, seed or order.
     """
     if not isinstance(state, dict):
-        raise StateError(f"a state must be the dict that `get_state()` gave, got {type(state).__name__}.")
+        raise StateError(
+            f"a state must be the dict that `get_state()` gave, got {type(state).__name__}."
+        )
     version = state.get("version")
     if type(version) is not int or version < 1:
         raise StateError(f"damaged state: `version` must be an int of at least 1, got {version!r}.")
     if version > STATE_VERSION:  # before the fields: a newer version may have others
-        raise StateError(f"the state has version {version}, this jaxaug reads up to {STATE_VERSION}: update jaxaug.")
+        raise StateError(
+            f"the state has version {version}, this jaxaug reads up to {STATE_VERSION}: update jaxaug."
+        )
     for name, kind in _FIELDS.items():
         if type(state.get(name)) is not kind:
-            raise StateError(f"damaged state: `{name}` must be {kind.__name__}, got {state.get(name)!r}.")
+            raise StateError(
+                f"damaged state: `{name}` must be {kind.__name__}, got {state.get(name)!r}."
+            )
     if state["fingerprint"] != fingerprint:
         raise StateError(
             f"the state belongs to another data set: its fingerprint is {state['fingerprint']}, "
@@ -97,6 +106,12 @@ def from_state(state: Any, seed: int, fingerprint: str, order: str, length: int 
         raise StateError(
             f"the state was saved with the order {state['order']}, this Loader has {order}: give it the same `shuffle`."
         )
-    if state["epoch"] < 0 or state["position"] < 0 or (length is not None and state["position"] > length):
-        raise StateError(f"damaged state: epoch {state['epoch']}, position {state['position']} of {length} records.")
+    if (
+        state["epoch"] < 0
+        or state["position"] < 0
+        or (length is not None and state["position"] > length)
+    ):
+        raise StateError(
+            f"damaged state: epoch {state['epoch']}, position {state['position']} of {length} records."
+        )
     return Cursor(state["epoch"], state["position"])

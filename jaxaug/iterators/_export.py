@@ -22,7 +22,8 @@ Batch = dict[str, Any]
 class Export:
     """A Loader's batches, each array converted.
 
-    Iterating yields the rest of the Loader's current epoch, a whole one at its start, as the Loader itself does.
+    Iterating yields the rest of the Loader's current epoch, a whole one at its start, as the Loader
+    itself does.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -77,8 +78,8 @@ def local_shards(array: Array) -> list[Array]:
 def to_numpy(loader: Loader) -> Export:
     """Return a Loader's batches as dicts of numpy arrays: the rows of this process, in order.
 
-    Iterating yields the rest of the current epoch. The arrays may be read-only: on the CPU they share the JAX
-    arrays' memory.
+    Iterating yields the rest of the current epoch. The arrays may be read-only: on the CPU they
+    share the JAX arrays' memory.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -105,13 +106,16 @@ def _to_array(shards: list[Array]) -> np.ndarray:
 
 
 def to_torch(loader: Loader) -> Export:
-    """Return a Loader's batches as dicts of torch tensors that share the JAX arrays' memory (DLPack).
+    """Return a Loader's batches as dicts of torch tensors that share the JAX arrays' memory
+    (DLPack).
 
-    Iterating yields the rest of the current epoch. Each value is a tensor, or, where this process has several local
-    shards, a list with one tensor for each, on its own device, in row order. Integers are int32, as JAX has them: a
-    loss that wants int64 labels takes `batch["label"].long()`. Integer "label" and "labels" of rows that are not
-    valid are -100, which torch's losses leave out; so they are copies.
-    Leave the other tensors unwritten if you also use the JAX arrays: torch ignores that they are read-only.
+    Iterating yields the rest of the current epoch. Each value is a tensor, or, where this process
+    has several local shards, a list with one tensor for each, on its own device, in row order.
+    Integers are int32, as JAX has them: a loss that wants int64 labels takes
+    `batch["label"].long()`. Integer "label" and "labels" of rows that are not valid are -100, which
+    torch's losses leave out; so they are copies.
+    Leave the other tensors unwritten if you also use the JAX arrays: torch ignores that they are
+      read-only.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -120,7 +124,8 @@ def to_torch(loader: Loader) -> Export:
       TypeError: `loader` is no Loader.
 
     Example:
-      `for batch in to_torch(loader): loss = cross_entropy(model(batch["image"]), batch["label"].long())`
+      `for batch in to_torch(loader): loss = cross_entropy(model(batch["image"]),
+      batch["label"].long())`
     """
     return Export(loader, "to_torch", _to_torch_tensors, _ignore_blank_labels)
 
@@ -149,10 +154,11 @@ def _ignore(labels: Any, valid: Any) -> Any:
 
 
 def to_tf(loader: Loader) -> Export:
-    """Return a Loader's batches as dicts of eager TensorFlow tensors that share the JAX arrays' memory (DLPack).
+    """Return a Loader's batches as dicts of eager TensorFlow tensors that share the JAX arrays'
+    memory (DLPack).
 
-    Iterating yields the rest of the current epoch. Each value is a tensor, or, where this process has several local
-    shards, a list with one tensor for each, on its own device, in row order.
+    Iterating yields the rest of the current epoch. Each value is a tensor, or, where this process
+    has several local shards, a list with one tensor for each, on its own device, in row order.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -169,7 +175,9 @@ def to_tf(loader: Loader) -> Export:
 def _to_tf_tensors(shards: list[Array]) -> Any:
     import tensorflow as tf  # the user's, never ours  # pyright: ignore[reportMissingImports]
 
-    return _one_or_list([tf.experimental.dlpack.from_dlpack(shard.__dlpack__()) for shard in shards])
+    return _one_or_list(
+        [tf.experimental.dlpack.from_dlpack(shard.__dlpack__()) for shard in shards]
+    )
 
 
 def _one_or_list(tensors: list[Any]) -> Any:
@@ -178,7 +186,8 @@ def _one_or_list(tensors: list[Any]) -> Any:
 
 
 def for_pmap(loader: Loader) -> Export:
-    """Return a Loader's batches as `jax.pmap` takes them: each array is [local devices, rows a device, ...].
+    """Return a Loader's batches as `jax.pmap` takes them: each array is [local devices, rows a
+    device, ...].
 
     Iterating yields the rest of the current epoch. The rows are on their devices already;
     `flax.jax_utils.prefetch_to_device` and `shard` are not needed and would copy them.

@@ -1,4 +1,6 @@
-"""The columns of features: their dtypes, the fixed spec they are held to, and their values in blank rows."""
+"""The columns of features: their dtypes, the fixed spec they are held to, and their values in blank
+rows.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +10,8 @@ import numpy as np
 
 from jaxaug._typing import Features
 
-# Class numbers: -1 where there is no record, so that no loss or metric takes a blank row for class 0.
+# Class numbers: -1 where there is no record, so that no loss or metric takes a blank row for class
+# 0.
 LABELS = ("label", "labels")
 
 _INT32 = np.iinfo(np.int32)
@@ -29,20 +32,24 @@ FeatureSpec = Mapping[str, Column]
 
 
 def feature_spec(columns: Features) -> dict[str, Column]:
-    """Return the dtype and the shape of a record's features, from columns that went through `narrow`."""
+    """Return the dtype and the shape of a record's features, from columns that went through
+    `narrow`.
+    """
     return {name: Column(column.dtype, column.shape[1:]) for name, column in columns.items()}
 
 
 def narrow_features(columns: Features, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of records `indices` (int64[n]) in dtypes of at most 32 bits, see `narrow`."""
+    """Return the columns of records `indices` (int64[n]) in dtypes of at most 32 bits, see
+    `narrow`.
+    """
     return {name: narrow(name, column, indices) for name, column in columns.items()}
 
 
 def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
     """Return a column in a dtype of at most 32 bits, whether or not x64 is on.
 
-    64-bit integers become int32, "label" and "labels" of any integer dtype too; wider floats are rounded to
-    float32.
+    64-bit integers become int32, "label" and "labels" of any integer dtype too; wider floats are
+    rounded to float32.
 
     Args:
       name: of the feature, for messages.
@@ -51,13 +58,15 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
 
     Raises:
       TypeError: no numbers.
-      ValueError: an integer outside of int32; a finite float that becomes infinite, a whole number beyond
-        2^24 that float32 would change.
+      ValueError: an integer outside of int32; a finite float that becomes infinite, a whole number
+        beyond 2^24 that float32 would change.
     """
     column = np.asarray(column)
     dtype = column.dtype
     if dtype.kind not in "biuf" and not jnp.issubdtype(dtype, np.floating):
-        raise TypeError(f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}.")
+        raise TypeError(
+            f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}."
+        )
 
     if dtype.kind in "iu" and (dtype.itemsize == 8 or name in LABELS):
         outside = (column < _INT32.min) | (column > _INT32.max)
@@ -70,7 +79,9 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
         infinite = np.isinf(rounded) & np.isfinite(column)
         _check_values(name, column, infinite, indices, "fit float32", "scale it")
         changed = (rounded != column) & (column == np.trunc(column)) & (np.abs(column) > _EXACT)
-        _check_values(name, column, changed, indices, "be exact in float32", "pass whole numbers as integers")
+        _check_values(
+            name, column, changed, indices, "be exact in float32", "pass whole numbers as integers"
+        )
         return rounded
 
     return column.astype(dtype.newbyteorder("="), copy=False)
@@ -89,7 +100,12 @@ _REMEDIES = {
 
 
 def _check_values(
-    name: str, column: np.ndarray, wrong: np.ndarray, indices: np.ndarray, expected: str, remedy: str
+    name: str,
+    column: np.ndarray,
+    wrong: np.ndarray,
+    indices: np.ndarray,
+    expected: str,
+    remedy: str,
 ) -> None:
     if not wrong.any():
         return
@@ -148,14 +164,17 @@ def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, n
 
 
 def blank_value(name: str, dtype: Any, mask_fill: int) -> int:
-    """Return what a row without a record holds: -1 for integer labels, `mask_fill` for masks, else 0."""
+    """Return what a row without a record holds: -1 for integer labels, `mask_fill` for masks, else
+    0.
+    """
     if name == "mask":
         return fill_of(dtype, mask_fill)
     return -1 if name in LABELS and jnp.issubdtype(dtype, np.signedinteger) else 0
 
 
 def fill_of(dtype: Any, mask_fill: int) -> int:
-    """Return the value of a mask where there is no image: `mask_fill` for integers, else False or 0.
+    """Return the value of a mask where there is no image: `mask_fill` for integers, else False or
+    0.
 
     Raises:
       ValueError: the dtype cannot hold `mask_fill`.

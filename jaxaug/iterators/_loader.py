@@ -38,41 +38,49 @@ from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding
 class Loader:
     """Iterates a source: decoded, augmented, sharded batches, prefetched by background threads.
 
-    A batch is a dict of global `jax.Array`s: "image", the source's features ("label" int32[B], ...), "valid"
-    bool[B], "index" int32[B] (the record's number, -1 for padding; uint32[B, 2] (high, low) for 2^31 records and
-    more). Without `transform`, "image" is the canvas uint8[B, H, W, 3] and "size" int32[B, 2] its used part. Rows
+    A batch is a dict of global `jax.Array`s: "image", the source's features ("label" int32[B],
+    ...), "valid" bool[B], "index" int32[B] (the record's number, -1 for padding; uint32[B, 2]
+    (high, low) for 2^31 records and more). Without `transform`, "image" is the canvas uint8[B, H,
+    W, 3] and "size" int32[B, 2] its used part. Rows
     that are not valid are blank: zeros, integer "label" and "labels" -1, "mask" `mask_fill`.
 
-    `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)` and `steps()`
-    go on over epochs. A `for` that was left early goes on where it was; `restart()` begins the next epoch.
+    `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
+    and `steps()` go on over epochs. A `for` that was left early goes on where it was; `restart()`
+    begins the next epoch.
 
-    Position p of epoch e is the same record, with the same random parameters, for any batch size, number of
-    devices and of processes, and after any resume. Batches never span epochs. One thread at a time may take batches.
+    Position p of epoch e is the same record, with the same random parameters, for any batch size,
+    number of devices and of processes, and after any resume. Batches never span epochs. One thread
+    at a time may take batches.
 
     Args:
       source: a `Source` (random access) or a `Stream`.
       batch_size: rows of the global batch; a multiple of the number of its shards.
-      transform: pure function (key, sample) -> sample of one sample {"image": uint8[H, W, 3], "size": int32[2],
-        features...}; it is vmapped and compiled, here and once. A `jaxaug.augment.Compose`, or any function of your
-        own; it may return any dict of arrays, nested ones too. Pixels of `InMemory` come without "size".
-      batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its attribute, 2 by
-        default), such as MixUp; the group also holds "valid" bool[group_size].
+      transform: pure function (key, sample) -> sample of one sample {"image": uint8[H, W, 3],
+        "size": int32[2], features...}; it is vmapped and compiled, here and once. A
+        `jaxaug.augment.Compose`, or any function of your own; it may return any dict of arrays,
+        nested ones too. Pixels of `InMemory` come without "size".
+      batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its
+        attribute, 2 by default), such as MixUp; the group also holds "valid" bool[group_size].
       seed: of the order and of every key.
-      shuffle: True for a global shuffle each epoch, False for the source's order, or an `Order` of your own.
+      shuffle: True for a global shuffle each epoch, False for the source's order, or an `Order` of
+        your own.
       epochs: how many epochs to yield in all; None never ends.
-      canvas: (H, W) that images are decoded to. By default the size of the images where all have one, else what
-        fits 95 per cent of them on each side, at most 1,024.
-      mask_fill: what a "mask" of integers [n, Hm, Wm(, C)] holds outside of its image; bool has False, float 0.
+      canvas: (H, W) that images are decoded to. By default the size of the images where all have
+        one, else what fits 95 per cent of them on each side, at most 1,024.
+      mask_fill: what a "mask" of integers [n, Hm, Wm(, C)] holds outside of its image; bool has
+        False, float 0.
       last_batch: "drop" the tail of an epoch, or "pad" it with blank rows.
-      on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a blank row), or "replace"
-        (the next decodable record of the epoch's order takes its place, with its own index and key). Each is counted
-        and named in `stats`. After an exception the next batch is the one behind the batch that failed, while
-        `get_state()` stands before it.
-      sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over the rest; by
-        default the mesh of `jax.set_mesh` if that has one axis, else all of `jax.devices()`. Where it spans processes,
-        these compare data, order and options when the Loader is made.
-      decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not close it. Where
-        several processes hold the same rows it must be deterministic, so that replicas are equal; the default then is.
+      on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a blank
+        row), or "replace" (the next decodable record of the epoch's order takes its place, with its
+        own index and key). Each is counted and named in `stats`. After an exception the next batch
+        is the one behind the batch that failed, while `get_state()` stands before it.
+      sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over
+        the rest; by default the mesh of `jax.set_mesh` if that has one axis, else all of
+        `jax.devices()`. Where it spans processes, these compare data, order and options when the
+        Loader is made.
+      decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not
+        close it. Where several processes hold the same rows it must be deterministic, so that
+        replicas are equal; the default then is.
       prefetch: how many finished batches wait for the consumer.
 
     Raises:
@@ -181,11 +189,17 @@ class Loader:
         """Batches of a whole epoch."""
         order = self._plan.order
         if order is None:
-            raise TypeError("a Loader of a stream has no length: how many records it holds shows at its end.")
-        return batches_per_epoch(order.length, self._plan.batches.batch_size, self._plan.batches.drop)
+            raise TypeError(
+                "a Loader of a stream has no length: how many records it holds shows at its end."
+            )
+        return batches_per_epoch(
+            order.length, self._plan.batches.batch_size, self._plan.batches.drop
+        )
 
     def steps(self, count: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the next `count` batches, over the ends of epochs; without a count all that `epochs` leaves."""
+        """Yield the next `count` batches, over the ends of epochs; without a count all that
+        `epochs` leaves.
+        """
         taken = 0
         while count is None or taken < count:
             batch = self._take(None)
@@ -211,8 +225,9 @@ class Loader:
           position: where it stands in the epoch; needed where the order may draw a record twice.
 
         Returns:
-          "original": the whole upright image, uint8[h, w, 3]; "sample": dict of numpy arrays, bit-equal to a row of
-          the batches of a deterministic decoder; "key": the key that `transform` gets; "describe": what names it.
+          "original": the whole upright image, uint8[h, w, 3]; "sample": dict of numpy arrays,
+          bit-equal to a row of the batches of a deterministic decoder; "key": the key that
+          `transform` gets; "describe": what names it.
 
         Raises:
           TypeError: the source is a stream.
@@ -222,15 +237,20 @@ class Loader:
         self._check_usable()
         if self._compiled_sample is None:
             mixes = self._plan.function.batch_transform is not None
-            self._compiled_sample = self._plan.compile(batch_transform=False) if mixes else self._compiled
+            self._compiled_sample = (
+                self._plan.compile(batch_transform=False) if mixes else self._compiled
+            )
         return take_sample(self._plan, self._compiled_sample, index, epoch, position)
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the consumer stands, as JSON scalars: the same on every process, for any batch size."""
+        """Return where the consumer stands, as JSON scalars: the same on every process, for any
+        batch size.
+        """
         return to_state(self._cursor, self._plan.seed, self._fingerprint, self._plan.order_name)
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Write `get_state()` into a checkpoint: Orbax v1's `StatefulCheckpointable`, to be awaited by it.
+        """Write `get_state()` into a checkpoint: Orbax v1's `StatefulCheckpointable`, to be awaited
+        by it.
 
         The first process writes: the state is that of all.
         """
@@ -246,7 +266,8 @@ class Loader:
         Where the sharding spans processes each of them must call this, with the same state.
 
         Raises:
-          StateError: a damaged state, one of a newer version, of another data set, seed or `shuffle`.
+          StateError: a damaged state, one of a newer version, of another data set, seed or
+            `shuffle`.
           ValueError: another process was given another state.
         """
         plan = self._plan
@@ -263,16 +284,19 @@ class Loader:
     def stats(self) -> dict[str, Any]:
         """What this process has delivered so far.
 
-        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name, "seconds" by a
-        clock that stands from the end of an epoch's loop, or an exception, until the next batch is asked for,
-        "images_per_second", and "shares", how much of the time each stage was at work, 0 to 1:
+        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name,
+        "seconds" by a clock that stands from the end of an epoch's loop, or an exception, until the
+        next batch is asked for, "images_per_second", and "shares", how much of the time each stage
+        was at work, 0 to 1:
 
         - "reader" gets bytes.
         - "decoder" decodes.
-        - "device" is the hand-over to it, the wait for canvases that it still reads, and the time that you held a
-          batch which it had not finished: for the transform, or for what you had given it to do before.
-        - "consumer" is the rest of the time between two batches: your code, and your steps on the device as far as
-          you wait for them.
+        - "device" is the hand-over to it, the wait for canvases that it still reads, and the time
+          that you held a
+          batch which it had not finished: for the transform, or for what you had given it to do
+          before.
+        - "consumer" is the rest of the time between two batches: your code, and your steps on the
+          device as far as you wait for them.
 
         The stage that is at work all the time is the "bottleneck".
         """
@@ -310,7 +334,9 @@ class Loader:
         self._stats.pause()
 
     def _take(self, epoch: int | None) -> dict[str, Array] | None:
-        """Return the next batch; None at the end of all epochs, or where the next one is not of `epoch`."""
+        """Return the next batch; None at the end of all epochs, or where the next one is not of
+        `epoch`.
+        """
         self._check_usable()
         if not self._one_consumer.acquire(blocking=False):
             raise RuntimeError(
@@ -331,7 +357,9 @@ class Loader:
         except CancelledError:
             self._check_usable()
             raise
-        except BaseException:  # a failed batch, or Ctrl-C: no thread stays, and the next call starts anew
+        except (
+            BaseException
+        ):  # a failed batch, or Ctrl-C: no thread stays, and the next call starts anew
             self._stop()
             raise
         finally:
@@ -340,12 +368,18 @@ class Loader:
     def _deliver(self, item: Item[BuiltBatch]) -> dict[str, Array]:
         error = item.result.exception()
         self._check_usable()  # another thread may have closed the Loader meanwhile
-        self._next = item.after  # after an error the next batch, while a saved state stands before it
+        self._next = (
+            item.after
+        )  # after an error the next batch, while a saved state stands before it
         if isinstance(error, BadRecordsError):
             self._stats.add_bad(error.bad)
             raise error.error
-        if isinstance(error, StopIteration):  # it would end the consumer's loop as if the data were over
-            raise RuntimeError(f"{self.source!r} or a decoder raised StopIteration: {error}") from error
+        if isinstance(
+            error, StopIteration
+        ):  # it would end the consumer's loop as if the data were over
+            raise RuntimeError(
+                f"{self.source!r} or a decoder raised StopIteration: {error}"
+            ) from error
         if error is not None:
             raise error
 
@@ -360,12 +394,21 @@ class Loader:
         if self._resources.pipeline is None:
             plan = self._plan
             if isinstance(plan.source, Stream):
-                reads = read_stream(plan.source, plan.batches, plan.features, plan.mask_fill, self._next)
+                reads = read_stream(
+                    plan.source, plan.batches, plan.features, plan.mask_fill, self._next
+                )
             else:
                 assert plan.order is not None and plan.read is not None
-                reads = read_batches(plan.read, len(plan.source), plan.order, plan.batches, self._next)
+                reads = read_batches(
+                    plan.read, len(plan.source), plan.order, plan.batches, self._next
+                )
             return self._resources.start(
-                Pipeline(reads, self._builder.build, plan.builders, self._plan.options.prefetch + plan.builders)
+                Pipeline(
+                    reads,
+                    self._builder.build,
+                    plan.builders,
+                    self._plan.options.prefetch + plan.builders,
+                )
             )
         return self._resources.pipeline
 
@@ -384,7 +427,9 @@ class Loader:
 
 
 class _Resources:
-    """The threads of a Loader and the decoder that it made: held apart, so that they end when it is gone."""
+    """The threads of a Loader and the decoder that it made: held apart, so that they end when it is
+    gone.
+    """
 
     def __init__(self):
         self.pipeline: Pipeline[BuiltBatch] | None = None
@@ -422,7 +467,9 @@ class _Resources:
 
         The collector may call this in a thread that the pipeline itself waits for.
         """
-        if self.process != os.getpid():  # a fork has none of the threads, and maybe a lock that one of them held
+        if (
+            self.process != os.getpid()
+        ):  # a fork has none of the threads, and maybe a lock that one of them held
             return None
         self._closed = True
         pipeline, self.pipeline = self.pipeline, None

@@ -1,7 +1,7 @@
 """Which record stands at which position of which epoch: pure functions of (seed, epoch, position).
 
-An order keeps no state and no list of records: any process computes any part of any epoch, so that a resumed
-run, or one on another number of hosts, sees exactly the records it should.
+An order keeps no state and no list of records: any process computes any part of any epoch, so that
+a resumed run, or one on another number of hosts, sees exactly the records it should.
 """
 
 import dataclasses
@@ -13,12 +13,14 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-# Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby and Rackoff
-# 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are chi-square clean.
+# Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby
+# and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are
+# chi-square clean.
 _ROUNDS = 12
 
-# The step and the multipliers of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-# generators", OOPSLA 2014, figure 18), the latter David Stafford's "mix 13" of the MurmurHash3 finalizer.
+# The step and the multipliers of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
+# number generators", OOPSLA 2014, figure 18), the latter David Stafford's "mix 13" of the
+# MurmurHash3 finalizer.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 _MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -28,10 +30,10 @@ _MASK = (1 << 64) - 1
 def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
     """The records at `positions` in the shuffle of `range(n)` that belongs to (seed, epoch).
 
-    A keyed Feistel network permutes a nearly square table of rows and columns that covers n; a value that
-    falls outside `range(n)`, about one in sqrt(n) at most, is permuted again until it falls inside ("cycle
-    walking"). Nothing is stored, so n = 10^12 costs what n = 1000 does: some 200 us for 256 positions, under
-    0.2 us a position for many.
+    A keyed Feistel network permutes a nearly square table of rows and columns that covers n; a
+    value that falls outside `range(n)`, about one in sqrt(n) at most, is permuted again until it
+    falls inside ("cycle walking"). Nothing is stored, so n = 10^12 costs what n = 1000 does: some
+    200 us for 256 positions, under 0.2 us a position for many.
 
     Args:
       seed: any int; its low 64 bits count.
@@ -70,7 +72,9 @@ def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
 class Order(Protocol):
     """What the Loader asks of an order; make yours a dataclass, and a resume checks its fields too."""
 
-    with_replacement: ClassVar[bool]  # True: an epoch may hold a record twice, so keys fold the position too
+    with_replacement: ClassVar[
+        bool
+    ]  # True: an epoch may hold a record twice, so keys fold the position too
 
     @property
     def length(self) -> int:
@@ -110,7 +114,8 @@ class Sequential:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """A global shuffle, another one each epoch: position p of epoch e is record `permute(seed, e, p)`.
+    """A global shuffle, another one each epoch: position p of epoch e is record `permute(seed, e,
+    p)`.
 
     Args:
       length: number of records, at least 1.
@@ -136,10 +141,12 @@ class Shuffled:
 
 @dataclass(frozen=True, eq=False)
 class Weighted:
-    """Draws with replacement: record i with probability weights[i] / sum(weights), each position on its own.
+    """Draws with replacement: record i with probability weights[i] / sum(weights), each position on
+    its own.
 
     Args:
-      weights: float[n], at least 0 and not all 0; `balanced_weights(labels)` draws every class equally often.
+      weights: float[n], at least 0 and not all 0; `balanced_weights(labels)` draws every class
+        equally often.
       seed: another seed gives other draws; the Loader's own seed is that of the keys alone then.
       num_samples: positions in an epoch; the number of records when None.
 
@@ -157,7 +164,12 @@ class Weighted:
 
     def __post_init__(self):
         weights = np.asarray(self.weights, np.float64)
-        good = weights.ndim == 1 and weights.size and np.isfinite(weights).all() and (weights >= 0).all()
+        good = (
+            weights.ndim == 1
+            and weights.size
+            and np.isfinite(weights).all()
+            and (weights >= 0).all()
+        )
         if not good or not 0 < weights.sum() < np.inf:
             raise ValueError(
                 "`weights` must be a non-empty vector of finite numbers of at least 0 with a positive sum, "
@@ -181,9 +193,14 @@ class Weighted:
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
         bits = _mix(positions.astype(np.uint64) * _GOLDEN + np.uint64(_key(self.seed, epoch)))
-        uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1), times the sum: below the sum
-        # side="right" finds the first record whose cumulative weight exceeds the draw: never one of weight 0
-        return np.searchsorted(self._cumulative, uniform * self._cumulative[-1], side="right").astype(np.int64)
+        uniform = (bits >> np.uint64(11)).astype(
+            np.float64
+        ) * 2.0**-53  # [0, 1), times the sum: below the sum
+        # side="right" finds the first record whose cumulative weight exceeds the draw: never one of
+        # weight 0
+        return np.searchsorted(
+            self._cumulative, uniform * self._cumulative[-1], side="right"
+        ).astype(np.int64)
 
 
 def balanced_weights(labels: np.ndarray) -> np.ndarray:
@@ -204,7 +221,9 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
 
 
 def check_order(order: Order, count: int) -> None:
-    """Refuse an order that was made for another source than one of `count` records; unknown kinds show as they go."""
+    """Refuse an order that was made for another source than one of `count` records; unknown kinds
+    show as they go.
+    """
     if isinstance(order, Weighted) and len(order.weights) != count:
         raise ValueError(
             f"`shuffle` must have one weight for each of {count} records, got {len(order.weights)} weights: compute "
@@ -225,7 +244,11 @@ def find_records(order: Order, epoch: int, positions: np.ndarray, count: int) ->
     records = np.asarray(order.records(epoch, positions))
     good = records.shape == positions.shape and (records.dtype.kind in "iu" or not records.size)
     if not good or (records.size and not (0 <= records.min() and records.max() < count)):
-        found = f"{records.min()} to {records.max()}" if good else f"{records.dtype}{list(records.shape)}"
+        found = (
+            f"{records.min()} to {records.max()}"
+            if good
+            else f"{records.dtype}{list(records.shape)}"
+        )
         raise ValueError(
             f"`shuffle`: {order_name(order)}.records must give int64[{positions.size}] in [0, {count}), the records of "
             f"the source, got {found} in epoch {epoch}."
@@ -234,7 +257,8 @@ def find_records(order: Order, epoch: int, positions: np.ndarray, count: int) ->
 
 
 def order_name(order: Order) -> str:
-    """What a state knows an order by: its kind, and the parameters where it is a dataclass, arrays as a hash.
+    """What a state knows an order by: its kind, and the parameters where it is a dataclass, arrays
+    as a hash.
 
     Example:
       >>> order_name(Shuffled(5, seed=1))
@@ -255,11 +279,17 @@ def _value_name(value: object) -> str:
         return f"{value.dtype}{list(value.shape)} {hashlib.blake2b(value.tobytes(), digest_size=4).hexdigest()}"
     if isinstance(value, np.generic):
         value = value.item()
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
+    return (
+        repr(value)
+        if isinstance(value, (bool, int, float, str, type(None)))
+        else type(value).__name__
+    )
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """SplitMix64's output function: a bijection of 64-bit words, each output bit hangs on all input bits."""
+    """SplitMix64's output function: a bijection of 64-bit words, each output bit hangs on all input
+    bits.
+    """
     values = (values ^ (values >> _SHIFTS[0])) * _MULTIPLIERS[0]
     values = (values ^ (values >> _SHIFTS[1])) * _MULTIPLIERS[1]
     return values ^ (values >> _SHIFTS[2])
@@ -276,20 +306,28 @@ def _key(seed: int, epoch: int) -> int:
 
 
 def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:
-    """Permute `range(rows * columns)`: row and column in turn are shifted by a keyed hash of the other."""
+    """Permute `range(rows * columns)`: row and column in turn are shifted by a keyed hash of the
+    other.
+    """
     row_count, column_count, one = np.uint64(rows), np.uint64(columns), np.uint64(1)
     row, column = np.divmod(values, column_count)
     for even, odd in keys.reshape(-1, 2):
-        row = (row + (_mix(column + even) >> one)) % row_count  # 63 bits of hash: the sum must not wrap
+        row = (
+            row + (_mix(column + even) >> one)
+        ) % row_count  # 63 bits of hash: the sum must not wrap
         column = (column + (_mix(row + odd) >> one)) % column_count
     return row * column_count + column
 
 
 def _check_length(value: int, name: str = "length") -> None:
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}.")
+        raise ValueError(
+            f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}."
+        )
 
 
 def _check_positions(positions: np.ndarray, n: int) -> None:
     if positions.size and not (0 <= positions.min() and positions.max() < n):
-        raise ValueError(f"`positions` must lie in [0, {n}), got {positions.min()} to {positions.max()}.")
+        raise ValueError(
+            f"`positions` must lie in [0, {n}), got {positions.min()} to {positions.max()}."
+        )

@@ -37,15 +37,17 @@ class Item(NamedTuple, Generic[T]):
 class Pipeline(Generic[T]):
     """Reads and builds batches ahead of the consumer.
 
-    One thread iterates `reads`, hands each to a pool of `workers` threads that call `build`, and owns both: it
-    closes them when the batches end or when it is told to stop. As many batches are in the making or finished as
-    `depth`; each is built to its end, so that a decoder that others use too is never held by a batch that waits
-    for its consumer.
+    One thread iterates `reads`, hands each to a pool of `workers` threads that call `build`, and
+    owns both: it closes them when the batches end or when it is told to stop. As many batches are
+    in the making or finished as `depth`; each is built to its end, so that a decoder that others
+    use too is never held by a batch that waits for its consumer.
 
-    Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the threads.
+    Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
+    threads.
 
     Args:
-      reads: a generator; an exception of it ends the batches and reaches the consumer at that place.
+      reads: a generator; an exception of it ends the batches and reaches the consumer at that
+        place.
       build: from what was read to a batch, called in the pool.
       workers: how many batches are built at a time.
       depth: how many are in the making or wait for the consumer.
@@ -130,7 +132,9 @@ class Pipeline(Generic[T]):
             self._waiter.shutdown()
 
     def when_ready(self, done: Any) -> "Future[float] | None":
-        """Return when the device will have computed `done`, by a thread that waits; None if it has already."""
+        """Return when the device will have computed `done`, by a thread that waits; None if it has
+        already.
+        """
         if done.is_ready():
             return None
         if self._waiter is None:
@@ -181,7 +185,9 @@ class Pipeline(Generic[T]):
 
 def _wait_until_ready(done: Any) -> float:
     """Return the time at which it is."""
-    with contextlib.suppress(Exception):  # what failed on the device is told to whoever uses the batch
+    with contextlib.suppress(
+        Exception
+    ):  # what failed on the device is told to whoever uses the batch
         done.block_until_ready()
     return time.perf_counter()
 

@@ -1,4 +1,6 @@
-"""Boxes, keypoints and masks follow their image onto the canvas: upright by its EXIF orientation, scaled as it was."""
+"""Boxes, keypoints and masks follow their image onto the canvas: upright by its EXIF orientation,
+scaled as it was.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +16,15 @@ _MIRRORED_Y = (3, 4, 7, 8)
 def place_points(
     features: Features, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Move "boxes" and "keypoints" from the stored file's pixels to the canvas; other features stay.
+    """Move "boxes" and "keypoints" from the stored file's pixels to the canvas; other features
+    stay.
 
     A box of four zeros is a padding row and stays as it is.
 
     Args:
-      features: "boxes" [n, k, 4] xyxy and "keypoints" [n, k, 2] xy, edge coordinates, absolute pixels; also flat,
-        [n, 4 k] and [n, 2 k], as packed files have them. They leave as float32[n, k, 4] and [n, k, 2].
+      features: "boxes" [n, k, 4] xyxy and "keypoints" [n, k, 2] xy, edge coordinates, absolute
+        pixels; also flat, [n, 4 k] and [n, 2 k], as packed files have them. They leave as
+        float32[n, k, 4] and [n, k, 2].
       size: int32[n, 2] (height, width) used on the canvas.
       original_size: int32[n, 2] (height, width) of the upright image.
       orientation: uint8[n], the EXIF orientation 1 to 8.
@@ -56,7 +60,9 @@ def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
     return column.reshape(len(column), -1, numbers)
 
 
-def _place(points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray) -> np.ndarray:
+def _place(
+    points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
+) -> np.ndarray:
     """Transpose, mirror, scale points float[n, k, 2] (x, y)."""
     height = original_size[:, :1].astype(np.float32)
     width = original_size[:, 1:].astype(np.float32)
@@ -116,10 +122,11 @@ def place_mask(
     canvas: tuple[int, int],
     fill: int,
 ) -> Array:
-    """Return one mask on the canvas: its top-left part turned upright and shrunk with nearest, `fill` elsewhere.
+    """Return one mask on the canvas: its top-left part turned upright and shrunk with nearest,
+    `fill` elsewhere.
 
-    Pixel i of `size` takes pixel floor((i + 1/2) original / size) of the upright image, in whole numbers, so that
-    every device picks the same one.
+    Pixel i of `size` takes pixel floor((i + 1/2) original / size) of the upright image, in whole
+    numbers, so that every device picks the same one.
 
     Args:
       mask: [Hm, Wm] or [Hm, Wm, C], at least as large as the stored image.
@@ -149,7 +156,9 @@ def place_mask(
 
 
 def _nearest(length: int, size: Array, original: Array) -> tuple[Array, Array]:
-    """Return the upright image's pixel for each of `length` on the canvas, and which of these are used."""
+    """Return the upright image's pixel for each of `length` on the canvas, and which of these are
+    used.
+    """
     position = jnp.arange(length, dtype=jnp.int32)
     pixel = (2 * position + 1) * original // (2 * jnp.maximum(size, 1))
     return jnp.minimum(pixel, original - 1), position < size

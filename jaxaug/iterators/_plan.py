@@ -82,7 +82,13 @@ class Plan:
         function = self.function
         if not batch_transform:
             function = function._replace(batch_transform=None)
-        rows = row_shapes(len(self.layout.rows), word_count(self.order), self.features, self.image, function.canvas)
+        rows = row_shapes(
+            len(self.layout.rows),
+            word_count(self.order),
+            self.features,
+            self.image,
+            function.canvas,
+        )
         return compile_batch(function, rows, self.layout.devices)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
@@ -202,5 +208,7 @@ def _first_record(source: Source | Stream) -> tuple[FeatureSpec, Column | None]:
         return feature_spec(stack_features([first[1]], np.zeros(1, np.int64))), None
 
     images, columns = record_reader(source, None, 0)(np.zeros(1, np.int64))
-    image = Column(images.array.dtype, images.array.shape[1:]) if isinstance(images, Pixels) else None
+    image = (
+        Column(images.array.dtype, images.array.shape[1:]) if isinstance(images, Pixels) else None
+    )
     return feature_spec(columns), image

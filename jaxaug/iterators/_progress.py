@@ -6,14 +6,20 @@ from jaxaug._typing import Array
 from jaxaug.iterators._loader import Loader
 from jaxaug.iterators._protocol import Stream
 
-_NAMES = {"reader": "reading", "decoder": "decoding", "device": "the device", "consumer": "your step"}
+_NAMES = {
+    "reader": "reading",
+    "decoder": "decoding",
+    "device": "the device",
+    "consumer": "your step",
+}
 
 
 def progress(loader: Loader) -> Iterator[dict[str, Array]]:
-    """Yield the rest of the Loader's epoch behind a tqdm bar: images/s, and the slowest stage with its share of time.
+    """Yield the rest of the Loader's epoch behind a tqdm bar: images/s, and the slowest stage with
+    its share of time.
 
-    `for batch in progress(loader)` in the place of `for batch in loader`. In a run of several processes the
-    numbers are this process's. Into a file or a pipe nothing is written. Needs tqdm.
+    `for batch in progress(loader)` in the place of `for batch in loader`. In a run of several
+    processes the numbers are this process's. Into a file or a pipe nothing is written. Needs tqdm.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -30,11 +36,17 @@ def progress(loader: Loader) -> Iterator[dict[str, Array]]:
 
     state, batch_size = loader.get_state(), loader.element_spec["index"].shape[0]
     total = None if isinstance(loader.source, Stream) else len(loader)
-    place = {"desc": f"epoch {state['epoch']}", "total": total, "initial": state["position"] // batch_size}
+    place = {
+        "desc": f"epoch {state['epoch']}",
+        "total": total,
+        "initial": state["position"] // batch_size,
+    }
     with tqdm(loader, unit="batch", disable=None, **place) as bar:
         for batch in bar:
             stats = loader.stats
             slowest = stats["bottleneck"]
             share = f"slowest: {_NAMES[slowest]} {stats['shares'][slowest]:.0%}"
-            bar.set_postfix_str(f"{stats['images_per_second']:.0f} images/s, {share}", refresh=False)
+            bar.set_postfix_str(
+                f"{stats['images_per_second']:.0f} images/s, {share}", refresh=False
+            )
             yield batch

@@ -13,7 +13,8 @@ class Pixels(NamedTuple):
     """Images that need no decoding, as a source may hand them over in the place of `Encoded`.
 
     Attributes:
-      array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes to.
+      array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes
+        to.
     """
 
     array: np.ndarray
@@ -23,8 +24,8 @@ class Pixels(NamedTuple):
 class Source(Protocol):
     """Records by number: encoded images and their features.
 
-    A source is random access and stateless: `read` may be called from any thread, for any rows in any
-    order, and answers the same each time. The Loader owns order, epochs and sharding.
+    A source is random access and stateless: `read` may be called from any thread, for any rows in
+    any order, and answers the same each time. The Loader owns order, epochs and sharding.
     """
 
     def __len__(self) -> int:
@@ -32,9 +33,11 @@ class Source(Protocol):
         ...
 
     def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
-        """Return records `indices` (int64[n]): their images, and a dict of arrays with first axis n.
+        """Return records `indices` (int64[n]): their images, and a dict of arrays with first axis
+        n.
 
-        The dtypes and the shapes behind the first axis are the same in every call. "label" is int[n].
+        The dtypes and the shapes behind the first axis are the same in every call. "label" is
+        int[n].
 
         A record that cannot be read (deleted, no permission) is handed over with length 0, and
         `describe(index)["error"]` says why; the Loader's `on_error` then decides.

@@ -128,13 +128,17 @@ def _check_images(images: Encoded | Pixels, count: int) -> None:
         )
     found = len(images.array if isinstance(images, Pixels) else images.lengths)
     if found != count:
-        raise ValueError(f"`source.read` must return one image for each of {count} records, got {found}.")
+        raise ValueError(
+            f"`source.read` must return one image for each of {count} records, got {found}."
+        )
 
 
 def read_stream(
     stream: Stream, plan: BatchPlan, spec: FeatureSpec, mask_fill: int, cursor: Cursor
 ) -> Generator[Read, None, None]:
-    """Yield the batches of a stream: each process runs through all of it and keeps its rows; a resume skips."""
+    """Yield the batches of a stream: each process runs through all of it and keeps its rows; a
+    resume skips.
+    """
     for epoch in itertools.count(cursor.epoch):
         if plan.epochs is not None and epoch >= plan.epochs:
             return
@@ -157,7 +161,9 @@ def _read_epoch(
     chunk, error = _take(items, plan.batch_size)
     while error is None and len(chunk) >= plan.least:
         started = time.perf_counter()
-        following, error = _take(items, plan.batch_size)  # one ahead, to know which batch is the last
+        following, error = _take(
+            items, plan.batch_size
+        )  # one ahead, to know which batch is the last
         last = error is None and len(following) < plan.least
         after = Cursor(epoch + 1, 0) if last else Cursor(epoch, position + len(chunk))
         batch = _stream_batch(chunk, plan, spec, mask_fill, epoch, position)
@@ -192,7 +198,9 @@ def _stream_batch(
     rows = np.where(padding, 0, plan.local).tolist()
     try:
         encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
-        columns = stack_features([chunk[row][1] for row in rows], np.where(padding, position, positions))
+        columns = stack_features(
+            [chunk[row][1] for row in rows], np.where(padding, position, positions)
+        )
         check_features(columns, spec, len(rows))
     except Exception as error:  # handed to the consumer in its place
         return error

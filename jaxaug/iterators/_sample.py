@@ -17,7 +17,9 @@ from jaxaug.iterators._reader import EncodedBatch
 from jaxaug.sharding._keys import TRANSFORM, fold_words, seed_key, split_words
 
 
-def take_sample(plan: Plan, compiled: CompiledBatch, index: int, epoch: int, position: int | None) -> dict[str, Any]:
+def take_sample(
+    plan: Plan, compiled: CompiledBatch, index: int, epoch: int, position: int | None
+) -> dict[str, Any]:
     """Return record `index` in `epoch`, see `Loader.sample`.
 
     Args:
@@ -36,7 +38,9 @@ def take_sample(plan: Plan, compiled: CompiledBatch, index: int, epoch: int, pos
     except BadRecordsError as error:
         raise error.error from None
 
-    outputs = {name: value for name, value in batch.arrays.items() if name not in ("valid", "index")}
+    outputs = {
+        name: value for name, value in batch.arrays.items() if name not in ("valid", "index")
+    }
     first_row = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
     return {
         "original": images.array[0] if isinstance(images, Pixels) else decode_image(images.view(0)),

@@ -6,11 +6,14 @@ from concurrent.futures import Future
 from typing import Any
 
 STAGES = ("reader", "decoder", "device", "consumer")
-_NAMED_RECORDS = 1000  # bad records beyond these are counted, not named: a report must stay readable
+_NAMED_RECORDS = (
+    1000  # bad records beyond these are counted, not named: a report must stay readable
+)
 
 
 class Stats:
-    """Counters of one Loader; the reader, the builder and the consumer write to it from their threads.
+    """Counters of one Loader; the reader, the builder and the consumer write to it from their
+    threads.
 
     Args:
       builders: how many threads decode and launch batches at a time.
@@ -19,10 +22,24 @@ class Stats:
     def __init__(self, builders: int):
         self._lock = threading.Lock()
         self._builders = builders
-        self._elapsed, self._since = 0.0, None  # the clock: what it has run before, and when it was started
-        self._handed: float | None = None  # when the batch was handed over that the consumer now works on
-        self._ready: Future[float] | None = None  # when the device had finished it, where that was later
-        self._counts = {"batches": 0, "images": 0, "bad": 0, "masked": 0, "replaced": 0, "shrunk": 0}
+        self._elapsed, self._since = (
+            0.0,
+            None,
+        )  # the clock: what it has run before, and when it was started
+        self._handed: float | None = (
+            None  # when the batch was handed over that the consumer now works on
+        )
+        self._ready: Future[float] | None = (
+            None  # when the device had finished it, where that was later
+        )
+        self._counts = {
+            "batches": 0,
+            "images": 0,
+            "bad": 0,
+            "masked": 0,
+            "replaced": 0,
+            "shrunk": 0,
+        }
         self._seconds = {"reader": 0.0, "decoder": 0.0, "device": 0.0, "late": 0.0, "consumer": 0.0}
         self._bad_records: list[dict[str, Any]] = []
 
@@ -34,7 +51,8 @@ class Stats:
             self._since = now if self._since is None else self._since
 
     def handed(self, ready: "Future[float] | None") -> None:
-        """The consumer has a batch: its turn begins. `ready` gives when the device has finished the batch, unless
+        """The consumer has a batch: its turn begins. `ready` gives when the device has finished the
+        batch, unless
         it already has."""
         with self._lock:
             self._handed, self._ready = time.perf_counter(), ready
@@ -46,7 +64,9 @@ class Stats:
             self._end_turn(now)
             self._elapsed, self._since = self._running(now), None
 
-    def delivered(self, counts: dict[str, int], bad: list[dict[str, Any]], seconds: dict[str, float]) -> None:
+    def delivered(
+        self, counts: dict[str, int], bad: list[dict[str, Any]], seconds: dict[str, float]
+    ) -> None:
         """Count a batch, its bad records, and the time that the stages were at work on it."""
         with self._lock:
             self._counts["batches"] += 1
@@ -63,7 +83,9 @@ class Stats:
             self._bad_records += records[: _NAMED_RECORDS - len(self._bad_records)]
 
     def snapshot(self) -> dict[str, Any]:
-        """The counters, the bad records, the rate, and the share of time that went by in each stage."""
+        """The counters, the bad records, the rate, and the share of time that went by in each
+        stage.
+        """
         with self._lock:
             now = time.perf_counter()
             elapsed = self._running(now)
@@ -93,10 +115,18 @@ class Stats:
         return self._elapsed + (0.0 if self._since is None else now - self._since)
 
     def _turn(self, now: float) -> tuple[float, float]:
-        """Seconds of the consumer's turn: as long as the device had not finished the batch, and those behind it."""
+        """Seconds of the consumer's turn: as long as the device had not finished the batch, and
+        those behind it.
+        """
         if self._handed is None:
             return 0.0, 0.0
-        ready = self._handed if self._ready is None else self._ready.result() if self._ready.done() else now
+        ready = (
+            self._handed
+            if self._ready is None
+            else self._ready.result()
+            if self._ready.done()
+            else now
+        )
         ready = min(max(ready, self._handed), now)
         return ready - self._handed, now - ready
 

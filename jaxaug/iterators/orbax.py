@@ -31,9 +31,9 @@ class LoaderState(ocp.args.CheckpointArgs):
       loader: the Loader.
 
     Example:
-      `manager.save(step, args=ocp.args.Composite(model=ocp.args.StandardSave(state), data=LoaderState(loader)))`
-      and `manager.restore(step, args=ocp.args.Composite(model=ocp.args.StandardRestore(state),
-      data=LoaderState(loader)))`
+      `manager.save(step, args=ocp.args.Composite(model=ocp.args.StandardSave(state),
+      data=LoaderState(loader)))` and `manager.restore(step,
+      args=ocp.args.Composite(model=ocp.args.StandardRestore(state), data=LoaderState(loader)))`
     """
 
     loader: Loader

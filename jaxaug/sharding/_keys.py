@@ -1,7 +1,7 @@
 """Keys that belong to a record, not to its place in a batch.
 
-A sample's key is folded from (seed, epoch, record), so the same record gets the same parameters for any
-batch size, any number of devices and hosts, and after any resume.
+A sample's key is folded from (seed, epoch, record), so the same record gets the same parameters for
+any batch size, any number of devices and hosts, and after any resume.
 """
 
 import jax
@@ -9,14 +9,16 @@ import numpy as np
 
 from jaxaug._typing import Array, Key
 
-# The purposes a seed is spent on are folded in first, so that their keys never meet. The order of the
-# records is the third purpose; it is drawn on the host (iterators/_order.py) with a hash of its own.
+# The purposes a seed is spent on are folded in first, so that their keys never meet. The order of
+# the records is the third purpose; it is drawn on the host (iterators/_order.py) with a hash of its
+# own.
 TRANSFORM = 1
 BATCH_TRANSFORM = 2
 
 
 def seed_key(words: Array) -> Key:
-    """`jax.random.key(seed, impl="threefry2x32")` of the (high, low) words uint32[2] of a 64-bit seed.
+    """`jax.random.key(seed, impl="threefry2x32")` of the (high, low) words uint32[2] of a 64-bit
+    seed.
 
     Example:
       >>> bool(seed_key(np.array([0, 7], np.uint32)) == jax.random.key(7, impl="threefry2x32"))
@@ -46,7 +48,8 @@ def sample_keys(key: Key, epoch: int, index: "np.ndarray | Array") -> Key:
     """The keys of the records `index` in `epoch`: key[n].
 
     Args:
-      key: the key of the purpose, as in `jax.random.fold_in(jax.random.key(seed), 1)` for transforms.
+      key: the key of the purpose, as in `jax.random.fold_in(jax.random.key(seed), 1)` for
+        transforms.
       epoch: the number of the epoch, from 0.
       index: int[n] record numbers below 2^31, or uint32[n, 2] (high, low) words.
 

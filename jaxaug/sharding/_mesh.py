@@ -17,8 +17,10 @@ def batch_sharding(
     """The sharding that splits the first axis of a batch.
 
     Args:
-      devices: a mesh, or devices to put on one axis named "batch"; all of `jax.devices()` by default.
-      axes: the mesh axes that split the batch, all of them by default; the batch is replicated over the rest.
+      devices: a mesh, or devices to put on one axis named "batch"; all of `jax.devices()` by
+        default.
+      axes: the mesh axes that split the batch, all of them by default; the batch is replicated over
+        the rest.
 
     Raises:
       ValueError: an axis that the mesh does not have.
@@ -29,15 +31,25 @@ def batch_sharding(
     """
     if not isinstance(devices, Mesh):
         devices = auto_mesh(jax.devices() if devices is None else devices)
-    names = tuple(devices.axis_names) if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    names = (
+        tuple(devices.axis_names)
+        if axes is None
+        else (axes,)
+        if isinstance(axes, str)
+        else tuple(axes)
+    )
     unknown = [name for name in names if name not in devices.axis_names]
     if unknown:
-        raise ValueError(f"`axes` must be among the mesh axes {devices.axis_names}, got {unknown[0]!r}.")
+        raise ValueError(
+            f"`axes` must be among the mesh axes {devices.axis_names}, got {unknown[0]!r}."
+        )
     return NamedSharding(devices, PartitionSpec(names[0] if len(names) == 1 else names))
 
 
 def auto_mesh(devices: Sequence[Device]) -> Mesh:
-    """`devices` on one Auto axis "batch": a mesh of our own, whatever axis types the user's mesh has."""
+    """`devices` on one Auto axis "batch": a mesh of our own, whatever axis types the user's mesh
+    has.
+    """
     return Mesh(np.asarray(devices, dtype=object), ("batch",), axis_types=(AxisType.Auto,))
 
 
@@ -63,7 +75,8 @@ def check_batch_sharding(sharding: object) -> NamedSharding:
 
 
 def ambient_sharding() -> NamedSharding:
-    """Return the sharding of a batch over the mesh of `jax.set_mesh`, over all of `jax.devices()` without one.
+    """Return the sharding of a batch over the mesh of `jax.set_mesh`, over all of `jax.devices()`
+    without one.
 
     Raises:
       ValueError: that mesh has several axes, so which of them split the batch is not known.

@@ -31,7 +31,8 @@ def count_parts(sharding: NamedSharding) -> int:
 
 
 def local_parts(sharding: NamedSharding, batch_size: int) -> list[Part]:
-    """The parts of a batch that lie on this process's devices, each once, in the order of their rows.
+    """The parts of a batch that lie on this process's devices, each once, in the order of their
+    rows.
 
     Raises:
       ValueError: `batch_size` is not a multiple of the number of parts.
@@ -46,7 +47,9 @@ def local_parts(sharding: NamedSharding, batch_size: int) -> list[Part]:
     holders: dict[tuple[int, int], list[Device]] = {}
     for device, index in sharding.addressable_devices_indices_map((batch_size,)).items():
         rows = index[0] if index else slice(None)
-        holders.setdefault((rows.start or 0, batch_size if rows.stop is None else rows.stop), []).append(device)
+        holders.setdefault(
+            (rows.start or 0, batch_size if rows.stop is None else rows.stop), []
+        ).append(device)
     return [Part(start, stop, tuple(devices)) for (start, stop), devices in sorted(holders.items())]
 
 
@@ -61,6 +64,7 @@ def spans_processes(sharding: NamedSharding) -> bool:
     """
     processes: dict[int, int] = {}  # first row -> a process that holds it
     return any(
-        processes.setdefault((index[0].start or 0) if index else 0, device.process_index) != device.process_index
+        processes.setdefault((index[0].start or 0) if index else 0, device.process_index)
+        != device.process_index
         for device, index in sharding.devices_indices_map((count_parts(sharding),)).items()
     )

@@ -102,12 +102,16 @@ def test_errors_name_what_was_written(wrong, message):
         wrong()
 
 
-@pytest.mark.parametrize("function", [lambda image: image, lambda: 0, lambda key, image, more: image, np.sin])
+@pytest.mark.parametrize(
+    "function", [lambda image: image, lambda: 0, lambda key, image, more: image, np.sin]
+)
 def test_a_function_of_another_arity_is_refused_at_construction(function):
     if function is np.sin:
         A.Lambda(function)  # a ufunc of one or two arrays: its signature does not tell
         return
-    with pytest.raises(TypeError, match=r"`function` must take two arguments, \(key, image\), .*lambda key, image"):
+    with pytest.raises(
+        TypeError, match=r"`function` must take two arguments, \(key, image\), .*lambda key, image"
+    ):
         A.Lambda(function)
 
 
@@ -143,7 +147,9 @@ def test_raw_keys_are_keys():
 def test_floats_of_0_to_255_are_refused_where_they_can_be_seen():
     crop = A.CenterCrop(8)
     for image in (IMAGE.astype(np.float32), jnp.asarray(IMAGE, jnp.bfloat16)):
-        with pytest.raises(ValueError, match=r"image in \[0, 1\], got values up to 100: divide by 255"):
+        with pytest.raises(
+            ValueError, match=r"image in \[0, 1\], got values up to 100: divide by 255"
+        ):
             crop(KEY, image)
     assert crop(KEY, np.ones((12, 15, 3), np.float32)).shape == (8, 8, 3)
     assert jax.eval_shape(crop, KEY, IMAGE.astype(np.float32)).shape == (8, 8, 3)
@@ -176,7 +182,9 @@ def test_wrong_images(call, error, message):
 
 def test_integers_are_not_interpolated():
     image = IMAGE.astype(np.int32)
-    with pytest.raises(TypeError, match=r"got int32\[12, 15, 3\]: .* or read it with interpolation='nearest'"):
+    with pytest.raises(
+        TypeError, match=r"got int32\[12, 15, 3\]: .* or read it with interpolation='nearest'"
+    ):
         F.resize(image, (5, 5))
     assert F.resize(image, (5, 5), "nearest").dtype == jnp.int32
     assert F.crop(image, 1, 1, 4, 4).dtype == jnp.int32
@@ -205,7 +213,9 @@ class _Invert(A.Pixelwise):
     ],
 )
 def test_what_a_pixelwise_transform_may_return(result, got):
-    with pytest.raises(TypeError, match=rf"_Invert.apply must return a float image \[h, w, 3\] .* got {got}"):
+    with pytest.raises(
+        TypeError, match=rf"_Invert.apply must return a float image \[h, w, 3\] .* got {got}"
+    ):
         _Invert(result)(KEY, IMAGE)
     with pytest.raises(TypeError, match=rf"`function` of Lambda must return .* got {got}"):
         A.Lambda(lambda key, image: result(image))(KEY, IMAGE)
@@ -280,7 +290,9 @@ def test_settings_that_mean_the_same_do_not_split_a_run():
 def test_a_nested_chain_of_other_settings_is_refused():
     flips = [A.RandomHorizontalFlip(), A.RandomVerticalFlip()]
     for fuse in (True, False):
-        with pytest.raises(ValueError, match=rf"must have the same `fuse`, got {not fuse} inside {fuse}"):
+        with pytest.raises(
+            ValueError, match=rf"must have the same `fuse`, got {not fuse} inside {fuse}"
+        ):
             A.Compose([A.Compose(flips, fuse=not fuse)], fuse=fuse)
     with pytest.raises(ValueError, match="must have the same `mask_fill`, got 0 inside 255"):
         A.Compose([A.Compose(flips, mask_fill=0)])

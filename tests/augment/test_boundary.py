@@ -12,7 +12,9 @@ NOISE = np.random.default_rng(0).uniform(0, 1, (5, 7, 3)).astype(np.float32)
 BOUNDARIES = (_boundary.computed_once, _boundary.computed_once_on_cpu, _boundary._through_a_loop)
 
 
-@pytest.mark.parametrize("boundary, x64", [*((each, False) for each in BOUNDARIES), (BOUNDARIES[-1], True)])
+@pytest.mark.parametrize(
+    "boundary, x64", [*((each, False) for each in BOUNDARIES), (BOUNDARIES[-1], True)]
+)
 def test_a_boundary_changes_nothing(boundary, x64):
     with jax.enable_x64(x64):
         batch = np.stack([NOISE, -NOISE])
@@ -24,7 +26,9 @@ def test_a_boundary_changes_nothing(boundary, x64):
         np.testing.assert_allclose(slopes, 2 * NOISE, rtol=1e-6)
 
 
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="GPUs read a line again rather than store it")
+@pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="GPUs read a line again rather than store it"
+)
 @pytest.mark.parametrize("chain", [(), (A.Grayscale(0.5),)])
 def test_the_passes_of_a_resample_are_stored_on_cpus(chain):
     """The lines between rows and columns: [64, 128, 3] float32 an image, and little more."""

@@ -55,7 +55,10 @@ def test_jitter_draws_orders_and_factors_uniformly_and_apart():
     sample = jax.jit(jax.vmap(lambda key: transform.sample(key, Info((9, 13)))))
     params = jax.tree.map(np.asarray, sample(jax.random.split(KEY, 4800)))
     for values, (low, high) in zip(params[:4], [(0.6, 1.4), (0.5, 1.0), (0.0, 2.5), (-0.1, 0.1)]):
-        assert low <= values.min() < low + (high - low) / 100 and high - (high - low) / 100 < values.max() <= high
+        assert (
+            low <= values.min() < low + (high - low) / 100
+            and high - (high - low) / 100 < values.max() <= high
+        )
         assert abs(values.mean() - (low + high) / 2) < (high - low) / 40
     _, counts = np.unique(params.order, axis=0, return_counts=True)
     assert len(counts) == 24 and counts.min() > 150 and counts.max() < 250  # 200 each, sigma 14
@@ -90,7 +93,9 @@ def test_the_sum_is_exact_to_a_thousandth_of_a_level(shape):
 
 def test_the_sum_is_that_of_numpy():
     noise = np.random.default_rng(0).uniform(-1, 2, (300, 500)).astype(np.float32)
-    np.testing.assert_allclose(jax.jit(color._sum)(noise), noise.astype(np.float64).sum(), rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(color._sum)(noise), noise.astype(np.float64).sum(), rtol=1e-6
+    )
 
 
 def test_jitter_probability():
@@ -101,14 +106,20 @@ def test_jitter_probability():
 def test_grayscale():
     expected = np.repeat((IMAGE @ np.array([0.2989, 0.587, 0.114]))[..., None], 3, axis=2)
     np.testing.assert_allclose(Grayscale()(KEY, IMAGE), expected, atol=1e-6)
-    on = jax.vmap(lambda key: Grayscale(0.2).sample(key, Info((9, 13))))(jax.random.split(KEY, 3000)).on
+    on = jax.vmap(lambda key: Grayscale(0.2).sample(key, Info((9, 13))))(
+        jax.random.split(KEY, 3000)
+    ).on
     assert abs(on.mean() - 0.2) < 0.03
 
 
 def test_errors():
-    with pytest.raises(TypeError, match=r"expected a float image .*, got uint8\[2, 2, 3\]: call `to_float`"):
+    with pytest.raises(
+        TypeError, match=r"expected a float image .*, got uint8\[2, 2, 3\]: call `to_float`"
+    ):
         F.adjust_hue(jnp.zeros((2, 2, 3), jnp.uint8), 0.1)
-    with pytest.raises(ValueError, match=r"`brightness` must be one number of at least 0 .* got -0.1"):
+    with pytest.raises(
+        ValueError, match=r"`brightness` must be one number of at least 0 .* got -0.1"
+    ):
         ColorJitter(-0.1)
     with pytest.raises(ValueError, match=r"`hue` must be one number in \[0, 0.5\] .* got 0.6"):
         ColorJitter(hue=0.6)

@@ -1,4 +1,6 @@
-"""Chains: one resample a run, the oracle `fuse=False`, what moves along, what comes out, what is refused."""
+"""Chains: one resample a run, the oracle `fuse=False`, what moves along, what comes out, what is
+refused.
+"""
 
 import dataclasses
 
@@ -31,7 +33,11 @@ def with_and_without(*transforms, sample=IMAGE):
 
 
 def test_whole_pixel_runs_are_one_exact_read():
-    chain = (A.RandomCrop(32, 4, padding_mode="reflect"), A.RandomHorizontalFlip(1.0), A.CenterCrop(20))
+    chain = (
+        A.RandomCrop(32, 4, padding_mode="reflect"),
+        A.RandomHorizontalFlip(1.0),
+        A.CenterCrop(20),
+    )
     fused, separate = with_and_without(*chain)
     np.testing.assert_array_equal(fused, separate)
     assert gathers(A.Compose(chain)) == 2  # rows, columns
@@ -40,7 +46,12 @@ def test_whole_pixel_runs_are_one_exact_read():
 @pytest.mark.parametrize(
     "chain",
     [
-        (A.RandomHorizontalFlip(1.0), A.RandomRotation(30), A.CenterCrop((32, 40)), A.RandomVerticalFlip(1.0)),
+        (
+            A.RandomHorizontalFlip(1.0),
+            A.RandomRotation(30),
+            A.CenterCrop((32, 40)),
+            A.RandomVerticalFlip(1.0),
+        ),
         (A.RandomResizedCrop(20), A.RandomHorizontalFlip(1.0)),
         (A.CenterCrop((33, 50)), A.Resize((17, 19)), A.RandomVerticalFlip(1.0)),
         (A.RandomVerticalFlip(1.0), A.RandomPerspective(0.4, p=1.0, padding_mode="reflect")),
@@ -144,9 +155,13 @@ def test_runs_end_where_the_border_changes():
 
 
 def test_keys():
-    """Transform k takes fold_in(key, k), nested ones fold again; a lone transform is a chain of one."""
+    """Transform k takes fold_in(key, k), nested ones fold again; a lone transform is a chain of
+    one.
+    """
     jitter = A.ColorJitter(0.5)
-    nested = A.Compose([A.RandomHorizontalFlip(0.0), A.Compose([A.RandomVerticalFlip(0.0), jitter])])
+    nested = A.Compose(
+        [A.RandomHorizontalFlip(0.0), A.Compose([A.RandomVerticalFlip(0.0), jitter])]
+    )
     key = jax.random.fold_in(jax.random.fold_in(KEY, 1), 1)
     factor = jitter.sample(key, A.Info((44, 60))).brightness
     expected = np.clip(IMAGE.astype(np.float32) * float(factor), 0, 255)
@@ -205,7 +220,10 @@ def test_masks_go_where_the_image_goes(fuse):
     mask = np.random.default_rng(0).integers(1, 200, (44, 60), dtype=np.int32)
     image = np.repeat(mask[:, :, None], 3, axis=2).astype(np.uint8)
     chain = A.Compose(
-        [A.RandomResizedCrop(30, interpolation="nearest"), A.RandomRotation(40, interpolation="nearest")],
+        [
+            A.RandomResizedCrop(30, interpolation="nearest"),
+            A.RandomRotation(40, interpolation="nearest"),
+        ],
         fuse=fuse,
         mask_fill=0,
     )
@@ -223,7 +241,10 @@ def test_dtypes_and_layouts():
     jitter = A.ColorJitter(0.3)
     assert run(jitter, IMAGE).dtype == jnp.uint8
     for dtype in (jnp.float16, jnp.bfloat16, jnp.float32):
-        assert run(A.Compose([jitter, A.RandomRotation(5)]), jnp.zeros((8, 9, 3), dtype)).dtype == dtype
+        assert (
+            run(A.Compose([jitter, A.RandomRotation(5)]), jnp.zeros((8, 9, 3), dtype)).dtype
+            == dtype
+        )
     out = run(A.Normalize((0.1, 0.2, 0.3), 0.5, "bfloat16", "NCHW"), IMAGE)
     expected = (IMAGE.astype(np.float32) / 255 - np.float32([0.1, 0.2, 0.3])) / 0.5
     assert out.dtype == jnp.bfloat16 and out.shape == (3, 44, 60)
@@ -233,7 +254,9 @@ def test_dtypes_and_layouts():
 
 def test_size_stays_until_every_image_has_the_same():
     sample = {"image": IMAGE, "size": SIZE, "label": jnp.int32(1)}
-    kept = run(A.Compose([A.RandomRotation(10), A.ColorJitter(0.1), A.RandomHorizontalFlip()]), sample)
+    kept = run(
+        A.Compose([A.RandomRotation(10), A.ColorJitter(0.1), A.RandomHorizontalFlip()]), sample
+    )
     assert kept["size"].tolist() == SIZE.tolist()
     assert not kept["image"][36:].any() and not kept["image"][:, 55:].any()
     ended = run(A.Compose([A.RandomRotation(10), A.Normalize(0.5, 0.5)]), sample)
@@ -259,13 +282,37 @@ def test_lambda_is_any_function_of_key_and_image():
 @pytest.mark.parametrize(
     "image, error, message",
     [
-        (np.zeros((8, 224, 224, 3), np.uint8), ValueError, r"\(8, 224, 224, 3\): batches go through jax.vmap"),
-        (np.zeros((224, 224), np.uint8), ValueError, r"expected one image \(h, w, 3\), got \(224, 224\)"),
-        (np.zeros((224, 224, 4), np.uint8), ValueError, r"expected one image \(h, w, 3\), got \(224, 224, 4\)"),
-        (np.zeros((8, 8, 3), np.int32), TypeError, r"uint8 image, or a float image .*, got int32\[8, 8, 3\]"),
+        (
+            np.zeros((8, 224, 224, 3), np.uint8),
+            ValueError,
+            r"\(8, 224, 224, 3\): batches go through jax.vmap",
+        ),
+        (
+            np.zeros((224, 224), np.uint8),
+            ValueError,
+            r"expected one image \(h, w, 3\), got \(224, 224\)",
+        ),
+        (
+            np.zeros((224, 224, 4), np.uint8),
+            ValueError,
+            r"expected one image \(h, w, 3\), got \(224, 224, 4\)",
+        ),
+        (
+            np.zeros((8, 8, 3), np.int32),
+            TypeError,
+            r"uint8 image, or a float image .*, got int32\[8, 8, 3\]",
+        ),
         ({"pixels": 1}, ValueError, r"a sample must have an 'image', got the keys \['pixels'\]"),
-        ({"image": IMAGE, "size": np.zeros(2, np.float32)}, ValueError, r"`size` must be int32\[2\], .* got float32"),
-        ({"image": IMAGE, "boxes": jnp.zeros((2, 5))}, ValueError, r"`boxes` must be float\[n, 4\]"),
+        (
+            {"image": IMAGE, "size": np.zeros(2, np.float32)},
+            ValueError,
+            r"`size` must be int32\[2\], .* got float32",
+        ),
+        (
+            {"image": IMAGE, "boxes": jnp.zeros((2, 5))},
+            ValueError,
+            r"`boxes` must be float\[n, 4\]",
+        ),
     ],
 )
 def test_wrong_samples(image, error, message):
@@ -295,10 +342,19 @@ def test_wrong_chains():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda: A.Compose([A.RandomHorizontalFlip]), r"the class RandomHorizontalFlip: write RandomHorizontalFlip\("),
-        (lambda: A.Compose(A.RandomHorizontalFlip()), r"`transforms` must be a sequence .* put it in a list"),
+        (
+            lambda: A.Compose([A.RandomHorizontalFlip]),
+            r"the class RandomHorizontalFlip: write RandomHorizontalFlip\(",
+        ),
+        (
+            lambda: A.Compose(A.RandomHorizontalFlip()),
+            r"`transforms` must be a sequence .* put it in a list",
+        ),
         (lambda: A.Compose([A.RandomCrop(8)], A.Grayscale()), "positional"),
-        (lambda: A.Lambda(A.RandomHorizontalFlip), r"`function` must be a function of \(key, image\)"),
+        (
+            lambda: A.Lambda(A.RandomHorizontalFlip),
+            r"`function` must be a function of \(key, image\)",
+        ),
     ],
 )
 def test_what_is_no_chain_is_refused(wrong, message):

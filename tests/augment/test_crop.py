@@ -47,11 +47,15 @@ def windows(transform, info, count=2000):
 def test_random_resized_crop_equals_pil_on_canvases():
     transform = RandomResizedCrop((14, 18))
     images = [picture(i, h, w) for i, (h, w) in enumerate([(40, 56), (48, 20), (33, 64), (15, 17)])]
-    batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[on_canvas(im, rest=255) for im in images])
+    batch = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *[on_canvas(im, rest=255) for im in images]
+    )
     keys = jax.random.split(KEY, len(images))
     out = jax.jit(jax.vmap(transform))(keys, batch)
     assert "size" not in out
-    drawn = jax.vmap(lambda key, size: transform.sample(jax.random.fold_in(key, 0), Info((48, 64), size)))
+    drawn = jax.vmap(
+        lambda key, size: transform.sample(jax.random.fold_in(key, 0), Info((48, 64), size))
+    )
     for image, pixels, *box in zip(images, out["image"], *drawn(keys, batch["size"])):
         top, left, height, width = map(int, box)
         assert 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
@@ -61,7 +65,9 @@ def test_random_resized_crop_equals_pil_on_canvases():
 
 
 def test_random_resized_crop_draws_area_and_aspect_as_asked():
-    top, left, height, width = windows(RandomResizedCrop(8, (0.2, 0.5), (0.5, 2.0)), Info((1000, 1000)))
+    top, left, height, width = windows(
+        RandomResizedCrop(8, (0.2, 0.5), (0.5, 2.0)), Info((1000, 1000))
+    )
     area, aspect = height * width / 1e6, width / height
     assert 0.199 < area.min() < 0.21 and 0.49 < area.max() < 0.501  # nothing near is ever refused
     assert abs(area.mean() - 0.35) < 0.01
@@ -74,7 +80,9 @@ def test_random_resized_crop_draws_area_and_aspect_as_asked():
     assert np.abs(pairs - np.eye(4)).max() < 0.08
 
 
-@pytest.mark.parametrize("shape, expected", [((10, 400), (10, 13)), ((400, 10), (13, 10)), ((400, 440), (400, 440))])
+@pytest.mark.parametrize(
+    "shape, expected", [((10, 400), (10, 13)), ((400, 10), (13, 10)), ((400, 440), (400, 440))]
+)
 def test_random_resized_crop_falls_back_to_the_center(shape, expected):
     top, left, height, width = windows(RandomResizedCrop(8, (1.0, 1.0)), Info(shape), 20)
     for side, length in ((height, expected[0]), (width, expected[1])):
@@ -127,7 +135,9 @@ def test_center_crop_by_share():
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
 def test_random_crop_is_a_window_of_the_padded_image(mode):
     image = np.random.default_rng(0).integers(0, 256, (12, 15, 3), dtype=np.uint8)
-    transform = RandomCrop((10, 16), padding=(4, 3), fill=0.2 if mode == "constant" else 0.0, padding_mode=mode)
+    transform = RandomCrop(
+        (10, 16), padding=(4, 3), fill=0.2 if mode == "constant" else 0.0, padding_mode=mode
+    )
     options = {"constant_values": 51} if mode == "constant" else {}
     padded = np.pad(image, ((3, 3), (4, 4), (0, 0)), mode, **options)
     keys = jax.random.split(KEY, 40)
@@ -144,12 +154,16 @@ def test_random_crop_is_a_window_of_the_padded_image(mode):
         ]
         assert found
         corners.add(found[0])
-    assert {top for top, _ in corners} == set(range(9)) and {left for _, left in corners} == set(range(8))
+    assert {top for top, _ in corners} == set(range(9)) and {left for _, left in corners} == set(
+        range(8)
+    )
 
 
 def test_random_crop_pads_if_needed():
     image = picture(1, 12, 15)
-    with pytest.raises(ValueError, match=r"RandomCrop\(20, 10\) does not fit an image of \(12, 15\)"):
+    with pytest.raises(
+        ValueError, match=r"RandomCrop\(20, 10\) does not fit an image of \(12, 15\)"
+    ):
         run(RandomCrop((20, 10)), image)
     tops, _, _, _ = windows(RandomCrop((20, 10), pad_if_needed=True), Info((12, 15)), 300)
     assert tops.min() == -8 and tops.max() == 0
@@ -169,7 +183,8 @@ def test_crop_then_resize_is_a_resized_crop():
 
 
 @pytest.mark.parametrize(
-    "mode, target", [*((mode, (19, 23)) for mode in PADDING_MODES), ("constant", (70, 70)), ("reflect", (70, 70))]
+    "mode, target",
+    [*((mode, (19, 23)) for mode in PADDING_MODES), ("constant", (70, 70)), ("reflect", (70, 70))],
 )
 def test_a_padded_crop_then_a_resize_equals_its_parts(mode, target):
     noise = np.random.default_rng(0).uniform(0, 1, (40, 56, 3)).astype(np.float32)
@@ -208,13 +223,24 @@ def test_padding_never_reads_the_unused_canvas(mode):
     crop = RandomCrop((2, 300), padding=(100, 0), pad_if_needed=True, padding_mode=mode)
     keys = jax.random.split(KEY, len(lengths))
     out = jax.jit(jax.vmap(crop))(keys, {"image": canvas, "size": sizes})["image"]
-    place = jax.vmap(lambda key, size: crop.sample(jax.random.fold_in(key, 0), Info((2, 128), size)).left)
+    place = jax.vmap(
+        lambda key, size: crop.sample(jax.random.fold_in(key, 0), Info((2, 128), size)).left
+    )
     for length, left, pixels in zip(lengths, np.asarray(place(keys, sizes)), np.asarray(out)):
         padded = np.pad(np.arange(length), 400, mode)
         np.testing.assert_array_equal(pixels[0, :, 0], padded[400 + left : 700 + left])
 
 
-SIZES = [(375, 500), (500, 333), (188, 500), (500, 188), (10, 13), (300, 301), (512, 512), (224, 260)]
+SIZES = [
+    (375, 500),
+    (500, 333),
+    (188, 500),
+    (500, 188),
+    (10, 13),
+    (300, 301),
+    (512, 512),
+    (224, 260),
+]
 
 
 def torchvision_crop(image, shorter, size):
@@ -271,9 +297,14 @@ def test_a_run_without_a_static_shape_is_refused():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"`size` must be .height, width., two ints of at least 1, or one int, got 0"):
+    with pytest.raises(
+        ValueError,
+        match=r"`size` must be .height, width., two ints of at least 1, or one int, got 0",
+    ):
         RandomCrop(0)
-    with pytest.raises(ValueError, match=r"`scale` must be a pair .* within \[0.0, 1.0\], got \(0.5, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"`scale` must be a pair .* within \[0.0, 1.0\], got \(0.5, 2\)"
+    ):
         RandomResizedCrop(8, scale=(0.5, 2))
     with pytest.raises(ValueError, match=r"share in \(0, 1\], got 1.5"):
         CenterCrop(1.5)

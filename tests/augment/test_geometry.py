@@ -140,17 +140,23 @@ def test_a_used_part_is_turned_about_its_own_center():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"`degrees` must be a pair \(low, high\) .* got \(30, -30\)"):
+    with pytest.raises(
+        ValueError, match=r"`degrees` must be a pair \(low, high\) .* got \(30, -30\)"
+    ):
         RandomRotation((30, -30))
     with pytest.raises(ValueError, match=r"`degrees` must be one number of at least 0 .* got -3"):
         RandomRotation(-3)
     with pytest.raises(ValueError, match=r"`p` must be a probability in \[0, 1\], got -0.1"):
         RandomHorizontalFlip(-0.1)
-    with pytest.raises(ValueError, match=r"`fill` must be a number in \[0, 1\] or three of them, got 128"):
+    with pytest.raises(
+        ValueError, match=r"`fill` must be a number in \[0, 1\] or three of them, got 128"
+    ):
         RandomRotation(10, fill=128)
     with pytest.raises(ValueError, match=r"`scale` must be above 0, got \(0.0, 1.0\)"):
         RandomAffine(0, scale=(0, 1))
     with pytest.raises(ValueError, match="`shear` must be a number, a pair or four numbers"):
         RandomAffine(0, shear=(1, 2, 3))
-    with pytest.raises(ValueError, match=r"`distortion_scale` must be a number in \[0.0, 1.0\], got 1.5"):
+    with pytest.raises(
+        ValueError, match=r"`distortion_scale` must be a number in \[0.0, 1.0\], got 1.5"
+    ):
         RandomPerspective(1.5)

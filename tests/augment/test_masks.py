@@ -44,7 +44,12 @@ def inside(chain, sample):
     """Return True where a chain of nearest reads shows the image: where ones stay ones."""
     ones = np.full_like(sample["image"], 1)
     geometric = [step for step in chain.transforms if isinstance(step, A.Geometric)]
-    return np.asarray(run(A.Compose(geometric, fuse=chain.fuse), {**sample, "image": ones})["image"])[:, :, 0] > 0
+    return (
+        np.asarray(run(A.Compose(geometric, fuse=chain.fuse), {**sample, "image": ones})["image"])[
+            :, :, 0
+        ]
+        > 0
+    )
 
 
 @pytest.mark.parametrize("canvas", [False, True])
@@ -65,7 +70,9 @@ def test_masks_go_where_the_image_goes_and_are_filled_around_it(name, canvas, fu
     np.testing.assert_array_equal(out["mask"], expected)
     if canvas and "size" in out:
         height, width = np.asarray(out["size"])
-        assert (np.asarray(out["mask"])[height:] == 255).all() and (np.asarray(out["mask"])[:, width:] == 255).all()
+        assert (np.asarray(out["mask"])[height:] == 255).all() and (
+            np.asarray(out["mask"])[:, width:] == 255
+        ).all()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,9 @@ def test_a_lone_transform_fills_with_255():
     assert (np.asarray(out["mask"])[0] == 255).all() and not np.asarray(out["image"])[0].any()
 
 
-@pytest.mark.parametrize("shape", [(10, 12), (WIDTH, HEIGHT), (3, HEIGHT, WIDTH), (HEIGHT,), (HEIGHT + 1, WIDTH, 1)])
+@pytest.mark.parametrize(
+    "shape", [(10, 12), (WIDTH, HEIGHT), (3, HEIGHT, WIDTH), (HEIGHT,), (HEIGHT + 1, WIDTH, 1)]
+)
 def test_a_mask_that_does_not_fit_is_refused(shape):
     with pytest.raises(ValueError) as error:
         A.RandomHorizontalFlip()(KEY, {"image": DRAWN, "mask": np.zeros(shape, np.int32)})
@@ -105,7 +114,9 @@ def test_a_mask_that_does_not_fit_is_refused(shape):
 
 def test_a_fill_that_does_not_fit_the_dtype_is_refused():
     sample = {"image": DRAWN, "mask": np.zeros((HEIGHT, WIDTH), np.int8)}
-    with pytest.raises(ValueError, match=r"`mask_fill` must fit the mask's int8 \(-128 to 127\), got 255"):
+    with pytest.raises(
+        ValueError, match=r"`mask_fill` must fit the mask's int8 \(-128 to 127\), got 255"
+    ):
         A.CenterCrop(40)(KEY, sample)
     with pytest.raises(ValueError, match=r"`mask_fill` must be an int, .* got 0.5"):
         A.Compose([A.CenterCrop(4)], mask_fill=0.5)
@@ -125,7 +136,9 @@ def test_a_function_that_leaves_targets_behind_is_refused(entry):
 
 
 def test_boxes_that_are_padding_stay_zero():
-    boxes = jnp.array([[2.0, 3.0, 9.0, 8.0], [0.0, 0.0, 5.0, 4.0], [0.0, 0.0, 0.0, 0.0]], jnp.float32)
+    boxes = jnp.array(
+        [[2.0, 3.0, 9.0, 8.0], [0.0, 0.0, 5.0, 4.0], [0.0, 0.0, 0.0, 0.0]], jnp.float32
+    )
     chain = A.Compose([A.RandomHorizontalFlip(1.0), A.CenterCrop((9, 11)), A.Resize((18, 22))])
     for fuse in (True, False):
         out = run(A.Compose(chain.transforms, fuse=fuse), {"image": DRAWN, "boxes": boxes})["boxes"]

@@ -14,16 +14,32 @@ def as_numpy(matrix):
 
 def random_matrix(seed):
     rng = np.random.default_rng(seed)
-    entries = rng.uniform(-1, 1, 9) * [1, 1, 5, 1, 1, 5, 0.01, 0.01, 0] + [2, 0, 0, 0, 2, 0, 0, 0, 1]
+    entries = rng.uniform(-1, 1, 9) * [1, 1, 5, 1, 1, 5, 0.01, 0.01, 0] + [
+        2,
+        0,
+        0,
+        0,
+        2,
+        0,
+        0,
+        0,
+        1,
+    ]
     return m.Matrix(*(jnp.float32(entry) for entry in entries))
 
 
 def test_product_and_inverse():
     a, b = random_matrix(0), random_matrix(1)
-    np.testing.assert_allclose(as_numpy(m.product(a, b)), as_numpy(a) @ as_numpy(b), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(as_numpy(m.inverse(a)), np.linalg.inv(as_numpy(a)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        as_numpy(m.product(a, b)), as_numpy(a) @ as_numpy(b), rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        as_numpy(m.inverse(a)), np.linalg.inv(as_numpy(a)), rtol=1e-4, atol=1e-5
+    )
     affine = m.product(m.rotation(jnp.float32(20)), m.translation(3.0, 4.0))
-    np.testing.assert_allclose(as_numpy(m.inverse(affine)), np.linalg.inv(as_numpy(affine)), atol=1e-6)
+    np.testing.assert_allclose(
+        as_numpy(m.inverse(affine)), np.linalg.inv(as_numpy(affine)), atol=1e-6
+    )
 
 
 def test_structure_survives_products():
@@ -37,7 +53,9 @@ def test_structure_survives_products():
 def test_unit_square_to():
     corners = np.array([[1.0, 2.0], [9.0, 1.0], [8.0, 7.0], [0.0, 9.0]])
     expected = homography([(0, 0), (1, 0), (1, 1), (0, 1)], corners)
-    np.testing.assert_allclose(as_numpy(m.unit_square_to(jnp.float32(corners))), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        as_numpy(m.unit_square_to(jnp.float32(corners))), expected, atol=1e-5
+    )
 
 
 def test_points_beyond_the_horizon_stay_finite():
@@ -50,5 +68,7 @@ def test_points_beyond_the_horizon_stay_finite():
 @pytest.mark.parametrize("x, y", [(30.0, 0.0), (0.0, -20.0), (15.0, 25.0)])
 def test_shearing_inverts_torchvisions(x, y):
     tan_x, tan_y = np.tan(np.radians([x, y]))
-    push = np.array([[1, 0, 0], [-tan_y, 1, 0], [0, 0, 1]]) @ np.array([[1, -tan_x, 0], [0, 1, 0], [0, 0, 1]])
+    push = np.array([[1, 0, 0], [-tan_y, 1, 0], [0, 0, 1]]) @ np.array(
+        [[1, -tan_x, 0], [0, 1, 0], [0, 0, 1]]
+    )
     np.testing.assert_allclose(as_numpy(m.shearing(x, y)), np.linalg.inv(push), atol=1e-6)

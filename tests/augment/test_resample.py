@@ -30,7 +30,10 @@ def test_rotation_reads_what_padding_would_give(mode, interpolation):
     out = run(F.rotate, NOISE, 33.0, interpolation, mode, fill)
     pull = reference.rotation(33.0, 11, 15)
     if mode == "constant":
-        planes = [reference.warp(NOISE[:, :, c : c + 1], pull, (11, 15), mode, fill[c], nearest) for c in range(3)]
+        planes = [
+            reference.warp(NOISE[:, :, c : c + 1], pull, (11, 15), mode, fill[c], nearest)
+            for c in range(3)
+        ]
         expected = np.concatenate(planes, axis=2)
     else:
         expected = reference.warp(NOISE, pull, (11, 15), mode, nearest=nearest)
@@ -54,7 +57,9 @@ def test_perspective_equals_opencv():
 
 @pytest.mark.parametrize("size", [(7, 5), (33, 40), (3, 60), (1, 1)])
 def test_resize(size):
-    np.testing.assert_allclose(run(F.resize, NOISE, size), reference.resize(NOISE, *size), atol=2e-6)
+    np.testing.assert_allclose(
+        run(F.resize, NOISE, size), reference.resize(NOISE, *size), atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("size", [(16, 9), (20, 100)])
@@ -73,7 +78,9 @@ def test_nearest_resize_equals_pil():
 
 def test_resized_crop_equals_pil_and_does_not_look_past_the_crop():
     image = np.random.default_rng(3).integers(0, 256, (40, 56, 3), dtype=np.uint8)
-    expected = Image.fromarray(image).crop((10, 4, 51, 33)).resize((9, 8), Image.Resampling.BILINEAR)
+    expected = (
+        Image.fromarray(image).crop((10, 4, 51, 33)).resize((9, 8), Image.Resampling.BILINEAR)
+    )
     out = jax.jit(lambda *box: F.resized_crop(image, *box, (8, 9)))(4, 10, 29, 41)
     assert np.abs(np.asarray(out, int) - np.asarray(expected, int)).max() <= 1
 
@@ -97,13 +104,20 @@ def test_antialiasing_reads_what_padding_would_give(mode, scale):
 def test_antialiasing_of_a_turn(mode):
     out = run(F.affine, NOISE, 25.0, scale=0.6, padding_mode=mode, fill=0.4)
     pull = reference.scaling(0.6, 11, 15) @ reference.rotation(25.0, 11, 15)
-    np.testing.assert_allclose(out, reference.antialiased(NOISE, pull, (11, 15), mode, 0.4), atol=1e-5)
+    np.testing.assert_allclose(
+        out, reference.antialiased(NOISE, pull, (11, 15), mode, 0.4), atol=1e-5
+    )
 
 
 # For most of these lengths k * length * float32(1 / length) falls below k for some k.
 @pytest.mark.parametrize(
     "mode, length",
-    [*(("wrap", length) for length in (1, 2, 41, 47, 82, 97)), ("reflect", 1), ("reflect", 42), ("symmetric", 41)],
+    [
+        *(("wrap", length) for length in (1, 2, 41, 47, 82, 97)),
+        ("reflect", 1),
+        ("reflect", 42),
+        ("symmetric", 41),
+    ],
 )
 def test_padding_at_every_length(mode, length):
     line = np.arange(length, dtype=np.float32).reshape(1, length, 1)
@@ -113,14 +127,20 @@ def test_padding_at_every_length(mode, length):
 
 
 def test_identity_is_exact():
-    for out in (run(F.rotate, NOISE, 0.0), run(F.rotate, NOISE, jnp.float32(0.0)), run(F.resize, NOISE, (11, 15))):
+    for out in (
+        run(F.rotate, NOISE, 0.0),
+        run(F.rotate, NOISE, jnp.float32(0.0)),
+        run(F.resize, NOISE, (11, 15)),
+    ):
         np.testing.assert_array_equal(out, NOISE)
 
 
 def test_quarter_turns_are_rot90():
     square = NOISE[:, :11]
     for turns in range(4):
-        np.testing.assert_allclose(run(F.rotate, square, 90.0 * turns), np.rot90(square, turns), atol=1e-5)
+        np.testing.assert_allclose(
+            run(F.rotate, square, 90.0 * turns), np.rot90(square, turns), atol=1e-5
+        )
 
 
 def test_rotation_equals_pil():
@@ -146,16 +166,28 @@ def test_gradients():
     def brightness_at(angle, image):
         return F.rotate(image, angle, padding_mode="edge")[2:9, 2:13].sum()
 
-    angle_slope, image_slope = jax.grad(brightness_at, argnums=(0, 1))(jnp.float32(10.0), jnp.asarray(NOISE))
-    step = (brightness_at(jnp.float32(10.01), NOISE) - brightness_at(jnp.float32(9.99), NOISE)) / 0.02
+    angle_slope, image_slope = jax.grad(brightness_at, argnums=(0, 1))(
+        jnp.float32(10.0), jnp.asarray(NOISE)
+    )
+    step = (
+        brightness_at(jnp.float32(10.01), NOISE) - brightness_at(jnp.float32(9.99), NOISE)
+    ) / 0.02
     np.testing.assert_allclose(angle_slope, step, rtol=0.05, atol=0.02)
-    np.testing.assert_allclose(image_slope.sum(), 7 * 11 * 3, rtol=1e-5)  # a blend's weights sum to 1
+    np.testing.assert_allclose(
+        image_slope.sum(), 7 * 11 * 3, rtol=1e-5
+    )  # a blend's weights sum to 1
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"`padding_mode` must be one of 'constant', .* got 'mirror'"):
+    with pytest.raises(
+        ValueError, match=r"`padding_mode` must be one of 'constant', .* got 'mirror'"
+    ):
         F.rotate(NOISE, 1.0, padding_mode="mirror")
-    with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear', 'nearest', got 'cubic'"):
+    with pytest.raises(
+        ValueError, match="`interpolation` must be one of 'bilinear', 'nearest', got 'cubic'"
+    ):
         F.resize(NOISE, (3, 3), "cubic")
-    with pytest.raises(ValueError, match=r"expected one image \(h, w, channels\), got \(2, 11, 15, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"expected one image \(h, w, channels\), got \(2, 11, 15, 3\)"
+    ):
         F.rotate(NOISE[None].repeat(2, 0), 1.0)

@@ -1,6 +1,7 @@
 """The pure functions against values that torchvision 0.29.2 gave for the same image, stored here.
 
-The image is `arange(90).reshape(5, 6, 3) * 37 % 256 / 255`; the values are its red channel, in 255ths.
+The image is `arange(90).reshape(5, 6, 3) * 37 % 256 / 255`; the values are its red channel, in
+255ths.
 """
 
 import jax.numpy as jnp

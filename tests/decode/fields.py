@@ -104,7 +104,9 @@ def _insert_segment(segments: list[Segment], rng: random.Random) -> None:
 def _insert_bytes(segments: list[Segment], rng: random.Random) -> None:
     """Fillings, markers without a length, rubbish, behind any segment."""
     at = rng.randrange(len(segments))
-    odd = rng.choice((b"\xff" * rng.randrange(1, 5), b"\xff\x01", b"\xff\xd3", b"\0rubbish\xff\0", b"\0"))
+    odd = rng.choice(
+        (b"\xff" * rng.randrange(1, 5), b"\xff\x01", b"\xff\xd3", b"\0rubbish\xff\0", b"\0")
+    )
     segments[at] = segments[at]._replace(data=segments[at].data + odd)
 
 
@@ -148,12 +150,18 @@ def _change_components(components: list[list[int]], rng: random.Random) -> None:
         return _rearrange(components, rng)
     component = rng.choice(components)
     field = rng.randrange(3)
-    component[field] = (rng.choice((0, 1, 2, 3, 4, 82, 71, 66)), rng.choice(FACTORS), rng.randrange(5))[field]
+    component[field] = (
+        rng.choice((0, 1, 2, 3, 4, 82, 71, 66)),
+        rng.choice(FACTORS),
+        rng.randrange(5),
+    )[field]
 
 
 def _renumber(segments: list[Segment], rng: random.Random) -> None:
     """Give a component another number in the frame and in all scans."""
-    if (at := _pick(segments, FRAMES, rng)) is None or not (components := _triples(segments[at].payload[6:])):
+    if (at := _pick(segments, FRAMES, rng)) is None or not (
+        components := _triples(segments[at].payload[6:])
+    ):
         return
     old, new = rng.choice(components)[0], rng.choice((0, 1, 2, 3, 9, 82, 255))
     for each in components:
@@ -202,7 +210,9 @@ def _change_quantization(segments: list[Segment], rng: random.Random) -> None:
     if kind == 0:
         table[0] = table[0] & 0xF0 | rng.randrange(5)
     elif kind == 1 and table[0] < 16:
-        table[:] = bytes([table[0] | 16]) + b"".join(bytes([rng.randrange(2), value]) for value in table[1:])
+        table[:] = bytes([table[0] | 16]) + b"".join(
+            bytes([rng.randrange(2), value]) for value in table[1:]
+        )
     elif kind == 2:
         table[rng.randrange(len(table))] = rng.choice((0, 1, 255))
     else:

@@ -11,7 +11,8 @@ from PIL import Image
 
 from tests.images import encode, picture
 
-# ---- JPEGs that neither Pillow nor simplejpeg writes, made by libjpeg-turbo 2.1.5's `cjpeg` from SOURCE
+# ---- JPEGs that neither Pillow nor simplejpeg writes, made by libjpeg-turbo 2.1.5's `cjpeg` from
+# SOURCE
 
 _X, _Y = np.meshgrid(np.arange(24), np.arange(16))
 SOURCE = np.stack([40 + 6 * _X, 200 - 8 * _Y, 60 + 3 * _X + 4 * _Y], -1).astype(np.uint8)
@@ -64,7 +65,9 @@ JPEGS = {
     "restart markers": encode(PICTURE, restart_marker_blocks=2),
     "RGB": encode(PICTURE, keep_rgb=True),
     "CMYK": save(Image.fromarray(PICTURE).convert("CMYK")),
-    "YCCK": simplejpeg.encode_jpeg(np.array(Image.fromarray(PICTURE).convert("CMYK")), colorspace="CMYK"),
+    "YCCK": simplejpeg.encode_jpeg(
+        np.array(Image.fromarray(PICTURE).convert("CMYK")), colorspace="CMYK"
+    ),
     "ICC profile of two segments": encode(PICTURE, icc_profile=bytes(70000)),
     "markers in a comment": encode(PICTURE, comment=b"\xff\xd9 \xff\xda"),
     "one pixel": encode(PICTURE[:1, :1]),
@@ -75,7 +78,9 @@ JPEGS = {
 
 
 def patch_sof(file: bytes, offset: int, new: bytes) -> bytes:
-    """A JPEG with bytes of its SOF segment replaced: its precision is at offset 4, height at 5, width at 7."""
+    """A JPEG with bytes of its SOF segment replaced: its precision is at offset 4, height at 5,
+    width at 7.
+    """
     at = re.search(rb"\xff[\xc0-\xc2\xc9]\x00[\x0b\x11\x14]\x08", file).start() + offset
     return file[:at] + new + file[at + len(new) :]
 
@@ -89,9 +94,13 @@ def segment(marker: int, payload: bytes) -> bytes:
 
 
 def exif_segment(orientation: int, order: str, long: bool = False, before: int = 0) -> bytes:
-    """An APP1 whose TIFF directory has `before` other entries and then the orientation; order "<" or ">"."""
+    """An APP1 whose TIFF directory has `before` other entries and then the orientation; order "<"
+    or ">".
+    """
     entries = [struct.pack(order + "HHII", 0x0100 + i, 4, 1, 7) for i in range(before)]
-    value = struct.pack(order + "I", orientation) if long else struct.pack(order + "HH", orientation, 0)
+    value = (
+        struct.pack(order + "I", orientation) if long else struct.pack(order + "HH", orientation, 0)
+    )
     entries.append(struct.pack(order + "HHI", 0x0112, 4 if long else 3, 1) + value)
     directory = struct.pack(order + "H", len(entries)) + b"".join(entries) + bytes(4)
     magic = b"II*\0" if order == "<" else b"MM\0*"
@@ -102,7 +111,9 @@ def exif_segment(orientation: int, order: str, long: bool = False, before: int =
 
 
 def lossless(pixels: np.ndarray, predictor: int = 1, extra: bytes = b"", table: int = 0) -> bytes:
-    """uint8[h, w] or uint8[h, w, 3] as a lossless JPEG (SOF3, ITU-T T.81 annex H); `extra` segments first."""
+    """uint8[h, w] or uint8[h, w, 3] as a lossless JPEG (SOF3, ITU-T T.81 annex H); `extra` segments
+    first.
+    """
     samples = pixels.reshape(*pixels.shape[:2], -1).astype(int)
     height, width, count = samples.shape
     bits = []
@@ -111,14 +122,18 @@ def lossless(pixels: np.ndarray, predictor: int = 1, extra: bytes = b"", table: 
         size = abs(difference).bit_length()
         bits.append(format(size, "04b"))  # category k has the code k of four bits
         if size:
-            bits.append(format(difference if difference > 0 else difference + (1 << size) - 1, f"0{size}b"))
+            bits.append(
+                format(difference if difference > 0 else difference + (1 << size) - 1, f"0{size}b")
+            )
     text = "".join(bits)
     text += "1" * (-len(text) % 8)
     data = int(text, 2).to_bytes(len(text) // 8, "big").replace(b"\xff", b"\xff\0")
     frame = struct.pack(">BHHB", 8, height, width, count)
     frame += b"".join(bytes([each + 1, 0x11, 0]) for each in range(count))
     huffman = bytes([table, 0, 0, 0, 10, *[0] * 12, *range(10)])
-    scan = bytes([count, *sum(((each + 1, table << 4) for each in range(count)), ()), predictor, 0, 0])
+    scan = bytes(
+        [count, *sum(((each + 1, table << 4) for each in range(count)), ()), predictor, 0, 0]
+    )
     segments = segment(0xC3, frame) + segment(0xC4, huffman) + segment(0xDA, scan)
     return b"\xff\xd8" + extra + segments + data + b"\xff\xd9"
 

@@ -14,7 +14,9 @@ from jaxaug.decode.nvjpeg import batched
 
 
 class Interrupts:
-    """Ctrl-C as Python has it: never inside of a C function, at once when that returns, anywhere else."""
+    """Ctrl-C as Python has it: never inside of a C function, at once when that returns, anywhere
+    else.
+    """
 
     def __init__(self):
         self.inside, self.pending = 0, False
@@ -90,7 +92,9 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
             decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         assert sorted(library.decoded) == [*range(8)] and not library.running
         library.decoded.clear()
-    assert library.most == 2 and library.made == 8  # both states of each sampling with its first image, never later
+    assert (
+        library.most == 2 and library.made == 8
+    )  # both states of each sampling with its first image, never later
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
@@ -142,7 +146,9 @@ def interrupted(seconds: float, call) -> bool:
 
 
 @pytest.mark.parametrize("which", [1, 2, 3, 4, 5])
-def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library, monkeypatch, which):
+def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
+    library, monkeypatch, which
+):
     """There is nothing left to wait for, and later calls go as the first did."""
     decoder, count, call = batched.BatchedDecoder(None), [0], batched.cuda.call
 
@@ -162,7 +168,9 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(library,
         count[0] = 0
         assert interrupted(60, decode) == (which <= 4)
         assert not library.running
-        assert {sampling: len(states) for sampling, states in decoder._idle.items()} == dict.fromkeys((3, 1, 2, 5), 2)
+        assert {
+            sampling: len(states) for sampling, states in decoder._idle.items()
+        } == dict.fromkeys((3, 1, 2, 5), 2)
         assert decoder.turns._value == 2
     count[0] = 99
     decode()

@@ -17,7 +17,10 @@ ALL = len(os.sched_getaffinity(0))
         ({"": "100000 100000\n"}, 1),
         ({"": "99000000 100000\n"}, ALL),
         ({"a/b": "100000 100000\n"}, 1),
-        ({"a": "20000 100000\n", "a/b": "max 100000\n"}, 1),  # the parent's quota counts, a part is a CPU
+        (
+            {"a": "20000 100000\n", "a/b": "max 100000\n"},
+            1,
+        ),  # the parent's quota counts, a part is a CPU
         ({"a/b": "garbage"}, ALL),
         ({"other": "100000 100000\n"}, ALL),
     ],

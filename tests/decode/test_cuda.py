@@ -33,9 +33,16 @@ def test_a_call_gives_what_the_function_gives(monkeypatch):
     assert found == [7, None, (1, 2)]
 
 
-@pytest.mark.parametrize("status", [Status.cudaErrorInsufficientDriver, Status.cudaErrorInvalidValue])
+@pytest.mark.parametrize(
+    "status", [Status.cudaErrorInsufficientDriver, Status.cudaErrorInvalidValue]
+)
 def test_a_failure_is_a_cuda_error_with_its_name(monkeypatch, status):
-    use(monkeypatch, cudaMalloc=status, cudaMemGetInfo=status, cudaDeviceGetStreamPriorityRange=status)
+    use(
+        monkeypatch,
+        cudaMalloc=status,
+        cudaMemGetInfo=status,
+        cudaDeviceGetStreamPriorityRange=status,
+    )
     for call in (lambda: cuda.allocate(2**20), cuda.create_stream):
         with pytest.raises(cuda.CudaError, match=status.name) as caught:
             call()
@@ -45,7 +52,9 @@ def test_a_failure_is_a_cuda_error_with_its_name(monkeypatch, status):
 def test_only_missing_memory_is_called_so(monkeypatch):
     full = Status.cudaErrorMemoryAllocation
     use(monkeypatch, cudaMalloc=full, cudaMemGetInfo=(2**20, 2**30))
-    with pytest.raises(MemoryError, match=r"of 3 MiB.*cudaErrorMemoryAllocation; 1 of 1024 MiB.*MEM_FRACTION"):
+    with pytest.raises(
+        MemoryError, match=r"of 3 MiB.*cudaErrorMemoryAllocation; 1 of 1024 MiB.*MEM_FRACTION"
+    ):
         cuda.allocate(3 * 2**20)
     use(monkeypatch, cudaMalloc=full, cudaMemGetInfo=Status.cudaErrorInsufficientDriver)
     with pytest.raises(MemoryError, match="cudaMemGetInfo: cudaErrorInsufficientDriver"):

@@ -22,7 +22,12 @@ from jaxaug.errors import DecodeError
 from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, patch_sof
 from tests.images import encode, jpegs, picture
 
-FILES = [*jpegs(6), *JPEGS.values(), insert(JPEGS["4:2:0"], exif_segment(6, "<")), encode(PICTURE, "PNG")][:24]
+FILES = [
+    *jpegs(6),
+    *JPEGS.values(),
+    insert(JPEGS["4:2:0"], exif_segment(6, "<")),
+    encode(PICTURE, "PNG"),
+][:24]
 UPSIDE_DOWN = Image.Exif()
 UPSIDE_DOWN[0x0112] = 3
 BAD = {
@@ -30,7 +35,9 @@ BAD = {
     "text": b"not an image at all",
     "truncated": FILES[0][:-40],
     "vast": patch_sof(FILES[0], 5, b"\xea\x60\xea\x60"),
-    "broken PNG": encode(PICTURE, "PNG", exif=UPSIDE_DOWN)[:600],  # its header is good: only decoding tells
+    "broken PNG": encode(PICTURE, "PNG", exif=UPSIDE_DOWN)[
+        :600
+    ],  # its header is good: only decoding tells
 }
 
 
@@ -63,7 +70,11 @@ def test_every_row_is_its_image_on_zeros(one):
 
 
 def test_images_larger_than_the_canvas_are_shrunk_and_counted(one):
-    files = [encode(picture(0, 128, 96)), encode(picture(1, 30, 30)), encode(picture(2, 65, 64), "PNG")]
+    files = [
+        encode(picture(0, 128, 96)),
+        encode(picture(1, 30, 30)),
+        encode(picture(2, 65, 64), "PNG"),
+    ]
     batch = one.decode(files)
     assert batch.size.tolist() == [[64, 48], [30, 30], [64, 63]]
     assert batch.original_size.tolist() == [[128, 96], [30, 30], [65, 64]]
@@ -102,7 +113,9 @@ def test_encoded_may_lie_anywhere(one):
     starts = np.cumsum(lengths) - lengths + np.uint64(np.frombuffer(buffer, np.uint8).ctypes.data)
     order = np.arange(len(FILES))[::-1]
     batch = one.decode(Encoded(starts[order], lengths[order], buffer))
-    np.testing.assert_array_equal(np.asarray(batch.pixels)[::-1], np.asarray(one.decode(FILES).pixels))
+    np.testing.assert_array_equal(
+        np.asarray(batch.pixels)[::-1], np.asarray(one.decode(FILES).pixels)
+    )
 
 
 def test_a_batch_survives_the_next_one(one):
@@ -217,10 +230,14 @@ def test_what_is_not_a_sequence_of_bytes_is_a_type_error(one):
     with pytest.raises(TypeError, match="`images` must be bytes-like"):
         one.decode([FILES[0], "path.jpg"])
     for wrong in (None, Path("a.jpg"), "a.jpg", io.BytesIO(FILES[0]), iter(FILES)):
-        with pytest.raises(TypeError, match=rf"`encoded` must be .* got {type(wrong).__name__}: give the bytes"):
+        with pytest.raises(
+            TypeError, match=rf"`encoded` must be .* got {type(wrong).__name__}: give the bytes"
+        ):
             one.decode(wrong)
     for wrong in (Path("a.jpg"), io.BytesIO(FILES[0]), memoryview(FILES[0])[::2], None):
-        with pytest.raises(TypeError, match=f"`images` must be bytes-like.*{type(wrong).__name__}.*read_bytes"):
+        with pytest.raises(
+            TypeError, match=f"`images` must be bytes-like.*{type(wrong).__name__}.*read_bytes"
+        ):
             one.decode([wrong])
         with pytest.raises(TypeError, match="must be bytes-like"):
             decode_image(wrong)
@@ -230,15 +247,24 @@ def test_addresses_and_lengths_belong_together(one):
     encoded = Encoded.from_bytes(FILES)
     for wrong in (encoded.lengths[:-1], encoded.lengths[None], encoded.lengths[:1]):
         for call in (one.decode, one.decode_rows, read_headers):
-            with pytest.raises(ValueError, match="`encoded` must have one address and one length an image"):
+            with pytest.raises(
+                ValueError, match="`encoded` must have one address and one length an image"
+            ):
                 call(encoded._replace(lengths=wrong))
 
 
 def test_arguments_of_numpy_and_lists_will_do(cpu_devices):
     for canvas in ([64, 48], np.array([64, 48]), (np.int64(64), np.int32(48))):
         threads, pixels = np.int64(2), np.int64(9999)
-        with Decoder(canvas, "host", cpu_devices[:1], num_threads=threads, max_pixels=pixels) as decoder:
-            assert decoder.canvas == (64, 48) and decoder.decode(FILES[:1]).pixels.shape == (1, 64, 48, 3)
+        with Decoder(
+            canvas, "host", cpu_devices[:1], num_threads=threads, max_pixels=pixels
+        ) as decoder:
+            assert decoder.canvas == (64, 48) and decoder.decode(FILES[:1]).pixels.shape == (
+                1,
+                64,
+                48,
+                3,
+            )
 
 
 def test_stats_have_their_names_before_the_first_batch(one):
@@ -279,14 +305,18 @@ def test_given_headers_are_held_to_max_pixels_and_stay_as_they_are(cpu_devices):
 @pytest.mark.parametrize("shape", [(8,), (4, 2), (1, 1)])
 def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shape):
     names = ("x", "y")[: len(shape)]
-    mesh = jax.make_mesh(shape, names, axis_types=(kind,) * len(shape), devices=cpu_devices[: math.prod(shape)])
+    mesh = jax.make_mesh(
+        shape, names, axis_types=(kind,) * len(shape), devices=cpu_devices[: math.prod(shape)]
+    )
     with Decoder((32, 48), "host", cpu_devices[:2], num_threads=2) as decoder:
         expected = [np.asarray(pixels) for pixels in decoder.decode(FILES).pixels]
     with jax.set_mesh(mesh):
         with Decoder((32, 48), "host", cpu_devices[1:3], num_threads=2) as decoder:
             found, decode = decoder.decode(FILES).pixels, decoder._engine.decode
             rows = decoder.decode_rows(Encoded.from_bytes(FILES))
-            monkeypatch.setattr(decoder._engine, "decode", lambda *given: decode(*given)._replace(lent=True))
+            monkeypatch.setattr(
+                decoder._engine, "decode", lambda *given: decode(*given)._replace(lent=True)
+            )
             copies = decoder.decode(FILES).pixels  # as from a buffer of the engine's own
         assert jax.sharding.get_mesh() == mesh  # the user's is back
     for shards in (found, rows.pixels, copies):
@@ -333,7 +363,9 @@ def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, 
     begun, held, order = threading.Event(), threading.Event(), []
     decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
     real, end = decoder._engine.decode, decoder._engine.close
-    monkeypatch.setattr(decoder._engine, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a)))
+    monkeypatch.setattr(
+        decoder._engine, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a))
+    )
     monkeypatch.setattr(decoder._engine, "close", lambda: order.append("engine closed") or end())
     with ThreadPoolExecutor(3) as callers:
         running = callers.submit(decoder.decode, FILES)

@@ -39,7 +39,9 @@ class HostLane:
     def prepare(self, rows):
         self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
         self.pixels[:, 0, 0] = buffers.MARK
-        return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(self.pixels[0].nbytes)
+        return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(
+            self.pixels[0].nbytes
+        )
 
     def mark(self, rows):
         self.pixels[rows, 0, 0] = buffers.MARK
@@ -115,7 +117,9 @@ class HostResampler:
 
     def fill_canvases(self, table, records, pitch, color, stream):
         for each in self._records(table, len(records)):
-            height, width, orientation = (int(each[name]) for name in ("height", "width", "orientation"))
+            height, width, orientation = (
+                int(each[name]) for name in ("height", "width", "orientation")
+            )
             data = ctypes.string_at(int(each["slot"]), height * width * 3)
             if data[:3] == color.tobytes():
                 continue
@@ -128,9 +132,15 @@ class HostResampler:
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """What the GPU does: `calls` are the sizes of the batched calls, a thread calls `in_thread` before each image."""
+    """What the GPU does: `calls` are the sizes of the batched calls, a thread calls `in_thread`
+    before each image.
+    """
     gpu = SimpleNamespace(
-        calls=[], seconds=lambda images: 0.0, in_thread=lambda image: None, refused=set(), skipped=set()
+        calls=[],
+        seconds=lambda images: 0.0,
+        in_thread=lambda image: None,
+        refused=set(),
+        skipped=set(),
     )
 
     class Engines:
@@ -192,7 +202,9 @@ def make_engine(backend, devices, canvas, num_threads, deterministic):
 
 
 def decoder(gpus=1, **options):
-    return Decoder(CANVAS, devices=jax.devices("cpu")[:gpus], num_threads=12, on_error="mask", **options)
+    return Decoder(
+        CANVAS, devices=jax.devices("cpu")[:gpus], num_threads=12, on_error="mask", **options
+    )
 
 
 def check(decoder, images):
@@ -202,7 +214,9 @@ def check(decoder, images):
         images = [bytes(images.view(row)) for row in range(len(images.lengths))]
     for row, image in enumerate(images):
         expected = decode_image(image)
-        np.testing.assert_array_equal(pixels[row, : expected.shape[0], : expected.shape[1]], expected)
+        np.testing.assert_array_equal(
+            pixels[row, : expected.shape[0], : expected.shape[1]], expected
+        )
 
 
 def test_a_small_batch_goes_to_idle_engines_whole(gpu):
@@ -275,7 +289,9 @@ def test_a_rare_sampling_goes_to_the_threads_that_share(gpu):
 
 
 def test_an_upload_may_be_late(monkeypatch):
-    """The staging memory is not written again, and `finish` does not return, before the copies are done."""
+    """The staging memory is not written again, and `finish` does not return, before the copies are
+    done.
+    """
     copies, canvases = [], np.zeros((7, *CANVAS, 3), np.uint8)
 
     def call(function, *arguments):
@@ -327,7 +343,9 @@ def test_a_refused_call_and_a_skipped_image_are_decoded_again(gpu):
 
 @pytest.mark.parametrize("bad", [[17], [0, 255], [*range(100, 108)]])
 def test_a_refused_call_is_halved_until_the_bad_images_stand_alone(gpu, bad):
-    images = [encode(np.full((20, 30, 3), value, np.uint8)) + bytes([value]) for value in range(256)]
+    images = [
+        encode(np.full((20, 30, 3), value, np.uint8)) + bytes([value]) for value in range(256)
+    ]
     gpu.refused = {images[row] for row in bad}
     with decoder(deterministic=True) as decode:
         assert decode.stats["refused"] == 0
@@ -338,7 +356,9 @@ def test_a_refused_call_is_halved_until_the_bad_images_stand_alone(gpu, bad):
 
 
 def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
-    """A refused call may have written an image that the next one skips: its mark must be there again."""
+    """A refused call may have written an image that the next one skips: its mark must be there
+    again.
+    """
     images = jpegs(8)
     gpu.refused, real = {images[0]}, engine.BatchedDecoder.decode
 
@@ -391,7 +411,10 @@ def test_an_exception_of_a_thread_comes_once_all_have_ended(gpu):
 
 def test_an_exception_of_the_engines_ends_the_line(gpu):
     begun = []
-    gpu.seconds, gpu.in_thread = lambda n: 1 / 0, lambda image: begun.append(image) or time.sleep(0.01)
+    gpu.seconds, gpu.in_thread = (
+        lambda n: 1 / 0,
+        lambda image: begun.append(image) or time.sleep(0.01),
+    )
     with decoder() as decode:
         with pytest.raises(ZeroDivisionError):
             decode.decode(jpegs(16) * 64)  # of which the first call leaves 256
@@ -506,7 +529,9 @@ def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
     def fails(images):
         raise NvjpegError("nvjpegDecodeBatched", 5)
 
-    monkeypatch.setattr(cuda, "call", lambda name, *given: (2**20, 2**30) if name == "cudaMemGetInfo" else 0)
+    monkeypatch.setattr(
+        cuda, "call", lambda name, *given: (2**20, 2**30) if name == "cudaMemGetInfo" else 0
+    )
     with decoder() as decode:
         gpu.seconds = fails
         with pytest.raises(MemoryError, match=r"1 of 1024 MiB.*XLA_CLIENT_MEM_FRACTION"):
@@ -546,10 +571,14 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
 
 def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
     encoded = Encoded.from_bytes(jpegs(3))
-    others = Encoded(encoded.addresses.astype(np.int64), encoded.lengths.astype(np.int32), encoded.owner)
+    others = Encoded(
+        encoded.addresses.astype(np.int64), encoded.lengths.astype(np.int32), encoded.owner
+    )
     with decoder() as decode:
         seen, real = [], decode._engine._gpus[0]._batched.decode
-        decode._engine._gpus[0]._batched.decode = lambda *given: seen.append(given[0]) or real(*given)
+        decode._engine._gpus[0]._batched.decode = lambda *given: (
+            seen.append(given[0]) or real(*given)
+        )
         check(decode, others)
         assert seen[0].addresses.dtype == seen[0].lengths.dtype == np.uint64
 
@@ -592,7 +621,9 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
 def test_close_waits_for_engines_that_write(gpu, monkeypatch):
     order, begun = [], threading.Event()
     monkeypatch.setattr(HostLane, "close", lambda self: order.append("lane freed"))
-    gpu.seconds = lambda n: 0.0 * (begun.set() or time.sleep(0.2) or order.append("engines wrote") or 1)
+    gpu.seconds = lambda n: (
+        0.0 * (begun.set() or time.sleep(0.2) or order.append("engines wrote") or 1)
+    )
     decode = decoder()
     with ThreadPoolExecutor(1) as caller:
         running = caller.submit(decode.decode, jpegs(4))
@@ -656,11 +687,15 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
     with decoder() as decode:
         check(decode, jpegs(3))
     assert made == [3, 2]
-    with pytest.raises(ImportError, match=r"no JPEG engines.*`deterministic` forbids.*'auto' or 'host'"):
+    with pytest.raises(
+        ImportError, match=r"no JPEG engines.*`deterministic` forbids.*'auto' or 'host'"
+    ):
         decoder(deterministic=True)
     assert made == [3, 2, 3]
     monkeypatch.setattr("jaxaug.decode._decoder._make_engine", MAKE_ENGINE)
-    monkeypatch.setattr(_decoder, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1]))
+    monkeypatch.setattr(
+        _decoder, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1])
+    )
     _decoder._warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
         with Decoder(CANVAS, deterministic=True) as decode:
@@ -675,7 +710,9 @@ class GpuLike(SimpleNamespace):
 
     @classmethod
     def of(cls, devices):
-        return [cls(platform="gpu", local_hardware_id=device.local_hardware_id) for device in devices]
+        return [
+            cls(platform="gpu", local_hardware_id=device.local_hardware_id) for device in devices
+        ]
 
 
 def turned(seed, height, width, orientation):
@@ -685,7 +722,9 @@ def turned(seed, height, width, orientation):
 
 
 def check_fitted(decoder, images, *, levels=1.5):
-    """Decode; every image must be on its canvas as the host lays it there, but for the way it is shrunk."""
+    """Decode; every image must be on its canvas as the host lays it there, but for the way it is
+    shrunk.
+    """
     batch = decoder.decode(images)
     pixels = np.asarray(batch.pixels).astype(int)
     assert batch.valid.all()
@@ -743,7 +782,9 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
         raise LibraryError("no NVRTC here")
 
     monkeypatch.setattr(engine, "compile_resampler", fails)
-    with pytest.warns(RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"):
+    with pytest.warns(
+        RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"
+    ):
         one = decoder(deterministic=True)
     with one:
         check_fitted(one, [*jpegs(9, 40, 50), *WHOLE], levels=0.1)

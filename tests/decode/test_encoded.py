@@ -33,7 +33,9 @@ def forms() -> dict[str, Encoded]:
 
 
 @pytest.mark.parametrize("name", forms())
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
+)
 def test_a_copy_has_its_own_bytes(name, again):
     encoded = forms()[name]
     expected, made = bytes_of(encoded), again(encoded)

@@ -1,4 +1,6 @@
-"""The byte check and the header facts: against Pillow's reading, against damage, and inside their bounds."""
+"""The byte check and the header facts: against Pillow's reading, against damage, and inside their
+bounds.
+"""
 
 import io
 import re
@@ -37,7 +39,9 @@ def check(*files: bytes):
 
 def reason(file: bytes) -> str:
     headers = check(file)
-    assert set(check(*[file] * 20).reason) == {headers.reason[0]}  # of many files numpy does what Python does of few
+    assert set(check(*[file] * 20).reason) == {
+        headers.reason[0]
+    }  # of many files numpy does what Python does of few
     assert (headers.kind[0] == 0) == bool(headers.reason[0])
     return headers.reason[0]
 
@@ -68,7 +72,9 @@ def test_all_files_at_once_agree_with_pillow():
         if image.format == "JPEG":
             assert headers.components[row] == len(image.getbands()), name
             assert headers.precision[row] == 8, name
-            assert (headers.coding[row] == 2) == ("progressive" in image.info and name == "progressive"), name
+            assert (headers.coding[row] == 2) == (
+                "progressive" in image.info and name == "progressive"
+            ), name
 
 
 def test_a_batch_reads_as_its_files_one_by_one():
@@ -82,11 +88,18 @@ def test_a_batch_reads_as_its_files_one_by_one():
 
 def test_few_jpegs_are_read_one_by_one(monkeypatch):
     """And give what all at once do: every column, of the good and of the bad."""
-    exif = [exif_segment(value, order, long) for value in range(10) for order in "<>" for long in (0, 1)]
+    exif = [
+        exif_segment(value, order, long) for value in range(10) for order in "<>" for long in (0, 1)
+    ]
     files = [*JPEGS.values(), *(insert(PLAIN, each) for each in exif)]
-    files += [PLAIN[:length] for length in range(0, len(PLAIN), 9)] + [PLAIN + bytes(9), insert(PLAIN, b"rubbish")]
+    files += [PLAIN[:length] for length in range(0, len(PLAIN), 9)] + [
+        PLAIN + bytes(9),
+        insert(PLAIN, b"rubbish"),
+    ]
     together = check(*files)
-    usual = [file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))]
+    usual = [
+        file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))
+    ]
     assert len(files) > parse_headers._FEW >= 8
     few = [check(*files[first : first + 8]) for first in range(0, len(files), 8)]
     for name, column in together._asdict().items():
@@ -102,7 +115,9 @@ def test_few_jpegs_are_read_one_by_one(monkeypatch):
 def test_sampling_is_that_of_the_encoder(name):
     pixels = PICTURE[:, :, :1] if name == "Gray" else PICTURE
     colorspace = "GRAY" if name == "Gray" else "RGB"
-    file = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), colorspace=colorspace, colorsubsampling=name)
+    file = simplejpeg.encode_jpeg(
+        np.ascontiguousarray(pixels), colorspace=colorspace, colorsubsampling=name
+    )
     luma = {"444": 0x11, "422": 0x21, "440": 0x12, "420": 0x22, "411": 0x41, "Gray": 0x11}[name]
     chroma = 0 if name == "Gray" else 0x1111
     assert check(file).sampling[0] == luma << 24 | chroma << 8
@@ -112,9 +127,15 @@ def test_color_models_scans_and_codings():
     names = ["gray", "4:2:0", "RGB", "CMYK", "YCCK"]
     assert check(*[JPEGS[name] for name in names]).color.tolist() == [1, 2, 3, 4, 5]
     headers = check(SEVERAL_SCANS, ARITHMETIC, PLAIN)
-    assert headers.scan_components.tolist() == [1, 3, 3] and headers.components.tolist() == [3, 3, 3]
+    assert headers.scan_components.tolist() == [1, 3, 3] and headers.components.tolist() == [
+        3,
+        3,
+        3,
+    ]
     assert headers.coding.tolist() == [0, 9, 0]
-    assert PLAIN[headers.scan_offset[2] - 3 : headers.scan_offset[2]] == bytes([0, 63, 0])  # the end of SOS
+    assert PLAIN[headers.scan_offset[2] - 3 : headers.scan_offset[2]] == bytes(
+        [0, 63, 0]
+    )  # the end of SOS
 
 
 def test_a_pillow_that_reads_no_lossless_files_is_named(monkeypatch):
@@ -126,7 +147,10 @@ def test_a_pillow_that_reads_no_lossless_files_is_named(monkeypatch):
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("long, before", [(False, 0), (True, 0), (False, 9)])
 def test_exif_orientation(order, long, before):
-    files = [insert(PLAIN, exif_segment(value, order, long, before)) for value in (*range(1, 9), 0, 9, 77)]
+    files = [
+        insert(PLAIN, exif_segment(value, order, long, before))
+        for value in (*range(1, 9), 0, 9, 77)
+    ]
     headers = check(*files)
     assert headers.orientation.tolist() == [*range(1, 9), 1, 1, 1]
     assert set(headers.width.tolist()) == {50}  # as stored
@@ -138,7 +162,9 @@ def test_a_damaged_exif_segment_is_no_orientation_and_no_error():
     damaged = [
         good.replace(b"II*\0", b"II+\0"),
         good.replace(b"II*\0" + bytes([8]), b"II*\0" + bytes([250])),
-        good.replace(bytes([4, 0]) + bytes.fromhex("0001"), bytes.fromhex("ffff0001")),  # 65535 entries
+        good.replace(
+            bytes([4, 0]) + bytes.fromhex("0001"), bytes.fromhex("ffff0001")
+        ),  # 65535 entries
         segment(0xE1, b"Exif\0\0"),
         segment(0xE1, b"Exif\0\0II*\0\xff\xff\xff\xff"),
     ]
@@ -163,12 +189,19 @@ def test_orientation_of_other_formats(kind):
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP"])
 def test_usual_files_of_other_formats_are_not_opened(monkeypatch, kind):
     image = Image.fromarray(PICTURE)
-    files = [save(image, kind), save(image.convert("L"), kind), save(image.quantize(16), kind, dpi=(72, 72))]
+    files = [
+        save(image, kind),
+        save(image.convert("L"), kind),
+        save(image.quantize(16), kind, dpi=(72, 72)),
+    ]
     if kind == "PNG":
         info = PngImagePlugin.PngInfo()
         info.add_text("Software", "a test")
         icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-        files += [save(image, kind, pnginfo=info, icc_profile=icc), save(image.convert("RGBA"), kind)]
+        files += [
+            save(image, kind, pnginfo=info, icc_profile=icc),
+            save(image.convert("RGBA"), kind),
+        ]
     elif kind == "WEBP":
         clear = Image.fromarray(np.dstack([PICTURE, PICTURE[:, :, :1]]))
         files += [save(image, kind, lossless=True), save(clear, kind, lossless=True)]
@@ -239,12 +272,30 @@ def test_odd_but_whole_files_are_good(file):
         (cut_out(PLAIN, b"\xff\xc4"), "without its Huffman table"),
         (insert(PLAIN, segment(0xDB, bytes(64))), "malformed JPEG quantization table"),
         (insert(PLAIN, segment(0xDB, b"\x07" + bytes(64))), "malformed JPEG quantization table"),
-        (insert(PLAIN, segment(0xC4, b"\0" + bytes([2, *[0] * 15, 1, 2]))), "malformed JPEG Huffman table"),
-        (insert(PLAIN, segment(0xC4, b"\0" + bytes([1, *[0] * 15, 16]))), "malformed JPEG Huffman table"),
-        (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [200]))), "malformed JPEG Huffman table"),
-        (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [20, *[15] * 20]))), ""),  # one DC symbol, many codes
-        (insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [20, *[15] * 19, 16]))), "malformed JPEG Huffman table"),
-        (insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 15 + [3, 16, 99, 255]))), ""),  # AC symbols are bytes
+        (
+            insert(PLAIN, segment(0xC4, b"\0" + bytes([2, *[0] * 15, 1, 2]))),
+            "malformed JPEG Huffman table",
+        ),
+        (
+            insert(PLAIN, segment(0xC4, b"\0" + bytes([1, *[0] * 15, 16]))),
+            "malformed JPEG Huffman table",
+        ),
+        (
+            insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [200]))),
+            "malformed JPEG Huffman table",
+        ),
+        (
+            insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [20, *[15] * 20]))),
+            "",
+        ),  # one DC symbol, many codes
+        (
+            insert(PLAIN, segment(0xC4, b"\0" + bytes([0] * 15 + [20, *[15] * 19, 16]))),
+            "malformed JPEG Huffman table",
+        ),
+        (
+            insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 15 + [3, 16, 99, 255]))),
+            "",
+        ),  # AC symbols are bytes
         (insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 14 + [56, 200] + [1] * 256))), ""),
         (
             insert(PLAIN, segment(0xC4, b"\x10" + bytes([0] * 14 + [57, 200] + [1] * 257))),
@@ -257,8 +308,14 @@ def test_odd_but_whole_files_are_good(file):
         (patch_sof(PLAIN, 1, b"\xc3"), "a lossless JPEG whose colors are not RGB, CMYK or gray"),
         (patch_sof(PLAIN, 1, b"\xcb"), r"an arithmetic lossless JPEG \(SOF11\)"),
         (lossless(PICTURE, predictor=8 - 1)[:-2], "truncated"),
-        (lossless(PICTURE[:9, :9]).replace(b"\x03\0\x01\0\0", b"\x03\0\x08\0\0"), "wrong parameters"),
-        (lossless(PICTURE[:9, :9], extra=segment(0xDD, b"\0\x0a")), "restart interval is no whole lines"),
+        (
+            lossless(PICTURE[:9, :9]).replace(b"\x03\0\x01\0\0", b"\x03\0\x08\0\0"),
+            "wrong parameters",
+        ),
+        (
+            lossless(PICTURE[:9, :9], extra=segment(0xDD, b"\0\x0a")),
+            "restart interval is no whole lines",
+        ),
         (lossless(PICTURE[:9, :9], extra=segment(0xDD, b"\0\x51")), ""),
         (patch_sof(PLAIN, 1, b"\xc5"), r"a hierarchical JPEG \(SOF5\)"),
         (patch_sof(PLAIN, 5, b"\0\0"), "without height or width"),
@@ -299,7 +356,9 @@ def test_every_truncation_is_refused():
     files = [PLAIN[:length] for length in range(len(PLAIN) - 1)]
     assert (check(*files).kind == 0).all()
     progressive = JPEGS["progressive"]
-    assert (check(*[progressive[:length] for length in range(len(progressive) - 1)]).kind == 0).all()
+    assert (
+        check(*[progressive[:length] for length in range(len(progressive) - 1)]).kind == 0
+    ).all()
 
 
 def test_the_end_is_found_wherever_it_is():
@@ -309,7 +368,9 @@ def test_the_end_is_found_wherever_it_is():
             trailer = bytes([0xFF, 0xD8, 0xD9]) * (length // 3 + 1)
             assert reason(form + trailer[:length]) == "", length
             assert "truncated" in reason(form[:-2] + trailer[:length]), length
-    assert "truncated" in reason(PLAIN[: check(PLAIN).scan_offset[0]] + b"\xff\xd9" + PLAIN)  # no image data
+    assert "truncated" in reason(
+        PLAIN[: check(PLAIN).scan_offset[0]] + b"\xff\xd9" + PLAIN
+    )  # no image data
 
 
 def test_scans_are_counted_where_several_are_possible():
@@ -342,7 +403,9 @@ def test_a_file_with_a_trailer_is_not_copied():
 
 
 def test_files_of_one_layout_keep_their_own_facts():
-    """A layout is judged once: what differs below it, sides and damaged tables, stays with its file."""
+    """A layout is judged once: what differs below it, sides and damaged tables, stays with its
+    file.
+    """
     sides = [(1, 1), (37, 50), (8, 65500), (9, 65501), (0, 7)]
     files = [patch_sof(PLAIN, 5, bytes([h >> 8, h & 255, w >> 8, w & 255])) for h, w in sides]
     files += [PLAIN.replace(PLAIN[PLAIN.index(b"\xff\xc4") + 5 :][:16], bytes([255] * 16)), PLAIN]
@@ -360,7 +423,10 @@ def test_max_pixels_counts_pixels_of_every_format():
     for file in (PLAIN, OTHERS["PNG"]):
         encoded = Encoded.from_bytes([file])
         assert read_headers(encoded, 37 * 50).reason[0] == ""
-        assert read_headers(encoded, 37 * 50 - 1).reason[0] == "50 x 37 pixels are more than max_pixels=1849"
+        assert (
+            read_headers(encoded, 37 * 50 - 1).reason[0]
+            == "50 x 37 pixels are more than max_pixels=1849"
+        )
 
 
 # ---- bounds

@@ -1,4 +1,6 @@
-"""Pixels of the host path: against Pillow's, against the source of lossless files, and against laws of shrinking."""
+"""Pixels of the host path: against Pillow's, against the source of lossless files, and against laws
+of shrinking.
+"""
 
 import io
 import struct
@@ -89,8 +91,14 @@ def test_lossless_files_give_their_source_back():
         (save(palette, "PNG"), palette.convert("RGB")),
         (save(palette, "PNG", transparency=bytes(range(16))), palette.convert("RGB")),
         (save(palette, "GIF"), palette.convert("RGB")),
-        (save(palette, "GIF", save_all=True, append_images=[palette.rotate(180)]), palette.convert("RGB")),
-        (save(Image.fromarray(PICTURE).convert("1"), "PNG"), Image.fromarray(PICTURE).convert("1").convert("RGB")),
+        (
+            save(palette, "GIF", save_all=True, append_images=[palette.rotate(180)]),
+            palette.convert("RGB"),
+        ),
+        (
+            save(Image.fromarray(PICTURE).convert("1"), "PNG"),
+            Image.fromarray(PICTURE).convert("1").convert("RGB"),
+        ),
     ]:
         np.testing.assert_array_equal(decode_image(file), np.asarray(source))
 
@@ -132,7 +140,9 @@ def test_avif_stands_upright():
     np.testing.assert_array_equal(decode_image(file), with_pillow(file))
 
 
-@pytest.mark.parametrize("kind, codec", [("AVIF", "avif"), ("JPEG2000", "jpg_2000"), ("WEBP", "webp")])
+@pytest.mark.parametrize(
+    "kind, codec", [("AVIF", "avif"), ("JPEG2000", "jpg_2000"), ("WEBP", "webp")]
+)
 def test_a_codec_that_this_pillow_lacks_is_named(monkeypatch, kind, codec):
     file = save(Image.fromarray(PICTURE), kind)
     supported = [name for name in features.get_supported() if name != codec]
@@ -240,13 +250,18 @@ def test_unchanged_images_stand_upright(kind, stored):
 def test_color_of_sixteen_bits_is_not_called_unchanged(kind, channels):
     pixels = np.arange(60 * channels, dtype=np.uint16).reshape(6, 10, channels) * 200
     file = cv2.imencode(f".{kind}", pixels)[1].tobytes()
-    with pytest.raises(DecodeError, match=f"{kind.upper()} color of 16 bits: Pillow reads 8 of them, take mode='rgb'"):
+    with pytest.raises(
+        DecodeError,
+        match=f"{kind.upper()} color of 16 bits: Pillow reads 8 of them, take mode='rgb'",
+    ):
         decode_image(file, "unchanged")
     np.testing.assert_allclose(decode_image(file), pixels[..., 2::-1] / 257.0, atol=1)
 
 
 def test_wrong_modes_are_named():
-    with pytest.raises(ValueError, match="`mode` must be one of 'rgb', 'gray', 'unchanged', got 'L'"):
+    with pytest.raises(
+        ValueError, match="`mode` must be one of 'rgb', 'gray', 'unchanged', got 'L'"
+    ):
         decode_image(PLAIN, "L")
 
 
@@ -287,7 +302,8 @@ def test_max_pixels_of_one_image():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"lossless": True}, {"save_all": True, "append_images": [Image.new("RGB", (50, 37))]}]
+    "options",
+    [{}, {"lossless": True}, {"save_all": True, "append_images": [Image.new("RGB", (50, 37))]}],
 )
 def test_the_size_of_webp_and_gif_is_known_before_pillow_opens_them(monkeypatch, options):
     monkeypatch.setattr(_pillow, "open_image", lambda *arguments: 1 / 0)
@@ -313,10 +329,15 @@ def test_sixteen_bits_become_eight():
     deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
     color = np.dstack([deep, deep[::-1], 65535 - deep])
     exact = color.astype(np.float64) * 255 / 65535
-    gray_file, color_file = encode(deep, "PNG"), cv2.imencode(".png", color[:, :, ::-1])[1].tobytes()
+    gray_file, color_file = (
+        encode(deep, "PNG"),
+        cv2.imencode(".png", color[:, :, ::-1])[1].tobytes(),
+    )
     np.testing.assert_allclose(decode_image(color_file), exact, atol=1)
     np.testing.assert_allclose(decode_image(gray_file), np.repeat(exact[:, :, :1], 3, 2), atol=1)
-    np.testing.assert_array_equal(decode_image(gray_file)[:, :, 0], decode_image(color_file)[:, :, 0])
+    np.testing.assert_array_equal(
+        decode_image(gray_file)[:, :, 0], decode_image(color_file)[:, :, 0]
+    )
 
 
 def test_pixels_without_an_agreed_range_are_refused():
@@ -325,7 +346,9 @@ def test_pixels_without_an_agreed_range_are_refused():
         decode_image(file)
 
 
-@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+@pytest.mark.parametrize(
+    "wrap", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)]
+)
 def test_any_bytes_like_object_will_do(wrap):
     np.testing.assert_array_equal(decode_image(wrap(PLAIN)), decode_image(PLAIN))
 
@@ -351,7 +374,9 @@ def test_other_formats_stand_upright(kind, orientation):
     exif[0x0112] = orientation
     lossless = {"lossless": True} if kind == "WEBP" else {}
     turned = PICTURE[:, ::-1] if orientation == 2 else PICTURE.swapaxes(0, 1)[:, ::-1]
-    np.testing.assert_array_equal(decode_image(encode(PICTURE, kind, exif=exif, **lossless)), turned)
+    np.testing.assert_array_equal(
+        decode_image(encode(PICTURE, kind, exif=exif, **lossless)), turned
+    )
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -406,10 +431,12 @@ def test_tiny_jpegs_are_decoded_in_full(side):
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize("short", [13, 30, 61, 100, 140, 170, 200])
 def test_shrinking_keeps_a_ramp_a_ramp(short, orientation):
-    """A linear ramp stays linear under any symmetric filter: pixel i of n shows the source at (i + 1/2) / n.
+    """A linear ramp stays linear under any symmetric filter: pixel i of n shows the source at (i +
+    1/2) / n.
 
-    The sides are such that every DCT scale but the whole ends inside a pixel: taking that pixel for a whole one
-    would be wrong by 1 to 6 levels at the far edge. The mean over the other axis takes JPEG's noise away.
+    The sides are such that every DCT scale but the whole ends inside a pixel: taking that pixel for
+    a whole one would be wrong by 1 to 6 levels at the far edge. The mean over the other axis takes
+    JPEG's noise away.
     """
     height, width = 203, 307
     ramp = np.zeros((height, width, 3))
@@ -431,11 +458,15 @@ def test_shrinking_keeps_a_ramp_a_ramp(short, orientation):
 
 @pytest.mark.parametrize("scale", [0.1, 0.2, 0.3, 0.45, 0.55, 0.7, 0.9])
 def test_shrinking_is_near_a_float64_resize_of_the_whole_image(scale):
-    """The DCT scale is a filter of its own: smooth pictures agree within a level, the worst pixel within 6."""
+    """The DCT scale is a filter of its own: smooth pictures agree within a level, the worst pixel
+    within 6.
+    """
     pixels = picture(3, 240, 360)
     file = encode(pixels, quality=95, subsampling=0)
     row, (h, w) = on_canvas(file, (int(240 * scale), 360))
-    expected = triangle(triangle(with_pillow(file).astype(np.float64), h).swapaxes(0, 1), w).swapaxes(0, 1)
+    expected = triangle(
+        triangle(with_pillow(file).astype(np.float64), h).swapaxes(0, 1), w
+    ).swapaxes(0, 1)
     difference = np.abs(row[:h, :w] - expected)
     assert difference.mean() < 1 and difference.max() < 6
 
@@ -449,7 +480,9 @@ def triangle(pixels: np.ndarray, count: int) -> np.ndarray:
 
 
 def test_no_alias_survives_shrinking():
-    """A checkerboard of single pixels becomes gray, whether the DCT scale or the resize takes it away."""
+    """A checkerboard of single pixels becomes gray, whether the DCT scale or the resize takes it
+    away.
+    """
     board = np.repeat((np.indices((200, 200)).sum(0) % 2 * 255).astype(np.uint8)[..., None], 3, -1)
     for file in (encode(board, quality=95), encode(board, "PNG")):
         for side in (25, 60, 90):
@@ -461,7 +494,9 @@ def test_no_alias_survives_shrinking():
 
 
 def test_damaged_image_data_costs_pixels_not_the_image():
-    """Bytes that look like an impossible marker, in the last third: libjpeg gives up there, the rest stands."""
+    """Bytes that look like an impossible marker, in the last third: libjpeg gives up there, the
+    rest stands.
+    """
     pixels = picture(2, 160, 160)
     file = encode(pixels, quality=90)
     for marker in (b"\xff\x02", b"\xff\xc4", b"\xff\xd8", b"\xff\xc8\0\0"):
@@ -480,7 +515,9 @@ def test_rubbish_between_segments_changes_nothing(name):
 
 def test_an_unknown_jfif_version_changes_nothing():
     at = PLAIN.index(b"JFIF\0") + 5
-    np.testing.assert_array_equal(decode_image(PLAIN[:at] + b"\x09" + PLAIN[at + 1 :]), decode_image(PLAIN))
+    np.testing.assert_array_equal(
+        decode_image(PLAIN[:at] + b"\x09" + PLAIN[at + 1 :]), decode_image(PLAIN)
+    )
 
 
 @pytest.mark.parametrize("file", [b"", b"text", PLAIN[:-9], encode(PICTURE, "PNG")[:300]])

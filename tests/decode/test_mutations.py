@@ -1,4 +1,6 @@
-"""Thousands of damaged files: each gives an image or a reason, the byte check tells which, and the rest stands."""
+"""Thousands of damaged files: each gives an image or a reason, the byte check tells which, and the
+rest stands.
+"""
 
 import random
 import zlib
@@ -16,16 +18,42 @@ from tests.images import encode
 
 SEED = 20260  # another seed, other damage; a failure prints the file
 WHOLE = JPEGS["4:2:0"]
-MARKERS = bytes([0x01, 0xC0, 0xC1, 0xC2, 0xC3, 0xC4, 0xC9, 0xCA, 0xCC, 0xD0, 0xD8, 0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xE1])
+MARKERS = bytes(
+    [
+        0x01,
+        0xC0,
+        0xC1,
+        0xC2,
+        0xC3,
+        0xC4,
+        0xC9,
+        0xCA,
+        0xCC,
+        0xD0,
+        0xD8,
+        0xD9,
+        0xDA,
+        0xDB,
+        0xDC,
+        0xDD,
+        0xE1,
+    ]
+)
 
 
 def damage(file: bytes, rng: random.Random) -> bytes:
-    """One to three of: a flipped bit, a new byte, bytes lost or added, a swapped marker, a cut tail."""
+    """One to three of: a flipped bit, a new byte, bytes lost or added, a swapped marker, a cut
+    tail.
+    """
     data = bytearray(file)
     for _ in range(rng.choice((1, 1, 2, 3))):
         if len(data) < 16:
             break
-        at = rng.randrange(2, len(data) - 2) if rng.random() < 0.3 else rng.randrange(2, min(len(data), 700) - 2)
+        at = (
+            rng.randrange(2, len(data) - 2)
+            if rng.random() < 0.3
+            else rng.randrange(2, min(len(data), 700) - 2)
+        )
         kind = rng.randrange(12)
         if kind < 5:
             data[at] ^= 1 << rng.randrange(8)
@@ -36,7 +64,9 @@ def damage(file: bytes, rng: random.Random) -> bytes:
         elif kind < 9:
             data[at:at] = rng.randbytes(rng.randrange(1, 5))
         elif kind < 11:
-            found = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] not in (0, 255)]
+            found = [
+                i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] not in (0, 255)
+            ]
             if found:
                 data[rng.choice(found) + 1] = rng.choice(MARKERS)
         else:
@@ -75,7 +105,9 @@ def test_damaged_jpegs_the_byte_check_decides():
     assert {(0, False), (1, True)} <= kinds
 
 
-def assert_read_alike_together_and_alone(files: list[bytes], together: Headers, max_pixels: int) -> None:
+def assert_read_alike_together_and_alone(
+    files: list[bytes], together: Headers, max_pixels: int
+) -> None:
     """Many files are read with numpy and one without: every column is the same, of bad files, too."""
     for row, file in enumerate(files):
         alone = read_headers(Encoded.from_bytes([file]), max_pixels)
@@ -85,7 +117,9 @@ def assert_read_alike_together_and_alone(files: list[bytes], together: Headers, 
 
 def test_damaged_jpegs_read_alike_together_and_alone():
     rng, reasons = random.Random(SEED), set()
-    exif = [exif_segment(value, order, value > 4, value % 3) for value in range(10) for order in "<>"]
+    exif = [
+        exif_segment(value, order, value > 4, value % 3) for value in range(10) for order in "<>"
+    ]
     sources = [*JPEGS.values(), *(insert(WHOLE, each) for each in exif)]
     for _ in range(20):
         files = [damage(rng.choice(sources), rng) for _ in range(100)]
@@ -115,10 +149,20 @@ def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypa
     image, exif = Image.fromarray(PICTURE), Image.Exif()
     exif[0x0112] = 6
     modes = ("RGB", "L", "P", "1")
-    sources = [save(image.convert(mode), kind) for mode in modes for kind in ("PNG", "WEBP", "GIF", "BMP")]
+    sources = [
+        save(image.convert(mode), kind) for mode in modes for kind in ("PNG", "WEBP", "GIF", "BMP")
+    ]
     sources += [save(image, kind, exif=exif) for kind in ("PNG", "WEBP")]
-    sources += [save(Image.merge("RGBA", (*image.split(), image.convert("L"))), "WEBP", icc_profile=bytes(9))] * 4
-    sources += [save(image, "PNG", dpi=(72, 72)), save(image, "WEBP", lossless=True), save(image, "GIF", comment="x")]
+    sources += [
+        save(
+            Image.merge("RGBA", (*image.split(), image.convert("L"))), "WEBP", icc_profile=bytes(9)
+        )
+    ] * 4
+    sources += [
+        save(image, "PNG", dpi=(72, 72)),
+        save(image, "WEBP", lossless=True),
+        save(image, "GIF", comment="x"),
+    ]
     sizes = dict(headers_of.SIZES)
     for _ in range(40):
         files = [damage_head(rng.choice(sources), rng) for _ in range(100)]
@@ -151,7 +195,9 @@ def damage_head(file: bytes, rng: random.Random) -> bytes:
         at = 8
         while at + 12 <= len(data):
             stop = at + 8 + int.from_bytes(data[at : at + 4], "big")
-            data[stop : stop + 4] = zlib.crc32(data[at + 4 : stop]).to_bytes(4, "big")[: len(data) - stop]
+            data[stop : stop + 4] = zlib.crc32(data[at + 4 : stop]).to_bytes(4, "big")[
+                : len(data) - stop
+            ]
             at = stop + 4
     return bytes(data)
 

@@ -24,7 +24,9 @@ def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
 
 
 def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
-    with pytest.raises(ValueError, match=r"must be NVIDIA GPUs for backend='nvjpeg'.*'auto' or 'host'"):
+    with pytest.raises(
+        ValueError, match=r"must be NVIDIA GPUs for backend='nvjpeg'.*'auto' or 'host'"
+    ):
         Decoder((64, 64), "nvjpeg", cpu_devices[:1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # there is nothing to warn of where no GPU is
@@ -33,14 +35,18 @@ def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
                 assert decoder.backend == "host"
 
 
-def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(monkeypatch, cpu_devices):
+def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
+    monkeypatch, cpu_devices
+):
     from jaxaug.decode.nvjpeg import engine
 
     def fails(*arguments):
         raise load.LibraryError("there is no library")
 
     monkeypatch.setattr(engine, "NvjpegEngine", fails)
-    monkeypatch.setattr(_decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")])
+    monkeypatch.setattr(
+        _decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
+    )
     _decoder._warn_once.cache_clear()
     through_a_loader = {"__name__": "jaxaug.iterators._loader", "Decoder": Decoder}
     exec("def make(*arguments):\n    return Decoder(*arguments)", through_a_loader)
@@ -64,7 +70,9 @@ def test_status_codes_have_names():
 
 def test_wheels_that_lack_the_library_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        load.importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path])
+        load.importlib.util,
+        "find_spec",
+        lambda name: SimpleNamespace(submodule_search_locations=[tmp_path]),
     )
     with pytest.raises(ImportError, match=str(tmp_path / "cu13/lib/libx.so")):
         load.load_library(("libx.so",), ("cu13/lib",), "JAXAUG_TEST_LIBRARY", "install this")
@@ -91,7 +99,10 @@ def test_the_doctor_knows_gpus_without_engines(monkeypatch, cpu_devices):
     monkeypatch.setattr(cuda, "call", call)
     monkeypatch.setattr(jax, "local_devices", lambda: gpus)
     found = dict(_doctor._nvidia())
-    assert found["engines 1"] == "none (nvjpegCreateEx: ARCH_MISMATCH (7)): the multiprocessors and the host decode"
+    assert (
+        found["engines 1"]
+        == "none (nvjpegCreateEx: ARCH_MISMATCH (7)): the multiprocessors and the host decode"
+    )
     assert found["memory 0"].startswith("1.0 of 2.0 GiB")
     current = [each for each in current if each != ("cudaMemGetInfo",)]
     assert current[3:] == [("cudaGetDevice",), ("cudaSetDevice", 1), ("cudaSetDevice", 5)]

@@ -1,4 +1,6 @@
-"""The nvJPEG engine on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow` for the long ones."""
+"""The nvJPEG engine on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow`
+for the long ones.
+"""
 
 import gc
 import io
@@ -56,7 +58,10 @@ def noisy(seed: int, height: int = 97, width: int = 131) -> np.ndarray:
 def variants() -> dict[str, bytes]:
     """One image in every form of JPEG, and in two other formats."""
     pixels = noisy(3)
-    made = {s: simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=s) for s in ("444", "422", "420", "440", "411")}
+    made = {
+        s: simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=s)
+        for s in ("444", "422", "420", "440", "411")
+    }
     made["gray"] = encode(pixels[..., 0], quality=90)
     made["progressive"] = encode(pixels, quality=90, progressive=True)
     made["restart"] = encode(pixels, quality=90, restart_marker_blocks=5)
@@ -64,7 +69,9 @@ def variants() -> dict[str, bytes]:
     made["rgb"] = encode(pixels, quality=90, keep_rgb=True)
     made["larger"] = encode(noisy(4, 300, 200), quality=90)
     made["one pixel"] = encode(noisy(5, 1, 1))
-    made["exif"] = encode(pixels, exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0")
+    made["exif"] = encode(
+        pixels, exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0"
+    )
     made["png"] = encode(pixels, "PNG")
     return made
 
@@ -80,8 +87,8 @@ def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.nda
         return np.asarray(decoder.decode(images).pixels)
 
 
-# The engines' chroma is interpolated as libjpeg-turbo's, up to one rounding; the host's share is libjpeg-turbo's own.
-# nvJPEG 12 rounds more coarsely.
+# The engines' chroma is interpolated as libjpeg-turbo's, up to one rounding; the host's share is
+# libjpeg-turbo's own. nvJPEG 12 rounds more coarsely.
 def most() -> int:
     """By how many levels the engines may differ from libjpeg-turbo."""
     return 1 if nvjpeg.version() >= "13" else 3
@@ -104,8 +111,13 @@ def test_each_form_of_jpeg_goes_its_way_and_looks_the_same(engines):
 
 
 def test_a_balanced_batch_agrees_too(balanced):
-    images = [simplejpeg.encode_jpeg(noisy(i), 90, colorsubsampling=("444", "420")[i % 2]) for i in range(256)]
-    difference = np.abs(np.asarray(balanced.decode(images).pixels).astype(int) - host_pixels(images))
+    images = [
+        simplejpeg.encode_jpeg(noisy(i), 90, colorsubsampling=("444", "420")[i % 2])
+        for i in range(256)
+    ]
+    difference = np.abs(
+        np.asarray(balanced.decode(images).pixels).astype(int) - host_pixels(images)
+    )
     assert balanced.stats["host"] > 0 and balanced.stats["engines"] > 0
     assert difference.max() <= most()
 
@@ -115,7 +127,10 @@ def test_deterministic_bits_do_not_depend_on_the_batch(engines):
     whole = np.asarray(engines.decode(images).pixels)
     np.testing.assert_array_equal(np.asarray(engines.decode(images).pixels), whole)
     for size in (1, 7, 32):
-        parts = [np.asarray(engines.decode(images[i : i + size]).pixels) for i in range(0, len(images), size)]
+        parts = [
+            np.asarray(engines.decode(images[i : i + size]).pixels)
+            for i in range(0, len(images), size)
+        ]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
@@ -130,7 +145,9 @@ def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
 
 def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
     routes = nvjpeg_engine.routes
-    monkeypatch.setattr(nvjpeg_engine, "routes", lambda h, s, b: np.where(h.coding == 2, 0, routes(h, s, b)))
+    monkeypatch.setattr(
+        nvjpeg_engine, "routes", lambda h, s, b: np.where(h.coding == 2, 0, routes(h, s, b))
+    )
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
     assert batch.valid.all() and engines.stats["engines"] == 6 and engines.stats["host"] == 1
@@ -171,7 +188,9 @@ def test_raise_names_the_row(gpu):
 @jax.jit
 def slow_checksum(pixels, work):
     """Sums over `pixels` that are read only after a long computation."""
-    for _ in range(24):  # not a loop of XLA's: the host would take part in it, and the call not return at once
+    for _ in range(
+        24
+    ):  # not a loop of XLA's: the host would take part in it, and the call not return at once
         work = jnp.tanh(work @ work)
     zero = jnp.isnan(work[0, 0]).astype(jnp.uint32)  # known only when the work is done
     weights = jnp.arange(1, 252, dtype=jnp.uint32) + zero
@@ -181,13 +200,20 @@ def slow_checksum(pixels, work):
 
 
 def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
-    """How many of `rounds` batches were read wrong while later ones were decoded into the same one buffer."""
+    """How many of `rounds` batches were read wrong while later ones were decoded into the same one
+    buffer.
+    """
     monkeypatch.setattr(lanes, "_MOST", 1)
-    batches = [Encoded.from_bytes([encode(noisy(100 * b + i), **form) for i in range(32)]) for b in range(4)]
+    batches = [
+        Encoded.from_bytes([encode(noisy(100 * b + i), **form) for i in range(32)])
+        for b in range(4)
+    ]
     work = jnp.full((8192, 8192), 1e-3, jnp.bfloat16)  # some 30 ms on an H200
     nothing = jnp.zeros((8, 8), jnp.bfloat16)
     with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
-        expected = [np.asarray(slow_checksum(decoder.decode(batch).pixels, nothing)[0]) for batch in batches]
+        expected = [
+            np.asarray(slow_checksum(decoder.decode(batch).pixels, nothing)[0]) for batch in batches
+        ]
         jax.block_until_ready(slow_checksum(decoder.decode(batches[0]).pixels, work))
         sums = []
         for number in range(rounds):
@@ -213,8 +239,12 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
             self._resize(rows)
             cuda.call("cudaMemset", self._pointer, 0, rows * self._row_bytes)
         for array in jax.tree.leaves(self.readers):
-            array.__dlpack__(stream=self._stream)  # makes the stream wait for the array on the device
-        return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
+            array.__dlpack__(
+                stream=self._stream
+            )  # makes the stream wait for the array on the device
+        return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(
+            self._pointer
+        )
 
     def on_its_stream(self, sampling):
         return state_of(self, sampling)._replace(stream=made[0]._stream)
@@ -223,7 +253,9 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
     monkeypatch.setattr(Lane, "wipe_marks", lambda self, asked: np.zeros(len(asked), bool))
     state_of, made, create = BatchedDecoder._take_state, [], Lane.__init__
     monkeypatch.setattr(BatchedDecoder, "_take_state", on_its_stream)
-    monkeypatch.setattr(Lane, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0])
+    monkeypatch.setattr(
+        Lane, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0]
+    )
     assert stress(monkeypatch, gpu) > 0
 
 
@@ -242,11 +274,19 @@ def test_opened_and_closed_decoders_leave_nothing(gpu, count):
     for _ in range(5):
         once()
     gc.collect()
-    device, host, threads = free_memory(), psutil.Process().memory_info().rss, threading.active_count()
+    device, host, threads = (
+        free_memory(),
+        psutil.Process().memory_info().rss,
+        threading.active_count(),
+    )
     for _ in range(count):
         once()
     gc.collect()
-    print("device and host bytes lost:", device - free_memory(), psutil.Process().memory_info().rss - host)
+    print(
+        "device and host bytes lost:",
+        device - free_memory(),
+        psutil.Process().memory_info().rss - host,
+    )
     assert threading.active_count() == threads
     assert device - free_memory() < 64 * 2**20
     assert psutil.Process().memory_info().rss - host < 128 * 2**20
@@ -281,14 +321,20 @@ def mutate(rng: np.random.Generator, data: bytes) -> bytes:
     elif kind == 1:  # tail
         del image[rng.integers(1, len(image)) :]
     elif kind == 2:  # markers
-        markers = [i for i in range(len(image) - 1) if image[i] == 0xFF and image[i + 1] not in (0, 0xFF)]
+        markers = [
+            i for i in range(len(image) - 1) if image[i] == 0xFF and image[i + 1] not in (0, 0xFF)
+        ]
         a, b = rng.choice(markers, 2)
         image[a + 1], image[b + 1] = image[b + 1], image[a + 1]
     elif kind == 3:  # a segment's length
-        markers = [i for i in range(min(len(image) - 3, 700)) if image[i] == 0xFF and image[i + 1] >= 0xC0]
+        markers = [
+            i for i in range(min(len(image) - 3, 700)) if image[i] == 0xFF and image[i + 1] >= 0xC0
+        ]
         image[rng.choice(markers) + 3] ^= int(rng.integers(1, 256))
     elif kind == 4:  # size in the header
-        frame = next(i for i in range(len(image)) if image[i] == 0xFF and image[i + 1] in (0xC0, 0xC1, 0xC2))
+        frame = next(
+            i for i in range(len(image)) if image[i] == 0xFF and image[i + 1] in (0xC0, 0xC1, 0xC2)
+        )
         image[frame + 5 + rng.integers(4)] = int(rng.integers(256))
     else:  # header bits
         for position in rng.integers(2, 620, rng.integers(1, 4)):
@@ -306,8 +352,11 @@ def with_changed_fields(rng: np.random.Generator) -> bytes:
     return fields.change(forms[rng.integers(len(forms))], random.Random(int(rng.integers(2**32))))
 
 
-def fuzz(gpu, count: int, damaged=mutated, batch_size: int = 64, guard_rows: int = 220) -> dict[str, int]:
-    """Damaged images between good ones, through both backends: verdicts, neighbors and guard bytes are checked.
+def fuzz(
+    gpu, count: int, damaged=mutated, batch_size: int = 64, guard_rows: int = 220
+) -> dict[str, int]:
+    """Damaged images between good ones, through both backends: verdicts, neighbors and guard bytes
+    are checked.
 
     The guard behind the canvases is larger than the largest image that `max_pixels` allows.
     """
@@ -318,7 +367,9 @@ def fuzz(gpu, count: int, damaged=mutated, batch_size: int = 64, guard_rows: int
     good_pixels = host_pixels(good)
     outcomes = {"images": 0, "errors": 0, "differences": 0}
     with (
-        Decoder(CANVAS, "nvjpeg", gpu, on_error="mask", deterministic=True, max_pixels=2**22) as ours,
+        Decoder(
+            CANVAS, "nvjpeg", gpu, on_error="mask", deterministic=True, max_pixels=2**22
+        ) as ours,
         Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
     ):
         ours._engine._gpus[0].lanes._most = 1
@@ -374,12 +425,22 @@ def sweep() -> dict[str, bytes]:
     gray = encode(noisy(1)[..., 0], quality=90)
     for factors in (h << 4 | v for h in range(1, 5) for v in range(1, 5)):
         made[f"gray {factors:x}"] = patch_sof(gray, 11, bytes([factors]))
-    sizes = [*((side, side) for side in range(1, 41)), (512, 1), (1, 512), (16, 500), (3, 2), (15, 17), (17, 15)]
+    sizes = [
+        *((side, side) for side in range(1, 41)),
+        (512, 1),
+        (1, 512),
+        (16, 500),
+        (3, 2),
+        (15, 17),
+        (17, 15),
+    ]
     for height, width in sizes:
         pixels = noisy(height + width, height, width)
         made[f"gray {height}x{width}"] = encode(pixels[..., 0], quality=90)
         for name in ("444", "422", "420", "440", "411"):
-            made[f"{name} {height}x{width}"] = simplejpeg.encode_jpeg(pixels, 90, colorsubsampling=name)
+            made[f"{name} {height}x{width}"] = simplejpeg.encode_jpeg(
+                pixels, 90, colorsubsampling=name
+            )
     for interval in (1, 2, 3, 7, 8, 9, 63, 1000):
         for subsampling in (0, 1, 2):
             options = {"subsampling": subsampling, "restart_marker_blocks": interval}
@@ -388,7 +449,9 @@ def sweep() -> dict[str, bytes]:
         made[f"restart {rows} rows"] = encode(noisy(8), quality=90, restart_marker_rows=rows)
     for quality in range(1, 101):
         name = ("444", "422", "420", "440")[quality % 4]
-        made[f"quality {quality}"] = simplejpeg.encode_jpeg(noisy(quality), quality, colorsubsampling=name)
+        made[f"quality {quality}"] = simplejpeg.encode_jpeg(
+            noisy(quality), quality, colorsubsampling=name
+        )
     for name in ("444", "422", "420", "440"):
         plain = simplejpeg.encode_jpeg(noisy(9), 90, colorsubsampling=name)
         for coding in (0xC0, 0xC1):
@@ -402,7 +465,9 @@ def with_wide_tables(file: bytes, coding: int) -> bytes:
     for segment in fields.parse(file):
         if segment.marker == fields.DQT:
             tables = np.frombuffer(segment.payload, np.uint8).reshape(-1, 65)
-            wide = [bytes([0x10 | table[0]]) + table[1:].astype(">u2").tobytes() for table in tables]
+            wide = [
+                bytes([0x10 | table[0]]) + table[1:].astype(">u2").tobytes() for table in tables
+            ]
             segment = segment._replace(payload=b"".join(wide))
         if segment.marker == fields.SOF:
             segment = segment._replace(marker=coding)
@@ -421,7 +486,9 @@ def test_valid_files_of_every_kind_look_as_from_the_host(gpu):
             part = slice(first, first + 64)
             a, b = ours.decode(images[part]), host.decode(images[part])
             np.testing.assert_array_equal(a.size, b.size)
-            difference = np.abs(np.asarray(a.pixels).astype(int) - np.asarray(b.pixels)).max(axis=(1, 2, 3))
+            difference = np.abs(np.asarray(a.pixels).astype(int) - np.asarray(b.pixels)).max(
+                axis=(1, 2, 3)
+            )
             worst |= dict(zip(names[part], difference.tolist()))
         print(ours.stats, "worst", max(worst.values()))
         assert ours.stats["engines"] > len(images) // 3 and ours.stats["refused"] == 0
@@ -440,13 +507,24 @@ def with_orientation(data: bytes, orientation: int) -> bytes:
     return data[:2] + segment + data[2:]
 
 
-WHOLE_SIZES = [(97, 131), (40, 60), (129, 17), (300, 200), (161, 161), (1000, 733), (64, 1500), (2000, 3000)]
+WHOLE_SIZES = [
+    (97, 131),
+    (40, 60),
+    (129, 17),
+    (300, 200),
+    (161, 161),
+    (1000, 733),
+    (64, 1500),
+    (2000, 3000),
+]
 
 
 def whole_images() -> list[bytes]:
     return [
         with_orientation(
-            simplejpeg.encode_jpeg(noisy(n, *size), 90, colorsubsampling=("444", "422", "420", "440")[n % 4]),
+            simplejpeg.encode_jpeg(
+                noisy(n, *size), 90, colorsubsampling=("444", "422", "420", "440")[n % 4]
+            ),
             orientation,
         )
         for n, size in enumerate(WHOLE_SIZES)
@@ -477,7 +555,10 @@ def test_larger_and_turned_images_are_resampled_as_pillow_does(gpu, canvas):
                 expected = resampled(image, (height, width), row % 8 + 1)
                 difference = np.abs(pixels[row, :height, :width].astype(int) - expected)
                 # turned alone, it shows nvJPEG's own rounding, that of version 12 in full
-                assert difference.mean() < (0.5 if most() == 1 else 1), (WHOLE_SIZES[row // 8], row % 8 + 1)
+                assert difference.mean() < (0.5 if most() == 1 else 1), (
+                    WHOLE_SIZES[row // 8],
+                    row % 8 + 1,
+                )
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
                 worst, mean = max(worst, int(difference.max())), max(mean, float(difference.mean()))
             print(canvas, decoder.stats, "worst", worst, "largest mean", mean)
@@ -486,14 +567,18 @@ def test_larger_and_turned_images_are_resampled_as_pillow_does(gpu, canvas):
 
 
 def test_slots_are_filled_again_and_again(gpu, monkeypatch):
-    """Regions of two or three images: every image lies on its own canvas, whatever lay in the slot before."""
+    """Regions of two or three images: every image lies on its own canvas, whatever lay in the slot
+    before.
+    """
     monkeypatch.setattr(nvjpeg_engine, "_MAX_REGION", 20 * 2**20)
     images = [simplejpeg.encode_jpeg(noisy(n, 500 + 40 * n, 900 - 30 * n), 90) for n in range(12)]
     with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
         expected = np.asarray(decoder.decode(images).pixels)
         with ThreadPoolExecutor(4) as pool:
             orders = [np.random.default_rng(seed).permutation(12) for seed in range(40)]
-            results = pool.map(lambda order: np.asarray(decoder.decode([images[i] for i in order]).pixels), orders)
+            results = pool.map(
+                lambda order: np.asarray(decoder.decode([images[i] for i in order]).pixels), orders
+            )
             for order, pixels in zip(orders, results):
                 np.testing.assert_array_equal(pixels, expected[order])
         assert decoder.stats["host"] == 0
@@ -501,13 +586,17 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
 
 def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
     call = cuda.call
-    small = lambda name, *given: (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)  # noqa: E731
+    small = lambda name, *given: (
+        (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)
+    )  # noqa: E731
     monkeypatch.setattr(cuda, "call", small)
     images = [simplejpeg.encode_jpeg(noisy(n, 700 + n, 900), 90) for n in range(4)] * 64
     with Decoder((640, 832), "nvjpeg", gpu, deterministic=True) as decoder:
         free = call("cudaMemGetInfo")[0]
         with ThreadPoolExecutor(6) as pool:
-            list(pool.map(lambda _: jax.block_until_ready(decoder.decode(images).pixels), range(12)))
+            list(
+                pool.map(lambda _: jax.block_until_ready(decoder.decode(images).pixels), range(12))
+            )
         held = decoder.stats["device_bytes"]
         assert held <= 24 * 2**30 // 10 and decoder.stats["host"] == 0, (held, decoder.stats)
         print("held", held, "less free", free - call("cudaMemGetInfo")[0])
@@ -548,7 +637,12 @@ def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
     with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
         batch = decoder.decode(images)
     assert batch.valid.all()
-    assert np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images)).mean(axis=(1, 2, 3)).max() < 1
+    assert (
+        np.abs(np.asarray(batch.pixels).astype(int) - host_pixels(images))
+        .mean(axis=(1, 2, 3))
+        .max()
+        < 1
+    )
 
 
 def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, monkeypatch):
@@ -571,7 +665,9 @@ def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, mo
         assert decoder.backend == "host"
         whole = np.asarray(decoder.decode(images).pixels)
         for size in (1, 16, 32, 64):
-            parts = [np.asarray(decoder.decode(images[i : i + size]).pixels) for i in range(0, 128, size)]
+            parts = [
+                np.asarray(decoder.decode(images[i : i + size]).pixels) for i in range(0, 128, size)
+            ]
             np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 

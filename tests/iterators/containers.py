@@ -60,11 +60,16 @@ def feature(value, packed: bool = True) -> bytes:
         items, kind, tag = [struct.pack("<f", item) for item in array], 2, varint(1 << 3 | 5)
     else:
         items, kind, tag = [varint(int(item)) for item in array], 3, varint(1 << 3)
-    return field(kind, field(1, b"".join(items)) if packed else b"".join(tag + item for item in items))
+    return field(
+        kind, field(1, b"".join(items)) if packed else b"".join(tag + item for item in items)
+    )
 
 
 def example(features: dict, packed: bool = True) -> bytes:
-    entries = (field(1, field(1, name.encode()) + field(2, feature(value, packed))) for name, value in features.items())
+    entries = (
+        field(1, field(1, name.encode()) + field(2, feature(value, packed)))
+        for name, value in features.items()
+    )
     return field(1, b"".join(entries))
 
 
@@ -90,7 +95,10 @@ def tar(files: dict[str, bytes], format: int = tarfile.PAX_FORMAT) -> bytes:
 
 
 def labelled_examples(count: int) -> list[bytes]:
-    return [example({"image/encoded": image, "image/class/label": label}) for label, image in enumerate(jpegs(count))]
+    return [
+        example({"image/encoded": image, "image/class/label": label})
+        for label, image in enumerate(jpegs(count))
+    ]
 
 
 def labelled_files(count: int) -> dict[str, bytes]:

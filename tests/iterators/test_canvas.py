@@ -63,7 +63,10 @@ def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
     assert pick_canvas(Subset(source, range(20)), 0) == (30, 50)
     assert pick_canvas(rare, 0) == (256, 192)  # upright
     assert pick_canvas(Subset(rare, range(2, 4)), 0) == (30, 50)  # one size
-    assert pick_canvas(Subset(source, np.array([39] * 30 + [0])), 0) == (30, 50)  # broken ones do not count
+    assert pick_canvas(Subset(source, np.array([39] * 30 + [0])), 0) == (
+        30,
+        50,
+    )  # broken ones do not count
     assert pick_canvas(Subset(source, np.array([39])), 0) == (512, 512)
 
 

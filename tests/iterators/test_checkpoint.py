@@ -47,7 +47,10 @@ def save_handler(path, loader, weights):
     from jaxaug.iterators.orbax import LoaderState
 
     with ocp.CheckpointManager(path) as manager:
-        manager.save(7, args=ocp.args.Composite(model=ocp.args.StandardSave(weights), data=LoaderState(loader)))
+        manager.save(
+            7,
+            args=ocp.args.Composite(model=ocp.args.StandardSave(weights), data=LoaderState(loader)),
+        )
         next(loader)  # the save may still be running: it must hold the state of its call
 
 
@@ -55,7 +58,9 @@ def load_handler(path, loader, weights):
     from jaxaug.iterators.orbax import LoaderState
 
     with ocp.CheckpointManager(path) as manager:
-        items = ocp.args.Composite(model=ocp.args.StandardRestore(weights), data=LoaderState(loader))
+        items = ocp.args.Composite(
+            model=ocp.args.StandardRestore(weights), data=LoaderState(loader)
+        )
         found = manager.restore(manager.latest_step(), args=items)
     assert found["data"] is loader
     return found["model"]
@@ -69,14 +74,18 @@ def save_json(path, loader, weights):
 
 def load_json(path, loader, weights):
     with ocp.CheckpointManager(path) as manager:
-        items = ocp.args.Composite(model=ocp.args.StandardRestore(weights), data=ocp.args.JsonRestore())
+        items = ocp.args.Composite(
+            model=ocp.args.StandardRestore(weights), data=ocp.args.JsonRestore()
+        )
         found = manager.restore(manager.latest_step(), args=items)
     loader.set_state(found["data"])
     return found["model"]
 
 
 @pytest.mark.parametrize(
-    "save, load", [(save_v1, load_v1), (save_handler, load_handler), (save_json, load_json)], ids=["v1", "v0", "json"]
+    "save, load",
+    [(save_v1, load_v1), (save_handler, load_handler), (save_json, load_json)],
+    ids=["v1", "v0", "json"],
 )
 def test_orbax_resumes_exactly_with_another_batch_size(source, tmp_path, save, load):
     weights = {"w": jax.numpy.arange(3.0)}
@@ -105,7 +114,9 @@ def test_a_missing_or_damaged_file_is_a_state_error(source, tmp_path):
         await (await loader.load(tmp_path))
 
     with make_loader(source) as loader:
-        with pytest.raises(StateError, match=r"no state of a Loader can be read from .*loader.json"):
+        with pytest.raises(
+            StateError, match=r"no state of a Loader can be read from .*loader.json"
+        ):
             asyncio.run(load(loader))
         (tmp_path / "loader.json").write_text("{")
         with pytest.raises(StateError, match="no state of a Loader"):

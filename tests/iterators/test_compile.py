@@ -179,6 +179,11 @@ def test_without_a_sharding_the_mesh_that_is_set_is_taken(source):
     with jax.set_mesh(mesh), Loader(source, 8) as loader:
         assert loader.element_spec["image"].sharding == NamedSharding(mesh, P("d"))
         assert next(loader)["image"].sharding == NamedSharding(mesh, P("d"))
-    mesh = jax.make_mesh((2, 2), ("a", "b"), devices=jax.devices("cpu")[:4], axis_types=(AxisType.Auto,) * 2)
-    with jax.set_mesh(mesh), pytest.raises(ValueError, match=r"`sharding` must be given.*\('a', 'b'\)"):
+    mesh = jax.make_mesh(
+        (2, 2), ("a", "b"), devices=jax.devices("cpu")[:4], axis_types=(AxisType.Auto,) * 2
+    )
+    with (
+        jax.set_mesh(mesh),
+        pytest.raises(ValueError, match=r"`sharding` must be given.*\('a', 'b'\)"),
+    ):
         Loader(source, 8)

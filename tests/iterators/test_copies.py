@@ -1,4 +1,6 @@
-"""Copies of sources: pickled to a fresh process, as workers of other loaders get them, and deep copies."""
+"""Copies of sources: pickled to a fresh process, as workers of other loaders get them, and deep
+copies.
+"""
 
 import copy
 import os

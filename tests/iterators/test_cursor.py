@@ -42,7 +42,10 @@ def test_a_state_that_names_the_kind_of_its_order_alone_goes_on():
         ({"version": 0}, "damaged state: `version` must be an int of at least 1, got 0"),
         ({"version": -3}, "damaged state: `version` .* got -3"),
         ({"version": "1"}, "damaged state: `version` .* got '1'"),
-        ({"order": "Shuffled(length=10, seed=2)"}, r"seed=2\), this Loader has Shuffled\(length=10, seed=1\)"),
+        (
+            {"order": "Shuffled(length=10, seed=2)"},
+            r"seed=2\), this Loader has Shuffled\(length=10, seed=1\)",
+        ),
         ({"seed": 8}, "seed=8"),
         ({"fingerprint": "abd"}, "another data set"),
         ({"position": 11}, "damaged state: epoch 2, position 11 of 10"),
@@ -58,7 +61,9 @@ def test_other_states_are_refused_with_the_difference_named(change, words):
 
 @pytest.mark.parametrize("state", [{"version": 2, "step": 5}, GOOD | {"version": 3, "seed": [7]}])
 def test_a_newer_version_is_told_before_its_fields_are_read(state):
-    with pytest.raises(StateError, match=f"the state has version {state['version']}, .* up to 1: update jaxaug"):
+    with pytest.raises(
+        StateError, match=f"the state has version {state['version']}, .* up to 1: update jaxaug"
+    ):
         from_state(state, 7, "abc", GOOD["order"], 10)
 
 

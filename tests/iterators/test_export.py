@@ -24,7 +24,8 @@ def source():
 
 
 eight_devices = pytest.mark.skipif(
-    jax.device_count() != 8, reason="needs eight devices of jax's default backend, as on the CPU here"
+    jax.device_count() != 8,
+    reason="needs eight devices of jax's default backend, as on the CPU here",
 )
 
 
@@ -33,7 +34,9 @@ def sharding(kind: str) -> NamedSharding:
     if kind == "one":
         return batch_sharding(devices[:1])
     shape, names = ((8,), ("a",)) if kind == "eight" else ((4, 2), ("a", "b"))
-    mesh = jax.make_mesh(shape, names, axis_types=(AxisType.Explicit,) * len(names), devices=devices)
+    mesh = jax.make_mesh(
+        shape, names, axis_types=(AxisType.Explicit,) * len(names), devices=devices
+    )
     return NamedSharding(mesh, P("a"))
 
 
@@ -48,7 +51,9 @@ def test_to_numpy_gives_all_local_rows_in_order(source, kind):
         assert loader.get_state()["epoch"] == 1
     assert len(found) == 3
     for ours, theirs in zip(found, expected):
-        assert ours.keys() == theirs.keys() and all(type(array) is np.ndarray for array in ours.values())
+        assert ours.keys() == theirs.keys() and all(
+            type(array) is np.ndarray for array in ours.values()
+        )
         for name in theirs:
             np.testing.assert_array_equal(ours[name], theirs[name])
 
@@ -59,7 +64,10 @@ def test_for_pmap_gives_what_pmap_takes(source):
         batch = next(iter(for_pmap(loader)))
         loader.set_state(loader.get_state() | {"epoch": 0, "position": 0})
         plain = next(loader)
-    assert batch["image"].shape == (8, 2, 40, 56, 3) and batch["index"].tolist() == np.arange(16).reshape(8, 2).tolist()
+    assert (
+        batch["image"].shape == (8, 2, 40, 56, 3)
+        and batch["index"].tolist() == np.arange(16).reshape(8, 2).tolist()
+    )
     np.testing.assert_array_equal(batch["image"].reshape(16, 40, 56, 3), plain["image"])
     total = jax.pmap(lambda label: jax.lax.psum(jnp.sum(label), "i"), axis_name="i")(batch["label"])
     assert total.tolist() == [120] * 8
@@ -68,7 +76,9 @@ def test_for_pmap_gives_what_pmap_takes(source):
 @pytest.mark.parametrize("kind", ["one", "replicated"])
 def test_for_pmap_refuses_what_pmap_cannot_take(source, kind):
     with Loader(source, 8, sharding=sharding(kind)) as loader:
-        with pytest.raises(ValueError, match="`loader` must split its batch over all local devices"):
+        with pytest.raises(
+            ValueError, match="`loader` must split its batch over all local devices"
+        ):
             for_pmap(loader)
 
 
@@ -84,7 +94,9 @@ def test_to_torch_shares_memory(source):
 
 
 def test_to_tf_hands_over_capsules(source, monkeypatch):
-    """With the real tensorflow where it is installed; else with a stand-in that takes the same capsules."""
+    """With the real tensorflow where it is installed; else with a stand-in that takes the same
+    capsules.
+    """
     try:
         import tensorflow as tf
     except ImportError:
@@ -120,7 +132,9 @@ class _Tensor:
 
 @pytest.mark.parametrize("export", [to_numpy, to_torch, to_tf, for_pmap])
 def test_an_export_of_something_else_is_refused_and_tells_what_it_is(source, export):
-    with pytest.raises(TypeError, match=rf"`loader` must be a jaxaug.Loader, got InMemory: write {export.__name__}"):
+    with pytest.raises(
+        TypeError, match=rf"`loader` must be a jaxaug.Loader, got InMemory: write {export.__name__}"
+    ):
         export(source)
     with Loader(source, 8) as loader:
         assert repr(export(loader)) == f"{export.__name__}({loader!r})"

@@ -5,7 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from jaxaug.iterators import Coco, FileList, ImageFolder, InMemory, RandomAccess, TFRecord, WebDataset, balanced_weights
+from jaxaug.iterators import (
+    Coco,
+    FileList,
+    ImageFolder,
+    InMemory,
+    RandomAccess,
+    TFRecord,
+    WebDataset,
+    balanced_weights,
+)
 from jaxaug.iterators.sources.subset import Subset, split
 from tests.iterators import containers
 
@@ -57,7 +66,9 @@ def part(path):
     return split(in_memory(path), "[-50%:]")
 
 
-@pytest.mark.parametrize("make", [folder, file_list, unlabelled, coco, tfrecord, webdataset, in_memory, subset, part])
+@pytest.mark.parametrize(
+    "make", [folder, file_list, unlabelled, coco, tfrecord, webdataset, in_memory, subset, part]
+)
 def test_features_are_what_read_gives(tmp_path, monkeypatch, make):
     source = make(tmp_path)
     _, wanted = source.read(np.arange(len(source)))
@@ -83,10 +94,14 @@ def test_a_source_prints_its_records_and_features(tmp_path, make):
 
 
 def test_class_weights_need_no_image(tmp_path):
-    assert balanced_weights(folder(tmp_path).features["label"]).tolist() == [1 / 3] * 3 + [1 / 2] * 2
+    assert (
+        balanced_weights(folder(tmp_path).features["label"]).tolist() == [1 / 3] * 3 + [1 / 2] * 2
+    )
 
 
 def test_a_subset_of_a_source_without_columns(tmp_path):
     source = Subset(RandomAccess([{"image": b"...", "label": 3}]), range(1))
-    with pytest.raises(AttributeError, match=r"RandomAccess.* knows no features without reading its records"):
+    with pytest.raises(
+        AttributeError, match=r"RandomAccess.* knows no features without reading its records"
+    ):
         source.features  # noqa: B018

@@ -58,15 +58,23 @@ def open_shards(folder, **options):
 
 
 def index_files(folder):
-    return [name for name in os.listdir(folder) if name.endswith(".index")] if folder.exists() else []
+    return (
+        [name for name in os.listdir(folder) if name.endswith(".index")] if folder.exists() else []
+    )
 
 
 def test_columns_come_back_as_they_were(tmp_path):
     write_index(tmp_path / "x", dict(HEADER), columns())
     index = read_index(tmp_path / "x")
-    assert (index.extra, index.fingerprint, index.row_starts.tolist()) == ({"classes": ["a"]}, "f", [0, 3, 3, 5])
+    assert (index.extra, index.fingerprint, index.row_starts.tolist()) == (
+        {"classes": ["a"]},
+        "f",
+        [0, 3, 3, 5],
+    )
     for name, column in columns().items():
-        assert index.columns[name].dtype == column.dtype and np.array_equal(index.columns[name], column)
+        assert index.columns[name].dtype == column.dtype and np.array_equal(
+            index.columns[name], column
+        )
     assert os.listdir(tmp_path) == ["x"]
     with pytest.raises(Damaged, match="other files"):
         read_index(tmp_path / "x", {"kind": "another"})
@@ -83,7 +91,9 @@ def test_every_damaged_byte_is_found(tmp_path):
         except Damaged:
             continue
         unnoticed += 1  # only the zeros between two columns: they are nobody's
-        assert good[at] == 0 and all(np.array_equal(index.columns[name], c) for name, c in columns().items())
+        assert good[at] == 0 and all(
+            np.array_equal(index.columns[name], c) for name, c in columns().items()
+        )
     assert unnoticed < 4 * 64
     for length in range(0, len(good), 7):
         path.write_bytes(good[:length])
@@ -268,7 +278,9 @@ def refuse_to_write(monkeypatch, folder):
     monkeypatch.setattr(_index, "write_index", refusing)
 
 
-def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(shards, tmp_path, builds, monkeypatch):
+def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(
+    shards, tmp_path, builds, monkeypatch
+):
     refuse_to_write(monkeypatch, shards)
     open_shards(shards)
     open_shards(shards)
@@ -278,7 +290,9 @@ def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(shards, tmp
 
 def test_an_index_that_can_be_written_nowhere(shards, tmp_path, monkeypatch):
     refuse_to_write(monkeypatch, tmp_path)
-    with pytest.raises(SourceError, match=r"no index can be written to .*Permission denied.*set XDG_CACHE_HOME"):
+    with pytest.raises(
+        SourceError, match=r"no index can be written to .*Permission denied.*set XDG_CACHE_HOME"
+    ):
         open_shards(shards)
 
 
@@ -315,7 +329,9 @@ def test_a_damaged_file_stops_the_others(tmp_path):
         (tmp_path / f"{number:02d}.tfrecord").write_bytes(data[:-1] if number == 3 else data)
     with pytest.raises(SourceError, match=r"03.tfrecord': record 4 is cut"):
         TFRecord(tmp_path / "*.tfrecord")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-index")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-index")
+    ]
     assert index_files(tmp_path) == []
 
 
@@ -339,11 +355,16 @@ def test_ten_million_records(tmp_path):
     generator, count = np.random.default_rng(0), 10**7
     wide = {"offset": np.uint64, "length": np.uint32, "lead": np.uint16, "feature/label": np.int32}
     narrow = {f"header/{name}": np.uint16 for name in ("height", "width", "scan_offset")}
-    narrow |= {f"header/{n}": np.uint8 for n in ("kind", "orientation", "coding", "precision", "components", "color")}
+    narrow |= {
+        f"header/{n}": np.uint8
+        for n in ("kind", "orientation", "coding", "precision", "components", "color")
+    }
     kinds = wide | narrow | {"header/scan_components": np.uint8, "header/sampling": np.uint32}
     data = {name: generator.integers(0, 100, count).astype(dtype) for name, dtype in kinds.items()}
     write_index(tmp_path / "x", HEADER | {"counts": [count]}, data)
-    run = subprocess.run([sys.executable, "-c", LARGE, tmp_path / "x"], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", LARGE, tmp_path / "x"], capture_output=True, text=True, check=True
+    )
     seconds, megabytes = map(float, run.stdout.split())
     print(f"opened in {seconds:.2f} s, {megabytes:.0f} MB after reading a tenth of all rows")
     assert megabytes < 400

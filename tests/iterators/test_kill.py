@@ -1,4 +1,6 @@
-"""Kill -9 at random moments, and go on from the last checkpoint with other processes and another batch size."""
+"""Kill -9 at random moments, and go on from the last checkpoint with other processes and another
+batch size.
+"""
 
 import hashlib
 import json
@@ -75,7 +77,11 @@ class Run:
     """Processes that log what is delivered to them; `rank`s of one run hold disjoint rows."""
 
     def __init__(self, folder: Path, chance: random.Random, state: dict | None, epochs: int):
-        self.folder, self.count, self.batch_size = folder, chance.choice(PROCESSES), chance.choice(BATCH_SIZES)
+        self.folder, self.count, self.batch_size = (
+            folder,
+            chance.choice(PROCESSES),
+            chance.choice(BATCH_SIZES),
+        )
         for rank in range(max(PROCESSES)):
             for name in ("log", "state"):
                 (folder / f"{name}-{rank}").unlink(missing_ok=True)
@@ -119,7 +125,10 @@ class Run:
         texts = [self.folder / f"state-{rank}" for rank in range(self.count)]
         if not all(text.exists() for text in texts):
             return None
-        return min((json.loads(text.read_text()) for text in texts), key=lambda s: (s["epoch"], s["position"]))
+        return min(
+            (json.loads(text.read_text()) for text in texts),
+            key=lambda s: (s["epoch"], s["position"]),
+        )
 
     def delivered(self, until: dict) -> list[tuple[int, int, str]]:
         """(epoch, index, hash) of all rows of the batches before a state."""
@@ -133,7 +142,9 @@ class Run:
         return rows
 
     def _check(self, deadline: float) -> None:
-        failed = [rank for rank, worker in enumerate(self.workers) if worker.poll() not in (None, 0)]
+        failed = [
+            rank for rank, worker in enumerate(self.workers) if worker.poll() not in (None, 0)
+        ]
         errors = [(self.folder / f"err-{rank}").read_text()[-2000:] for rank in failed]
         assert not failed and time.monotonic() < deadline, errors
         time.sleep(0.002)
@@ -141,7 +152,9 @@ class Run:
 
 @pytest.mark.slow
 def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
-    (tmp_path / "a.tar").write_bytes(containers.tar({f"{i:04d}.jpg": image for i, image in enumerate(jpegs(RECORDS))}))
+    (tmp_path / "a.tar").write_bytes(
+        containers.tar({f"{i:04d}.jpg": image for i, image in enumerate(jpegs(RECORDS))})
+    )
     source = WebDataset(tmp_path / "a.tar")
     chance = random.Random(os.environ.get("KILL_SEED", "0"))
     rows, state, layouts, repeated = [], None, set(), 0
@@ -160,7 +173,9 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
         repeated += len(everything) - len(done)
         rows, state = rows + done, reached
         layouts.add((run.count, run.batch_size))
-        print(f"kill {kill}: {run.count} processes, batch {run.batch_size}, epoch {state['epoch']}:{state['position']}")
+        print(
+            f"kill {kill}: {run.count} processes, batch {run.batch_size}, epoch {state['epoch']}:{state['position']}"
+        )
     assert state is not None and state["position"] == 0 and len(layouts) >= 3
     sharding = batch_sharding(jax.devices("cpu")[:1])
     options = {"transform": noisy, "seed": SEED, "last_batch": "pad", "epochs": state["epoch"]}
@@ -169,5 +184,9 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
         for number in range(state["epoch"]):
             undisturbed += [(number, *row) for batch in loader for row in rows_of(batch)]
     assert len(undisturbed) == state["epoch"] * RECORDS
-    assert sorted(rows) == sorted(undisturbed)  # each record of each epoch exactly once, with the same pixels
-    print(f"{len(rows)} records of {state['epoch']} epochs, {repeated} of undone batches delivered again, {layouts}")
+    assert sorted(rows) == sorted(
+        undisturbed
+    )  # each record of each epoch exactly once, with the same pixels
+    print(
+        f"{len(rows)} records of {state['epoch']} epochs, {repeated} of undone batches delivered again, {layouts}"
+    )

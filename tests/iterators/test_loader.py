@@ -15,7 +15,16 @@ from jax.sharding import PartitionSpec as P
 from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import decode_image
 from jaxaug.errors import DecodeError, SourceError, StateError
-from jaxaug.iterators import FromIterable, ImageFolder, InMemory, Sequential, Shuffled, Weighted, _builder, _plan
+from jaxaug.iterators import (
+    FromIterable,
+    ImageFolder,
+    InMemory,
+    Sequential,
+    Shuffled,
+    Weighted,
+    _builder,
+    _plan,
+)
 from jaxaug.iterators._order import order_name
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
@@ -86,7 +95,9 @@ def test_element_spec_is_what_comes(source):
 
 def mesh(shape, names, kind):
     count = int(np.prod(shape))
-    return jax.make_mesh(shape, names, axis_types=(kind,) * len(names), devices=jax.devices("cpu")[:count])
+    return jax.make_mesh(
+        shape, names, axis_types=(kind,) * len(names), devices=jax.devices("cpu")[:count]
+    )
 
 
 LAYOUTS = {
@@ -95,9 +106,18 @@ LAYOUTS = {
     "batch 24, 8 devices": (24, lambda: batch_sharding(jax.devices("cpu"))),
     "Auto": (8, lambda: NamedSharding(mesh((4,), ("data",), AxisType.Auto), P("data"))),
     "Explicit": (8, lambda: NamedSharding(mesh((4,), ("data",), AxisType.Explicit), P("data"))),
-    "replicated axis": (8, lambda: NamedSharding(mesh((4, 2), ("data", "model"), AxisType.Auto), P("data"))),
-    "two axes": (24, lambda: NamedSharding(mesh((2, 4), ("a", "b"), AxisType.Explicit), P(("a", "b")))),
-    "reversed axes": (24, lambda: NamedSharding(mesh((2, 4), ("a", "b"), AxisType.Auto), P(("b", "a")))),
+    "replicated axis": (
+        8,
+        lambda: NamedSharding(mesh((4, 2), ("data", "model"), AxisType.Auto), P("data")),
+    ),
+    "two axes": (
+        24,
+        lambda: NamedSharding(mesh((2, 4), ("a", "b"), AxisType.Explicit), P(("a", "b"))),
+    ),
+    "reversed axes": (
+        24,
+        lambda: NamedSharding(mesh((2, 4), ("a", "b"), AxisType.Auto), P(("b", "a"))),
+    ),
 }
 
 
@@ -122,8 +142,17 @@ def test_every_layout_gives_the_same_bits(name, source, reference):
 
 @pytest.mark.parametrize("batch_size, resumed", [(6, 6), (6, 4), (4, 10)])
 def test_resume_after_every_step_gives_exactly_the_rest(source, reference, batch_size, resumed):
-    options = {"transform": jitter, "sharding": one_device(), "seed": 1, "last_batch": "pad", "epochs": 1}
-    with Loader(source, batch_size, **options) as loader, Loader(source, resumed, **options) as other:
+    options = {
+        "transform": jitter,
+        "sharding": one_device(),
+        "seed": 1,
+        "last_batch": "pad",
+        "epochs": 1,
+    }
+    with (
+        Loader(source, batch_size, **options) as loader,
+        Loader(source, resumed, **options) as other,
+    ):
         delivered: dict = {}
         for _ in range(len(loader) - 1):
             delivered |= by_index(loader, 1)
@@ -131,7 +160,9 @@ def test_resume_after_every_step_gives_exactly_the_rest(source, reference, batch
             rest: dict = {}
             for batch in other:
                 rest |= {
-                    int(i): np.asarray(batch["image"][r]).tobytes() for r, i in enumerate(batch["index"]) if i >= 0
+                    int(i): np.asarray(batch["image"][r]).tobytes()
+                    for r, i in enumerate(batch["index"])
+                    if i >= 0
                 }
             assert delivered.keys().isdisjoint(rest)
             assert delivered | rest == reference
@@ -149,7 +180,9 @@ def test_epochs_differ_and_end(source):
 
 
 def test_pad_fills_the_tail_with_marked_rows(source):
-    with Loader(source, 10, shuffle=False, transform=jitter, last_batch="pad", sharding=one_device()) as loader:
+    with Loader(
+        source, 10, shuffle=False, transform=jitter, last_batch="pad", sharding=one_device()
+    ) as loader:
         assert len(loader) == 3
         last = list(loader)[-1]
     assert last["index"].tolist() == [20, 21, 22, 23] + [-1] * 6
@@ -176,7 +209,11 @@ def test_batch_transform_mixes_consecutive_samples(source):
         return {"image": group["image"][::-1], "label": group["label"][::-1]}
 
     with Loader(
-        source, 8, shuffle=False, batch_transform=swap, sharding=batch_sharding(jax.devices("cpu")[:2])
+        source,
+        8,
+        shuffle=False,
+        batch_transform=swap,
+        sharding=batch_sharding(jax.devices("cpu")[:2]),
     ) as loader:
         assert next(loader)["label"].tolist() == [1, 0, 3, 2, 5, 4, 7, 6]
     with pytest.raises(ValueError, match="multiple of 2 rows"):
@@ -185,7 +222,10 @@ def test_batch_transform_mixes_consecutive_samples(source):
 
 def test_boxes_follow_exif_and_shrinking():
     boxes = np.array([[[10.0, 4.0, 30.0, 12.0]]])
-    image = encode(picture(0, 40, 80), exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0")
+    image = encode(
+        picture(0, 40, 80),
+        exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0",
+    )
     source = InMemory([image], {"boxes": boxes})
     with Decoder((40, 40), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(source, 1, decoder=decoder, sharding=one_device()) as loader:
@@ -214,7 +254,11 @@ def test_element_spec_of_boxes_and_keypoints_is_what_comes(name, shape, k, dtype
     source = InMemory(jpegs(4), {name: numbers.reshape(4, *shape)})
     with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
         spec, batch = loader.element_spec[name], next(loader)[name]
-    assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, k, numbers.shape[2]), np.float32)
+    assert (
+        (spec.shape, spec.dtype)
+        == (batch.shape, batch.dtype)
+        == ((4, k, numbers.shape[2]), np.float32)
+    )
     np.testing.assert_array_equal(batch, numbers)  # upright and not shrunk
 
 
@@ -225,7 +269,10 @@ def test_element_spec_of_boxes_and_keypoints_is_what_comes(name, shape, k, dtype
 )
 def test_boxes_and_keypoints_of_impossible_shapes_are_refused(name, shape):
     source = InMemory(jpegs(4), {name: np.zeros((4, *shape))})
-    with pytest.raises(ValueError, match=rf"feature '{name}' must have \d numbers.*got {re.escape(str([1, *shape]))}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"feature '{name}' must have \d numbers.*got {re.escape(str([1, *shape]))}",
+    ):
         Loader(source, 4, sharding=one_device())
     assert threads() == []
 
@@ -237,7 +284,9 @@ def broken_folder(tmp_path):
         path = tmp_path / f"class{i % 3}" / f"{i:03d}.jpg"
         path.parent.mkdir(exist_ok=True)
         data = good[i % 10]
-        path.write_bytes({0: b"", 1: b"just text", 2: data[: len(data) // 2]}[i % 3] if i % 10 == 7 else data)
+        path.write_bytes(
+            {0: b"", 1: b"just text", 2: data[: len(data) // 2]}[i % 3] if i % 10 == 7 else data
+        )
     return tmp_path
 
 
@@ -249,7 +298,9 @@ BROKEN = list(range(7, 100, 10))
 
 
 def test_mask_yields_the_90_good_ones(broken_folder):
-    with Loader(ImageFolder(broken_folder), 20, on_error="mask", sharding=one_device(), epochs=1) as loader:
+    with Loader(
+        ImageFolder(broken_folder), 20, on_error="mask", sharding=one_device(), epochs=1
+    ) as loader:
         batches = list(loader.steps())
         assert sum(int(batch["valid"].sum()) for batch in batches) == 90
         assert all(not np.asarray(b["image"])[~np.asarray(b["valid"])].any() for b in batches)
@@ -270,7 +321,11 @@ def test_replace_yields_100_from_the_same_order_for_any_batch_size(broken_folder
             sharding=one_device(),
             epochs=1,
         ) as loader:
-            rows = [(int(i), np.asarray(im).tobytes()) for b in loader for i, im in zip(b["index"], b["image"])]
+            rows = [
+                (int(i), np.asarray(im).tobytes())
+                for b in loader
+                for i, im in zip(b["index"], b["image"])
+            ]
             assert bad_names(loader) == BROKEN and loader.stats["replaced"] == 10
             assert loader.stats["images"] == 100
         runs.append(rows)
@@ -280,14 +335,22 @@ def test_replace_yields_100_from_the_same_order_for_any_batch_size(broken_folder
 
 def test_raise_names_the_first_and_leaves_the_loader_usable(broken_folder):
     source = ImageFolder(broken_folder)
-    with Loader(source, 20, shuffle=False, on_error="raise", sharding=one_device(), epochs=1) as loader:
+    with Loader(
+        source, 20, shuffle=False, on_error="raise", sharding=one_device(), epochs=1
+    ) as loader:
         first = next(i for i in range(100) if int(source.path(i)[-7:-4]) in BROKEN)
-        with pytest.raises(DecodeError, match=rf"record {first} \(.*{source.path(first)}, \d+ bytes\)") as caught:
+        with pytest.raises(
+            DecodeError, match=rf"record {first} \(.*{source.path(first)}, \d+ bytes\)"
+        ) as caught:
             for _ in range(5):
                 next(loader)
         assert caught.value.index == first and caught.value.file == source.path(first)
-        assert [t.name for t in threads() if "decode" not in t.name] == []  # the decoder's own end with close
-        assert loader.get_state()["position"] == first // 20 * 20  # the batch that failed was not delivered
+        assert [
+            t.name for t in threads() if "decode" not in t.name
+        ] == []  # the decoder's own end with close
+        assert (
+            loader.get_state()["position"] == first // 20 * 20
+        )  # the batch that failed was not delivered
         with pytest.raises(DecodeError) as caught:
             next(loader)
         assert caught.value.index >= first // 20 * 20 + 20  # but the next one is behind it
@@ -351,18 +414,25 @@ class Unable:
 @pytest.mark.parametrize("on_error", ["raise", "mask", "replace"])
 @pytest.mark.parametrize("fails", ["nothing", "read", "describe", "order", "transfer", "all"])
 def test_every_decode_buffer_is_given_back_once(monkeypatch, on_error, fails):
-    """On a GPU a batch that is not given back is a lane lost; after eight the next decode waits for ever."""
+    """On a GPU a batch that is not given back is a lane lost; after eight the next decode waits for
+    ever.
+    """
     source = InMemory([b"no"] * 8) if fails == "all" else Failing(fails)
     order = Unable() if fails == "order" else False
     with Lending((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
-        with Loader(source, 4, shuffle=order, on_error=on_error, decoder=decoder, sharding=one_device()) as loader:
+        with Loader(
+            source, 4, shuffle=order, on_error=on_error, decoder=decoder, sharding=one_device()
+        ) as loader:
             if fails == "transfer":
                 monkeypatch.setattr(_builder, "place_points", lambda *facts: 1 / 0)
             for _ in range(6):
                 with contextlib.suppress(DecodeError, OSError, ZeroDivisionError):
                     next(loader)
         # "replace" looks at the headers first: where all are bad nothing is decoded
-        assert len(decoder.batches) >= {"raise": 6, "mask": 6, "replace": 0 if fails == "all" else 3}[on_error]
+        assert (
+            len(decoder.batches)
+            >= {"raise": 6, "mask": 6, "replace": 0 if fails == "all" else 3}[on_error]
+        )
         assert all(len(given_back) == 1 for given_back in decoder.batches)
 
 
@@ -449,13 +519,19 @@ def test_the_own_decoder_is_deterministic_where_processes_share_rows(source, mon
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("backend, deterministic", [("host", False), ("nvjpeg", False), ("nvjpeg", True)])
-def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, backend, deterministic):
+@pytest.mark.parametrize(
+    "backend, deterministic", [("host", False), ("nvjpeg", False), ("nvjpeg", True)]
+)
+def test_shared_rows_need_a_deterministic_decoder(
+    source, monkeypatch, shared, backend, deterministic
+):
     monkeypatch.setattr(_plan, "spans_processes", lambda sharding: shared)
     with Decoder((64, 64), devices=jax.devices("cpu")[:1], deterministic=deterministic) as decoder:
         decoder.backend = backend
         if shared and backend == "nvjpeg" and not deterministic:
-            with pytest.raises(ValueError, match=r"`decoder` must be deterministic.*deterministic=True"):
+            with pytest.raises(
+                ValueError, match=r"`decoder` must be deterministic.*deterministic=True"
+            ):
                 Loader(source, 4, decoder=decoder, sharding=one_device())
         else:
             Loader(source, 4, decoder=decoder, sharding=one_device()).close()
@@ -464,10 +540,18 @@ def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, b
 @pytest.mark.parametrize(
     "arguments, error, words",
     [
-        ({"batch_size": 12, "sharding": "eight"}, ValueError, "multiple of 8.*got 12: take 8 or 16"),
+        (
+            {"batch_size": 12, "sharding": "eight"},
+            ValueError,
+            "multiple of 8.*got 12: take 8 or 16",
+        ),
         ({"batch_size": 0}, ValueError, "`batch_size` must be an int of at least 1"),
         ({"batch_size": 25}, ValueError, "at most 24"),
-        ({"last_batch": "fill"}, ValueError, "`last_batch` must be one of 'drop', 'pad', got 'fill'"),
+        (
+            {"last_batch": "fill"},
+            ValueError,
+            "`last_batch` must be one of 'drop', 'pad', got 'fill'",
+        ),
         ({"on_error": "skip"}, ValueError, "`on_error`"),
         ({"epochs": 0}, ValueError, "`epochs`"),
         ({"seed": -1}, ValueError, "`seed`"),
@@ -475,10 +559,26 @@ def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, b
         ({"sharding": P("data")}, TypeError, "NamedSharding"),
         ({"sharding": "image"}, ValueError, "split the batch axis alone"),
         ({"sharding": "pinned_host"}, ValueError, "memory_kind='pinned_host'"),
-        ({"shuffle": Weighted(np.ones(N + 8))}, ValueError, r"`shuffle` .* one weight for each of 24 records, got 32"),
-        ({"shuffle": Weighted(np.ones(N - 8))}, ValueError, r"`shuffle` .* one weight for each of 24 records, got 16"),
-        ({"shuffle": Sequential(N + 1)}, ValueError, r"`shuffle` .* at most 24 records.*Sequential\(length=25\)"),
-        ({"shuffle": Shuffled(N + 1)}, ValueError, r"`shuffle` .* at most 24 records.*Shuffled\(length=25"),
+        (
+            {"shuffle": Weighted(np.ones(N + 8))},
+            ValueError,
+            r"`shuffle` .* one weight for each of 24 records, got 32",
+        ),
+        (
+            {"shuffle": Weighted(np.ones(N - 8))},
+            ValueError,
+            r"`shuffle` .* one weight for each of 24 records, got 16",
+        ),
+        (
+            {"shuffle": Sequential(N + 1)},
+            ValueError,
+            r"`shuffle` .* at most 24 records.*Sequential\(length=25\)",
+        ),
+        (
+            {"shuffle": Shuffled(N + 1)},
+            ValueError,
+            r"`shuffle` .* at most 24 records.*Shuffled\(length=25",
+        ),
         ({"source": [1, 2]}, TypeError, "see jaxaug.iterators.Source"),
         ({"source": FromIterable([])}, ValueError, "`shuffle` must be False"),
         ({"source": FromIterable([]), "shuffle": False}, ValueError, "at least one record"),
@@ -486,7 +586,9 @@ def test_shared_rows_need_a_deterministic_decoder(source, monkeypatch, shared, b
 )
 def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
     if arguments.get("sharding") == "image":
-        arguments = arguments | {"sharding": NamedSharding(mesh((2,), ("data",), AxisType.Auto), P(None, "data"))}
+        arguments = arguments | {
+            "sharding": NamedSharding(mesh((2,), ("data",), AxisType.Auto), P(None, "data"))
+        }
     if arguments.get("sharding") == "eight":
         arguments = arguments | {"sharding": batch_sharding(jax.devices("cpu"))}
     if arguments.get("sharding") == "pinned_host":
@@ -506,7 +608,12 @@ def test_a_state_of_another_data_set_is_refused(source, images):
 
 
 def test_numbers_of_numpy_are_numbers(source):
-    options = {"batch_size": np.int64(4), "epochs": np.int32(1), "seed": np.uint8(3), "prefetch": np.int16(1)}
+    options = {
+        "batch_size": np.int64(4),
+        "epochs": np.int32(1),
+        "seed": np.uint8(3),
+        "prefetch": np.int16(1),
+    }
     with Loader(source, **options, sharding=one_device()) as loader:
         assert len(list(loader)) == len(loader) == 6
         assert json.loads(json.dumps(loader.get_state()))["seed"] == 3
@@ -535,8 +642,14 @@ def test_sequential_order_is_an_order(source):
     [
         ({"shuffle": "yes"}, r"`shuffle` must be True, False or an `Order`, got 'yes'"),
         ({"decoder": "host"}, r"`decoder` must be a jaxaug.Decoder"),
-        ({"transform": augment.RandomHorizontalFlip}, r"the class RandomHorizontalFlip: write RandomHorizontalFlip\("),
-        ({"transform": [augment.RandomHorizontalFlip()]}, r"`transform` must be a function .* `Compose` makes one"),
+        (
+            {"transform": augment.RandomHorizontalFlip},
+            r"the class RandomHorizontalFlip: write RandomHorizontalFlip\(",
+        ),
+        (
+            {"transform": [augment.RandomHorizontalFlip()]},
+            r"`transform` must be a function .* `Compose` makes one",
+        ),
     ],
 )
 def test_wrong_kinds_of_arguments_are_named(images, wrong, message):
@@ -545,8 +658,13 @@ def test_wrong_kinds_of_arguments_are_named(images, wrong, message):
 
 
 def test_a_state_of_another_order_is_refused(images):
-    with Loader(InMemory(images), 8) as shuffled, Loader(InMemory(images), 8, shuffle=False) as sequential:
-        with pytest.raises(StateError, match=r"saved with the order Shuffled\(.*\), this Loader has Sequential"):
+    with (
+        Loader(InMemory(images), 8) as shuffled,
+        Loader(InMemory(images), 8, shuffle=False) as sequential,
+    ):
+        with pytest.raises(
+            StateError, match=r"saved with the order Shuffled\(.*\), this Loader has Sequential"
+        ):
             sequential.set_state(shuffled.get_state())
 
 
@@ -565,7 +683,9 @@ def test_a_state_of_other_parameters_of_the_order_is_refused(source, saved, othe
         state = json.loads(json.dumps(loader.get_state()))
         loader.set_state(state)
     with Loader(source, 4, shuffle=other, sharding=one_device()) as loader:
-        with pytest.raises(StateError, match=re.escape(f"{order_name(saved)}, this Loader has {order_name(other)}")):
+        with pytest.raises(
+            StateError, match=re.escape(f"{order_name(saved)}, this Loader has {order_name(other)}")
+        ):
             loader.set_state(state)
         loader.set_state(state | {"order": type(saved).__name__})
 
@@ -593,14 +713,20 @@ class Listed:
 )
 def test_an_order_of_wrong_records_is_named_and_delivers_none(source, wrong, words):
     with Loader(source, 2, shuffle=Listed(wrong), sharding=one_device()) as loader:
-        with pytest.raises(ValueError, match=rf"Listed.records must give int64\[2\] in \[0, 24\).* got {words}"):
+        with pytest.raises(
+            ValueError, match=rf"Listed.records must give int64\[2\] in \[0, 24\).* got {words}"
+        ):
             next(loader)
 
 
 def test_a_wrong_record_among_replacements_is_named():
     source = InMemory([*jpegs(2), b"no", *jpegs(1)])
-    with Loader(source, 2, shuffle=Listed([0, 2, -1, 1]), on_error="replace", sharding=one_device()) as loader:
-        with pytest.raises(ValueError, match=r"Listed.records must give int64\[1\] in \[0, 4\).* got -1 to -1"):
+    with Loader(
+        source, 2, shuffle=Listed([0, 2, -1, 1]), on_error="replace", sharding=one_device()
+    ) as loader:
+        with pytest.raises(
+            ValueError, match=r"Listed.records must give int64\[1\] in \[0, 4\).* got -1 to -1"
+        ):
             next(loader)
 
 
@@ -632,7 +758,9 @@ def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
 
 
 def test_indices_of_a_source_are_int32_however_long_its_order(source):
-    with Loader(source, 4, shuffle=Weighted(np.ones(N), num_samples=2**32), sharding=one_device()) as loader:
+    with Loader(
+        source, 4, shuffle=Weighted(np.ones(N), num_samples=2**32), sharding=one_device()
+    ) as loader:
         assert next(loader)["index"].dtype == loader.element_spec["index"].dtype == np.int32
 
 

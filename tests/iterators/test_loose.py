@@ -22,7 +22,9 @@ from tests.images import jpegs
 
 @pytest.fixture
 def files(tmp_path):
-    """(folder, names, contents): 150 files of odd sizes, an empty one and one larger than a chunk among them."""
+    """(folder, names, contents): 150 files of odd sizes, an empty one and one larger than a chunk
+    among them.
+    """
     generator = np.random.default_rng(0)
     sizes = [*generator.integers(1, 5000, 147), 0, _loose._CHUNK + 17, _loose._CHUNK]
     contents = [generator.bytes(int(size)) for size in generator.permutation(sizes)]
@@ -40,7 +42,9 @@ def test_files_are_read_byte_for_byte_in_any_order_and_any_number_of_threads(fil
     for source in (original, pickle.loads(pickle.dumps(original))):
         encoded = source.read(indices)
         assert [bytes(encoded.view(row)) for row in range(count)] == [contents[i] for i in indices]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-files")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-files")
+    ]
 
 
 @pytest.mark.parametrize("cached", [0, 1, 70, 150])
@@ -212,7 +216,10 @@ def test_what_macos_leaves_beside_images_is_no_image(tmp_path):
     for name in ("a.jpg", "._a.jpg", "_b.jpg"):
         (tmp_path / name).write_bytes(b"image")
     source = ImageFolder(tmp_path)
-    assert [os.path.basename(source.path(index)) for index in range(len(source))] == ["_b.jpg", "a.jpg"]
+    assert [os.path.basename(source.path(index)) for index in range(len(source))] == [
+        "_b.jpg",
+        "a.jpg",
+    ]
 
 
 def test_a_list_that_begins_with_a_byte_order_mark(tmp_path):
@@ -264,8 +271,16 @@ def test_a_list_without_labels_and_absolute_paths(tmp_path):
     "text, sep, message",
     [
         ("", None, "names no images"),
-        ("a.jpg 1\n\n \nb c.jpg 1\n", None, r"line 4: a label must be an integer.*got 'c.jpg'.*another `sep`"),
-        ("a.jpg,x", ",", "line 1: a label must be an integer from 0 to 2.31 - 1, got 'x': correct it."),
+        (
+            "a.jpg 1\n\n \nb c.jpg 1\n",
+            None,
+            r"line 4: a label must be an integer.*got 'c.jpg'.*another `sep`",
+        ),
+        (
+            "a.jpg,x",
+            ",",
+            "line 1: a label must be an integer from 0 to 2.31 - 1, got 'x': correct it.",
+        ),
         ("a.jpg -1", None, "got '-1'"),
         (f"a.jpg {2**31}", None, "got '2147483648'"),
     ],
@@ -284,7 +299,11 @@ def test_fingerprints_of_lists_see_paths_and_labels(tmp_path):
 
 def coco(**changes):
     """Three images, boxes out of order, ids with gaps."""
-    images = [{"id": 50, "file_name": "x.jpg"}, {"id": 7, "file_name": "y.jpg"}, {"id": 9, "file_name": "z.jpg"}]
+    images = [
+        {"id": 50, "file_name": "x.jpg"},
+        {"id": 7, "file_name": "y.jpg"},
+        {"id": 9, "file_name": "z.jpg"},
+    ]
     boxes = [
         (9, 90, [1.5, 2, 3, 4], 0),
         (50, 3, [10, 20, 30, 5], 0),
@@ -292,7 +311,9 @@ def coco(**changes):
         (9, 3, [5, 5, 9, 9], 1),  # a crowd
         (50, 90, [4, 4, 0, 3], 0),  # without area
     ]
-    annotations = [{"image_id": i, "category_id": c, "bbox": b, "iscrowd": crowd} for i, c, b, crowd in boxes]
+    annotations = [
+        {"image_id": i, "category_id": c, "bbox": b, "iscrowd": crowd} for i, c, b, crowd in boxes
+    ]
     categories = [{"id": 90, "name": "brush"}, {"id": 3, "name": "car"}]
     return {"images": images, "annotations": annotations, "categories": categories} | changes
 
@@ -331,16 +352,29 @@ def test_coco_boxes_are_scaled_with_their_image(tmp_path):
     with Decoder((40, 56), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(source, 3, shuffle=False, sharding=sharding, decoder=decoder) as loader:
             batch = next(loader)
-    assert batch["boxes"][2, 1].tolist() == [0, 0, 28, 20] and batch["box_count"].tolist() == [1, 0, 2]
+    assert batch["boxes"][2, 1].tolist() == [0, 0, 28, 20] and batch["box_count"].tolist() == [
+        1,
+        0,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"images": []}, "has no images"),
-        ({"annotations": [{"image_id": 1, "category_id": 3, "bbox": [0, 0, 1, 1]}]}, "names image 1, which is not"),
-        ({"annotations": [{"image_id": 9, "category_id": 4, "bbox": [0, 0, 1, 1]}]}, "names category 4, which is"),
-        ({"annotations": [{"image_id": 9, "category_id": 3, "bbox": [0, 0, 1]}]}, "no COCO instances file"),
+        (
+            {"annotations": [{"image_id": 1, "category_id": 3, "bbox": [0, 0, 1, 1]}]},
+            "names image 1, which is not",
+        ),
+        (
+            {"annotations": [{"image_id": 9, "category_id": 4, "bbox": [0, 0, 1, 1]}]},
+            "names category 4, which is",
+        ),
+        (
+            {"annotations": [{"image_id": 9, "category_id": 3, "bbox": [0, 0, 1]}]},
+            "no COCO instances file",
+        ),
         ({"categories": None}, "no COCO instances file: TypeError"),
         ({"images": [{"id": 1}]}, "no COCO instances file: KeyError: 'file_name'"),
     ],
@@ -362,7 +396,9 @@ def test_a_folder_that_goes_and_comes_back_is_masked_meanwhile(tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(image)
     sharding = batch_sharding(jax.devices("cpu")[:1])
-    with Loader(ImageFolder(tmp_path), 4, shuffle=False, on_error="mask", sharding=sharding) as loader:
+    with Loader(
+        ImageFolder(tmp_path), 4, shuffle=False, on_error="mask", sharding=sharding
+    ) as loader:
         assert next(loader)["valid"].all()
         os.rename(tmp_path / "class0", tmp_path / "elsewhere")
         loader.set_state(loader.get_state())  # forget what was read ahead

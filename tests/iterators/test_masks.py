@@ -41,7 +41,9 @@ def expected_mask(mask, orientation, size, canvas, fill):
 
 
 def one_batch(images, features, **options):
-    with Loader(InMemory(images, features), len(images), shuffle=False, sharding=one_device(), **options) as loader:
+    with Loader(
+        InMemory(images, features), len(images), shuffle=False, sharding=one_device(), **options
+    ) as loader:
         batch = next(loader)
         assert loader.element_spec["mask"].shape == batch["mask"].shape
         return {name: np.asarray(array) for name, array in batch.items()}
@@ -97,7 +99,9 @@ def test_what_lies_outside_is_filled_by_dtype(dtype, fill, expected):
 
 def test_a_fill_that_the_dtype_cannot_hold_is_refused():
     source = InMemory(jpegs(2), {"mask": np.ones((2, 40, 56), np.int8)})
-    with pytest.raises(ValueError, match=r"`mask_fill` must fit the mask's int8, -128 to 127, got 255"):
+    with pytest.raises(
+        ValueError, match=r"`mask_fill` must fit the mask's int8, -128 to 127, got 255"
+    ):
         Loader(source, 2, sharding=one_device())
     Loader(source, 2, mask_fill=-1, sharding=one_device()).close()
     with pytest.raises(ValueError, match="`mask_fill` must be an int"):
@@ -110,7 +114,8 @@ def test_a_mask_smaller_than_its_stored_image_is_named():
     source = InMemory(images, {"mask": masks})
     with Loader(source, 2, shuffle=False, canvas=(32, 32), sharding=one_device()) as loader:
         with pytest.raises(
-            ValueError, match=r"'mask' must be at least as large.*30 x 20 pixels in record 1, got 20 x 30"
+            ValueError,
+            match=r"'mask' must be at least as large.*30 x 20 pixels in record 1, got 20 x 30",
         ):
             next(loader)
 
@@ -154,7 +159,9 @@ def test_boxes_that_are_padding_rows_stay():
     boxes = np.zeros((2, 3, 4), np.float32)
     boxes[0, 0] = [10, 5, 20, 15]
     images = [encode(picture(i, 40, 80), exif=exif(3)) for i in range(2)]
-    with Loader(InMemory(images, {"boxes": boxes}), 2, canvas=(20, 40), shuffle=False, sharding=one_device()) as loader:
+    with Loader(
+        InMemory(images, {"boxes": boxes}), 2, canvas=(20, 40), shuffle=False, sharding=one_device()
+    ) as loader:
         found = np.asarray(next(loader)["boxes"])
     np.testing.assert_allclose(found[0, 0], [30, 12.5, 35, 17.5])
     assert not found[0, 1:].any() and not found[1].any()

@@ -1,4 +1,6 @@
-"""The order: a permutation each epoch, uniform, the same everywhere; draws with replacement; splits."""
+"""The order: a permutation each epoch, uniform, the same everywhere; draws with replacement;
+splits.
+"""
 
 import dataclasses
 
@@ -6,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxaug.iterators._order import Sequential, Shuffled, Weighted, balanced_weights, find_records, order_name, permute
+from jaxaug.iterators._order import (
+    Sequential,
+    Shuffled,
+    Weighted,
+    balanced_weights,
+    find_records,
+    order_name,
+    permute,
+)
 
 SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
 
@@ -31,7 +41,14 @@ def test_golden_values():
     golden = {
         (0, 0, 10): [5, 3, 2, 9, 1, 7],
         (1, 7, 1000): [535, 945, 334, 328, 460, 411],
-        (-3, 2, 10**12): [127794348902, 106888939286, 172520778081, 959627932896, 596998989133, 48095382666],
+        (-3, 2, 10**12): [
+            127794348902,
+            106888939286,
+            172520778081,
+            959627932896,
+            596998989133,
+            48095382666,
+        ],
     }
     for (seed, epoch, n), records in golden.items():
         assert permute(seed, epoch, np.arange(6), n).tolist() == records
@@ -46,7 +63,11 @@ def test_positions_may_be_asked_in_any_grouping():
 
 
 def test_seeds_and_epochs_differ_and_do_not_mirror():
-    shuffles = {permute(seed, epoch, np.arange(50), 50).tobytes() for seed in range(20) for epoch in range(20)}
+    shuffles = {
+        permute(seed, epoch, np.arange(50), 50).tobytes()
+        for seed in range(20)
+        for epoch in range(20)
+    }
     assert len(shuffles) == 400
 
 
@@ -56,7 +77,9 @@ def test_the_record_at_a_position_is_uniform_over_epochs(n, epochs):
     watched = np.linspace(0, n - 1, 10).astype(np.int64)
     table = np.stack([permute(11, epoch, watched, n) for epoch in range(epochs)])
     bins = table * min(n, 20) // n
-    p_values = [stats.chisquare(np.bincount(column, minlength=min(n, 20))).pvalue for column in bins.T]
+    p_values = [
+        stats.chisquare(np.bincount(column, minlength=min(n, 20))).pvalue for column in bins.T
+    ]
     assert min(p_values) > 1e-4 and stats.kstest(p_values, "uniform").pvalue > 1e-4
     first, second = table[:, 0], table[:, 1]
     gap = (second - first) % n - 1  # uniform on 0..n-2 for independent positions of one permutation
@@ -66,7 +89,9 @@ def test_the_record_at_a_position_is_uniform_over_epochs(n, epochs):
 
 @pytest.mark.parametrize("n", [10, 1000, 10**6])
 def test_the_records_of_one_epoch_show_no_trend(n):
-    """The correlation of position and record, over epochs, is normal around 0 with variance 1/(k - 1)."""
+    """The correlation of position and record, over epochs, is normal around 0 with variance 1/(k -
+    1).
+    """
     positions = np.arange(n) if n <= 1000 else np.arange(0, n, 1000)
     scores = []
     for epoch in range(200 if n <= 1000 else 50):
@@ -127,7 +152,9 @@ def test_balanced_weights_draw_every_class_equally():
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("weights", [[], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0], [[1.0]], [np.inf, 1.0]])
+@pytest.mark.parametrize(
+    "weights", [[], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0], [[1.0]], [np.inf, 1.0]]
+)
 def test_bad_weights_are_refused(weights):
     with pytest.raises(ValueError, match="`weights` must be"):
         Weighted(np.array(weights))
@@ -139,7 +166,12 @@ def test_the_name_of_an_order_tells_its_parameters():
         Sequential(5),
         Shuffled(4),
         Shuffled(4, seed=1),
-        *[Weighted(np.ones(n), seed, samples) for n in (3, 4) for seed in (0, 1) for samples in (None, 3)],
+        *[
+            Weighted(np.ones(n), seed, samples)
+            for n in (3, 4)
+            for seed in (0, 1)
+            for samples in (None, 3)
+        ],
         Weighted(np.array([1, 1 + 1e-15, 1])),
     ]
     assert len({order_name(order) for order in orders}) == len(orders)

@@ -169,7 +169,9 @@ loader.close()
 
 
 def test_a_forked_child_is_told_that_it_has_no_threads():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0 and "CHILD 7" in done.stdout, (done.stdout, done.stderr[-2000:])
 
 
@@ -229,7 +231,9 @@ def test_replacing_bad_records_decodes_each_batch_once():
     images = jpegs(40)
     for bad in (3, 4, 17, 30):
         images[bad] = b"no image"
-    with Loader(InMemory(images), 10, on_error="replace", epochs=1, sharding=one_device()) as loader:
+    with Loader(
+        InMemory(images), 10, on_error="replace", epochs=1, sharding=one_device()
+    ) as loader:
         rows = sum(len(batch["index"]) for batch in loader)
         assert loader.decoder is not None
         assert rows == loader.decoder.stats["images"] == 40
@@ -237,7 +241,9 @@ def test_replacing_bad_records_decodes_each_batch_once():
 
 
 def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
-    with Loader(InMemory(jpegs(8)), 4, shuffle=False, on_error="replace", sharding=one_device()) as loader:
+    with Loader(
+        InMemory(jpegs(8)), 4, shuffle=False, on_error="replace", sharding=one_device()
+    ) as loader:
         decoder = loader.decoder
         assert decoder is not None
         decode_rows = decoder.decode_rows

@@ -41,7 +41,12 @@ def test_pixels_come_as_they_are_with_their_features(pixels):
     source = InMemory(pixels, {"label": np.arange(N)})
     assert repr(source) == "InMemory(20 images of 10 x 12 pixels, features ['label'])"
     with Loader(source, 8, seed=3, last_batch="pad") as loader:
-        assert loader.decoder is None and loader.element_spec.keys() == {"image", "label", "valid", "index"}
+        assert loader.decoder is None and loader.element_spec.keys() == {
+            "image",
+            "label",
+            "valid",
+            "index",
+        }
         for batch in loader:
             for row, index in enumerate(batch["index"].tolist()):
                 expected = pixels[index] if index >= 0 else np.zeros((10, 12, 3), np.uint8)
@@ -50,7 +55,9 @@ def test_pixels_come_as_they_are_with_their_features(pixels):
 
 
 def test_the_order_and_the_parameters_are_those_of_encoded_images(pixels):
-    chain = augment.Compose([augment.RandomCrop(8), augment.RandomHorizontalFlip(), augment.ToFloat()])
+    chain = augment.Compose(
+        [augment.RandomCrop(8), augment.RandomHorizontalFlip(), augment.ToFloat()]
+    )
     encoded = InMemory([encode(image, "PNG") for image in pixels])
     options = {"transform": chain, "seed": 5, "sharding": one_device()}
     with Loader(encoded, 4, **options) as loader:
@@ -59,7 +66,10 @@ def test_the_order_and_the_parameters_are_those_of_encoded_images(pixels):
         with Loader(InMemory(pixels), batch_size, **(options | {"sharding": sharding})) as loader:
             found = rows(loader, 2)
         assert all(expected[key] == value for key, value in found.items()) and len(found) >= 32
-    with Loader(InMemory(pixels), 4, **options) as loader, Loader(InMemory(pixels), 2, **options) as other:
+    with (
+        Loader(InMemory(pixels), 4, **options) as loader,
+        Loader(InMemory(pixels), 2, **options) as other,
+    ):
         next(loader), next(loader)
         other.set_state(loader.get_state())
         assert rows(other) == {k: v for k, v in rows(loader).items() if k[0] == 0}
@@ -90,21 +100,36 @@ def test_a_memory_map_is_read_row_by_row(tmp_path, pixels):
 def test_the_fingerprint_tells_other_pixels(pixels):
     other = pixels.copy()
     other[7, 0, 0, 0] ^= 1
-    prints = {InMemory(array).fingerprint() for array in (pixels, other, pixels[:-1], pixels.reshape(N, 12, 10, 3))}
+    prints = {
+        InMemory(array).fingerprint()
+        for array in (pixels, other, pixels[:-1], pixels.reshape(N, 12, 10, 3))
+    }
     assert len(prints) == 4 and InMemory(pixels.copy()).fingerprint() in prints
 
 
 @pytest.mark.parametrize(
     "images, error, message",
     [
-        (np.zeros((3, 4, 4, 3), np.float32), ValueError, r"must be uint8\[N, H, W, 3\].*float32\[3, 4, 4, 3\]"),
-        (np.zeros((3, 3, 4, 4), np.uint8), ValueError, r"got uint8\[3, 3, 4, 4\]: convert the array, channels last"),
+        (
+            np.zeros((3, 4, 4, 3), np.float32),
+            ValueError,
+            r"must be uint8\[N, H, W, 3\].*float32\[3, 4, 4, 3\]",
+        ),
+        (
+            np.zeros((3, 3, 4, 4), np.uint8),
+            ValueError,
+            r"got uint8\[3, 3, 4, 4\]: convert the array, channels last",
+        ),
         (np.zeros((3, 4), np.uint8), ValueError, r"got uint8\[3, 4\]"),
         (np.zeros((3, 0, 4, 3), np.uint8), ValueError, "must have pixels"),
         (np.zeros((0, 4, 4, 3), np.uint8), SourceError, "at least one image"),
         ([], SourceError, "at least one image"),
         (b"an image", TypeError, "must be a sequence of bytes .* got bytes: make a list of it"),
-        ((image for image in jpegs(2)), TypeError, "got generator: make a list of it, or use FromIterable"),
+        (
+            (image for image in jpegs(2)),
+            TypeError,
+            "got generator: make a list of it, or use FromIterable",
+        ),
         ({"a": b"x"}, TypeError, "got dict"),
     ],
 )
@@ -135,7 +160,9 @@ def test_a_hand_written_loop_gives_the_same(pixels):
     with Loader(InMemory(pixels), 4, transform=chain, seed=9, sharding=one_device()) as loader:
         batch = next(loader)
         keys = jnp.stack([loader.sample(int(i))["key"] for i in batch["index"]])
-    by_hand = jax.jit(jax.vmap(chain))(keys, {"image": jnp.asarray(pixels[np.asarray(batch["index"])])})
+    by_hand = jax.jit(jax.vmap(chain))(
+        keys, {"image": jnp.asarray(pixels[np.asarray(batch["index"])])}
+    )
     np.testing.assert_array_equal(np.asarray(batch["image"]), np.asarray(by_hand["image"]))
 
 
@@ -156,7 +183,10 @@ def test_pickled_and_copied_sources_hold_their_images(tmp_path, pixels):
         "print(sum(map(sum, (source.read(np.arange(6))[0].view(i) for i in range(6)))))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "source")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, str(tmp_path / "source")],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout.strip() == str(sum(map(sum, images))), done.stderr[-1000:]
 
@@ -172,7 +202,9 @@ def test_pickled_and_copied_sources_hold_their_images(tmp_path, pixels):
 )
 def test_a_stream_of_other_items_is_named(item, message):
     stream = FromIterable([item])
-    with pytest.raises(TypeError, match=r"`items` must be pairs \(bytes, dict of features\).*" + message):
+    with pytest.raises(
+        TypeError, match=r"`items` must be pairs \(bytes, dict of features\).*" + message
+    ):
         list(stream.iterate())
 
 

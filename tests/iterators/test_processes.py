@@ -129,7 +129,9 @@ def test_the_reference_itself_is_one_epoch(alone):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", ["auto", "explicit", "two axes", "replicated", "replicated across"])
+@pytest.mark.parametrize(
+    "layout", ["auto", "explicit", "two axes", "replicated", "replicated across"]
+)
 def test_one_process_for_each_of_two_gpus(layout):
     import jax
 

@@ -44,14 +44,18 @@ class Slow(InMemory):
 
 @pytest.mark.parametrize("name", ["image", "size", "valid", "index"])
 def test_features_with_the_names_of_a_batch_are_refused(name):
-    with pytest.raises(ValueError, match=f"`source` must not have a feature named '{name}'.*Rename it"):
+    with pytest.raises(
+        ValueError, match=f"`source` must not have a feature named '{name}'.*Rename it"
+    ):
         Loader(InMemory(jpegs(4), {name: np.arange(4)}), 4, sharding=one_device())
 
 
 def test_stats_tell_rate_and_the_stage_that_is_always_at_work():
     with Loader(Slow(jpegs(N)), 4, sharding=one_device()) as loader:
         before = loader.stats
-        assert before["seconds"] == before["images_per_second"] == 0 and before["bottleneck"] is None
+        assert (
+            before["seconds"] == before["images_per_second"] == 0 and before["bottleneck"] is None
+        )
         for _ in range(12):
             next(loader)
         stats = loader.stats
@@ -150,7 +154,10 @@ def test_the_wait_for_canvases_that_the_device_reads_is_the_devices_time():
             for _ in range(12):
                 next(loader)
             stats = loader.stats
-    assert stats["bottleneck"] == "device" and stats["shares"]["device"] > 2 * stats["shares"]["decoder"]
+    assert (
+        stats["bottleneck"] == "device"
+        and stats["shares"]["device"] > 2 * stats["shares"]["decoder"]
+    )
 
 
 @pytest.mark.parametrize("end", ["epoch", "stop", "error", "close"])
@@ -218,13 +225,18 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
     child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     for _ in range(5):
         assert child.stdout is not None and child.stdout.readline().startswith("BATCH")
     children = f"/proc/{child.pid}/task/{child.pid}/children"
     assert not os.path.exists(children) or not open(children).read().split()
-    time.sleep(0.3)  # until the child waits for its next batch: an interrupt of its own code is no matter of the Loader
+    time.sleep(
+        0.3
+    )  # until the child waits for its next batch: an interrupt of its own code is no matter of the Loader
     child.send_signal(signal.SIGINT)
     try:
         out, err = child.communicate(timeout=60)
@@ -248,7 +260,14 @@ def two_files(tmp_path, mmap) -> TFRecord:
 # A mapping does not ask for permission again, and waiting for it cannot be stopped: see `Mapped`.
 @pytest.mark.parametrize(
     "fault, mmap",
-    [("cut", True), ("cut", False), ("deleted", True), ("deleted", False), ("taken", False), ("stalled", False)],
+    [
+        ("cut", True),
+        ("cut", False),
+        ("deleted", True),
+        ("deleted", False),
+        ("taken", False),
+        ("stalled", False),
+    ],
 )
 def test_a_fault_of_one_file_masks_its_rows_and_the_next_epoch_works(tmp_path, fault, mmap):
     source = two_files(tmp_path, mmap)
@@ -267,7 +286,10 @@ def test_a_fault_of_one_file_masks_its_rows_and_the_next_epoch_works(tmp_path, f
     elif not mmap:
         source._storage = Staged(source._files, retries=0)
     options = {"shuffle": False, "sharding": one_device(), "on_error": "mask"}
-    with Loader(source, 8, **options) as loader, Loader(source, 8, **(options | {"on_error": "raise"})) as strict:
+    with (
+        Loader(source, 8, **options) as loader,
+        Loader(source, 8, **(options | {"on_error": "raise"})) as strict,
+    ):
         if fault == "cut":
             path.write_bytes(data[:100])
         elif fault == "deleted":
@@ -276,8 +298,14 @@ def test_a_fault_of_one_file_masks_its_rows_and_the_next_epoch_works(tmp_path, f
             refuse.append(fault)
         assert next(loader)["valid"].tolist() == [True] * 4 + [False] * 4
         bad = loader.stats["bad_records"]
-        message = {"cut": "100 bytes|ends at byte|changed", "deleted": "No such file", "taken": "Permission denied"}
-        assert [record["index"] for record in bad[:4]] == [4, 5, 6, 7] and bad[0]["file"] == str(path)
+        message = {
+            "cut": "100 bytes|ends at byte|changed",
+            "deleted": "No such file",
+            "taken": "Permission denied",
+        }
+        assert [record["index"] for record in bad[:4]] == [4, 5, 6, 7] and bad[0]["file"] == str(
+            path
+        )
         assert re.search(message.get(fault, "no answer within 0.3 s"), bad[0]["reason"])
         with pytest.raises(DecodeError, match=r"record 4 \(.*b.tfrecord"):
             next(strict)
@@ -289,6 +317,8 @@ def test_a_fault_of_one_file_masks_its_rows_and_the_next_epoch_works(tmp_path, f
             moved.rename(path)
         for each, epoch in ((loader, 1), (strict, 0)):  # what failed was not delivered
             each.set_state(each.get_state())  # forget what was read ahead
-            assert each.get_state()["epoch"] == epoch and next(each)["label"].tolist() == list(range(8))
+            assert each.get_state()["epoch"] == epoch and next(each)["label"].tolist() == list(
+                range(8)
+            )
             assert each.get_state()["epoch"] == epoch + 1
         assert loader.stats["images"] >= 12

@@ -20,7 +20,9 @@ def images():
 
 
 def chain():
-    return augment.Compose([augment.RandomResizedCrop(24), augment.ColorJitter(0.4, 0.4), augment.ToFloat()])
+    return augment.Compose(
+        [augment.RandomResizedCrop(24), augment.ColorJitter(0.4, 0.4), augment.ToFloat()]
+    )
 
 
 @pytest.mark.parametrize("mixes", [False, True])
@@ -29,14 +31,18 @@ def test_a_sample_is_bit_equal_to_the_row_of_the_batch(images, devices, mixes):
     source = InMemory(images, {"label": np.arange(N)})
     sharding = batch_sharding(jax.devices("cpu")[:devices])
     swap = (lambda key, group: group | {"image": group["image"][::-1]}) if mixes else None
-    with Loader(source, 4 if devices == 1 else 8, transform=chain(), sharding=sharding, seed=7) as plain:
+    with Loader(
+        source, 4 if devices == 1 else 8, transform=chain(), sharding=sharding, seed=7
+    ) as plain:
         rows = {
             (epoch, int(i)): np.asarray(image)
             for epoch in range(2)
             for batch in plain
             for i, image in zip(batch["index"], batch["image"])
         }
-    with Loader(source, 8, transform=chain(), batch_transform=swap, sharding=sharding, seed=7) as loader:
+    with Loader(
+        source, 8, transform=chain(), batch_transform=swap, sharding=sharding, seed=7
+    ) as loader:
         for (epoch, index), expected in list(rows.items())[::5]:
             found = loader.sample(index, epoch)
             np.testing.assert_array_equal(found["sample"]["image"], expected)

@@ -65,12 +65,28 @@ def test_floats_are_rounded_to_float32():
     [
         ("uid", [1, 2, 2**31], r"'uid' must fit int32, got 2147483648 in record 2: split it"),
         ("uid", [1, 2, -(2**31) - 1], r"'uid' must fit int32, got -2147483649 in record 2"),
-        ("uid", np.array([1, 2**63], np.uint64), r"'uid' must fit int32, got 9223372036854775808 in record 1"),
-        ("label", np.array([1, 2**31], np.uint32), r"'label' must fit int32, got 2147483648 in record 1"),
+        (
+            "uid",
+            np.array([1, 2**63], np.uint64),
+            r"'uid' must fit int32, got 9223372036854775808 in record 1",
+        ),
+        (
+            "label",
+            np.array([1, 2**31], np.uint32),
+            r"'label' must fit int32, got 2147483648 in record 1",
+        ),
         ("score", [0.5, 1e300], r"'score' must fit float32, got 1e\+300 in record 1"),
-        ("score", [0.5, 2.0**24 + 1], r"'score' must be exact in float32, got 16777217.0 in record 1: pass whole"),
+        (
+            "score",
+            [0.5, 2.0**24 + 1],
+            r"'score' must be exact in float32, got 16777217.0 in record 1: pass whole",
+        ),
         ("pair", [[1, 2], [3, 2**40]], r"'pair' must fit int32, got 1099511627776 in record 1"),
-        ("text", np.array(["a", "b"]), r"'text' must be numbers, got dtype <U1: leave text to `source.describe"),
+        (
+            "text",
+            np.array(["a", "b"]),
+            r"'text' must be numbers, got dtype <U1: leave text to `source.describe",
+        ),
         ("when", np.array(["2020-01-01"], "M8[D]"), r"'when' must be numbers.*float seconds"),
         ("wave", np.array([1j]), r"'wave' must be numbers.*real and imaginary"),
         ("odd", np.array([[1], None], object), r"'odd' must be numbers.*differ in shape"),
@@ -85,9 +101,13 @@ def test_what_would_change_or_has_no_number_is_named(name, column, message):
 def test_a_value_that_does_not_fit_is_named_by_its_record_in_the_source():
     uid = np.arange(N, dtype=np.int64)
     uid[5] = 2**40
-    with Loader(InMemory(jpegs(N), {"uid": uid}), 2, shuffle=False, sharding=one_device()) as loader:
+    with Loader(
+        InMemory(jpegs(N), {"uid": uid}), 2, shuffle=False, sharding=one_device()
+    ) as loader:
         next(loader), next(loader)
-        with pytest.raises(ValueError, match=r"'uid' must fit int32, got 1099511627776 in record 5"):
+        with pytest.raises(
+            ValueError, match=r"'uid' must fit int32, got 1099511627776 in record 5"
+        ):
             next(loader)
 
 
@@ -111,11 +131,20 @@ class Changing(InMemory):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda e, c: (e, {"x": c["x"].astype(np.float32)}), r"'x' as int32\[\] .* got float32\[\]"),
+        (
+            lambda e, c: (e, {"x": c["x"].astype(np.float32)}),
+            r"'x' as int32\[\] .* got float32\[\]",
+        ),
         (lambda e, c: (e, {"x": c["x"][:, None]}), r"'x' as int32\[\] .* got int32\[1\]"),
-        (lambda e, c: (e, c | {"y": c["x"]}), r"same features in every read, got \['x', 'y'\] after \['x'\]"),
+        (
+            lambda e, c: (e, c | {"y": c["x"]}),
+            r"same features in every read, got \['x', 'y'\] after \['x'\]",
+        ),
         (lambda e, c: (e, {}), r"same features in every read, got \[\] after \['x'\]"),
-        (lambda e, c: (e, {"x": c["x"][1:]}), r"one row of feature 'x' for each of 4 records, got 3"),
+        (
+            lambda e, c: (e, {"x": c["x"][1:]}),
+            r"one row of feature 'x' for each of 4 records, got 3",
+        ),
         (lambda e, c: (e.take(slice(1, None)), c), r"one image for each of 4 records, got 3"),
         (lambda e, c: ([b"image"], c), r"must return \(Encoded, features\).*got list"),
     ],
@@ -170,11 +199,23 @@ def test_nested_dicts_and_tuples_are_welcome():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (lambda key, sample: {"image": sample["image"], "valid": True}, r"`transform` must not return 'valid'"),
-        (lambda key, sample: {"image": sample["image"], "index": 1}, r"`transform` must not return 'index'"),
+        (
+            lambda key, sample: {"image": sample["image"], "valid": True},
+            r"`transform` must not return 'valid'",
+        ),
+        (
+            lambda key, sample: {"image": sample["image"], "index": 1},
+            r"`transform` must not return 'index'",
+        ),
         (lambda key, sample: {}, r"`transform` must return a dict of names and arrays, got \{\}"),
-        (lambda key, sample: {"name": "x"}, r"`transform` must return arrays and numbers, got 'x' as output\['name'\]"),
-        (lambda key, sample: sample["image"], r"`transform` must return a dict, as it is given one"),
+        (
+            lambda key, sample: {"name": "x"},
+            r"`transform` must return arrays and numbers, got 'x' as output\['name'\]",
+        ),
+        (
+            lambda key, sample: sample["image"],
+            r"`transform` must return a dict, as it is given one",
+        ),
     ],
 )
 def test_wrong_outputs_of_a_transform_are_named_at_construction(wrong, message):
@@ -200,9 +241,18 @@ mosaic.group_size = 4
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (mosaic, r"as many rows as it gets, `group_size` = 4, got shape \[40, 56, 3\] as output\['image'\]"),
-        (lambda key, group: group | {"image": group["image"][:1]}, r"`group_size` = 2, got shape \[1, 40, 56, 3\]"),
-        (lambda key, group: (group["image"], group["size"]), r"`batch_transform` must return a dict.*got tuple"),
+        (
+            mosaic,
+            r"as many rows as it gets, `group_size` = 4, got shape \[40, 56, 3\] as output\['image'\]",
+        ),
+        (
+            lambda key, group: group | {"image": group["image"][:1]},
+            r"`group_size` = 2, got shape \[1, 40, 56, 3\]",
+        ),
+        (
+            lambda key, group: (group["image"], group["size"]),
+            r"`batch_transform` must return a dict.*got tuple",
+        ),
         (lambda key, group: group["image"], r"`batch_transform` must return a dict"),
         (lambda key, group: None, r"`batch_transform` must return a dict"),
         (sized(0), r"`batch_transform.group_size` must be an int of at least 1, got 0"),
@@ -220,7 +270,9 @@ def test_rows_that_are_not_valid_stay_blank_whatever_the_batch_transform_does():
 
     images = [*jpegs(3), b"no image"]
     source = InMemory(images, {"label": np.arange(4)})
-    with Loader(source, 4, batch_transform=swap, on_error="mask", shuffle=False, sharding=one_device()) as loader:
+    with Loader(
+        source, 4, batch_transform=swap, on_error="mask", shuffle=False, sharding=one_device()
+    ) as loader:
         batch = next(loader)
     assert batch["valid"].tolist() == [True, True, True, False]
     assert batch["label"].tolist() == [1, 0, -1, -1]  # record 3 is blank for its partner, too

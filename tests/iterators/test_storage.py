@@ -1,4 +1,6 @@
-"""Mapped and staged reading: the same bytes, and what happens when files change, fail, stall, or are far away."""
+"""Mapped and staged reading: the same bytes, and what happens when files change, fail, stall, or
+are far away.
+"""
 
 import ctypes
 import gc
@@ -43,7 +45,11 @@ def ranges(contents, count, seed=1):
     files = generator.integers(0, len(contents), count)
     sizes = np.array([len(content) for content in contents])[files]
     offsets = (generator.random(count) * sizes).astype(np.int64)
-    return files, offsets, (generator.random(count) * np.minimum(sizes - offsets, 5000)).astype(np.int64)
+    return (
+        files,
+        offsets,
+        (generator.random(count) * np.minimum(sizes - offsets, 5000)).astype(np.int64),
+    )
 
 
 @pytest.mark.parametrize("make", [Mapped, Staged])
@@ -66,7 +72,11 @@ def test_neighbours_are_read_in_one_go():
         (0, 0, 302 + 2 * _GAP + 4),
         (1, 0, 10),  # the same record twice is read once
     ]
-    assert span_of.tolist() == [1, 0, 0, 0, 0, 1] and places[0] == places[5] and size == places.max() + 10
+    assert (
+        span_of.tolist() == [1, 0, 0, 0, 0, 1]
+        and places[0] == places[5]
+        and size == places.max() + 10
+    )
     far, *_ = _merge(np.zeros(2, int), np.array([0, 11 + _GAP]), np.array([10, 10]))
     assert len(far) == 2
     starts = np.arange(0, 5 * _SPAN // 2, 1 << 20)
@@ -107,7 +117,10 @@ def check_rows(source, bad):
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_truncated_in_the_epoch_gives_failed_rows(tmp_path, mmap, opened):
     source = source_of(tmp_path, mmap, retries=0)
-    whole, stamp = (tmp_path / "b.tfrecord").read_bytes(), (tmp_path / "b.tfrecord").stat().st_mtime_ns
+    whole, stamp = (
+        (tmp_path / "b.tfrecord").read_bytes(),
+        (tmp_path / "b.tfrecord").stat().st_mtime_ns,
+    )
     if opened:
         check_rows(source, [])
     os.truncate(tmp_path / "b.tfrecord", 20)
@@ -150,7 +163,9 @@ def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("mmap", [True, False])
-def test_a_file_written_to_after_its_first_use_gives_failed_rows(tmp_path, monkeypatch, mmap, cached):
+def test_a_file_written_to_after_its_first_use_gives_failed_rows(
+    tmp_path, monkeypatch, mmap, cached
+):
     if not cached:
         monkeypatch.setattr(FileReader, "cached", lambda *args: False)
     source = source_of(tmp_path, mmap, retries=0)
@@ -185,9 +200,13 @@ def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypa
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
     source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, libc.FileFacts.ask, []
     check_rows(source, [])
-    monkeypatch.setattr(os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor))
     monkeypatch.setattr(
-        libc.FileFacts, "ask", lambda facts, those: asked.extend(those.tolist()) or fstats(facts, those)
+        os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor)
+    )
+    monkeypatch.setattr(
+        libc.FileFacts,
+        "ask",
+        lambda facts, those: asked.extend(those.tolist()) or fstats(facts, those),
     )
     check_rows(source, [])
     assert len(asked) == len(set(asked)) == 2
@@ -228,21 +247,29 @@ def resident(address, length):
     return np.mean([page & 1 for page in pages])
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="nothing here can empty the page cache")
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fadvise"), reason="nothing here can empty the page cache"
+)
 def test_mapped_ranges_are_asked_for_all_at_once(tmp_path):
     files, _ = noise(tmp_path, [40_000_000])
     descriptor = os.open(files[0].path, os.O_RDWR)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-    storage, offsets, length = Mapped(files), np.array([10_000_123, 20_000_000, 39_000_000]), 300_000
+    storage, offsets, length = (
+        Mapped(files),
+        np.array([10_000_123, 20_000_000, 39_000_000]),
+        300_000,
+    )
     base = int(storage.read(np.zeros(1, int), np.zeros(1, int), np.array([500]))[0].addresses[0])
     if any(resident(base + offset, length) for offset in offsets.tolist()):
         pytest.skip("this file system keeps its files in memory")
     storage._disk_is_at_work = lambda: True
     storage.read(np.zeros(3, int), offsets, np.full(3, length))
     deadline = time.monotonic() + 20
-    while not all(resident(base + offset, length) == 1 for offset in offsets.tolist()):  # nobody has touched them
+    while not all(
+        resident(base + offset, length) == 1 for offset in offsets.tolist()
+    ):  # nobody has touched them
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -265,13 +292,18 @@ def test_the_ends_of_records_are_mapped_before_anybody_looks(tmp_path):
     if not hasattr(resource, "RUSAGE_THREAD") or not _may_read_own_memory():
         pytest.skip("the system has no process_vm_readv, or does not allow it")
     content = np.random.default_rng(0).bytes(40 << 20)
-    with open(tmp_path / "pieces", "wb", buffering=0) as file:  # what is written in small pieces lies in small pages
+    with open(
+        tmp_path / "pieces", "wb", buffering=0
+    ) as file:  # what is written in small pieces lies in small pages
         for at in range(0, len(content), 4096):
             file.write(content[at : at + 4096])
     offsets = np.arange(600) * 65536 + 100  # the kernel maps 64 kB around a fault
     mapped = Mapped(list_files([tmp_path / "pieces"]))
     encoded, _ = mapped.read(np.zeros(600, int), offsets, np.full(600, 40_000))
-    ends = [np.ctypeslib.as_array((ctypes.c_uint8 * 40_000).from_address(int(at))) for at in encoded.addresses]
+    ends = [
+        np.ctypeslib.as_array((ctypes.c_uint8 * 40_000).from_address(int(at)))
+        for at in encoded.addresses
+    ]
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     found = [(end[0], end[-1]) for end in ends]
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 20
@@ -283,7 +315,10 @@ def test_pages_are_touched_once_as_long_as_no_disk_is_at_work(tmp_path, monkeypa
     touched, blocks = [], SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
     monkeypatch.setattr(libc, "map_pages", lambda addresses: touched.append(len(addresses)))
-    storage, rows = Mapped(files), (np.array([0, 1]), np.array([10, 10]), np.array([200_000, 20_000]))
+    storage, rows = (
+        Mapped(files),
+        (np.array([0, 1]), np.array([10, 10]), np.array([200_000, 20_000])),
+    )
     for blocks.ru_inblock in (0, 0, 0, 3, 3):
         storage.read(*rows)
     assert touched == [4, 4]  # at first, and when pages may have gone
@@ -298,7 +333,9 @@ def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypa
     monkeypatch.setattr(libc, "map_pages", lambda addresses: touched.append(addresses.tolist()))
     storage = Mapped(files)
     storage.read(np.zeros(1, int), np.array([0]), np.array([1]))
-    storage._bases[0] = base = 7 * 65536 + 5 * 4096  # they begin at multiples of 64 kB in memory, not in the file
+    storage._bases[0] = base = (
+        7 * 65536 + 5 * 4096
+    )  # they begin at multiples of 64 kB in memory, not in the file
     for offset in (40_000, 65536 - 5 * 4096 - 1, 65536 - 5 * 4096, 100_000, 199_999):
         storage.read(np.zeros(1, int), np.array([offset]), np.array([1]))
     assert [at[0] for at in touched[1:]] == [base + 65536 - 5 * 4096, base + 199_999]
@@ -441,7 +478,9 @@ def _may_read_own_memory():
     target, seen = np.array([ctypes.addressof(byte), 1], np.uint64), (ctypes.c_uint8 * 1)()
     into = np.array([ctypes.addressof(seen), 1], np.uint64)
     read = libc._process_vm_readv()
-    return read is not None and read(os.getpid(), into.ctypes.data, 1, target.ctypes.data, 1, 0) == 1
+    return (
+        read is not None and read(os.getpid(), into.ctypes.data, 1, target.ctypes.data, 1, 0) == 1
+    )
 
 
 @pytest.fixture
@@ -499,7 +538,12 @@ class Faulty:
     """A `Read` that misbehaves at chosen calls for the ranges of one file."""
 
     def __init__(self, file, faults):
-        self.inner, self.file, self.faults, self.lock = FileReader(), file, list(faults), threading.Lock()
+        self.inner, self.file, self.faults, self.lock = (
+            FileReader(),
+            file,
+            list(faults),
+            threading.Lock(),
+        )
 
     def __call__(self, file, offset, destination):
         fault = None
@@ -545,7 +589,9 @@ def stall(read, destination):
 def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, message):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
-    source._storage = Staged(source._files, timeout=0.4, retries=2, read=Faulty("b.tfrecord", faults))
+    source._storage = Staged(
+        source._files, timeout=0.4, retries=2, read=Faulty("b.tfrecord", faults)
+    )
     check_rows(source, bad)
     assert all(message in source.describe(row)["error"] for row in bad)
     check_rows(source, [])  # the next batch is whole again
@@ -555,7 +601,10 @@ def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, m
 @pytest.mark.parametrize("retries", [0, 1])
 def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch, make, retries):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
-    example, packed = containers.tfrecord(containers.labelled_examples(3)), containers.tar(containers.labelled_files(3))
+    example, packed = (
+        containers.tfrecord(containers.labelled_examples(3)),
+        containers.tar(containers.labelled_files(3)),
+    )
     (tmp_path / "a").write_bytes(example if make is TFRecord else packed)
     source = make(tmp_path / "a", mmap=False, timeout=0.2, retries=retries)
     calls, go_on = [], threading.Event()
@@ -625,13 +674,17 @@ def test_what_was_read_before_a_stall_is_delivered(tmp_path):
 def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     source = source_of(tmp_path, mmap=False)
-    source._storage = Staged(source._files, timeout=0.4, retries=0, read=Faulty("b.tfrecord", [stall]))
+    source._storage = Staged(
+        source._files, timeout=0.4, retries=0, read=Faulty("b.tfrecord", [stall])
+    )
     check_rows(source, [3, 4, 5])
     del source
     gc.collect()
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        left = [thread.name for thread in threading.enumerate() if thread.name.startswith("jaxaug-read")]
+        left = [
+            thread.name for thread in threading.enumerate() if thread.name.startswith("jaxaug-read")
+        ]
         if not left:
             break
         time.sleep(0.05)
@@ -663,14 +716,18 @@ def test_reading_a_file_through_retries_too(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     (file,), (content,) = noise(tmp_path, [1000])
     destination = bytearray(1000)
-    read_fully(Faulty(".bin", [short, error, error, short]), file, 0, memoryview(destination), retries=2)
+    read_fully(
+        Faulty(".bin", [short, error, error, short]), file, 0, memoryview(destination), retries=2
+    )
     assert destination == content
     with pytest.raises(SourceError, match=r"0.bin' cannot be read at byte 10: Input/output error"):
         read_fully(Faulty(".bin", [error] * 3), file, 10, memoryview(destination)[:5], retries=2)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Files with ranges; every `fails`-th answer of content is a 503. `stamp` gives the header that tells a change."""
+    """Files with ranges; every `fails`-th answer of content is a 503. `stamp` gives the header that
+    tells a change.
+    """
 
     contents: ClassVar[dict] = {}
     requests: ClassVar[list] = []
@@ -736,7 +793,9 @@ def test_remote_files(server, monkeypatch, fails):
     files = containers.labelled_files(8)
     names = list(files)
     for shard in range(2):
-        handler.contents[f"/s-{shard}.tar"] = containers.tar({name: files[name] for name in names[shard * 8 :][:8]})
+        handler.contents[f"/s-{shard}.tar"] = containers.tar(
+            {name: files[name] for name in names[shard * 8 :][:8]}
+        )
     handler.fails = fails
     source = WebDataset(url + "/s-{0..1}.tar")
     assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(8)))
@@ -765,7 +824,9 @@ def test_globs_of_a_remote_store(server):
 
 def test_a_protocol_that_nobody_knows():
     pytest.importorskip("fsspec")
-    with pytest.raises(SourceError, match=r"'nobody://a.tar' is remote, which needs fsspec: .*nobody"):
+    with pytest.raises(
+        SourceError, match=r"'nobody://a.tar' is remote, which needs fsspec: .*nobody"
+    ):
         WebDataset("nobody://a.tar")
 
 
@@ -846,7 +907,9 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(server, monkeypatch, fa
 
 STAMPS = {
     "ETag": lambda content: {"ETag": f'"{zlib.crc32(content)}"'},
-    "Last-Modified": lambda content: {"Last-Modified": formatdate(zlib.crc32(content), usegmt=True)},
+    "Last-Modified": lambda content: {
+        "Last-Modified": formatdate(zlib.crc32(content), usegmt=True)
+    },
 }
 
 
@@ -854,11 +917,17 @@ def two_versions(count=4):
     """A shard, and one of the same size with other images and labels."""
     images = containers.jpegs(2 * count)
     images = [image.ljust(max(map(len, images)), b"\0") for image in images]
-    labelled = [(f"{i % count}", label, image) for i, (label, image) in enumerate(zip("01234567", images))]
+    labelled = [
+        (f"{i % count}", label, image) for i, (label, image) in enumerate(zip("01234567", images))
+    ]
     shards = []
     for part in (labelled[:count], labelled[count:]):
-        members = [{f"{key}.jpg": image, f"{key}.cls": label.encode()} for key, label, image in part]
-        shards.append(containers.tar({name: data for pair in members for name, data in pair.items()}))
+        members = [
+            {f"{key}.jpg": image, f"{key}.cls": label.encode()} for key, label, image in part
+        ]
+        shards.append(
+            containers.tar({name: data for pair in members for name, data in pair.items()})
+        )
     assert len(shards[0]) == len(shards[1])
     return images[:count], images[count:], *shards
 
@@ -879,7 +948,9 @@ def test_a_remote_change_of_the_same_size_is_seen_when_opened_again(server, stam
 
 @pytest.mark.parametrize("stamp", STAMPS)
 @pytest.mark.parametrize("during", [True, False])
-def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(server, monkeypatch, stamp, during):
+def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(
+    server, monkeypatch, stamp, during
+):
     handler, url = server
     handler.stamp = staticmethod(STAMPS[stamp])
     images, _, before, after = two_versions()
@@ -898,14 +969,18 @@ def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(server, m
         handler.contents["/b.tar"] = after
     encoded, _ = source.read(np.arange(8))
     assert [bytes(encoded.view(row)) for row in range(8)] == images + [b""] * 4
-    assert "b.tar' changed since it was indexed: open the source again" in source.describe(5)["error"]
+    assert (
+        "b.tar' changed since it was indexed: open the source again" in source.describe(5)["error"]
+    )
 
 
 def test_a_remote_batch_asks_each_file_once(server, monkeypatch):
     handler, url = server
     handler.contents |= {"/a.tar": two_versions()[2], "/b.tar": two_versions()[3]}
     source, asked = WebDataset([url + "/a.tar", url + "/b.tar"]), []
-    monkeypatch.setattr(handler, "do_HEAD", lambda self: asked.append(self.path) or self.answer(body=False))
+    monkeypatch.setattr(
+        handler, "do_HEAD", lambda self: asked.append(self.path) or self.answer(body=False)
+    )
     source.read(np.arange(8))
     assert sorted(asked) == ["/a.tar", "/b.tar"]
 
@@ -916,7 +991,10 @@ def test_a_remote_batch_asks_each_file_once(server, monkeypatch):
         ({"ETag": "a", "Last-Modified": "x"}, {"ETag": "b", "Last-Modified": "x"}),  # HTTP
         ({"Last-Modified": "x"}, {"Last-Modified": "y"}),  # HTTP without ETag
         ({"ETag": "a", "LastModified": 1}, {"ETag": "b", "LastModified": 1}),  # S3
-        ({"etag": "m", "generation": "1", "updated": "x"}, {"etag": "n", "generation": "2", "updated": "y"}),  # GCS
+        (
+            {"etag": "m", "generation": "1", "updated": "x"},
+            {"etag": "n", "generation": "2", "updated": "y"},
+        ),  # GCS
         ({"created": 1}, {"created": 2}),  # memory
     ],
 )

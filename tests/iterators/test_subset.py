@@ -16,7 +16,9 @@ def numbered(count):
 
 def labels(source):
     encoded, features = source.read(np.arange(len(source)))
-    assert [int(bytes(encoded.view(row))) for row in range(len(source))] == features["label"].tolist()
+    assert [int(bytes(encoded.view(row))) for row in range(len(source))] == features[
+        "label"
+    ].tolist()
     return features["label"].tolist()
 
 

@@ -28,7 +28,13 @@ def one_device():
 
 def items(count=4):
     return [
-        {"image": image, "label": np.int64(9 - i), "pair": np.array([i, 1.5]), "name": f"n{i}", "raw": b"\xe4"}
+        {
+            "image": image,
+            "label": np.int64(9 - i),
+            "pair": np.array([i, 1.5]),
+            "name": f"n{i}",
+            "raw": b"\xe4",
+        }
         for i, image in enumerate(containers.jpegs(count))
     ]
 
@@ -57,7 +63,9 @@ def test_items_become_records(wrap):
     source = RandomAccess(wrapped)
     assert isinstance(source, Source) and len(source) == 4
     encoded, features = source.read(np.array([3, 0, 3]))
-    assert [bytes(encoded.view(row)) for row in range(3)] == [containers.jpegs(4)[i] for i in (3, 0, 3)]
+    assert [bytes(encoded.view(row)) for row in range(3)] == [
+        containers.jpegs(4)[i] for i in (3, 0, 3)
+    ]
     assert features["label"].dtype == np.int64 and features["label"].tolist() == [6, 9, 6]
     assert features["pair"].tolist() == [[3, 1.5], [0, 1.5], [3, 1.5]]
     assert source.describe(2) == {"record": 2, "name": "n2", "raw": "\ufffd"}
@@ -88,13 +96,19 @@ def test_items_that_cannot_be_had_are_bad_records(wrap):
         assert batch["label"].tolist() == [9, -1, 7, 6, -1, 4, 3, 2]
         reasons = {record["index"]: record["reason"] for record in loader.stats["bad_records"]}
     assert "under 'image', got NoneType" in reasons[1] and reasons[4] == "OSError: the disk is gone"
-    with Loader(source, 8, shuffle=False) as loader, pytest.raises(DecodeError, match="record 1 must hold") as error:
+    with (
+        Loader(source, 8, shuffle=False) as loader,
+        pytest.raises(DecodeError, match="record 1 must hold") as error,
+    ):
         next(loader)
     assert error.value.index == 1
 
 
 def test_hugging_face_images():
-    rows = [{"jpg": {"bytes": image, "path": f"{i}.jpg"}, "class": i} for i, image in enumerate(containers.jpegs(2))]
+    rows = [
+        {"jpg": {"bytes": image, "path": f"{i}.jpg"}, "class": i}
+        for i, image in enumerate(containers.jpegs(2))
+    ]
     source = RandomAccess(rows, image="jpg", label="class")
     encoded, features = source.read(np.array([1]))
     assert bytes(encoded.view(0)) == containers.jpegs(2)[1] and features["label"].tolist() == [1]
@@ -122,12 +136,18 @@ def test_hugging_face_images_in_files(tmp_path):
     "rows, message",
     [
         ([], "at least one item"),
-        ([{"image": np.zeros((8, 8, 3), np.uint8), "label": 1}], "must hold the encoded image as bytes.*got ndarray"),
+        (
+            [{"image": np.zeros((8, 8, 3), np.uint8), "label": 1}],
+            "must hold the encoded image as bytes.*got ndarray",
+        ),
         ([{"img": b"", "label": 1}], r"under 'image', got NoneType; it has \['img', 'label'\]"),
         ([{"img": {"bytes": b"x"}, "label": 1}], r"it has \['img', 'label'\]. Pass image='img'."),
         ([{"image": None, "raw": b"x"}], r"it has \['image', 'raw'\]. Ask the data"),
         ([{"image": b"x"}], "items have no 'label'.*pass label=None"),
-        ([{"image": b"x", "label": "cat"}] * 3, "record 0 has 'cat' under 'label', which is no number"),
+        (
+            [{"image": b"x", "label": "cat"}] * 3,
+            "record 0 has 'cat' under 'label', which is no number",
+        ),
         ([{"image": b"x", "label": None}] * 200, "record 0 has None under 'label', which is no"),
         ([{"image": b"x", "label": 2**70}], "record 0 has 1180591620717411303424 under 'label'"),
         ([{"image": b"x", "label": [1, 2]}], r"record 0 has \[1, 2\] under 'label'"),
@@ -144,7 +164,10 @@ def test_items_that_will_not_do(rows, message):
     [
         ({"x": None}, "record 3 must have float64[2] under 'x', got None."),
         ({"x": "text"}, "record 3 must have float64[2] under 'x', got 'text'."),
-        ({"x": np.zeros(3)}, "record 3 must have float64[2] under 'x', got float64[3]: leave it out"),
+        (
+            {"x": np.zeros(3)},
+            "record 3 must have float64[2] under 'x', got float64[3]: leave it out",
+        ),
         ({"x": 1.5}, "record 3 must have float64[2] under 'x', got float64[]: leave it out"),
         ({"n": 1.5}, "record 3 must have int16[] under 'n', got float64[]."),
         ({"n": 2**40}, "record 3 must have int16[] under 'n', got 1099511627776."),
@@ -258,7 +281,8 @@ def prepared(tmp_path_factory):
     class TinyPictures(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
         pkg_dir_path = pathlib.Path(root)
-        url_infos: ClassVar = {}  # nothing is downloaded; TFDS would need importlib_resources to find that out
+        # nothing is downloaded; TFDS would need importlib_resources to find that out
+        url_infos: ClassVar = {}
 
         def _info(self):
             features = tfds.features.FeaturesDict(
@@ -272,7 +296,10 @@ def prepared(tmp_path_factory):
             return self.dataset_info_from_configs(features=features)
 
         def _split_generators(self, manager):
-            return {"train": self._generate_examples(range(6)), "test": self._generate_examples(range(6, 8))}
+            return {
+                "train": self._generate_examples(range(6)),
+                "test": self._generate_examples(range(6, 8)),
+            }
 
         def _generate_examples(self, numbers):
             for i in numbers:
@@ -307,7 +334,9 @@ pickle.dump(found, sys.stdout.buffer)
 
 def test_a_data_set_travels_to_a_fresh_process(prepared):
     source = TFDS(prepared / "tiny_pictures" / "1.0.0", split="train[:50%]")
-    child = subprocess.run([sys.executable, "-c", READ], input=pickle.dumps(source), capture_output=True)
+    child = subprocess.run(
+        [sys.executable, "-c", READ], input=pickle.dumps(source), capture_output=True
+    )
     assert child.returncode == 0, child.stderr.decode()
     images, weights, *about = pickle.loads(child.stdout)
     encoded, features = source.read(np.arange(3))
@@ -327,7 +356,9 @@ def test_splits_of_tfds_are_other_data_sets(prepared):
 def test_data_sets_that_are_not_there(prepared):
     with pytest.raises(SourceError, match="'no_such_data_set' is no data set that TFDS knows"):
         TFDS("no_such_data_set", split="train", data_dir=prepared)
-    with pytest.raises(SourceError, match=r"'mnist' is not prepared: there is no '.*mnist.*'; give the `data_dir`"):
+    with pytest.raises(
+        SourceError, match=r"'mnist' is not prepared: there is no '.*mnist.*'; give the `data_dir`"
+    ):
         TFDS("mnist", split="train", data_dir=prepared)
     with pytest.raises(SourceError, match="split 'valid', cannot be opened"):
         TFDS(prepared / "tiny_pictures" / "1.0.0", split="valid")

@@ -75,14 +75,26 @@ def test_features_become_columns(tmp_path):
     assert sorted(features) == [
         "big", "boxes", "boxes_count", "label", "size", "sometimes", "sometimes_count"
     ]  # fmt: skip
-    assert features["size"].dtype == np.int32 and features["size"].tolist() == [[i, -i] for i in range(6)]
-    assert features["big"].dtype == np.int64 and features["big"].tolist() == [2**40 + i for i in range(6)]
+    assert features["size"].dtype == np.int32 and features["size"].tolist() == [
+        [i, -i] for i in range(6)
+    ]
+    assert features["big"].dtype == np.int64 and features["big"].tolist() == [
+        2**40 + i for i in range(6)
+    ]
     assert features["boxes"].dtype == np.float32 and features["boxes"].shape == (6, 3)
-    assert features["boxes"][3].tolist() == [0.5, 1.5, 2.5] and features["boxes"][4].tolist() == [0, 0, 0]
+    assert features["boxes"][3].tolist() == [0.5, 1.5, 2.5] and features["boxes"][4].tolist() == [
+        0,
+        0,
+        0,
+    ]
     assert features["boxes_count"].tolist() == [0, 1, 2, 3, 0, 1]
     assert features["sometimes"].tolist() == [0, 0, 7, 0, 0, 0]
     about = source.describe(4)
-    assert about["path"].endswith("a-01.tfrecord") and about["record_in_file"] == 0 and about["record"] == 4
+    assert (
+        about["path"].endswith("a-01.tfrecord")
+        and about["record_in_file"] == 0
+        and about["record"] == 4
+    )
     assert about["name"] == "näme 4" and about["tags"] == ["x", b"\xff"]
     fewer = TFRecord(tmp_path / "a-*", label=None, features=["big"])
     assert sorted(fewer.read(np.array([0]))[1]) == ["big"]
@@ -99,7 +111,9 @@ def test_features_that_come_and_go_over_many_records(tmp_path):
         records.append(containers.example(features | ({"boxes": boxes} if boxes.size else {})))
     source = TFRecord(write(tmp_path, [records[:850], records[850:]]))
     encoded, features = source.read(np.arange(900))
-    assert encoded.lengths.tolist() == list(range(1, 901)) and features["label"].tolist() == list(range(900))
+    assert encoded.lengths.tolist() == list(range(1, 901)) and features["label"].tolist() == list(
+        range(900)
+    )
     assert features["boxes"].tolist() == expected
     assert features["boxes_count"].tolist() == [n % 3 if 600 <= n < 700 else 0 for n in range(900)]
 
@@ -109,33 +123,49 @@ def test_the_parser_agrees_with_the_protobuf_library():
     generator = random.Random(0)
     for _ in range(200):
         message, expected = generated.Example(), {}
-        for name in {"".join(generator.choices("abcé/", k=3)) for _ in range(generator.randrange(6))}:
+        for name in {
+            "".join(generator.choices("abcé/", k=3)) for _ in range(generator.randrange(6))
+        }:
             kind, count = generator.randrange(3), generator.randrange(5)
             kept = message.features.feature[name]
             if kind == 0:
-                expected[name] = [generator.randbytes(generator.randrange(200)) for _ in range(count)]
+                expected[name] = [
+                    generator.randbytes(generator.randrange(200)) for _ in range(count)
+                ]
                 kept.bytes_list.value.extend(expected[name])
             elif kind == 1:
-                expected[name] = np.array([generator.gauss(0, 1e10) for _ in range(count)], np.float32).tolist()
+                expected[name] = np.array(
+                    [generator.gauss(0, 1e10) for _ in range(count)], np.float32
+                ).tolist()
                 kept.float_list.value.extend(expected[name])
             else:
-                expected[name] = [generator.randrange(-(2**63), 2**63) >> generator.randrange(64) for _ in range(count)]
+                expected[name] = [
+                    generator.randrange(-(2**63), 2**63) >> generator.randrange(64)
+                    for _ in range(count)
+                ]
                 kept.int64_list.value.extend(expected[name])
         data = memoryview(b"pre" + message.SerializeToString() + b"post")
         found = parse_example(data, 3, len(data) - 4)
-        plain = {k: [bytes(data[a:b]) for a, b in v] if isinstance(v, list) else v.tolist() for k, v in found.items()}
+        plain = {
+            k: [bytes(data[a:b]) for a, b in v] if isinstance(v, list) else v.tolist()
+            for k, v in found.items()
+        }
         assert plain == expected
 
 
 def test_the_parser_survives_any_bytes():
-    good = containers.example({"a": b"xyz", "b": np.arange(5), "c": np.ones(3, np.float32), "d": np.array(-1)})
+    good = containers.example(
+        {"a": b"xyz", "b": np.arange(5), "c": np.ones(3, np.float32), "d": np.array(-1)}
+    )
     generator = np.random.default_rng(2)
     refused = 0
     for _ in range(3000):
         data = containers.mutate(good, generator)
         try:
             for value in parse_example(memoryview(data), 0, len(data)).values():
-                assert not isinstance(value, list) or all(0 <= a <= b <= len(data) for a, b in value)
+                assert not isinstance(value, list) or all(
+                    0 <= a <= b <= len(data) for a, b in value
+                )
         except ValueError:
             refused += 1
     assert 300 < refused < 3000
@@ -145,8 +175,12 @@ def damaged(data, how):
     records = [len(containers.tfrecord([record])) for record in containers.labelled_examples(3)]
     second = records[0]
     return {
-        "flipped image byte": data[: second + 60] + bytes([data[second + 60] ^ 4]) + data[second + 61 :],
-        "flipped length byte": data[: second + 1] + bytes([data[second + 1] ^ 1]) + data[second + 2 :],
+        "flipped image byte": data[: second + 60]
+        + bytes([data[second + 60] ^ 4])
+        + data[second + 61 :],
+        "flipped length byte": data[: second + 1]
+        + bytes([data[second + 1] ^ 1])
+        + data[second + 2 :],
         "length beyond the file": data[: second + 6] + b"\x01" + data[second + 7 :],
         "cut in a record": data[: second + 100],
         "cut in a header": data[: second + 5],
@@ -175,13 +209,20 @@ def test_a_damaged_file_is_named_with_its_record(tmp_path, how, message):
 
 def test_records_without_what_was_asked_for(tmp_path):
     path = write(tmp_path, [[containers.example({"picture": b"x", "class": np.int64(1)})]])
-    with pytest.raises(SourceError, match=r"record 0 has no image 'image/encoded'; its features are \['class', 'pic"):
+    with pytest.raises(
+        SourceError,
+        match=r"record 0 has no image 'image/encoded'; its features are \['class', 'pic",
+    ):
         TFRecord(path)
-    with pytest.raises(SourceError, match=r"record 0 has no integer label 'image/class/label' \(None for none\)"):
+    with pytest.raises(
+        SourceError, match=r"record 0 has no integer label 'image/class/label' \(None for none\)"
+    ):
         TFRecord(path, image="picture")
     assert len(TFRecord(path, image="picture", label="class")) == 1
     for wrong in ({"x": b"1"}, {"x": np.array([1, 2])}, {"x": np.float32(1)}):
-        path = write(tmp_path, [[containers.example({"image/encoded": b"..."} | wrong)]], name="wrong")
+        path = write(
+            tmp_path, [[containers.example({"image/encoded": b"..."} | wrong)]], name="wrong"
+        )
         with pytest.raises(SourceError, match="no integer label 'x'"):
             TFRecord(path, label="x")
     path = write(tmp_path, [[b"\x0a\xff no example"]], name="other")
@@ -192,7 +233,10 @@ def test_records_without_what_was_asked_for(tmp_path):
 def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
     def records(**features):
         labelled = {"image/encoded": b"...", "image/class/label": np.int64(3)}
-        return [containers.example(labelled | {name: value[i] for name, value in features.items()}) for i in range(2)]
+        return [
+            containers.example(labelled | {name: value[i] for name, value in features.items()})
+            for i in range(2)
+        ]
 
     lengths = np.array([1]), np.array([1, 2])
     path = write(tmp_path, [records(x=lengths, text=[b"a", b"b"])])
@@ -203,12 +247,15 @@ def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
     ]
     for wrong in (["nope", "x"], ["nope", "x"], ["text", "x"]):  # a stored index knows as well
         with pytest.raises(
-            SourceError, match=rf"no record has numbers called \['{wrong[0]}'\]; found were \['label', 'x'"
+            SourceError,
+            match=rf"no record has numbers called \['{wrong[0]}'\]; found were \['label', 'x'",
         ):
             TFRecord(path, features=wrong)
 
     path = write(tmp_path, [records(x=lengths, x_count=np.array([7, 8]))], name="count")
-    with pytest.raises(SourceError, match=r"'x' varies in length.* called 'x_count', as another feature is: rename"):
+    with pytest.raises(
+        SourceError, match=r"'x' varies in length.* called 'x_count', as another feature is: rename"
+    ):
         TFRecord(path)
     _, features = TFRecord(path, features=["x_count"]).read(np.arange(2))
     assert features["x_count"].tolist() == [7, 8]
@@ -216,7 +263,9 @@ def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
     assert TFRecord(path).read(np.arange(2))[1]["x_count"].tolist() == [7, 8]
 
     path = write(tmp_path, [records(label=np.array([7, 8]))], name="label")
-    with pytest.raises(SourceError, match=r"record 0 has a feature 'label' beside the label 'image/class/label'"):
+    with pytest.raises(
+        SourceError, match=r"record 0 has a feature 'label' beside the label 'image/class/label'"
+    ):
         TFRecord(path)
     assert TFRecord(path, label="label").read(np.arange(2))[1]["label"].tolist() == [7, 8]
     assert TFRecord(path, features=[]).read(np.arange(2))[1]["label"].tolist() == [3, 3]
@@ -245,16 +294,23 @@ def test_indices_outside_are_refused(tmp_path):
 
 @pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.slow)])
 def test_mutated_files_give_an_error_or_right_data(tmp_path, count):
-    good, truth = containers.tfrecord(containers.labelled_examples(4)), dict(enumerate(containers.jpegs(4)))
+    good, truth = (
+        containers.tfrecord(containers.labelled_examples(4)),
+        dict(enumerate(containers.jpegs(4))),
+    )
     generator = np.random.default_rng(count)
     refused = 0
     for number in range(count):
-        path = tmp_path / f"{number}.tfrecord"  # a new file: within one tick of the clock, mtime tells nothing
+        path = (
+            tmp_path / f"{number}.tfrecord"
+        )  # a new file: within one tick of the clock, mtime tells nothing
         path.write_bytes(containers.mutate(good, generator))
         try:
             found = containers.images_by_label(TFRecord(path))
         except SourceError:
             refused += 1
         else:
-            assert found.items() <= truth.items()  # whole records were cut off, or nothing was changed
+            assert (
+                found.items() <= truth.items()
+            )  # whole records were cut off, or nothing was changed
     assert refused > 0.9 * count

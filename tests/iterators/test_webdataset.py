@@ -18,7 +18,9 @@ from jaxaug.iterators.sources.tfrecord import TFRecord
 from jaxaug.iterators.sources.webdataset import WebDataset
 from tests.iterators import containers
 
-LONG = "a/very/" + "deep/" * 30 + "n" * 90  # 247 characters, so that gnu needs a long name and ustar a prefix
+LONG = (
+    "a/very/" + "deep/" * 30 + "n" * 90
+)  # 247 characters, so that gnu needs a long name and ustar a prefix
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
 
 
@@ -85,7 +87,9 @@ def test_a_size_beyond_octal(tmp_path):
 def test_members_become_features_and_strings(tmp_path):
     one, two, three = containers.jpegs(3)
     files = {
-        "x/1.json": json.dumps({"width": 7, "score": 1, "half": True, "name": "n", "huge": 2**80}).encode(),
+        "x/1.json": json.dumps(
+            {"width": 7, "score": 1, "half": True, "name": "n", "huge": 2**80}
+        ).encode(),
         "x/1.seg.png": b"a mask",
         "x/1.jpg": one,
         "x/1.txt": "größer".encode(),
@@ -107,7 +111,12 @@ def test_members_become_features_and_strings(tmp_path):
     }
     assert features["score"].dtype == np.float32 and features["width"].dtype == np.int32
     about = source.describe(0)
-    assert (about["key"], about["txt"], about["json"]["name"], about["record"]) == ("x/1", "größer", "n", 0)
+    assert (about["key"], about["txt"], about["json"]["name"], about["record"]) == (
+        "x/1",
+        "größer",
+        "n",
+        0,
+    )
     assert source.describe(2)["record_in_file"] == 2 and "txt" not in source.describe(2)
 
 
@@ -159,15 +168,23 @@ def test_links_are_named_and_not_left_out(tmp_path, format, kind):
     (tmp_path / "0002.cls").write_bytes(b"2")
     names = sorted(path.name for path in tmp_path.iterdir())
     for dereference, name in ((False, "links.tar"), (True, "whole.tar")):
-        with tarfile.open(tmp_path / name, "w", format=FORMATS[format], dereference=dereference) as archive:
+        with tarfile.open(
+            tmp_path / name, "w", format=FORMATS[format], dereference=dereference
+        ) as archive:
             for member in names:
                 archive.add(tmp_path / member, member)
                 if dereference:
                     archive.inodes.clear()  # and --hard-dereference
-    with pytest.raises(SourceError, match=rf"'0002.jpg' is a {kind} link; .*--dereference --hard-dereference"):
+    with pytest.raises(
+        SourceError, match=rf"'0002.jpg' is a {kind} link; .*--dereference --hard-dereference"
+    ):
         WebDataset(tmp_path / "links.tar")
     first, second = containers.jpegs(2)
-    assert containers.images_by_label(WebDataset(tmp_path / "whole.tar")) == {0: first, 1: second, 2: first}
+    assert containers.images_by_label(WebDataset(tmp_path / "whole.tar")) == {
+        0: first,
+        1: second,
+        2: first,
+    }
 
 
 def test_what_systems_and_tools_leave_behind_is_skipped(tmp_path):
@@ -234,8 +251,12 @@ def test_a_tar_without_its_end_and_one_with_two(tmp_path):
 
 @pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.slow)])
 def test_mutated_tars_give_an_error_or_what_tarfile_finds(tmp_path, count):
-    """A tar has no checksum of its data, so the file's own bytes are the truth, found by another reader."""
-    good = containers.tar(containers.labelled_files(3), tarfile.GNU_FORMAT).rstrip(b"\0") + bytes(2048)
+    """A tar has no checksum of its data, so the file's own bytes are the truth, found by another
+    reader.
+    """
+    good = containers.tar(containers.labelled_files(3), tarfile.GNU_FORMAT).rstrip(b"\0") + bytes(
+        2048
+    )
     good = good[: len(good) // 512 * 512]
     generator, refused = np.random.default_rng(count), 0
     for number in range(count):
@@ -247,7 +268,11 @@ def test_mutated_tars_give_an_error_or_what_tarfile_finds(tmp_path, count):
             refused += 1
             continue
         with tarfile.open(path) as archive:
-            truth = {member.name: archive.extractfile(member).read() for member in archive if member.isreg()}
+            truth = {
+                member.name: archive.extractfile(member).read()
+                for member in archive
+                if member.isreg()
+            }
         encoded, features = source.read(np.arange(len(source)))
         for row in range(len(source)):
             key = source.describe(row)["key"]
@@ -270,7 +295,9 @@ def test_a_packed_folder_holds_what_the_folder_does(tmp_path):
     packed = pack_files(folder, tmp_path / "images.tar")
     assert len(packed) == 11 and packed.classes == ("class.0", "class.1", "class.2")
     (ours, features), (theirs, wanted) = (source.read(np.arange(11)) for source in (packed, folder))
-    assert [bytes(ours.view(row)) for row in range(11)] == [bytes(theirs.view(row)) for row in range(11)]
+    assert [bytes(ours.view(row)) for row in range(11)] == [
+        bytes(theirs.view(row)) for row in range(11)
+    ]
     assert features["label"].tolist() == wanted["label"].tolist()
     assert packed.describe(0)["key"].startswith("class.0/00-some_name")
     with pytest.raises(SourceError, match="exists"):
@@ -305,14 +332,23 @@ def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
     monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
     pack_files(ImageFolder(make_folder(tmp_path / "images")), tmp_path / "out" / "images.tar")
     assert len(count) == 1
-    assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == ["index", "tar"]
+    assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == [
+        "index",
+        "tar",
+    ]
 
 
 def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
     folder, add = ImageFolder(make_folder(tmp_path / "images")), pack._add
 
     def damage(tar, name, data):
-        add(tar, name, data[:-1] + b"?" if name.startswith("class.1/05") and not name.endswith("cls") else data)
+        add(
+            tar,
+            name,
+            data[:-1] + b"?"
+            if name.startswith("class.1/05") and not name.endswith("cls")
+            else data,
+        )
 
     monkeypatch.setattr(pack, "_add", damage)
     with pytest.raises(SourceError, match=r"record 5 of .* differs from"):
@@ -338,7 +374,11 @@ def test_several_labels_in_json(tmp_path):
         "c.jpg": three,
         "c.json": b'{"label": [2]}',
     }
-    assert WebDataset(write(tmp_path, files)).features["label"].tolist() == [[4, 1], [-1, -1], [2, -1]]
+    assert WebDataset(write(tmp_path, files)).features["label"].tolist() == [
+        [4, 1],
+        [-1, -1],
+        [2, -1],
+    ]
     files = {"a.jpg": one, "a.json": b'{"label": ["cat", "dog"]}'}
     assert list(WebDataset(write(tmp_path, files, "b.tar")).features) == []
 

@@ -1,10 +1,14 @@
-"""Resampling in numpy float64, straight from the definitions: pad, then interpolate; weigh, then sum."""
+"""Resampling in numpy float64, straight from the definitions: pad, then interpolate; weigh, then
+sum.
+"""
 
 import numpy as np
 
 
 def warp(image, pull, shape, mode="constant", fill=0.0, nearest=False):
-    """`image` [H, W, C] through the output-to-source matrix `pull`: padded widely, then read bilinearly."""
+    """`image` [H, W, C] through the output-to-source matrix `pull`: padded widely, then read
+    bilinearly.
+    """
     pad = 3 * max(image.shape[:2])
     options = {"constant_values": fill} if mode == "constant" else {}
     padded = np.pad(image.astype(np.float64), ((pad, pad), (pad, pad), (0, 0)), mode, **options)
@@ -13,7 +17,9 @@ def warp(image, pull, shape, mode="constant", fill=0.0, nearest=False):
         for column in range(shape[1]):
             x, y, w = pull @ np.array([column + 0.5, row + 0.5, 1.0])
             x, y = x / w + pad, y / w + pad
-            result[row, column] = padded[int(y), int(x)] if nearest else _bilinear(padded, x - 0.5, y - 0.5)
+            result[row, column] = (
+                padded[int(y), int(x)] if nearest else _bilinear(padded, x - 0.5, y - 0.5)
+            )
     return result
 
 
@@ -75,9 +81,13 @@ def rotation(degrees, height, width):
 
 
 def shear(x_degrees, y_degrees):
-    """The pull of a shear about the origin: the inverse of x -> x - tan(x) y, then y -> y - tan(y) x."""
+    """The pull of a shear about the origin: the inverse of x -> x - tan(x) y, then y -> y - tan(y)
+    x.
+    """
     x, y = np.tan(np.radians([x_degrees, y_degrees]))
-    push = np.array([[1, 0, 0], [-y, 1, 0], [0, 0, 1]]) @ np.array([[1, -x, 0], [0, 1, 0], [0, 0, 1]])
+    push = np.array([[1, 0, 0], [-y, 1, 0], [0, 0, 1]]) @ np.array(
+        [[1, -x, 0], [0, 1, 0], [0, 0, 1]]
+    )
     return np.linalg.inv(push)
 
 
@@ -97,4 +107,6 @@ def homography(source, target):
     for (x, y), (u, v) in zip(source, target):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
         right += [u, v]
-    return np.append(np.linalg.solve(np.array(rows, np.float64), np.array(right, np.float64)), 1).reshape(3, 3)
+    return np.append(
+        np.linalg.solve(np.array(rows, np.float64), np.array(right, np.float64)), 1
+    ).reshape(3, 3)

@@ -16,7 +16,9 @@ DEVICES = np.array(jax.devices("cpu"))
 
 
 def mesh(kind, *shape):
-    return Mesh(DEVICES.reshape(shape), ("a", "b", "c")[: len(shape)], axis_types=(kind,) * len(shape))
+    return Mesh(
+        DEVICES.reshape(shape), ("a", "b", "c")[: len(shape)], axis_types=(kind,) * len(shape)
+    )
 
 
 def test_batch_sharding_takes_devices_meshes_and_axes():
@@ -33,7 +35,13 @@ def test_batch_sharding_takes_devices_meshes_and_axes():
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize(
     "shape, spec",
-    [((8,), P("a")), ((2, 4), P(("a", "b"))), ((2, 4), P("b")), ((2, 4), P(("b", "a"))), ((8,), P())],
+    [
+        ((8,), P("a")),
+        ((2, 4), P(("a", "b"))),
+        ((2, 4), P("b")),
+        ((2, 4), P(("b", "a"))),
+        ((8,), P()),
+    ],
 )
 def test_assemble_is_device_put_without_the_host(kind, shape, spec):
     sharding = NamedSharding(mesh(kind, *shape), spec)
@@ -95,7 +103,9 @@ def test_replicas_on_several_processes_are_seen(spec, processes, spans):
     local = NamedSharding(Mesh(DEVICES[:4].reshape(2, 2), ("a", "b")), spec)
     indices = local.devices_indices_map((count_parts(local),))
     spread = {Elsewhere(number): indices[device] for device, number in zip(DEVICES, processes)}
-    fake = SimpleNamespace(spec=local.spec, mesh=local.mesh, devices_indices_map=lambda shape: spread)
+    fake = SimpleNamespace(
+        spec=local.spec, mesh=local.mesh, devices_indices_map=lambda shape: spread
+    )
     assert spans_processes(fake) is spans
 
 
@@ -123,7 +133,10 @@ def test_sample_keys_belong_to_epoch_and_record():
 def test_sample_keys_fold_both_words():
     wide = np.array([[0, 5], [1, 5]], np.uint32)
     keys = key_bits(sample_keys(jax.random.key(0), 0, wide))
-    assert keys[0] == key_bits(sample_keys(jax.random.key(0), 0, np.array([5])))[0] and keys[0] != keys[1]
+    assert (
+        keys[0] == key_bits(sample_keys(jax.random.key(0), 0, np.array([5])))[0]
+        and keys[0] != keys[1]
+    )
 
 
 def test_sample_keys_are_the_keys_of_the_loader():

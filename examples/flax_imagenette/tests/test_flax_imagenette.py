@@ -1,4 +1,6 @@
-"""The example on tiny data: one step, padded evaluation, resume in the middle of an epoch, the comparison."""
+"""The example on tiny data: one step, padded evaluation, resume in the middle of an epoch, the
+comparison.
+"""
 
 import argparse
 import dataclasses
@@ -22,7 +24,10 @@ import jaxaug
 from jaxaug.iterators import TFDS, ImageFolder
 
 pytestmark = pytest.mark.training
-COUNTS = {"train": 20, "val": 11}  # a class; 22 validation images do not fill their last batch of 16
+COUNTS = {
+    "train": 20,
+    "val": 11,
+}  # a class; 22 validation images do not fill their last batch of 16
 STEPS = 8  # of a whole run: two full batches of 16 in each of four epochs
 
 
@@ -34,7 +39,9 @@ def write_images(root, blue, red, suffix):
             (root / split / name).mkdir(parents=True)
             for k in range(count):
                 pixels = rng.integers(60, 160, (12, 12, 3)) + np.array(tint)
-                Image.fromarray(pixels.astype(np.uint8)).save(root / split / name / f"{name}_{k}{suffix}", quality=95)
+                Image.fromarray(pixels.astype(np.uint8)).save(
+                    root / split / name / f"{name}_{k}{suffix}", quality=95
+                )
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,13 @@ def config(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     write_images(root, "blue", "red", ".jpg")
     return configs.Config(
-        data=str(root), augment="flip_crop_jitter", image_size=8, blocks=(1, 1), width=8, batch_size=16, epochs=4
+        data=str(root),
+        augment="flip_crop_jitter",
+        image_size=8,
+        blocks=(1, 1),
+        width=8,
+        batch_size=16,
+        epochs=4,
     )
 
 
@@ -75,12 +88,18 @@ def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
         assert batch["image"].sharding == jaxaug.sharding.batch_sharding()
         model, optimizer = train.create(config, 2, STEPS)
         before = jax.device_get(nnx.state(model, nnx.Param))
-        train.train_step(model, optimizer, batch["image"], batch["label"], batch["valid"])  # warm-up begins at rate 0
+        train.train_step(
+            model, optimizer, batch["image"], batch["label"], batch["valid"]
+        )  # warm-up begins at rate 0
         loss = train.train_step(model, optimizer, batch["image"], batch["label"], batch["valid"])
     assert 0 < float(loss) < 5
     after = nnx.state(model, nnx.Param)
-    assert all((a != np.asarray(b)).any() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
-    assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(nnx.state((model, optimizer))))
+    assert all(
+        (a != np.asarray(b)).any() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after))
+    )
+    assert all(
+        leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(nnx.state((model, optimizer)))
+    )
 
 
 def test_padding_does_not_count(config):
@@ -102,7 +121,9 @@ def test_learns_and_resumes_to_the_same_parameters(config, whole_run, tmp_path, 
     """Cut in the middle of an epoch and resumed, a run ends where the unbroken one does."""
     accuracy, parameters = whole_run
     assert accuracy > 0.8
-    config = dataclasses.replace(config, checkpoint=str(tmp_path / "checkpoints"), checkpoint_every=1)
+    config = dataclasses.replace(
+        config, checkpoint=str(tmp_path / "checkpoints"), checkpoint_every=1
+    )
     steps_before_cut, original = STEPS // 2 - 1, train.save  # the cut comes within the second epoch
 
     def cut(checkpoints, step, *args):
@@ -146,8 +167,13 @@ def test_the_recipe_keeps_images_and_classes_without_tensorflow(archive, prepare
         source = TFDS("imagenette/160px-v2", split=split, data_dir=prepared.parents[2])
         encoded, features = source.read(np.arange(len(source)))
         assert source.classes is not None
-        written = [(source.classes[label], bytes(encoded.view(row))) for row, label in enumerate(features["label"])]
-        assert sorted(written) == sorted((p.parent.name, p.read_bytes()) for p in (archive / folder).glob("*/*"))
+        written = [
+            (source.classes[label], bytes(encoded.view(row)))
+            for row, label in enumerate(features["label"])
+        ]
+        assert sorted(written) == sorted(
+            (p.parent.name, p.read_bytes()) for p in (archive / folder).glob("*/*")
+        )
     assert "tensorflow" not in sys.modules
 
 
@@ -205,7 +231,9 @@ def test_network_shapes(image_size, first_stage_side, monkeypatch):
 
     def logits(image):
         rngs = nnx.Rngs(0)
-        return models.ResNet(10, blocks=(1, 1, 1), width=4, image_size=image_size, rngs=rngs)(image, train=False)
+        return models.ResNet(10, blocks=(1, 1, 1), width=4, image_size=image_size, rngs=rngs)(
+            image, train=False
+        )
 
     monkeypatch.setattr(models.Block, "__call__", record)
     image = jax.ShapeDtypeStruct((2, image_size, image_size, 3), "float32")
@@ -216,7 +244,19 @@ def test_network_shapes(image_size, first_stage_side, monkeypatch):
 def test_options_override_the_preset():
     parser = argparse.ArgumentParser()
     configs.add_arguments(parser)
-    given = ["--data", "here", "--preset", "cifar10", "--blocks", "1", "2", "--learning-rate", "0.05"]
+    given = [
+        "--data",
+        "here",
+        "--preset",
+        "cifar10",
+        "--blocks",
+        "1",
+        "2",
+        "--learning-rate",
+        "0.05",
+    ]
     parsed = configs.from_arguments(parser.parse_args(given))
-    expected = dataclasses.replace(configs.PRESETS["cifar10"], data="here", blocks=(1, 2), learning_rate=0.05)
+    expected = dataclasses.replace(
+        configs.PRESETS["cifar10"], data="here", blocks=(1, 2), learning_rate=0.05
+    )
     assert parsed == expected and parsed.test_split == "test"

@@ -1,4 +1,6 @@
-"""From bytes to pixels on the host: libjpeg-turbo through simplejpeg, and Pillow for everything else."""
+"""From bytes to pixels on the host: libjpeg-turbo through simplejpeg, and Pillow for everything
+else.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -14,8 +16,9 @@ from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_hea
 from jaxaug.decode.parse.jpeg import GRAY, LOSSLESS, RGB, YCBCR
 from jaxaug.errors import DecodeError
 
-# Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0, 4:2:0,
-# 4:1:1, 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow decodes the others with libjpeg-turbo, too.
+# Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0,
+# 4:2:0, 4:1:1, 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow decodes the others with
+# libjpeg-turbo, too.
 _TURBO_SAMPLINGS = frozenset(
     (0x11111100, 0x21111100, 0x12111100, 0x22111100, 0x41111100, 0x14111100, 0x22121200, 0x22212100)
 )
@@ -126,7 +129,10 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     if wanted != stored:
         from PIL import Image
 
-        extent = (stored[1] * scale / 8, stored[0] * scale / 8)  # libjpeg rounds it up to whole pixels
+        extent = (
+            stored[1] * scale / 8,
+            stored[0] * scale / 8,
+        )  # libjpeg rounds it up to whole pixels
         image = Image.fromarray(pixels[..., 0] if row.shape[2] == 1 else pixels)
         pixels = _shrink(image, wanted, extent)
     # Items of a whole pixel: turned, numpy would copy each byte alone.

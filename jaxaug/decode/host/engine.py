@@ -55,7 +55,9 @@ class HostEngine:
         for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
             task.result()
         pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
-        return Canvases(pixels, failures, {"host": len(good) - len(failures)}, _release_nothing, lent=False)
+        return Canvases(
+            pixels, failures, {"host": len(good) - len(failures)}, _release_nothing, lent=False
+        )
 
     def close(self) -> None:
         """Stop the threads."""
@@ -70,7 +72,8 @@ def _release_nothing(outputs: Any) -> None:
 def _zero_canvas(rows: int, canvas: tuple[int, int]) -> np.ndarray:
     """Return uint8[rows, H, W, 3], zero, so aligned that a CPU device takes it without a copy.
 
-    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge pages.
+    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge
+    pages.
     """
     shape = (rows, *canvas, 3)
     block = np.zeros(rows * canvas[0] * canvas[1] * 3 + _ALIGNMENT, np.uint8)

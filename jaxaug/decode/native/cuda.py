@@ -32,7 +32,9 @@ def runtime() -> Any:
     try:
         from cuda.bindings import runtime
     except ImportError as error:
-        raise LibraryError(f"cuda-bindings is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12].") from error
+        raise LibraryError(
+            f"cuda-bindings is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
+        ) from error
     return runtime
 
 
@@ -67,7 +69,8 @@ def on_device(ordinal: int) -> Iterator[None]:
 
 
 def create_stream() -> int:
-    """A stream that does not wait for the legacy default stream, and goes before what the GPU computes meanwhile.
+    """A stream that does not wait for the legacy default stream, and goes before what the GPU
+    computes meanwhile.
 
     A decode's few small kernels would else stand behind whole training steps.
     """
@@ -107,12 +110,15 @@ def pinned_array(shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
     """A page-locked uint8 array and its address, for `cudaFreeHost`."""
     size = int(np.prod(shape))
     address = int(call("cudaMallocHost", size))
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).reshape(shape), address
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).reshape(
+        shape
+    ), address
 
 
 @functools.cache
 def core() -> tuple[Any, Any]:
-    """cuda.core's Buffer and StridedMemoryView; first called from one thread alone, as its import needs.
+    """cuda.core's Buffer and StridedMemoryView; first called from one thread alone, as its import
+    needs.
 
     Raises:
       LibraryError: cuda-core is not installed.
@@ -121,7 +127,9 @@ def core() -> tuple[Any, Any]:
         from cuda.core import Buffer
         from cuda.core.utils import StridedMemoryView
     except ImportError as error:
-        raise LibraryError(f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12].") from error
+        raise LibraryError(
+            f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
+        ) from error
     return Buffer, StridedMemoryView
 
 

@@ -16,7 +16,11 @@ class Kernel:
         self._compiled = compiled
 
     def launch(
-        self, stream: int, grid: tuple[int, int, int], block: tuple[int, int, int], *arguments: np.generic
+        self,
+        stream: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        *arguments: np.generic,
     ) -> None:
         """Start the kernel on `stream`; the arguments are numpy scalars of the parameters' sizes."""
         core = _core()
@@ -65,5 +69,7 @@ def _core() -> Any:
     try:
         import cuda.core as core
     except ImportError as error:
-        raise LibraryError(f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12].") from error
+        raise LibraryError(
+            f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
+        ) from error
     return core

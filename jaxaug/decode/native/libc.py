@@ -1,4 +1,6 @@
-"""Calls of the C library about files and their mapped memory, which Python has no functions for or slower ones."""
+"""Calls of the C library about files and their mapped memory, which Python has no functions for or
+slower ones.
+"""
 
 import ctypes
 import functools
@@ -29,10 +31,12 @@ def will_need(address: int, length: int) -> None:
 
 
 def map_pages(addresses: np.ndarray) -> None:
-    """Have the kernel read the byte at each address, which puts its page into this process's page tables.
+    """Have the kernel read the byte at each address, which puts its page into this process's page
+    tables.
 
-    A page's first use takes microseconds even where the page cache holds it. Here they pass without the GIL, in one
-    call; where the system has or allows no such call, whoever reads the page first takes them.
+    A page's first use takes microseconds even where the page cache holds it. Here they pass without
+    the GIL, in one call; where the system has or allows no such call, whoever reads the page first
+    takes them.
 
     Args:
       addresses: int64[k].
@@ -171,7 +175,9 @@ def _munmap() -> Any:
 
 @functools.cache
 def _madvise() -> Callable[[int, int, int], int]:
-    """Called with the GIL: it takes 10 us, and beside busy threads giving the GIL away costs milliseconds."""
+    """Called with the GIL: it takes 10 us, and beside busy threads giving the GIL away costs
+    milliseconds.
+    """
     function = ctypes.PyDLL(None).madvise
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return function
@@ -183,5 +189,8 @@ def _process_vm_readv() -> Any:
     function = getattr(ctypes.CDLL(None), "process_vm_readv", None)
     if function is not None:
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
-        function.argtypes, function.restype = (ctypes.c_int, pointer, size, pointer, size, size), ctypes.c_ssize_t
+        function.argtypes, function.restype = (
+            (ctypes.c_int, pointer, size, pointer, size, size),
+            ctypes.c_ssize_t,
+        )
     return function

@@ -1,4 +1,6 @@
-"""Finding a shared library: where an environment variable says, where pip put it, where the system looks."""
+"""Finding a shared library: where an environment variable says, where pip put it, where the system
+looks.
+"""
 
 import ctypes
 import importlib.util
@@ -8,16 +10,21 @@ from pathlib import Path
 
 
 class LibraryError(ImportError):
-    """A native library is missing, too old, or does not run on this machine; the message says what to do."""
+    """A native library is missing, too old, or does not run on this machine; the message says what
+    to do.
+    """
 
 
-def load_library(names: Sequence[str], folders: Sequence[str], variable: str, advice: str) -> tuple[ctypes.CDLL, str]:
+def load_library(
+    names: Sequence[str], folders: Sequence[str], variable: str, advice: str
+) -> tuple[ctypes.CDLL, str]:
     """Load the first library that can be.
 
     Args:
       names: file names, the preferred one first, as in ("libnvjpeg.so.13", "libnvjpeg.so.12").
       folders: where wheels put them, relative to the `nvidia` package, as in ("cu13/lib",).
-      variable: an environment variable that holds the library's path and goes before everything else.
+      variable: an environment variable that holds the library's path and goes before everything
+        else.
       advice: what to install when none is found.
 
     Returns:
@@ -34,7 +41,9 @@ def load_library(names: Sequence[str], folders: Sequence[str], variable: str, ad
             return ctypes.CDLL(candidate), candidate
         except OSError as error:
             tried.append(f"  {candidate}: {error}")
-    raise LibraryError(f"cannot load {' or '.join(names)}; tried\n" + "\n".join(tried) + f"\n{advice}")
+    raise LibraryError(
+        f"cannot load {' or '.join(names)}; tried\n" + "\n".join(tried) + f"\n{advice}"
+    )
 
 
 def _in_wheels(names: Sequence[str], folders: Sequence[str]) -> list[str]:

@@ -14,8 +14,11 @@ from jaxaug.decode.native.load import LibraryError, load_library
 
 GPU_HYBRID, HARDWARE = 2, 3  # nvjpegBackend_t
 RGB_INTERLEAVED = 5  # nvjpegOutputFormat_t: NVJPEG_OUTPUT_RGBI
-# Memory pools spare an allocation a batch; interpolated chroma is libjpeg-turbo's "fancy" upsampling.
-_FLAGS = 1 << 1 | 1 << 5  # NVJPEG_FLAGS_ENABLE_MEMORY_POOLS | NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
+# Memory pools spare an allocation a batch; interpolated chroma is libjpeg-turbo's "fancy"
+# upsampling.
+_FLAGS = (
+    1 << 1 | 1 << 5
+)  # NVJPEG_FLAGS_ENABLE_MEMORY_POOLS | NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
 
 _STATUS = (
     "SUCCESS",
@@ -141,7 +144,8 @@ def decode_batched(
 ) -> None:
     """Decode a batch of any size on `stream`; the arrays are C contiguous uint64.
 
-    Initialising for the size of each batch costs microseconds (measured, 13.3), so that sizes may vary freely.
+    Initialising for the size of each batch costs microseconds (measured, 13.3), so that sizes may
+    vary freely.
     """
     load().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, RGB_INTERLEAVED)
     pointers = (array.ctypes.data for array in (addresses, lengths, images))

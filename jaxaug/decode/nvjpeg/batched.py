@@ -9,9 +9,9 @@ import numpy as np
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda, nvjpeg
 
-# States at work at once, so that the engines never pause. Each keeps 14 streams busy: a third would share the GPU's 32
-# queues with the first two (see `jaxaug/__init__.py`), and beside a training they would then wait for each other:
-# 9,900 images/s instead of 18,600 (measured on an H200).
+# States at work at once, so that the engines never pause. Each keeps 14 streams busy: a third would
+# share the GPU's 32 queues with the first two (see `jaxaug/__init__.py`), and beside a training
+# they would then wait for each other: 9,900 images/s instead of 18,600 (measured on an H200).
 TURNS = 2
 
 
@@ -26,8 +26,8 @@ class _State(NamedTuple):
 class BatchedDecoder:
     """Decodes batches for several threads, each chroma sampling with states and streams of its own.
 
-    A batched call that mixes samplings takes three times as long, and so does a state that changes from one to
-    another (measured on an H200, with interpolated chroma).
+    A batched call that mixes samplings takes three times as long, and so does a state that changes
+    from one to another (measured on an H200, with interpolated chroma).
 
     Args:
       handle: of nvJPEG.
@@ -50,10 +50,13 @@ class BatchedDecoder:
             self.turns.release()
         return free
 
-    def decode(self, encoded: Encoded, sampling: np.ndarray, pointers: np.ndarray, pitches: np.ndarray) -> None:
+    def decode(
+        self, encoded: Encoded, sampling: np.ndarray, pointers: np.ndarray, pitches: np.ndarray
+    ) -> None:
         """Decode n images, each to the memory at its pointer; return when they are there.
 
-        The samplings take the thread's turn one after another as they come, or two at once where a second turn is free.
+        The samplings take the thread's turn one after another as they come, or two at once where a
+        second turn is free.
 
         Args:
           encoded: the images.
@@ -66,7 +69,10 @@ class BatchedDecoder:
         """
         images = nvjpeg.destinations(pointers, pitches)
         masks = ((group, sampling == group) for group in dict.fromkeys(sampling.tolist()))
-        calls = [(group, (encoded.addresses[rows], encoded.lengths[rows], images[rows])) for group, rows in masks]
+        calls = [
+            (group, (encoded.addresses[rows], encoded.lengths[rows], images[rows]))
+            for group, rows in masks
+        ]
         for group, _ in calls:
             self._make_states(group)
         running: list[_State] = []
@@ -89,7 +95,8 @@ class BatchedDecoder:
     def _make_states(self, sampling: int) -> None:
         """Make as many states of this sampling as there are turns, with its first image.
 
-        Making one halts the engines of all GPUs, 0.1 s with one and 0.4 s with four: that belongs to the start.
+        Making one halts the engines of all GPUs, 0.1 s with one and 0.4 s with four: that belongs
+        to the start.
         """
         with self._making:
             if sampling not in self._idle:
@@ -102,7 +109,9 @@ class BatchedDecoder:
         return self._make_state(sampling)
 
     def _make_state(self, sampling: int) -> _State:
-        state = _State(sampling, nvjpeg.create("nvjpegJpegStateCreate", self._handle), cuda.create_stream())
+        state = _State(
+            sampling, nvjpeg.create("nvjpegJpegStateCreate", self._handle), cuda.create_stream()
+        )
         self._states.append(state)
         return state
 

@@ -1,8 +1,8 @@
 """Lanes: the canvas buffers of the batches in flight on one GPU, and the rule that keeps them safe.
 
-The JPEG engines do not wait for device events: batched calls on Hopper write at once, whatever still stands in the
-stream (pytorch/torchcodec#1634, pytorch/vision#9606). So before a buffer is written again the HOST waits for all that
-read it.
+The JPEG engines do not wait for device events: batched calls on Hopper write at once, whatever
+still stands in the stream (pytorch/torchcodec#1634, pytorch/vision#9606). So before a buffer is
+written again the HOST waits for all that read it.
 """
 
 import contextlib
@@ -15,16 +15,20 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 
-# Written to the first pixel of each canvas before the engines are asked: where it is still there afterwards, the
-# engines skipped the image although they reported success. No camera makes it; if one did, the host decodes again.
+# Written to the first pixel of each canvas before the engines are asked: where it is still there
+# afterwards, the engines skipped the image although they reported success. No camera makes it; if
+# one did, the host decodes again.
 MARK = np.array([3, 250, 7], np.uint8)
 
 
-_MOST = 8  # lanes of a GPU: they outlast some steps of a training that the readers of their batches stand behind
+# lanes of a GPU: they outlast some steps of a training that the readers of their batches stand
+# behind
+_MOST = 8
 
 
 def buffer_budget(total: int) -> int:
-    """Return the bytes that jaxaug's buffers may take of a device's `total`: a tenth, 2 GB at least.
+    """Return the bytes that jaxaug's buffers may take of a device's `total`: a tenth, 2 GB at
+    least.
 
     Example:
       >>> buffer_budget(24 * 10**9)
@@ -126,7 +130,8 @@ class Lane:
     def __init__(self, canvas: tuple[int, int]):
         self._canvas, self._row_bytes = canvas, canvas[0] * canvas[1] * 3
         self._rows, self._pointer, self._pixels_address = 0, 0, 0
-        self.readers: Any = ()  # arrays whose computation reads the canvases; `prepare` waits for them
+        # arrays whose computation reads the canvases; `prepare` waits for them
+        self.readers: Any = ()
         self._view: jax.Array | None = None
         self._stream = cuda.create_stream()
 
@@ -146,7 +151,9 @@ class Lane:
         cuda.call("cudaMemsetAsync", self._pointer, 0, rows * self._row_bytes, self._stream)
         self._write_marks(self._pointer, rows)
         self._synchronize()  # the engines do not wait for the stream
-        return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(self._pointer)
+        return np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes) + np.uint64(
+            self._pointer
+        )
 
     def mark(self, rows: Sequence[int]) -> None:
         """Write the marks of some canvases again."""
@@ -158,10 +165,13 @@ class Lane:
         """bool[n]: where the mark was still there, so that nothing was written; it is zero now.
 
         Args:
-          asked: bool[n], which rows to look at; what host threads have written may be of the mark's colour.
+          asked: bool[n], which rows to look at; what host threads have written may be of the mark's
+            colour.
         """
         rows = len(asked)
-        self._copy_pixels(self._pixels_address, 3, self._pointer, self._row_bytes, rows, "DeviceToHost")
+        self._copy_pixels(
+            self._pixels_address, 3, self._pointer, self._row_bytes, rows, "DeviceToHost"
+        )
         self._synchronize()
         marked = (self._pixels[:rows] == MARK).all(axis=1) & asked
         for row in marked.nonzero()[0].tolist():
@@ -180,13 +190,17 @@ class Lane:
 
     def view(self, rows: int) -> jax.Array:
         """uint8[rows, H, W, 3] on the buffer itself: nobody may hold it beyond `readers`."""
-        if self._view is None or self._view.shape[0] != rows:  # importing takes as long as decoding five images
+        if (
+            self._view is None or self._view.shape[0] != rows
+        ):  # importing takes as long as decoding five images
             self._view = cuda.import_buffer(self._pointer, (rows, *self._canvas, 3))
         return self._view
 
     def ready(self) -> bool:
         """Whether nothing reads the canvases any more."""
-        return all(array.is_deleted() or array.is_ready() for array in jax.tree.leaves(self.readers))
+        return all(
+            array.is_deleted() or array.is_ready() for array in jax.tree.leaves(self.readers)
+        )
 
     def close(self) -> None:
         """Free everything, once the readers are done; the device is current."""
@@ -196,14 +210,17 @@ class Lane:
 
     def _wait_for_readers(self) -> None:
         for array in jax.tree.leaves(self.readers):
-            with contextlib.suppress(Exception):  # what has failed reads no more, and tells whoever uses it
+            with contextlib.suppress(
+                Exception
+            ):  # what has failed reads no more, and tells whoever uses it
                 array.block_until_ready()
         self.readers = ()
 
     def _resize(self, rows: int) -> None:
         self._free()
         self._pointer = cuda.allocate(rows * self._row_bytes)
-        # Page-locked: a copy from or to pageable memory would make the host wait for everything on the device.
+        # Page-locked: a copy from or to pageable memory would make the host wait for everything on
+        # the device.
         self._pixels, self._pixels_address = cuda.pinned_array((rows, 3))
         self._rows = rows
 
@@ -219,7 +236,9 @@ class Lane:
         self._pixels[:rows] = MARK
         self._copy_pixels(pointer, self._row_bytes, self._pixels_address, 3, rows, "HostToDevice")
 
-    def _copy_pixels(self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str) -> None:
+    def _copy_pixels(
+        self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str
+    ) -> None:
         kind = getattr(cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
         cuda.call("cudaMemcpy2DAsync", to, to_pitch, source, pitch, 3, rows, kind, self._stream)
 

@@ -9,8 +9,8 @@ from jaxaug.decode._types import Encoded
 from jaxaug.decode.parse.headers import BAD, JPEG, Headers
 from jaxaug.decode.parse.jpeg import GRAY, YCBCR
 
-# To the engines and from them to the canvas; to the host; nowhere, as a bad image; to the engines as a whole, and
-# through a slot to the canvas.
+# To the engines and from them to the canvas; to the host; nowhere, as a bad image; to the engines
+# as a whole, and through a slot to the canvas.
 ENGINES, HOST, NONE, SLOT = 0, 1, 2, 3
 
 _GRAY, _444 = 0x11000000, 0x11111100
@@ -40,7 +40,9 @@ def routes(headers: Headers, size: np.ndarray, largest_slot: int) -> np.ndarray:
     same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1])
     direct = same_size & (headers.orientation == 1)
     fits = slot_bytes(headers.height, headers.width) <= largest_slot
-    ways = np.select([headers.kind == BAD, engines & direct, engines & fits], [NONE, ENGINES, SLOT], HOST)
+    ways = np.select(
+        [headers.kind == BAD, engines & direct, engines & fits], [NONE, ENGINES, SLOT], HOST
+    )
     return ways.astype(np.uint8)
 
 

@@ -1,15 +1,18 @@
-"""The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on host threads.
+"""The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on
+host threads.
 
 An image goes
-- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, with a header that all parsers read
-  alike, and with sides of 16 pixels or more if their chroma is subsampled. Those that are upright and no larger than
-  the canvas are decoded onto it; the others whole into slots, from where a kernel shrinks and turns them;
+- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, with a header that
+  all parsers read alike, and with sides of 16 pixels or more if their chroma is subsampled. Those
+  that are upright and no larger than the canvas are decoded onto it; the others whole into slots,
+  from where a kernel shrinks and turns them;
 - to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
 
-The share balances itself: a batch's images wait in a line, the engines take most of it at a time from one end, the
-threads one by one from the other, so that both have done when the line is empty, however fast they are. With
-`deterministic` there is no share, so that an image's way depends on its bytes alone. It needs engines:
-on GPUs without, a batched call decodes up to 50 images in another way than more (nvjpeg.h). Nor is
+The share balances itself: a batch's images wait in a line, the engines take most of it at a time
+from one end, the threads one by one from the other, so that both have done when the line is empty,
+however fast they are. With `deterministic` there is no share, so that an image's way depends on its
+bytes alone. It needs engines: on GPUs without, a batched call decodes up to 50 images in another
+way than more (nvjpeg.h). Nor is
 there a share with several GPUs: their host threads would all wait for one GIL, and the GPUs for
 them (of four H200, 112,000 images/s without, 50,000 with a share).
 """
@@ -52,8 +55,12 @@ _REGION_SHARE = 1 / 8  # of the device budget, for each of the regions of slots
 _MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
 IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
 _LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
-_MOST = 3 / 4  # of a line go to the engines at once: beside an H200's, 4 or 8 host threads decode a fifth
-_RARE = 64  # a chroma sampling that fewer than one in so many have would cost the engines a call for a few images
+_MOST = (
+    3 / 4
+)  # of a line go to the engines at once: beside an H200's, 4 or 8 host threads decode a fifth
+# a chroma sampling that fewer than one in so many have would cost the engines a call for a few
+# images
+_RARE = 64
 
 
 class NvjpegEngine:
@@ -73,14 +80,21 @@ class NvjpegEngine:
     # "refused": images of "host" that the engines were asked for in vain
     counted: tuple[str, ...] = ("engines", "host", "refused")
 
-    def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, deterministic: bool):
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        canvas: tuple[int, int],
+        num_threads: int,
+        deterministic: bool,
+    ):
         cuda.core()
         threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
         # With more, a Loader waits for the GIL longer than they help it.
         sharing = num_threads // 4 if len(devices) == 1 and not deterministic else 0
         self._gpus: list[_Gpu] = []
         self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
-        # Runs at `close`, when the last reference goes (a lent batch has one), and if one of the GPUs cannot be used.
+        # Runs at `close`, when the last reference goes (a lent batch has one), and if one of the
+        # GPUs cannot be used.
         self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool, os.getpid())
         self._finalizer.atexit = False
         self._first = devices[0].local_hardware_id or 0
@@ -101,7 +115,9 @@ class NvjpegEngine:
     def _decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
         count = len(headers.kind) // len(self._gpus)
         if not count:
-            return Canvases([gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False)
+            return Canvases(
+                [gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False
+            )
         batch = Batch(encoded, headers, size, routes(headers, size, self._gpus[0].largest_slot))
         taken: list[tuple[Lane, np.ndarray]] = []
 
@@ -111,7 +127,9 @@ class NvjpegEngine:
 
         started = time.perf_counter()
         try:
-            for gpu in self._gpus:  # in this order: callers that hold a lane and wait for another never wait in a ring
+            for gpu in (
+                self._gpus
+            ):  # in this order: callers that hold a lane and wait for another never wait in a ring
                 taken.append(gpu.take(count))
             waited = time.perf_counter() - started
             results = self._decode_parts(batch, taken)
@@ -119,19 +137,28 @@ class NvjpegEngine:
         except BaseException:
             release(())
             raise
-        failures = {n * count + row: why for n, result in enumerate(results) for row, why in result.failures.items()}
-        decoded = {name: sum(result.decoded[name] for result in results) for name in results[0].decoded}
+        failures = {
+            n * count + row: why
+            for n, result in enumerate(results)
+            for row, why in result.failures.items()
+        }
+        decoded = {
+            name: sum(result.decoded[name] for result in results) for name in results[0].decoded
+        }
         return Canvases(pixels, failures, decoded, release, lent=True, waited=waited)
 
     def _decode_parts(self, batch: Batch, taken: list[tuple[Lane, np.ndarray]]) -> "list[Result]":
-        """As many rows as a lane has pointers on each GPU, all at the same time; once it returns or raises, nothing is
+        """As many rows as a lane has pointers on each GPU, all at the same time; once it returns or
+        raises, nothing is
         written any more."""
         if len(taken) == 1:  # in the caller's thread
             return [self._gpus[0].decode(batch, *taken[0])]
         count = len(taken[0][1])
         parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(taken))]
         works = zip(self._gpus, parts, taken)
-        return all_results([self._pool.submit(gpu.decode, part, *lane) for gpu, part, lane in works])
+        return all_results(
+            [self._pool.submit(gpu.decode, part, *lane) for gpu, part, lane in works]
+        )
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
@@ -200,7 +227,9 @@ class _Gpu:
     def decode(self, batch: Batch, lane: Lane, pointers: np.ndarray) -> Result:
         """Decode into a lane."""
         cuda.set_device(self._ordinal)
-        by_engines, alike = commonest_first(np.isin(batch.ways, (ENGINES, SLOT)).nonzero()[0], batch.headers.sampling)
+        by_engines, alike = commonest_first(
+            np.isin(batch.ways, (ENGINES, SLOT)).nonzero()[0], batch.headers.sampling
+        )
         rare = (alike * _RARE < len(by_engines)) & self._share
         line = deque(by_engines[~rare].tolist())
         chosen = [*by_engines[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
@@ -226,8 +255,11 @@ class _Gpu:
         counts = (len(taken) - len(to_host), len(by_host), len(to_host))
         return Result(failures, dict(zip(NvjpegEngine.counted, counts)))
 
-    def _take_and_decode(self, batch: Batch, line: deque[int], pointers: np.ndarray) -> tuple[list[int], bool]:
-        """Decode the first part of the line on the engines: (its rows, False if some image was refused).
+    def _take_and_decode(
+        self, batch: Batch, line: deque[int], pointers: np.ndarray
+    ) -> tuple[list[int], bool]:
+        """Decode the first part of the line on the engines: (its rows, False if some image was
+        refused).
 
         A batched call has no status an image.
         """
@@ -251,8 +283,12 @@ class _Gpu:
             return False
         return True
 
-    def _decode_through_slots(self, batch: Batch, direct: np.ndarray, whole: np.ndarray, pointers: np.ndarray) -> None:
-        """Decode some rows onto their canvases, and others into slots and from there; the first group together."""
+    def _decode_through_slots(
+        self, batch: Batch, direct: np.ndarray, whole: np.ndarray, pointers: np.ndarray
+    ) -> None:
+        """Decode some rows onto their canvases, and others into slots and from there; the first
+        group together.
+        """
         assert self._slots is not None
         widths = batch.headers.width[whole].astype(np.uint64)
         sizes = slot_bytes(batch.headers.height[whole], batch.headers.width[whole])
@@ -269,7 +305,9 @@ class _Gpu:
                 region.resample()
                 direct = direct[:0]
 
-    def _decode_to(self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray) -> None:
+    def _decode_to(
+        self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray
+    ) -> None:
         sampling = batch.headers.sampling[rows]
         self._batched.decode(batch.encoded.take(rows), sampling, pointers, pitches)
 
@@ -318,7 +356,9 @@ class _Gpu:
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
-        with cuda.on_device(self._ordinal):  # the garbage collector's thread may be at work on another one
+        with cuda.on_device(
+            self._ordinal
+        ):  # the garbage collector's thread may be at work on another one
             for part in (self._threads, self.lanes, self._batched, self._slots):
                 if part is not None:
                     part.close()
@@ -352,7 +392,9 @@ def _make_handle(deterministic: bool) -> Any:
 
 
 def _make_slots(canvas: tuple[int, int]) -> Slots | None:
-    """Return the slots of the current device; None, with a warning, where their kernel cannot be compiled."""
+    """Return the slots of the current device; None, with a warning, where their kernel cannot be
+    compiled.
+    """
     try:
         resampler = compile_resampler()
     except LibraryError as error:

@@ -14,9 +14,10 @@ from jaxaug.decode.nvjpeg.dispatch import Batch
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
-# Bytes an image has in the mean of a batch; above, twice as many threads share. A thread needs the GIL so many times an
-# image, and a large one takes longer. Beside an H200: of 101 kB more than 4 of 16 threads decode no more and hold up a
-# Loader, of 257 kB 8 threads decode 7 per cent more than 4, with a Loader and without.
+# Bytes an image has in the mean of a batch; above, twice as many threads share. A thread needs the
+# GIL so many times an image, and a large one takes longer. Beside an H200: of 101 kB more than 4 of
+# 16 threads decode no more and hold up a Loader, of 257 kB 8 threads decode 7 per cent more than 4,
+# with a Loader and without.
 _LARGE = 180_000
 
 T = TypeVar("T")
@@ -29,7 +30,8 @@ class HostThreads:
       ordinal: the CUDA device.
       canvas: (H, W) of each row.
       num_threads: for images that the engines refuse.
-      num_sharing: for images that they could decode as well, if those are small; twice as many for large ones.
+      num_sharing: for images that they could decode as well, if those are small; twice as many for
+        large ones.
     """
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_sharing: int):
@@ -41,8 +43,11 @@ class HostThreads:
         ]
         self._stream, self._uploaders, self._local = cuda.create_stream(), [], threading.local()
 
-    def start(self, batch: Batch, pointers: np.ndarray, chosen: list[int], line: deque[int]) -> "HostWork":
-        """Begin to decode the chosen rows and, from its end on, the line, from which others take rows as well.
+    def start(
+        self, batch: Batch, pointers: np.ndarray, chosen: list[int], line: deque[int]
+    ) -> "HostWork":
+        """Begin to decode the chosen rows and, from its end on, the line, from which others take
+        rows as well.
 
         Args:
           batch: the images.
@@ -84,7 +89,9 @@ class HostWork:
       failures: row -> why it could not be decoded.
     """
 
-    def __init__(self, batch: Batch, pointers: np.ndarray, line: deque[int], uploader: Callable[[], Uploader]):
+    def __init__(
+        self, batch: Batch, pointers: np.ndarray, line: deque[int], uploader: Callable[[], Uploader]
+    ):
         self._batch, self._pointers, self._line, self._uploader = batch, pointers, line, uploader
         self.tasks: list[Future[list[int]]] = []
         self.shares: list[Future[list[int]]] = []
@@ -97,7 +104,9 @@ class HostWork:
             for row in rows:
                 data, size = self._batch.encoded.view(row), tuple(self._batch.size[row].tolist())
                 try:
-                    uploader.decode(data, self._batch.headers.row(row), size, int(self._pointers[row]))
+                    uploader.decode(
+                        data, self._batch.headers.row(row), size, int(self._pointers[row])
+                    )
                     decoded.append(row)
                 except DecodeError as error:
                     self.failures[row] = error.reason
@@ -106,12 +115,15 @@ class HostWork:
         return decoded
 
     def finish(self) -> list[int]:
-        """Take no more from the line and wait until nothing is written any more: the rows that were decoded.
+        """Take no more from the line and wait until nothing is written any more: the rows that were
+        decoded.
 
         Threads that still work on another batch's line are not waited for.
         """
         self._line.clear()
-        decoded = all_results([*self.tasks, *(share for share in self.shares if not share.cancel())])
+        decoded = all_results(
+            [*self.tasks, *(share for share in self.shares if not share.cancel())]
+        )
         return [row for rows in decoded for row in rows]
 
 

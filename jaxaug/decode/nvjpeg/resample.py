@@ -1,6 +1,8 @@
-"""From whole decoded images to canvases: shrunk with antialiasing and turned upright, by a CUDA kernel.
+"""From whole decoded images to canvases: shrunk with antialiasing and turned upright, by a CUDA
+kernel.
 
-XLA's stream is busy with training steps; this kernel runs on a stream of the decoder's own, before them.
+XLA's stream is busy with training steps; this kernel runs on a stream of the decoder's own, before
+them.
 """
 
 from typing import NamedTuple
@@ -25,9 +27,10 @@ RECORD = np.dtype(
 
 _BLOCK = 16  # threads a side: square, so that turned images read few lines of memory, too
 
-# Weights as Pillow's: a triangle of half-width max(1, scale) about the output pixel's center (i + 1/2) scale, cut at
-# the image's border and divided by their sum (Pillow, src/libImaging/Resample.c, precompute_coeffs). The center is
-# split into a whole and a fraction in integers, as float32 has no digits left for the fraction of a large one.
+# Weights as Pillow's: a triangle of half-width max(1, scale) about the output pixel's center (i +
+# 1/2) scale, cut at the image's border and divided by their sum (Pillow, src/libImaging/Resample.c,
+# precompute_coeffs). The center is split into a whole and a fraction in integers, as float32 has no
+# digits left for the fraction of a large one.
 _SOURCE = r"""
 struct Image {
   unsigned char* slot;
@@ -127,18 +130,28 @@ class Resampler(NamedTuple):
     resample: Kernel
 
     def mark_slots(self, table: int, count: int, color: np.ndarray, stream: int) -> None:
-        """Start writing `color` (uint8[3]) to `count` slots of the table of `RECORD`s on the device."""
+        """Start writing `color` (uint8[3]) to `count` slots of the table of `RECORD`s on the
+        device.
+        """
         grid = (-(-count // 128), 1, 1)
-        self.mark.launch(stream, grid, (128, 1, 1), np.uint64(table), np.int32(count), _as_int(color))
+        self.mark.launch(
+            stream, grid, (128, 1, 1), np.uint64(table), np.int32(count), _as_int(color)
+        )
 
-    def fill_canvases(self, table: int, records: np.ndarray, pitch: int, color: np.ndarray, stream: int) -> None:
-        """Start shrinking and turning the slots of `records`, which the table holds, to their canvases."""
+    def fill_canvases(
+        self, table: int, records: np.ndarray, pitch: int, color: np.ndarray, stream: int
+    ) -> None:
+        """Start shrinking and turning the slots of `records`, which the table holds, to their
+        canvases.
+        """
         grid = (
             -(-int(records["out_width"].max()) // _BLOCK),
             -(-int(records["out_height"].max()) // _BLOCK),
             len(records),
         )
-        self.resample.launch(stream, grid, (_BLOCK, _BLOCK, 1), np.uint64(table), np.int32(pitch), _as_int(color))
+        self.resample.launch(
+            stream, grid, (_BLOCK, _BLOCK, 1), np.uint64(table), np.int32(pitch), _as_int(color)
+        )
 
 
 def _as_int(color: np.ndarray) -> np.int32:

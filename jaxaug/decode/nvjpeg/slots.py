@@ -1,4 +1,6 @@
-"""Memory for images that the engines decode whole before they are shrunk or turned to their canvases."""
+"""Memory for images that the engines decode whole before they are shrunk or turned to their
+canvases.
+"""
 
 import contextlib
 import threading
@@ -120,13 +122,22 @@ class Region:
         records["orientation"] = headers.orientation[rows]
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
-        cuda.call("cudaMemcpyAsync", self._table, self._records_address, records.nbytes, kind, self._stream)
+        cuda.call(
+            "cudaMemcpyAsync",
+            self._table,
+            self._records_address,
+            records.nbytes,
+            kind,
+            self._stream,
+        )
         self._resampler.mark_slots(self._table, self._count, MARK, self._stream)
         self._synchronize()  # the engines do not wait for the stream
         return records["slot"].copy()
 
     def resample(self) -> None:
-        """Shrink and turn the prepared images to their canvases; those that still bear the mark are left out."""
+        """Shrink and turn the prepared images to their canvases; those that still bear the mark are
+        left out.
+        """
         records = self._records[: self._count]
         self._resampler.fill_canvases(self._table, records, self._pitch, MARK, self._stream)
         self._synchronize()

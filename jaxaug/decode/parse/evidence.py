@@ -31,8 +31,11 @@ _IS_FRAME = lookup(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 _BITS_8, _BITS_16 = {slot: 65 for slot in range(4)}, {16 + slot: 129 for slot in range(4)}
 QUANTIZATION_SIZE = lookup(_BITS_8 | _BITS_16, NOWHERE)
 HUFFMAN_SIZE = lookup({kind << 4 | slot: 17 for kind in (0, 1) for slot in range(4)}, NOWHERE)
-HUFFMAN_SLOT = lookup({kind << 4 | slot: 4 + 4 * kind + slot for kind in (0, 1) for slot in range(4)}, 0)
-# From the 16 code counts: how many symbols, and what their codes take of 2^16. float32 is exact up to 2^24.
+HUFFMAN_SLOT = lookup(
+    {kind << 4 | slot: 4 + 4 * kind + slot for kind in (0, 1) for slot in range(4)}, 0
+)
+# From the 16 code counts: how many symbols, and what their codes take of 2^16. float32 is exact up
+# to 2^24.
 _CODE_SUMS = np.stack([np.ones(16), 2.0 ** np.arange(15, -1, -1)], 1).astype(np.float32)
 
 
@@ -110,7 +113,10 @@ class Evidence(NamedTuple):
         return self.frame[1] & 15
 
     def components(self) -> list[Component]:
-        return [Component(*self.frame[at : at + 3]) for at in range(10, 10 + 3 * min(self.frame[9], 4), 3)]
+        return [
+            Component(*self.frame[at : at + 3])
+            for at in range(10, 10 + 3 * min(self.frame[9], 4), 3)
+        ]
 
 
 class Found(NamedTuple):
@@ -118,7 +124,9 @@ class Found(NamedTuple):
 
     evidence: np.ndarray
     size: np.ndarray  # int32[k, 2]: height and width
-    scan_start: np.ndarray  # int64[k]: where the entropy-coded data begins; without a scan the file's end
+    scan_start: (
+        np.ndarray
+    )  # int64[k]: where the entropy-coded data begins; without a scan the file's end
 
 
 def read_evidence(segments: Segments, stops: np.ndarray) -> Found:
@@ -173,16 +181,23 @@ def _read_huffman(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -
     while (inside := (position < stop).nonzero()[0]).size:
         row, position, stop = row[inside], position[inside], stop[inside]
         table = read_windows(position, 33, stops[row])  # with the first 16 symbols
-        first, sums = as_bytes(table)[:, 0], as_bytes(table)[:, 1:17].astype(np.float32) @ _CODE_SUMS
+        first, sums = (
+            as_bytes(table)[:, 0],
+            as_bytes(table)[:, 1:17].astype(np.float32) @ _CODE_SUMS,
+        )
         symbols, values = sums[:, 0].astype(np.int64), position + 17
         position = position + HUFFMAN_SIZE[first] + symbols
         good = fits_huffman(position, stop, symbols, sums[:, 1])
         direct = (good & (first < 16)).nonzero()[0]
         many = symbols[direct] > 16
-        large = as_bytes(table[direct])[:, 17:] & as_bytes(_DC_MASK[np.minimum(symbols[direct], 16)])
+        large = as_bytes(table[direct])[:, 17:] & as_bytes(
+            _DC_MASK[np.minimum(symbols[direct], 16)]
+        )
         large = large.view(np.uint64)  # 16 bytes as two numbers
         for each in direct[many | ((large[:, 0] | large[:, 1]) > 0)].tolist():
-            good[each] = max(memory_view(int(values[each]), int(symbols[each]))) <= LARGEST_DC_SYMBOL
+            good[each] = (
+                max(memory_view(int(values[each]), int(symbols[each]))) <= LARGEST_DC_SYMBOL
+            )
         evidence["tables"][row, HUFFMAN_SLOT[first]] = 1
         evidence["bad_huffman"][row[~good]] = 1
         position[~good] = NOWHERE  # what follows a malformed table is not looked at

@@ -28,15 +28,21 @@ def read_orientation(segments: Segments, count: int) -> np.ndarray:
     start = start + _number(head, 4, "u4", little)
     usable = (little | (magic == _BIG)) & (start + 2 <= stop)
     row, start, stop, little = row[usable], start[usable], stop[usable], little[usable]
-    entries = np.minimum(_number(read_windows(start, 2, stop), 0, "u2", little), (stop - start - 2) // 12)
+    entries = np.minimum(
+        _number(read_windows(start, 2, stop), 0, "u2", little), (stop - start - 2) // 12
+    )
     owner = np.repeat(np.arange(row.size), entries)
     nth = np.arange(owner.size) - np.repeat(np.cumsum(entries) - entries, entries)
     entry = read_windows(start[owner] + 2 + 12 * nth, 12, stop[owner])
     tagged = (_number(entry, 0, "u2", little[owner]) == _ORIENTATION).nonzero()[0]
     owner, entry, little = owner[tagged], entry[tagged], little[owner[tagged]]
     short = _number(entry, 2, "u2", little) == 3
-    value = np.where(short, _number(entry, 8, "u2", little), _number(entry, 8, "u4", little))  # some write a LONG
-    found = ((value >= 1) & (value <= 8)).nonzero()[0][::-1]  # the first one of a file wins: assigned last
+    value = np.where(
+        short, _number(entry, 8, "u2", little), _number(entry, 8, "u4", little)
+    )  # some write a LONG
+    found = ((value >= 1) & (value <= 8)).nonzero()[0][
+        ::-1
+    ]  # the first one of a file wins: assigned last
     orientation[row[owner[found]]] = value[found]
     return orientation
 
@@ -44,7 +50,9 @@ def read_orientation(segments: Segments, count: int) -> np.ndarray:
 def _number(windows: np.ndarray, at: int, kind: str, little: np.ndarray) -> np.ndarray:
     """Return int64[k], the integers at one place of each window, in the byte order of each."""
     data = as_bytes(windows)[:, at : at + int(kind[1])]
-    return np.where(little, data.view(f"<{kind}")[:, 0], data.view(f">{kind}")[:, 0]).astype(np.int64)
+    return np.where(little, data.view(f"<{kind}")[:, 0], data.view(f">{kind}")[:, 0]).astype(
+        np.int64
+    )
 
 
 def first_orientation(tiff: memoryview) -> int:

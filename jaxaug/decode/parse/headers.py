@@ -1,4 +1,6 @@
-"""Header facts and the byte check: which images are good, decided before any way of decoding is chosen."""
+"""Header facts and the byte check: which images are good, decided before any way of decoding is
+chosen.
+"""
 
 from typing import NamedTuple
 
@@ -61,15 +63,19 @@ class Headers(NamedTuple):
     def original_size(self) -> np.ndarray:
         """Return int32[n, 2], (height, width) of the upright images."""
         turned = self.orientation >= 5
-        height, width = np.where(turned, self.width, self.height), np.where(turned, self.height, self.width)
+        height, width = (
+            np.where(turned, self.width, self.height),
+            np.where(turned, self.height, self.width),
+        )
         return np.stack([height, width], -1).astype(np.int32)
 
 
 def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     """Check the bytes of n images and read their headers.
 
-    Good is what can be decoded to an image: a JPEG whose header is well formed and whose end is there (damage
-    inside its entropy-coded data costs pixels, not the image), or a file whose header Pillow can read.
+    Good is what can be decoded to an image: a JPEG whose header is well formed and whose end is
+    there (damage inside its entropy-coded data costs pixels, not the image), or a file whose header
+    Pillow can read.
 
     Args:
       encoded: n images in readable host memory; nothing outside of them is read.

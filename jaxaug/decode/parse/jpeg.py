@@ -1,12 +1,14 @@
-"""The byte check of JPEG files: markers, lengths, tables and end, for many files in one marker walk.
+"""The byte check of JPEG files: markers, lengths, tables and end, for many files in one marker
+walk.
 
-A file passes exactly when a decoder can start on it: what the frame and the first scan refer to is there and
-well formed, and the file has its end. Damage inside the entropy-coded data is not looked for: it costs
-pixels, not the image. The rules are those of ITU-T T.81 as libjpeg-turbo enforces them.
+A file passes exactly when a decoder can start on it: what the frame and the first scan refer to is
+there and well formed, and the file has its end. Damage inside the entropy-coded data is not looked
+for: it costs pixels, not the image. The rules are those of ITU-T T.81 as libjpeg-turbo enforces
+them.
 
-What differs from file to file (lengths, table contents, the sides) is checked with numpy, all files at once. The
-rest becomes one short record a file, its evidence; a data set has few different ones, and plain Python judges
-each of them once.
+What differs from file to file (lengths, table contents, the sides) is checked with numpy, all files
+at once. The rest becomes one short record a file, its evidence; a data set has few different ones,
+and plain Python judges each of them once.
 """
 
 from collections import defaultdict
@@ -168,7 +170,11 @@ def _judge(evidence: bytes) -> _Layout | str:
     """Return the layout of a good file, or what a decoder would first stumble over."""
     facts = Evidence(*PARTS.unpack(evidence))
     components = facts.components()
-    clause = _fault_of_form(facts) or _fault_of_frame(facts, components) or _fault_of_scan(facts, components)
+    clause = (
+        _fault_of_form(facts)
+        or _fault_of_frame(facts, components)
+        or _fault_of_scan(facts, components)
+    )
     if clause:
         return clause
     sampling = sum(each.factors << 24 - 8 * i for i, each in enumerate(components))
@@ -193,7 +199,10 @@ def _fault_of_form(facts: Evidence) -> str | None:
         return "no JPEG scan (SOS)"
     if length != 6 + 2 * used or not 1 <= used <= 4:
         return "a JPEG scan header of the wrong length"
-    known, scanned = [each.identity for each in facts.components()], facts.scan[3 : 3 + 2 * used : 2]
+    known, scanned = (
+        [each.identity for each in facts.components()],
+        facts.scan[3 : 3 + 2 * used : 2],
+    )
     if len(set(scanned)) < used or any(known.count(each) != 1 for each in scanned):
         return "a JPEG scan whose components are not those of the frame"
     if list(scanned) != [each for each in known if each in scanned]:  # T.81 B.2.3

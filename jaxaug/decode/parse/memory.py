@@ -7,10 +7,11 @@ import numpy as np
 
 @cache
 def _memory(width: int) -> np.ndarray:
-    """All of this process's memory as overlapping items of `width` bytes; item i begins at address i + 1.
+    """All of this process's memory as overlapping items of `width` bytes; item i begins at address
+    i + 1.
 
-    numpy takes a null data pointer for "no data", hence the 1. It copies an item at once, however wide it is: a
-    window costs no more than a byte. Only `read_windows` indexes it.
+    numpy takes a null data pointer for "no data", hence the 1. It copies an item at once, however
+    wide it is: a window costs no more than a byte. Only `read_windows` indexes it.
     """
 
     class HostMemory:
@@ -18,7 +19,9 @@ def _memory(width: int) -> np.ndarray:
             "version": 3,
             "typestr": f"|V{width}",
             "data": (1, True),
-            "shape": (2**57,),  # the largest address spaces have 57 bits; more would overflow as a size in bytes
+            "shape": (
+                2**57,
+            ),  # the largest address spaces have 57 bits; more would overflow as a size in bytes
             "strides": (1,),
         }
 
@@ -31,7 +34,8 @@ def read_windows(starts: np.ndarray, width: int, stops: np.ndarray) -> np.ndarra
     Args:
       starts: int64[k] absolute addresses inside readable memory.
       width: how many bytes to read for each.
-      stops: int64[k], where the readable memory of each ends; what would lie beyond repeats the last byte.
+      stops: int64[k], where the readable memory of each ends; what would lie beyond repeats the
+        last byte.
 
     Returns:
       V{width}[k]: an item a window, to be viewed as whatever it holds.

@@ -16,9 +16,13 @@ FRAMES = (0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE
 
 NOWHERE = 2**60  # beyond the stop of every file: what has no defined size does not fit
 
-HEAD = 22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
+HEAD = (
+    22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
+)
 _WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": HEAD})
-MOST_SEGMENTS = 1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
+MOST_SEGMENTS = (
+    1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
+)
 _FEW = 8  # files: a loop in Python over so many segments takes less time than numpy's calls
 _NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long filling
 
@@ -60,7 +64,9 @@ class Segments(NamedTuple):
         return chosen[match & (self.stop[chosen] - self.start[chosen] >= least)]
 
 
-def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[int, str]) -> Segments:
+def walk(
+    starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[int, str]
+) -> Segments:
     """Return all marker segments up to the first SOS.
 
     Every step advances each unfinished file by one segment; the last few files go on alone.
@@ -71,7 +77,9 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
       failures: takes what is wrong with a file whose walk does not end at an SOS.
     """
     position, stop = starts[row] + 2, stops[row]
-    parts: list[tuple[np.ndarray, ...]] = [(row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))]
+    parts: list[tuple[np.ndarray, ...]] = [
+        (row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))
+    ]
     resumed_rows: list[int] = []
     steps = 0
     while row.size > _FEW and steps < MOST_SEGMENTS:
@@ -85,7 +93,9 @@ def walk(starts: np.ndarray, stops: np.ndarray, row: np.ndarray, failures: dict[
         step = row, position, after, head
         if np.count_nonzero(good) < row.size:
             parts.append(tuple(column[good] for column in step))
-            for odd in (~good).nonzero()[0].tolist():  # filling, rubbish between segments, or an error
+            for odd in (
+                (~good).nonzero()[0].tolist()
+            ):  # filling, rubbish between segments, or an error
                 resumed = _resume(int(position[odd]), int(stop[odd]))
                 if isinstance(resumed, str):
                     failures[int(row[odd])] = resumed

@@ -1,9 +1,10 @@
-"""CRC-32C, the checksum of the TFRecord format, for many byte ranges at once in numpy: some 300 MB/s a core.
+"""CRC-32C, the checksum of the TFRecord format, for many byte ranges at once in numpy: some 300
+MB/s a core.
 
-A CRC without its initial and final complement is linear over GF(2). So a message is cut into lanes of
-equal length, all lanes advance together, two bytes a step by one table, and each result is then moved to its
-place by the linear map "append n zero bytes". Zeros in front of a message change nothing: they pad its first
-lane.
+A CRC without its initial and final complement is linear over GF(2). So a message is cut into lanes
+of equal length, all lanes advance together, two bytes a step by one table, and each result is then
+moved to its place by the linear map "append n zero bytes". Zeros in front of a message change
+nothing: they pad its first lane.
 """
 
 from functools import lru_cache
@@ -42,7 +43,11 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     lanes = np.concatenate(
         [_NOTHING]
         + [
-            _lane_crcs(padded, lane_starts[part] + _LANE, np.maximum(0, starts[message[part]] - lane_starts[part]))
+            _lane_crcs(
+                padded,
+                lane_starts[part] + _LANE,
+                np.maximum(0, starts[message[part]] - lane_starts[part]),
+            )
             for part in (slice(at, at + _TOGETHER) for at in range(0, message.size, _TOGETHER))
         ]
     )
@@ -69,7 +74,9 @@ def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> n
     for word in words:
         np.bitwise_xor(crc, word, out=index)
         np.bitwise_and(index, 0xFFFF, out=index)
-        np.take(table, index, out=entry, mode="clip")  # "clip" because "raise" makes take buffer its output
+        np.take(
+            table, index, out=entry, mode="clip"
+        )  # "clip" because "raise" makes take buffer its output
         np.right_shift(crc, 16, out=crc)
         np.bitwise_xor(crc, entry, out=crc)
     return crc
@@ -88,7 +95,9 @@ def _append_zeros(crcs: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
     """A linear map of 32-bit words, given as one table of 256 images for each of the four bytes."""
-    one, two, three, four = (tables[byte][crcs >> np.uint32(8 * byte) & np.uint32(255)] for byte in range(4))
+    one, two, three, four = (
+        tables[byte][crcs >> np.uint32(8 * byte) & np.uint32(255)] for byte in range(4)
+    )
     return one ^ two ^ three ^ four
 
 

@@ -2,8 +2,9 @@
 
     message Example   { Features features = 1; }
     message Features  { map<string, Feature> feature = 1; }    // an entry has key = 1 and value = 2
-    message Feature   { BytesList bytes_list = 1; or FloatList float_list = 2; or Int64List int64_list = 3; }
-    each list         { repeated <type> value = 1; }           // numbers packed or one by one
+    message Feature   { BytesList bytes_list = 1; or FloatList float_list = 2; or Int64List
+    int64_list = 3; } each list         { repeated <type> value = 1; }           // numbers packed
+    or one by one
 
 Reference: tensorflow/core/example/{example,feature}.proto; the protocol buffer encoding guide.
 """
@@ -62,7 +63,9 @@ def _feature(data: memoryview, start: int, stop: int) -> Feature:
     feature: Feature = []
     for kind, begin, end in _messages(data, start, stop):
         if kind == 1:
-            feature = [(at, until) for number, at, until in _messages(data, begin, end) if number == 1]
+            feature = [
+                (at, until) for number, at, until in _messages(data, begin, end) if number == 1
+            ]
         elif kind == 2:
             feature = _floats(data, begin, end)
         elif kind == 3:
@@ -85,7 +88,9 @@ def _integers(data: memoryview, start: int, stop: int) -> np.ndarray:
             while begin < end:
                 value, begin = _varint(data, begin, end)
                 values.append(value)
-    return np.array(values, np.uint64).view(np.int64)  # negative numbers are stored as their 64-bit complement
+    return np.array(values, np.uint64).view(
+        np.int64
+    )  # negative numbers are stored as their 64-bit complement
 
 
 def _messages(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

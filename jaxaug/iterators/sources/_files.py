@@ -1,6 +1,7 @@
 """Data files, local or remote: which there are, whether they changed, and bytes of them.
 
-A path with "://" (gs://, s3://, http://) is remote and goes through fsspec; every other one is a local file.
+A path with "://" (gs://, s3://, http://) is remote and goes through fsspec; every other one is a
+local file.
 """
 
 import errno
@@ -23,13 +24,16 @@ from jaxaug.errors import SourceError
 INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
-# What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3, Azure and WebDAV
-# give ETags; GCS a generation, its etag changes with the metadata too; the memory system a time of creation.
+# What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
+# Azure and WebDAV give ETags; GCS a generation, its etag changes with the metadata too; the memory
+# system a time of creation.
 _STAMPS = (
     *("generation", "ETag", "etag", "md5Hash", "Content-MD5", "Digest"),
     *("Last-Modified", "LastModified", "last_modified", "modified", "updated", "mtime", "created"),
 )
-NO_WAIT = getattr(os, "RWF_NOWAIT", 0)  # of preadv: only what the page cache holds; Linux alone can tell
+NO_WAIT = getattr(
+    os, "RWF_NOWAIT", 0
+)  # of preadv: only what the page cache holds; Linux alone can tell
 
 
 class DataFile(NamedTuple):
@@ -37,10 +41,13 @@ class DataFile(NamedTuple):
 
     path: str
     size: int
-    stamp: str  # local: the time of modification in ns; remote: the ETag, or what comes nearest; "" if there is none
+    # local: the time of modification in ns; remote: the ETag, or what comes nearest; "" if there is
+    # none
+    stamp: str
 
 
-# (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is retried.
+# (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is
+# retried.
 Read = Callable[[DataFile, int, memoryview], int]
 
 
@@ -57,15 +64,18 @@ def is_remote(path: str) -> bool:
 def is_index(path: str) -> bool:
     """Whether a file is an index that lies beside its data, where "folder/*" finds it too."""
     name = os.path.basename(path)
-    return name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name  # one that is being written has more behind it
+    return (
+        name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name
+    )  # one that is being written has more behind it
 
 
 def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
     """The files that paths, glob patterns and brace ranges name.
 
     Args:
-      paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar", "gs://bucket/train-*.tar",
-        plain paths; each pattern's files come sorted. A web server lists nothing: name its files.
+      paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar",
+        "gs://bucket/train-*.tar", plain paths; each pattern's files come sorted. A web server lists
+        nothing: name its files.
 
     Raises:
       SourceError: a pattern that matches nothing, or a file that is missing.
@@ -74,7 +84,11 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
       >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
       ['a-08.tar', 'a-09.tar', 'a-10.tar']
     """
-    given = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    given = (
+        [os.fspath(paths)]
+        if isinstance(paths, (str, os.PathLike))
+        else [os.fspath(path) for path in paths]
+    )
     if not given:
         raise SourceError("`paths` must name at least one file, got none.")
     found = [path for pattern in given for braced in _braces(pattern) for path in _matches(braced)]
@@ -87,7 +101,9 @@ def _braces(pattern: str) -> list[str]:
     if match is None:
         return [pattern]
     low, high, names = match.groups()
-    inside = names.split(",") if names else [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
+    inside = (
+        names.split(",") if names else [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
+    )
     before, after = pattern[: match.start()], pattern[match.end() :]
     return [before + one + rest for one in inside for rest in _braces(after)]
 
@@ -114,7 +130,9 @@ def _stat(path: str) -> DataFile:
         if not is_remote(path):
             facts = os.stat(path)
             if stat.S_ISDIR(facts.st_mode):
-                raise SourceError(f"`paths`: {path!r} is a folder; name its files, for example {path}/*.tar.")
+                raise SourceError(
+                    f"`paths`: {path!r} is a folder; name its files, for example {path}/*.tar."
+                )
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
         info = _remote_facts(*_system(path))
     except SourceError:
@@ -122,8 +140,12 @@ def _stat(path: str) -> DataFile:
     except Exception as error:  # each protocol has its own
         raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
     if info.get("size") is None:
-        raise SourceError(f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read.")
-    return DataFile(path, int(info["size"]), str(next((info[key] for key in _STAMPS if info.get(key)), "")))
+        raise SourceError(
+            f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read."
+        )
+    return DataFile(
+        path, int(info["size"]), str(next((info[key] for key in _STAMPS if info.get(key)), ""))
+    )
 
 
 def _remote_facts(system: Any, name: str, retries: int = 3) -> dict[str, Any]:
@@ -167,15 +189,21 @@ def _system(path: str):
     """(file system, name in it) of a URL."""
     try:
         return importlib.import_module("fsspec.core").url_to_fs(path)
-    except (ImportError, ValueError) as error:  # of fsspec, of what it needs for a protocol, or no such protocol
+    except (
+        ImportError,
+        ValueError,
+    ) as error:  # of fsspec, of what it needs for a protocol, or no such protocol
         needed = 'pip install "jaxaug[remote]"'
-        raise SourceError(f"{path!r} is remote, which needs fsspec: {reason(error)} ({needed}).") from error
+        raise SourceError(
+            f"{path!r} is remote, which needs fsspec: {reason(error)} ({needed})."
+        ) from error
 
 
 class Patience:
     """How long a single thread may take to read from the page cache, before others had better help.
 
-    Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several get it more often.
+    Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several get it
+      more often.
     """
 
     def __init__(self):
@@ -188,7 +216,8 @@ class Patience:
 
 
 class OpenFile:
-    """A local file that is still the one that was indexed, open until the last thread lets go of it.
+    """A local file that is still the one that was indexed, open until the last thread lets go of
+    it.
 
     Raises:
       SourceError: it is another one, or was written to.
@@ -196,7 +225,11 @@ class OpenFile:
     """
 
     def __init__(self, file: DataFile):
-        self._file, self._stamp, self.descriptor = file, int(file.stamp), os.open(file.path, os.O_RDONLY)
+        self._file, self._stamp, self.descriptor = (
+            file,
+            int(file.stamp),
+            os.open(file.path, os.O_RDONLY),
+        )
         weakref.finalize(self, os.close, self.descriptor)
         self.check()
 
@@ -224,7 +257,8 @@ class FileReader:
     """`Read` of local files by preadv and of remote ones by fsspec.
 
     Args:
-      most: local files that stay open between calls. Opening one costs as much as reading some images.
+      most: local files that stay open between calls. Opening one costs as much as reading some
+        images.
     """
 
     def __init__(self, most: int = 16):
@@ -233,7 +267,9 @@ class FileReader:
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
         if not is_remote(file.path):
-            opened = self._open(file)  # held until the bytes are there: others may drive it out of the cache
+            opened = self._open(
+                file
+            )  # held until the bytes are there: others may drive it out of the cache
             return os.preadv(opened.descriptor, [destination], offset)
         system, name = _system(file.path)
         try:
@@ -262,7 +298,9 @@ class FileReader:
             raise changed(file)
 
     def _open(self, file: DataFile) -> OpenFile:
-        opened = self._opened.get(file) or OpenFile(file)  # outside of the lock: a dead disk never answers
+        opened = self._opened.get(file) or OpenFile(
+            file
+        )  # outside of the lock: a dead disk never answers
         with self._lock:
             self._opened.pop(file, None)
             self._opened[file] = opened
@@ -271,7 +309,9 @@ class FileReader:
         return opened
 
     def cached(self, file: DataFile, offset: int, destination: memoryview) -> bool:
-        """Fill `destination` if that can be done without a wait: the file is open, the page cache holds all of it."""
+        """Fill `destination` if that can be done without a wait: the file is open, the page cache
+        holds all of it.
+        """
         opened = self._opened.get(file)
         if opened is None or not NO_WAIT:
             return False
@@ -281,7 +321,9 @@ class FileReader:
             return False
 
 
-def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview, retries: int = 3) -> None:
+def read_fully(
+    read: Read, file: DataFile, offset: int, destination: memoryview, retries: int = 3
+) -> None:
     """Fill `destination` with the bytes from `offset` on, trying again after an OSError.
 
     Raises:
@@ -293,12 +335,16 @@ def read_fully(read: Read, file: DataFile, offset: int, destination: memoryview,
             count = read(file, offset + done, destination[done:])
         except OSError as error:
             if failures == retries:
-                raise SourceError(f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}.") from error
+                raise SourceError(
+                    f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}."
+                ) from error
             pause(failures)
             failures += 1
             continue
         if count <= 0:
-            raise SourceError(f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut.")
+            raise SourceError(
+                f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut."
+            )
         done += count
 
 

@@ -1,4 +1,5 @@
-"""The index of a set of container files: one file of columns with a checksum each, mapped into memory.
+"""The index of a set of container files: one file of columns with a checksum each, mapped into
+memory.
 
     bytes 0-7    b"jaxaugIX"
     bytes 8-15   length of the header, uint64, little-endian as everything here
@@ -7,9 +8,9 @@
                  offset and CRC-32
     then         the columns, raw, each on a multiple of 64 bytes
 
-An index is used only if all checksums hold and every data file has the size and the time of modification that
-it had when it was read; else it is built anew. It is written beside the data or, where that is not possible,
-in the cache folder ($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug).
+An index is used only if all checksums hold and every data file has the size and the time of
+modification that it had when it was read; else it is built anew. It is written beside the data or,
+where that is not possible, in the cache folder ($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug).
 """
 
 import hashlib
@@ -52,8 +53,9 @@ class Index(NamedTuple):
     """Where every record lies and what is known of it.
 
     Attributes:
-      columns: arrays with one row a record, in the order of the files: "offset", "length", "lead" (bytes
-        from the record's beginning to its image), "header/..." facts of the image, "feature/..." numbers.
+      columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
+        (bytes from the record's beginning to its image), "header/..." facts of the image,
+        "feature/..." numbers.
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.
@@ -71,7 +73,8 @@ class Damaged(Exception):
     """An index file cannot be used; the message says why."""
 
 
-# (window on a file, rows to fill, call with the offset reached now and then) -> what else the format keeps
+# (window on a file, rows to fill, call with the offset reached now and then) -> what else the
+# format keeps
 Scan = Callable[[Window, Rows, Callable[[int], None]], dict[str, Any]]
 
 
@@ -85,7 +88,8 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
       scan: reads one file.
 
     Raises:
-      SourceError: a data file is damaged, there are no records, or the index can be written nowhere.
+      SourceError: a data file is damaged, there are no records, or the index can be written
+        nowhere.
     """
     folder, names = _common_folder([file.path for file in files])
     remote = any(is_remote(file.path) for file in files)
@@ -111,7 +115,9 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
             return read_index(place, subject)
         except OSError as error:
             refused.append(f"{place!r} ({reason(error)})")
-    raise SourceError(f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder.")
+    raise SourceError(
+        f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder."
+    )
 
 
 def _within(index: Index, files: list[DataFile]) -> Index:
@@ -164,7 +170,8 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
 
     Args:
       path: the file.
-      subject: what its header must say: another version, format, option or state of the files is refused.
+      subject: what its header must say: another version, format, option or state of the files is
+        refused.
 
     Raises:
       Damaged: the file is not such an index, or not as it was written.
@@ -253,7 +260,9 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
             extra |= found
     counts = [part.rows for part in parts]
     if not sum(counts):
-        raise SourceError(f"no records in {len(files)} file(s), the first of which is {files[0].path!r}.")
+        raise SourceError(
+            f"no records in {len(files)} file(s), the first of which is {files[0].path!r}."
+        )
     columns = join(parts)
     fingerprint = _fingerprint(subject, names, files, columns)
     return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
@@ -289,7 +298,9 @@ def _compressed(window: Window) -> SourceError | None:
 
 
 def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Iterator:
-    """`map` in a few threads; an error or an interrupt stops those that run and drops what has not begun."""
+    """`map` in a few threads; an error or an interrupt stops those that run and drops what has not
+    begun.
+    """
     with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="jaxaug-index") as pool:
         futures = [pool.submit(run, item) for item in items]
         try:
@@ -300,7 +311,9 @@ def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Ite
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]) -> str:
+def _fingerprint(
+    subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]
+) -> str:
     """Places and features, not header facts: another version of jaxaug may know more of those."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
@@ -312,7 +325,9 @@ def _fingerprint(subject: dict, names: list[str], files: list[DataFile], columns
 
 def _places(folder: str, remote: bool, what: list) -> list[str]:
     """Return where the index may lie, the best place first: a local folder that holds all data."""
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug")
+    cache = os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug"
+    )
     name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
     beside = [os.path.join(folder, name)] if folder and not remote else []
     return [*beside, os.path.join(cache, f"{_short_hash([folder, *what])}.index")]

@@ -39,10 +39,10 @@ def _free_buffers() -> _Free:
 class LooseFiles:
     """Image files below a folder, by number.
 
-    A file costs four system calls and no Python object that outlives them: the files of a batch are read one
-    behind the other into large buffers, which later batches use again (measured: 3 to 4 times the
-    rate of a pool of threads with `open().read()`). Up to 1 GiB of buffers is kept between batches,
-    for all sources of loose files together, as long as one of them is in use.
+    A file costs four system calls and no Python object that outlives them: the files of a batch are
+    read one behind the other into large buffers, which later batches use again (measured: 3 to 4
+    times the rate of a pool of threads with `open().read()`). Up to 1 GiB of buffers is kept
+    between batches, for all sources of loose files together, as long as one of them is in use.
 
     Args:
       root: the folder; "" for paths that stand alone.
@@ -66,20 +66,24 @@ class LooseFiles:
     def read(self, indices: np.ndarray) -> Encoded:
         """The bytes of files `indices` (int64[n]); one that cannot be read has length 0.
 
-        From the first file on that the page cache does not hold, several threads read. One is as fast as long as it
-        holds them, and more would take the GIL from the threads that decode.
+        From the first file on that the page cache does not hold, several threads read. One is as
+        fast as long as it holds them, and more would take the GIL from the threads that decode.
         """
         numbers = np.asarray(indices)
         cached = read_files(self._paths(numbers) if NO_WAIT else [], Patience(), free=self._free)
         rest = numbers[cached.lengths.size :]
         if not rest.size:
             return cached
-        shares = [*map(self._paths, np.array_split(rest, max(1, min(_THREADS, rest.size // _SHARE))))]
+        shares = [
+            *map(self._paths, np.array_split(rest, max(1, min(_THREADS, rest.size // _SHARE))))
+        ]
         read = partial(read_files, free=self._free)
         if len(shares) == 1:
             parts = [read(shares[0])]
         else:
-            with ThreadPoolExecutor(len(shares), thread_name_prefix="jaxaug-files") as pool:  # ends with the batch
+            with ThreadPoolExecutor(
+                len(shares), thread_name_prefix="jaxaug-files"
+            ) as pool:  # ends with the batch
                 parts = [*pool.map(read, shares)]
         addresses, lengths, owners = zip(*([cached, *parts] if cached.lengths.size else parts))
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
@@ -98,7 +102,9 @@ class LooseFiles:
 
     def fingerprint(self, *columns: np.ndarray) -> str:
         """A hash of the relative paths and of columns of features."""
-        digest = hashlib.blake2b("\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8)
+        digest = hashlib.blake2b(
+            "\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8
+        )
         for column in columns:
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
@@ -149,7 +155,9 @@ def read_files(
 
 
 class _Chunks:
-    """Large buffers that files are read into, one behind the other; given back when nobody refers to them."""
+    """Large buffers that files are read into, one behind the other; given back when nobody refers
+    to them.
+    """
 
     def __init__(self, free: _Free):
         self._free = free
@@ -160,7 +168,9 @@ class _Chunks:
         """A whole file: (address, length)."""
         length = _read(descriptor, self._room, flags)
         if length is None:
-            self._add(os.fstat(descriptor).st_size + 1)  # a byte more, to see that the file has ended
+            self._add(
+                os.fstat(descriptor).st_size + 1
+            )  # a byte more, to see that the file has ended
             length = _read(descriptor, self._room, flags)
         if length is None:
             raise OSError("the file grows while it is read")

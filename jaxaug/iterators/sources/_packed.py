@@ -19,7 +19,8 @@ _DESCRIBE_BLOCK = 64 << 10  # bytes read to describe one record
 
 
 class PackedSource(abc.ABC):
-    """Records inside a few large files. A format says how to run through a file and how to name a record.
+    """Records inside a few large files. A format says how to run through a file and how to name a
+    record.
 
     Args:
       paths: as `TFRecord` and `WebDataset` say.
@@ -48,9 +49,13 @@ class PackedSource(abc.ABC):
         self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = {
-            name.removeprefix(FEATURE): column for name, column in self._columns.items() if name.startswith(FEATURE)
+            name.removeprefix(FEATURE): column
+            for name, column in self._columns.items()
+            if name.startswith(FEATURE)
         }
-        self._failures: dict[int, str] = {}  # why a record could not be read when it was last asked for
+        self._failures: dict[
+            int, str
+        ] = {}  # why a record could not be read when it was last asked for
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""
@@ -88,7 +93,9 @@ class PackedSource(abc.ABC):
         """
         indices = np.asarray(indices, np.int64)
         if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}.")
+            raise IndexError(
+                f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
+            )
         files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
         offsets = self._columns["offset"][indices].astype(np.int64)
         lengths = self._columns["length"][indices].astype(np.int64)
@@ -101,13 +108,17 @@ class PackedSource(abc.ABC):
         return encoded, {name: column[indices] for name, column in self._features.items()}
 
     def headers(self, indices: np.ndarray) -> Headers:
-        """What the index knows of images: their header facts without touching them. `reason` stays empty."""
+        """What the index knows of images: their header facts without touching them. `reason` stays
+        empty.
+        """
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
         return Headers(**facts, reason=np.full(len(indices), "", object))
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The file, the record's number in it, the strings it holds, and "error" if it cannot be read."""
+        """The file, the record's number in it, the strings it holds, and "error" if it cannot be
+        read.
+        """
         number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
         file = self._files[number]
         found = {
@@ -130,7 +141,9 @@ class PackedSource(abc.ABC):
 
     @abc.abstractmethod
     def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
-        """Add every record of a file to `rows`; returns what else the format keeps. Damage: SourceError."""
+        """Add every record of a file to `rows`; returns what else the format keeps. Damage:
+        SourceError.
+        """
 
     @abc.abstractmethod
     def _strings(self, window: Window, start: int) -> dict[str, Any]:

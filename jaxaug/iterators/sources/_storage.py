@@ -31,14 +31,18 @@ from jaxaug.iterators.sources._files import (
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
-_AROUND = 64 << 10  # the kernel maps the block with the touched page as far as the page cache has it; see fault-around
+_AROUND = (
+    64 << 10
+)  # the kernel maps the block with the touched page as far as the page cache has it; see fault-around
 _PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
 
 
 class Storage(Protocol):
     """Ranges of files, by number of the file."""
 
-    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
         """The ranges (all int64[k]), and why a row could not be read; such a row has length 0."""
         ...
 
@@ -100,11 +104,12 @@ def all_local(files: list[DataFile]) -> bool:
 
 
 class Mapped:
-    """Local files mapped into memory: no copy, no system call for a record, the page cache is the buffer.
+    """Local files mapped into memory: no copy, no system call for a record, the page cache is the
+    buffer.
 
-    Where a disk is at work, the kernel is asked for all ranges at once: else each page that is not there would hold
-    up whoever touches it, one after the other. Then the pages with the first and the last bytes are mapped, because
-    the byte check, which reads those, keeps the GIL meanwhile.
+    Where a disk is at work, the kernel is asked for all ranges at once: else each page that is not
+    there would hold up whoever touches it, one after the other. Then the pages with the first and
+    the last bytes are mapped, because the byte check, which reads those, keeps the GIL meanwhile.
 
     Guarantees: each file that a call touches is compared with its indexed size and time of
     modification first, so one that was truncated or written to gives failed rows. What is written
@@ -126,11 +131,15 @@ class Mapped:
         self._facts = libc.FileFacts(len(files))
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
         self._blocks_read = -1
-        ends = np.cumsum([file.size // _AROUND + 2 for file in files])  # one more where a mapping begins inside one
+        ends = np.cumsum(
+            [file.size // _AROUND + 2 for file in files]
+        )  # one more where a mapping begins inside one
         self._first_block = np.concatenate([[0], ends])
         self._touched = np.zeros(int(self._first_block[-1]), bool)
 
-    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside the mappings."""
         numbers, which = np.unique(files, return_inverse=True)
         refused = self._open(numbers)
@@ -144,7 +153,9 @@ class Mapped:
         self._touch(files[good], ends[:, good])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         owners = [self._mappings[number] for number in numbers.tolist() if number in self._mappings]
-        found = Encoded(addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners)
+        found = Encoded(
+            addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners
+        )
         return found, failures
 
     def _open(self, numbers: np.ndarray) -> dict[int, str]:
@@ -167,11 +178,16 @@ class Mapped:
         """Return True if blocks were read for this process since the last call; at first, too."""
         import resource
 
-        before, self._blocks_read = self._blocks_read, resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+        before, self._blocks_read = (
+            self._blocks_read,
+            resource.getrusage(resource.RUSAGE_SELF).ru_inblock,
+        )
         return self._blocks_read != before
 
     def _touch(self, files: np.ndarray, addresses: np.ndarray) -> None:
-        """Have the pages at `addresses` [2, k] mapped, but for those in blocks that had a page mapped before."""
+        """Have the pages at `addresses` [2, k] mapped, but for those in blocks that had a page
+        mapped before.
+        """
         block = self._first_block[files] + addresses // _AROUND - self._bases[files] // _AROUND
         new = ~self._touched[block]
         if new.any():
@@ -204,15 +220,18 @@ def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
 
 
 class Staged:
-    """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and failing ones.
+    """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and
+    failing ones.
 
-    Neighbouring records are read in one go, by a single thread as long as the page cache holds them.
-    Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a crash;
-    bytes handed over do not change afterwards. Each file that a call touches is compared after the reads with what
-    was indexed, a local one by size and time of modification, a remote one by size and ETag (or what its server
-    has instead; nothing can be told where it has nothing): one that was written to gives failed rows. A local file
-    that is deleted or replaced is read on unharmed as long as it is open. It costs a copy, a system call a run of
-    records, one more, or a request, a file, and the memory of a batch.
+    Neighbouring records are read in one go, by a single thread as long as the page cache holds
+    them.
+    Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a
+    crash; bytes handed over do not change afterwards. Each file that a call touches is compared
+    after the reads with what was indexed, a local one by size and time of modification, a remote
+    one by size and ETag (or what its server has instead; nothing can be told where it has nothing):
+    one that was written to gives failed rows. A local file that is deleted or replaced is read on
+    unharmed as long as it is open. It costs a copy, a system call a run of records, one more, or a
+    request, a file, and the memory of a batch.
 
     Args:
       files: local or remote. Local ones stay open, a quarter of those that the process may open at
@@ -238,7 +257,9 @@ class Staged:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def read(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> tuple[Encoded, dict[int, str]]:
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
         """Addresses inside a new staging buffer."""
         spans, span_of, places, size = _merge(files, offsets, lengths)
         staging, errors = self._fill(spans, np.empty(size, np.uint8))
@@ -248,23 +269,33 @@ class Staged:
         return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
 
     def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
-        """Read every span to its place: the memory, and what failed to the end, by number of the span."""
+        """Read every span to its place: the memory, and what failed to the end, by number of the
+        span.
+        """
         waiting, errors = list(range(len(spans))), {}
         for attempt in range(self._retries + 1):
             if attempt:
                 pause(attempt - 1)
             rest = waiting if attempt else self._fill_from_cache(spans, staging.data)
-            errors, stalled = self._share(partial(_read_span, self._read, self._files, staging.data), spans, rest)
+            errors, stalled = self._share(
+                partial(_read_span, self._read, self._files, staging.data), spans, rest
+            )
             if stalled:
-                staging = staging.copy()  # a read that ends late writes to the memory that it was given
-            errors |= self._check(spans, [number for number in waiting if number not in errors], threads=bool(rest))
+                staging = (
+                    staging.copy()
+                )  # a read that ends late writes to the memory that it was given
+            errors |= self._check(
+                spans, [number for number in waiting if number not in errors], threads=bool(rest)
+            )
             waiting = sorted(errors)
             if not waiting:
                 break
         return staging, errors
 
     def _check(self, spans: list["_Span"], numbers: list[int], threads: bool) -> dict[int, str]:
-        """Which of these spans, read just now, may be of a changed file, by number; each file is asked once."""
+        """Which of these spans, read just now, may be of a changed file, by number; each file is
+        asked once.
+        """
         if not isinstance(self._read, FileReader):
             return {}
         first = {spans[number].file: number for number in reversed(numbers)}
@@ -276,7 +307,11 @@ class Staged:
             outcome = _Outcome()
             _each(check, spans, asked, outcome)
             found = self._errors(outcome, spans, asked)
-        return {number: found[first[spans[number].file]] for number in numbers if first[spans[number].file] in found}
+        return {
+            number: found[first[spans[number].file]]
+            for number in numbers
+            if first[spans[number].file] in found
+        }
 
     def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
         """Read the first spans, as long as the page cache holds them: the numbers of the others.
@@ -287,14 +322,21 @@ class Staged:
         if isinstance(self._read, FileReader):
             for file, offset, length, place in spans:
                 destination = staging[place : place + length]
-                if not (patience.lasts(1, length) and self._read.cached(self._files[file], offset, destination)):
+                if not (
+                    patience.lasts(1, length)
+                    and self._read.cached(self._files[file], offset, destination)
+                ):
                     break
                 done += 1
         return list(range(done, len(spans)))
 
-    def _share(self, act: "_Act", spans: list["_Span"], numbers: list[int]) -> tuple[dict[int, str], bool]:
+    def _share(
+        self, act: "_Act", spans: list["_Span"], numbers: list[int]
+    ) -> tuple[dict[int, str], bool]:
         """Do something with spans in threads: the errors by number, and whether some of it stalled."""
-        shares = min(len(numbers), _SHARES * self._threads)  # a task for each span would cost more than it
+        shares = min(
+            len(numbers), _SHARES * self._threads
+        )  # a task for each span would cost more than it
         outcome = _Outcome()
         parts = [numbers[share::shares] for share in range(shares)]
         tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
@@ -361,7 +403,13 @@ def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outco
 
 
 def _read_span(read: Read, files: list[DataFile], staging: memoryview, span: "_Span") -> None:
-    read_fully(read, files[span.file], span.offset, staging[span.place : span.place + span.length], retries=0)
+    read_fully(
+        read,
+        files[span.file],
+        span.offset,
+        staging[span.place : span.place + span.length],
+        retries=0,
+    )
 
 
 def _check_file(reader: FileReader, files: list[DataFile], span: "_Span") -> None:
@@ -381,7 +429,9 @@ _Act: TypeAlias = Callable[[_Span], None]
 
 
 def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
-    """Spans of neighbouring records: (spans, span of each record, its place in the buffer, buffer size)."""
+    """Spans of neighbouring records: (spans, span of each record, its place in the buffer, buffer
+    size).
+    """
     order = np.lexsort((offsets, files))
     file, start, stop = files[order], offsets[order], (offsets + lengths)[order]
     first = np.ones(order.size, bool)
@@ -394,7 +444,10 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
         return [], np.zeros(0, np.int64), np.zeros(0, np.int64), 0
     sizes = np.maximum.reduceat(stop, heads) - start[heads]
     bases = np.cumsum(sizes) - sizes
-    spans = [_Span(*row) for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())]
+    spans = [
+        _Span(*row)
+        for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())
+    ]
     span_of, places = np.empty_like(order), np.empty_like(order)
     span_of[order] = number = np.cumsum(first) - 1
     places[order] = bases[number] + start - start[heads][number]

@@ -12,7 +12,9 @@ from jaxaug.errors import SourceError
 _ROWS, _BYTES = 256, 32 << 20  # images whose headers are read in one call
 _LARGEST = 4 << 30  # bytes of one padded feature
 HEADER, FEATURE = "header/", "feature/"  # what the names of such columns begin with
-FACTS = [name for name in Headers._fields if name != "reason"]  # an index with other ones is built anew
+FACTS = [
+    name for name in Headers._fields if name != "reason"
+]  # an index with other ones is built anew
 
 Numbers = Sequence[int] | Sequence[float] | np.ndarray
 
@@ -31,10 +33,14 @@ class Rows:
     def __init__(self):
         self.count = 0
         self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
-        self._features: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = defaultdict(lambda: ([], []))
+        self._features: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = defaultdict(
+            lambda: ([], [])
+        )
         self._start_chunk()
 
-    def add(self, image: np.ndarray, offset: int, lead: int, features: Mapping[str, Numbers]) -> None:
+    def add(
+        self, image: np.ndarray, offset: int, lead: int, features: Mapping[str, Numbers]
+    ) -> None:
         """One more record.
 
         Args:
@@ -82,7 +88,9 @@ class Rows:
             values, counts = self._features[name]
             chunk = np.zeros(len(self._images), np.int64)
             chunk[[row for row, _ in rows]] = [len(numbers) for _, numbers in rows]
-            missing = done - sum(map(len, counts))  # earlier chunks in which no record had this feature
+            missing = done - sum(
+                map(len, counts)
+            )  # earlier chunks in which no record had this feature
             counts += [np.zeros(missing, np.int64), chunk]
             values.append(np.concatenate([np.asarray(numbers) for _, numbers in rows]))
         self._start_chunk()
@@ -91,10 +99,15 @@ class Rows:
 def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
     """The columns of the records of all files, one file after the other."""
     filled = [part for part in parts if part.rows]
-    columns = {name: _smallest(np.concatenate([part.columns[name] for part in filled])) for name in filled[0].columns}
+    columns = {
+        name: _smallest(np.concatenate([part.columns[name] for part in filled]))
+        for name in filled[0].columns
+    }
     names = {name for part in filled for name in part.features}
     for name in sorted(names):
-        found = [part.features.get(name, (_NO_VALUES, np.zeros(part.rows, np.int64))) for part in filled]
+        found = [
+            part.features.get(name, (_NO_VALUES, np.zeros(part.rows, np.int64))) for part in filled
+        ]
         values = np.concatenate([values for values, _ in found if values.size] or [_NO_VALUES])
         counts = np.concatenate([counts for _, counts in found])
         made = _feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
@@ -113,7 +126,9 @@ def _check_label(columns: dict[str, np.ndarray]) -> None:
     """One label a record; or several, where -1 says that there are no more, as in `FileList`."""
     label, count = columns[FEATURE + "label"], columns.pop(f"{FEATURE}label_count", None)
     if count is not None and label.ndim == 1:
-        raise SourceError(f"{int((count != 1).sum())} of {count.size} records have no single label.")
+        raise SourceError(
+            f"{int((count != 1).sum())} of {count.size} records have no single label."
+        )
     if label.dtype != np.int32:
         raise SourceError(f"labels must be int32, got {label.dtype} {label.shape}.")
 
@@ -121,8 +136,12 @@ def _check_label(columns: dict[str, np.ndarray]) -> None:
 _NO_VALUES = np.zeros(0, np.int64)
 
 
-def _feature_columns(name: str, values: np.ndarray, counts: np.ndarray, fill: int) -> dict[str, np.ndarray]:
-    """[n] where each record has one number, [n, k] where each has k, else padded with `fill`, with counts."""
+def _feature_columns(
+    name: str, values: np.ndarray, counts: np.ndarray, fill: int
+) -> dict[str, np.ndarray]:
+    """[n] where each record has one number, [n, k] where each has k, else padded with `fill`, with
+    counts.
+    """
     most = int(counts.max())
     if most == 0:
         return {}

@@ -1,7 +1,7 @@
 """The members of a tar file, from its headers: v7, ustar, GNU long names, pax.
 
-Reference: POSIX.1-2017, `pax` utility, "ustar Interchange Format" and "pax Extended Header"; the GNU tar
-manual, "Basic Tar Format".
+Reference: POSIX.1-2017, `pax` utility, "ustar Interchange Format" and "pax Extended Header"; the
+GNU tar manual, "Basic Tar Format".
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,8 @@ _CHECKSUM = slice(148, 156)
 
 
 class Member(NamedTuple):
-    """A file in a tar; its first header begins at `start`, and [offset, offset + size) are its bytes.
+    """A file in a tar; its first header begins at `start`, and [offset, offset + size) are its
+    bytes.
 
     Where the archive has only a link to a file, `link` says what kind: "hard" or "symbolic".
     """
@@ -44,7 +45,9 @@ def members(window: Window, at: int = 0) -> Iterator[Member]:
     while True:
         header = window.at(at, BLOCK)
         if header.size < BLOCK:
-            raise _damaged(window, at, "ends without the blocks of zeros that end a tar: it was cut")
+            raise _damaged(
+                window, at, "ends without the blocks of zeros that end a tar: it was cut"
+            )
         if not header.any():
             return _check_end(window, at)
         size, kind = _verified(window, at, header)
@@ -62,7 +65,11 @@ def members(window: Window, at: int = 0) -> Iterator[Member]:
         if at + BLOCK + size > window.file.size:
             raise _damaged(window, at, f"is cut within the member {name or _name(header)!r}")
         if kind == _SPARSE:
-            raise _damaged(window, at, f"has the sparse member {name or _name(header)!r}, which is not supported")
+            raise _damaged(
+                window,
+                at,
+                f"has the sparse member {name or _name(header)!r}, which is not supported",
+            )
         if kind in _REGULAR or kind in _LINKS:
             yield Member(name or _name(header), start, at + BLOCK, size, _LINKS.get(kind, ""))
         at += BLOCK + _padded(size)
@@ -80,7 +87,9 @@ def is_tar(window: Window) -> bool:
 
 def _verified(window: Window, at: int, header: np.ndarray) -> tuple[int, bytes]:
     """(size, type) of a header whose checksum holds."""
-    blanked = int(header.sum(dtype=np.int64)) - int(header[_CHECKSUM].sum(dtype=np.int64)) + 8 * ord(" ")
+    blanked = (
+        int(header.sum(dtype=np.int64)) - int(header[_CHECKSUM].sum(dtype=np.int64)) + 8 * ord(" ")
+    )
     text = header.tobytes()
     if _number(window, at, text[_CHECKSUM]) != blanked:
         raise _damaged(window, at, "is damaged: the checksum of a header differs")

@@ -17,14 +17,14 @@ class Coco:
 
     Features of each record, K being the most boxes that an image has:
 
-    - "boxes" float32[n, K, 4]: (x_min, y_min, x_max, y_max) in pixels of the file, zeros behind the last box. The
-      Loader scales them with the image, and transforms move them.
-    - "box_labels" int32[n, K]: ranks of the categories by id, so that they count from 0 without gaps; -1 behind the
-      last box.
+    - "boxes" float32[n, K, 4]: (x_min, y_min, x_max, y_max) in pixels of the file, zeros behind the
+      last box. The Loader scales them with the image, and transforms move them.
+    - "box_labels" int32[n, K]: ranks of the categories by id, so that they count from 0 without
+      gaps; -1 behind the last box.
     - "box_count" int32[n].
 
-    Every image of the file is a record, with boxes or without. Crowd regions (`iscrowd`) and boxes without area are
-    left out, as training code does.
+    Every image of the file is a record, with boxes or without. Crowd regions (`iscrowd`) and boxes
+    without area are left out, as training code does.
 
     Args:
       images: the folder of the images.
@@ -34,16 +34,16 @@ class Coco:
       classes: category names; `box_labels` count through them.
 
     Raises:
-      SourceError: the file is missing, no COCO instances file, has no images, or names unknown ones.
+      SourceError: the file is missing, no COCO instances file, has no images, or names unknown
+        ones.
 
     Example:
       >>> import tempfile
       >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-      ...     image, box = {"id": 9, "file_name": "a.jpg"}, {"image_id": 9, "category_id": 3, "bbox": [10, 20, 5, 2]}
-      ...     category = {"id": 3, "name": "zebra"}
-      ...     json.dump({"images": [image], "annotations": [box], "categories": [category]}, file)
-      ...     file.flush()
-      ...     source = Coco("images", file.name)
+      ...     image, box = {"id": 9, "file_name": "a.jpg"}, {"image_id": 9, "category_id": 3,
+      "bbox": [10, 20, 5, 2]} ...     category = {"id": 3, "name": "zebra"} ...
+      json.dump({"images": [image], "annotations": [box], "categories": [category]}, file) ...
+      file.flush() ...     source = Coco("images", file.name)
       >>> source.read(np.array([0]))[1]["boxes"].tolist(), source.describe(0)["categories"]
       ([[[10.0, 20.0, 15.0, 22.0]]], ['zebra'])
 
@@ -54,16 +54,22 @@ class Coco:
         self._annotations = local_path(annotations)
         found = _load(self._annotations)
         try:
-            categories = sorted((int(entry["id"]), str(entry["name"])) for entry in found["categories"])
+            categories = sorted(
+                (int(entry["id"]), str(entry["name"])) for entry in found["categories"]
+            )
             self._ids = np.array([int(entry["id"]) for entry in found["images"]], np.int64)
             names = [str(entry["file_name"]) for entry in found["images"]]
             if not names:
                 raise SourceError(f"`annotations` {self._annotations!r} has no images.")
             boxes = [_box(entry) for entry in found["annotations"] if not entry.get("iscrowd")]
-            self._features = _pad(boxes, self._ids, np.array([number for number, _ in categories], np.int64))
+            self._features = _pad(
+                boxes, self._ids, np.array([number for number, _ in categories], np.int64)
+            )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             what = f"{type(error).__name__}: {error}"
-            raise SourceError(f"`annotations` {self._annotations!r} is no COCO instances file: {what}.") from error
+            raise SourceError(
+                f"`annotations` {self._annotations!r} is no COCO instances file: {what}."
+            ) from error
         self.classes: tuple[str, ...] = tuple(name for _, name in categories)
         self._files = LooseFiles(local_path(images), names)
 
@@ -85,14 +91,23 @@ class Coco:
         return dict(self._features)
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """The files' bytes, "boxes", "box_labels" and "box_count"; a file that cannot be read has length 0."""
-        return self._files.read(indices), {name: column[indices] for name, column in self._features.items()}
+        """The files' bytes, "boxes", "box_labels" and "box_count"; a file that cannot be read has
+        length 0.
+        """
+        return self._files.read(indices), {
+            name: column[indices] for name, column in self._features.items()
+        }
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The record's path, image id and names of its boxes' categories, and "error" if it cannot be read now."""
+        """The record's path, image id and names of its boxes' categories, and "error" if it cannot
+        be read now.
+        """
         labels = self._features["box_labels"][index][: self._features["box_count"][index]]
         categories = [self.classes[label] for label in labels.tolist()]
-        return self._files.describe(index) | {"image_id": int(self._ids[index]), "categories": categories}
+        return self._files.describe(index) | {
+            "image_id": int(self._ids[index]),
+            "categories": categories,
+        }
 
     def fingerprint(self) -> str:
         """A hash of the file names and of all boxes."""
@@ -106,7 +121,9 @@ def _load(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise SourceError(f"`annotations` {path!r} cannot be read: {error}.") from error
     if not isinstance(found, dict):
-        raise SourceError(f"`annotations` {path!r} is no COCO instances file: it holds a {type(found).__name__}.")
+        raise SourceError(
+            f"`annotations` {path!r} is no COCO instances file: it holds a {type(found).__name__}."
+        )
     return found
 
 
@@ -116,7 +133,9 @@ def _box(entry: dict[str, Any]) -> tuple[int, int, float, float, float, float]:
     return int(entry["image_id"]), int(entry["category_id"]), x, y, width, height
 
 
-def _pad(boxes: list[tuple], image_ids: np.ndarray, category_ids: np.ndarray) -> dict[str, np.ndarray]:
+def _pad(
+    boxes: list[tuple], image_ids: np.ndarray, category_ids: np.ndarray
+) -> dict[str, np.ndarray]:
     """The features' columns; boxes keep the file's order within their image."""
     table = np.array(boxes, np.float64).reshape(-1, 6)
     table = table[(table[:, 4] > 0) & (table[:, 5] > 0)]
@@ -127,8 +146,13 @@ def _pad(boxes: list[tuple], image_ids: np.ndarray, category_ids: np.ndarray) ->
     count = np.bincount(image, minlength=len(image_ids))
     place = np.arange(len(image)) - (np.cumsum(count) - count)[image]
     most = max(int(count.max()), 1)
-    columns = np.zeros((len(image_ids), most, 4), np.float32), np.full((len(image_ids), most), -1, np.int32)
-    columns[0][image, place] = np.concatenate([table[:, 2:4], table[:, 2:4] + table[:, 4:6]], axis=1)
+    columns = (
+        np.zeros((len(image_ids), most, 4), np.float32),
+        np.full((len(image_ids), most), -1, np.int32),
+    )
+    columns[0][image, place] = np.concatenate(
+        [table[:, 2:4], table[:, 2:4] + table[:, 4:6]], axis=1
+    )
     columns[1][image, place] = label
     return {"boxes": columns[0], "box_labels": columns[1], "box_count": count.astype(np.int32)}
 
@@ -136,7 +160,11 @@ def _pad(boxes: list[tuple], image_ids: np.ndarray, category_ids: np.ndarray) ->
 def _ranks(ids: np.ndarray, known: np.ndarray, what: str) -> np.ndarray:
     """Where in `known` each id stands."""
     order = np.argsort(known)
-    found = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)] if len(known) else ids
+    found = (
+        order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
+        if len(known)
+        else ids
+    )
     wrong = known[found] != ids if len(known) else np.ones(len(ids), bool)
     if wrong.any():
         raise ValueError(f"a box names {what} {int(ids[wrong][0])}, which is not listed")

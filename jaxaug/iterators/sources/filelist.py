@@ -13,18 +13,23 @@ from jaxaug.iterators.sources._loose import LooseFiles
 
 
 class FileList:
-    """Images named line by line: `path label`, or `path label label ...` where an image has several labels.
+    """Images named line by line: `path label`, or `path label label ...` where an image has several
+    labels.
 
-    Labels are integers from 0. If each image has one, "label" is int32[n]. If some have more or none, it is
-    int32[n, k] padded with -1, and `jax.nn.one_hot(sample["label"], num_classes).max(0)` is the multi-hot target:
-    -1 is all zeros. Without any labels there is no such feature.
+    Labels are integers from 0. If each image has one, "label" is int32[n]. If some have more or
+    none, it is int32[n, k] padded with -1, and `jax.nn.one_hot(sample["label"],
+    num_classes).max(0)` is the multi-hot target: -1 is all zeros. Without any labels there is no
+    such feature.
 
     Args:
-      path: the text file, UTF-8; image paths are relative to its folder, or absolute. Blank lines do not count.
-      sep: what stands between path and labels, such as "," or "\\t"; None for any blanks. Paths must not hold it.
+      path: the text file, UTF-8; image paths are relative to its folder, or absolute. Blank lines
+        do not count.
+      sep: what stands between path and labels, such as "," or "\\t"; None for any blanks. Paths
+        must not hold it.
 
     Raises:
-      SourceError: the file is missing or names no images, or a label is no integer from 0 to 2^31 - 1.
+      SourceError: the file is missing or names no images, or a label is no integer from 0 to 2^31 -
+        1.
 
     Example:
       >>> import tempfile
@@ -43,7 +48,9 @@ class FileList:
             names.append(os.path.expanduser(name.strip()))
             labels.append([_label(text, f"{self._list!r}, line {number}", sep) for text in texts])
         if not names:
-            raise SourceError(f"`path` {self._list!r} names no images: expected lines of `image label`.")
+            raise SourceError(
+                f"`path` {self._list!r} names no images: expected lines of `image label`."
+            )
         self.labels: np.ndarray | None = _columns(labels)
         self._files = LooseFiles(os.path.dirname(self._list), names)
 
@@ -64,7 +71,9 @@ class FileList:
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """The files' bytes and "label"; a file that cannot be read has length 0."""
-        return self._files.read(indices), {name: column[indices] for name, column in self.features.items()}
+        return self._files.read(indices), {
+            name: column[indices] for name, column in self.features.items()
+        }
 
     def describe(self, index: int) -> dict[str, Any]:
         """The record's path, and "error" if the file cannot be read now."""
@@ -72,13 +81,19 @@ class FileList:
 
     def fingerprint(self) -> str:
         """A hash of the paths as listed and of the labels."""
-        return self._files.fingerprint() if self.labels is None else self._files.fingerprint(self.labels)
+        return (
+            self._files.fingerprint()
+            if self.labels is None
+            else self._files.fingerprint(self.labels)
+        )
 
 
 def _lines(path: str) -> list[tuple[int, str]]:
     """Return the lines that are not blank, each with its number from 1."""
     try:
-        with open(path, encoding="utf-8-sig") as file:  # Windows begins such files with a byte order mark
+        with open(
+            path, encoding="utf-8-sig"
+        ) as file:  # Windows begins such files with a byte order mark
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error
@@ -90,8 +105,14 @@ def _label(text: str, where: str, sep: str | None) -> int:
     except ValueError:
         label = -1
     if not 0 <= label < 2**31:
-        hint = " or, if it belongs to the path, choose another `sep`" if sep is None or sep == " " else ""
-        raise SourceError(f"{where}: a label must be an integer from 0 to 2^31 - 1, got {text!r}: correct it{hint}.")
+        hint = (
+            " or, if it belongs to the path, choose another `sep`"
+            if sep is None or sep == " "
+            else ""
+        )
+        raise SourceError(
+            f"{where}: a label must be an integer from 0 to 2^31 - 1, got {text!r}: correct it{hint}."
+        )
     return label
 
 

@@ -53,12 +53,16 @@ class ImageFolder:
     def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
         self.root = Path(local_path(root))
         if not self.root.is_dir():
-            raise SourceError(f"`root` must be a folder of images, got {str(self.root)!r}, which is none.")
+            raise SourceError(
+                f"`root` must be a folder of images, got {str(self.root)!r}, which is none."
+            )
         try:
             names = sorted(_image_files(str(self.root)))
             below = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
         except OSError as error:
-            raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
+            raise SourceError(
+                f"`root`: {error.filename!r} cannot be read: {reason(error)}."
+            ) from error
         if not names:
             expected = f"class folders with files named {', '.join(_EXTENSIONS)}"
             raise SourceError(f"no images below {str(self.root)!r}: expected {expected}.")
@@ -149,7 +153,9 @@ def _files_below(root: str, below: str, above: tuple[tuple[int, int], ...]) -> I
                     what = "is a link to a folder that holds it, which never ends: remove it"
                     raise SourceError(f"`root`: {entry.path!r} {what}.")
                 yield from _files_below(root, name, (*above, identity))
-            elif entry.name.lower().endswith(_EXTENSIONS) and not entry.name.startswith("._"):  # AppleDouble
+            elif entry.name.lower().endswith(_EXTENSIONS) and not entry.name.startswith(
+                "._"
+            ):  # AppleDouble
                 yield name
 
 

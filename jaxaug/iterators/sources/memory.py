@@ -18,9 +18,9 @@ class InMemory:
     """Images held in memory, encoded or as pixels, with columns of features.
 
     Args:
-      images: the bytes of each image; or pixels uint8[N, H, W, 3], or gray uint8[N, H, W] or [N, H, W, 1], an
-        array or an `np.memmap`, which must not change. Pixels go to the devices as they are, through no
-        Decoder; gray ones are repeated to three channels there.
+      images: the bytes of each image; or pixels uint8[N, H, W, 3], or gray uint8[N, H, W] or [N, H,
+        W, 1], an array or an `np.memmap`, which must not change. Pixels go to the devices as they
+        are, through no Decoder; gray ones are repeated to three channels there.
       features: arrays with one row an image, such as {"label": int[N]}.
 
     Raises:
@@ -37,7 +37,9 @@ class InMemory:
       InMemory(10 images of 32 x 32 pixels, features [])
     """
 
-    def __init__(self, images: "Sequence[bytes] | np.ndarray", features: Mapping[str, Any] | None = None):
+    def __init__(
+        self, images: "Sequence[bytes] | np.ndarray", features: Mapping[str, Any] | None = None
+    ):
         if isinstance(images, np.ndarray) and images.dtype.kind not in "OS":
             _check_pixels(images)
         elif not isinstance(images, (Sequence, np.ndarray)) or isinstance(images, (bytes, str)):
@@ -56,7 +58,9 @@ class InMemory:
             self._images = Encoded.from_bytes(list(images))
 
         self._count = len(images)
-        self._features = {name: _feature(name, column, self._count) for name, column in (features or {}).items()}
+        self._features = {
+            name: _feature(name, column, self._count) for name, column in (features or {}).items()
+        }
 
     def __len__(self) -> int:
         return self._count
@@ -85,10 +89,14 @@ class InMemory:
         return {"record": index}
 
     def fingerprint(self) -> str:
-        """Return a hash of the features and of the images' lengths, or of up to 256 of the pixel images."""
+        """Return a hash of the features and of the images' lengths, or of up to 256 of the pixel
+        images.
+        """
         digest = hashlib.blake2b(digest_size=8)
         if isinstance(self._images, np.ndarray):
-            chosen = np.linspace(0, self._count - 1, min(self._count, _HASHED_IMAGES)).astype(np.int64)
+            chosen = np.linspace(0, self._count - 1, min(self._count, _HASHED_IMAGES)).astype(
+                np.int64
+            )
             digest.update(repr(self._images.shape).encode() + self._images[chosen].tobytes())
         else:
             digest.update(self._images.lengths.tobytes())
@@ -117,23 +125,26 @@ def _feature(name: str, column: Any, count: int) -> np.ndarray:
             f"`features[{name!r}]` must have rows of one shape: {error}. Pad them to the longest."
         ) from error
     if column.ndim == 0 or len(column) != count:
-        raise ValueError(f"`features[{name!r}]` must have one row an image, {count} in all, got shape {column.shape}.")
+        raise ValueError(
+            f"`features[{name!r}]` must have one row an image, {count} in all, got shape {column.shape}."
+        )
     return column
 
 
 class FromIterable:
     """A stream of (encoded image, features): for data without random access.
 
-    It is read from the start each epoch and in its own order, so it needs `shuffle=False`; a record's index is its
-    ordinal, a resume skips what was delivered, and each of several processes reads all and keeps its rows.
+    It is read from the start each epoch and in its own order, so it needs `shuffle=False`; a
+    record's index is its ordinal, a resume skips what was delivered, and each of several processes
+    reads all and keeps its rows.
 
     Args:
-      items: a callable that gives a fresh iterator, or an object that can be iterated again and again, of
-        (bytes, dict of scalars and arrays of fixed shapes).
+      items: a callable that gives a fresh iterator, or an object that can be iterated again and
+        again, of (bytes, dict of scalars and arrays of fixed shapes).
 
     Raises:
-      TypeError: neither callable nor iterable; an iterator, which can be run through only once, or a callable that
-        gives the same iterator again.
+      TypeError: neither callable nor iterable; an iterator, which can be run through only once, or
+        a callable that gives the same iterator again.
 
     Example:
       >>> stream = FromIterable(lambda: ((b"image %d" % i, {"label": i}) for i in range(3)))
@@ -143,7 +154,9 @@ class FromIterable:
 
     def __init__(self, items: Callable[[], Iterable] | Iterable):
         if not callable(items) and not isinstance(items, Iterable):
-            raise TypeError(f"`items` must be a callable or an iterable, got {type(items).__name__}.")
+            raise TypeError(
+                f"`items` must be a callable or an iterable, got {type(items).__name__}."
+            )
 
         once = isinstance(items, Iterator)
         if callable(items) and not once:
@@ -167,7 +180,9 @@ class FromIterable:
           TypeError: an item is no pair of bytes and a dict.
         """
         for ordinal, item in enumerate(self._items() if callable(self._items) else self._items):
-            good = isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping)
+            good = (
+                isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping)
+            )
             if not good:
                 raise TypeError(
                     "`items` must be pairs (bytes, dict of features), such as (image, {'label': 3}), got "
@@ -180,7 +195,9 @@ class FromIterable:
         return {"record": index}
 
     def fingerprint(self) -> str:
-        """Return a hash of the first record: all that is known of a stream without running through it."""
+        """Return a hash of the first record: all that is known of a stream without running through
+        it.
+        """
         first = next(self.iterate(), (b"", {}))
         return hashlib.blake2b(bytes(first[0]), digest_size=8).hexdigest()
 

@@ -1,4 +1,6 @@
-"""From many small files to one: loose images packed into an indexed tar, and the index of packed files."""
+"""From many small files to one: loose images packed into an indexed tar, and the index of packed
+files.
+"""
 
 import io
 import json
@@ -28,7 +30,8 @@ _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, w
 
 
 def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecord | WebDataset:
-    """Make the index of tar or TFRecord files, or check the one that is there: what `python -m jaxaug index` does.
+    """Make the index of tar or TFRecord files, or check the one that is there: what `python -m
+    jaxaug index` does.
 
     Args:
       paths: as `TFRecord` and `WebDataset` take them; the format is told by content.
@@ -38,21 +41,25 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
       The opened source.
 
     Raises:
-      SourceError: a missing or damaged file, or a `label` for tar files, which have it in `cls` members.
+      SourceError: a missing or damaged file, or a `label` for tar files, which have it in `cls`
+        members.
     """
     files = [file for file in list_files(paths) if file.size]
     tar = bool(files) and is_tar(Window(FileReader(), files[0], block=512))
     if tar and "label" in options:
-        raise SourceError(f"{files[0].path!r} is a tar file, whose labels are in `cls` members: leave out `label`.")
+        raise SourceError(
+            f"{files[0].path!r} is a tar file, whose labels are in `cls` members: leave out `label`."
+        )
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 
 def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
     """Pack loose files into one uncompressed, indexed tar: what `python -m jaxaug pack` does.
 
-    The records keep their order and labels. Record i of a folder is `<class>/<i>-<name>.<extension>`, of a list
-    `<i>-<name>.<extension>`; a single label is in `.cls`, several are in `.json` under "label". A folder's class names
-    are in the member `__classes__`. The tar gets its name only when every image and label was read back and compared.
+    The records keep their order and labels. Record i of a folder is
+    `<class>/<i>-<name>.<extension>`, of a list `<i>-<name>.<extension>`; a single label is in
+    `.cls`, several are in `.json` under "label". A folder's class names are in the member
+    `__classes__`. The tar gets its name only when every image and label was read back and compared.
 
     Args:
       source: the files and their labels.
@@ -79,7 +86,9 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
     if os.path.exists(os.path.join(folder, name)):
         raise SourceError(f"`out` {os.fspath(out)!r} exists: remove it or name another file.")
     if source.labels is not None and source.labels.shape[1:] == (1,):
-        raise SourceError(f"some images of {source!r} have one label and some none: give each one, or none to any.")
+        raise SourceError(
+            f"some images of {source!r} have one label and some none: give each one, or none to any."
+        )
     try:
         _pack(source, folder, name)
     except OSError as error:  # no space, no permission
@@ -156,7 +165,9 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
     """Every image and label is in the tar as it is in the files."""
     ours, theirs = packed.features, source.features
-    same = ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    same = ours.keys() == theirs.keys() and all(
+        np.array_equal(ours[name], theirs[name]) for name in ours
+    )
     if not same or packed.classes != getattr(source, "classes", None) or len(packed) != len(source):
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):
@@ -164,4 +175,6 @@ def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
         (copies, _), (files, _) = packed.read(indices), source.read(indices)
         for row, index in enumerate(indices.tolist()):
             if copies.view(row) != files.view(row):
-                raise SourceError(f"record {index} of {packed!r} differs from {source.path(index)!r}.")
+                raise SourceError(
+                    f"record {index} of {packed!r} differs from {source.path(index)!r}."
+                )

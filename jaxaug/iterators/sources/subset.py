@@ -105,7 +105,9 @@ class Subset:
         """Return a hash of the source's fingerprint and of which records there are."""
         records = self._records
         chosen = repr(records).encode() if isinstance(records, range) else records.tobytes()
-        return hashlib.blake2b(self.source.fingerprint().encode() + chosen, digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            self.source.fingerprint().encode() + chosen, digest_size=8
+        ).hexdigest()
 
     def _of_source(self, name: str, hint: str = "") -> Any:
         try:

@@ -209,13 +209,16 @@ class _Item(NamedTuple):
 class TFDS(RandomAccess):
     """A tensorflow_datasets split, images undecoded; no tensorflow needed.
 
-    The data set must be stored as ArrayRecord or Parquet, which `tfds.data_source` reads; TFDS's default of
-    TFRecord is read by `TFRecord(".../*.tfrecord*", image="image", label="label")` at full speed instead.
+    The data set must be stored as ArrayRecord or Parquet, which `tfds.data_source` reads; TFDS's
+    default of TFRecord is read by `TFRecord(".../*.tfrecord*", image="image", label="label")` at
+    full speed instead.
 
     Args:
-      name: a name such as "imagenette/160px-v2", or the folder of a prepared data set (with dataset_info.json).
+      name: a name such as "imagenette/160px-v2", or the folder of a prepared data set (with
+        dataset_info.json).
       split: a TFDS split, such as "train" or "train[:90%]".
-      data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or prepared.
+      data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or
+        prepared.
       image, label, features: as `RandomAccess` says, by TFDS's names.
 
     Attributes:
@@ -244,7 +247,9 @@ class TFDS(RandomAccess):
         try:
             source = builder.as_data_source(split, decoders=undecoded)
         except Exception as error:  # TFDS raises its own of many kinds; each says what is missing
-            raise SourceError(f"{os.fspath(name)!r}, split {split!r}, cannot be opened: {error}") from error
+            raise SourceError(
+                f"{os.fspath(name)!r}, split {split!r}, cannot be opened: {error}"
+            ) from error
         self._what = f"{builder.info.full_name}:{split}"
         known = builder.info.features
         names = getattr(known[label], "names", None) if label in known else None
@@ -256,7 +261,9 @@ class TFDS(RandomAccess):
 
     def fingerprint(self) -> str:
         """A hash of the data set's full name, its split, and of three images."""
-        return hashlib.blake2b((self._what + super().fingerprint()).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            (self._what + super().fingerprint()).encode(), digest_size=8
+        ).hexdigest()
 
 
 def _builder(name: str, data_dir: PathLike | None) -> Any:

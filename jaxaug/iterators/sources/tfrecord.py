@@ -14,10 +14,12 @@ from jaxaug.iterators.sources._files import Window
 from jaxaug.iterators.sources._packed import PackedSource
 from jaxaug.iterators.sources._table import Rows
 
-# A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of the data.
-# tensorflow/core/lib/io/record_writer.h
+# A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of
+# the data. tensorflow/core/lib/io/record_writer.h
 _HEAD, _TAIL = 12, 4
-_MASK_DELTA = np.uint32(0xA282EAD8)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+_MASK_DELTA = np.uint32(
+    0xA282EAD8
+)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
 
 
 class TFRecord(PackedSource):
@@ -39,13 +41,14 @@ class TFRecord(PackedSource):
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
-      timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
+      timeout: seconds without an answer after which a read of records counts as failed; not for
+        mapped files.
       retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Raises:
       ValueError: `timeout` or `retries` are no such numbers.
-      SourceError: a missing or damaged file, a record without the image or the label, no records, one of `features`
-        that no record has, or two features that would get the same name.
+      SourceError: a missing or damaged file, a record without the image or the label, no records,
+        one of `features` that no record has, or two features that would get the same name.
 
     Example:
       A file without records is an error:
@@ -94,11 +97,15 @@ class TFRecord(PackedSource):
             report(offset)
         return {}
 
-    def _record(self, found: dict[str, Feature], window: Window, number: int) -> tuple[int, int, dict[str, np.ndarray]]:
+    def _record(
+        self, found: dict[str, Feature], window: Window, number: int
+    ) -> tuple[int, int, dict[str, np.ndarray]]:
         """(start, stop) of the image, and the numbers to keep."""
         image = found.pop(self._image, None)
         if not isinstance(image, list) or len(image) != 1:
-            raise _damaged(window, number, f"has no image {self._image!r}; its features are {sorted(found)}")
+            raise _damaged(
+                window, number, f"has no image {self._image!r}; its features are {sorted(found)}"
+            )
         numbers = {}
         if self._label is not None:
             label = found.pop(self._label, None)
@@ -110,7 +117,11 @@ class TFRecord(PackedSource):
             if isinstance(value, np.ndarray) and (self._wanted is None or name in self._wanted):
                 if name in numbers:
                     what = f"has a feature {name!r} beside the label {self._label!r}, which gets that name"
-                    raise _damaged(window, number, f"{what}: pass another `label`, or the `features` that you need")
+                    raise _damaged(
+                        window,
+                        number,
+                        f"{what}: pass another `label`, or the `features` that you need",
+                    )
                 numbers[name] = value
         return *image[0], numbers
 
@@ -127,15 +138,23 @@ class TFRecord(PackedSource):
         return strings
 
 
-def _frames(window: Window, offset: int, first_record: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The next whole records from `offset` on, verified: (block, where their data start in it, lengths)."""
+def _frames(
+    window: Window, offset: int, first_record: int | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The next whole records from `offset` on, verified: (block, where their data start in it,
+    lengths).
+    """
     block = window.at(offset, window.block_size)
     starts, lengths, wanted = _walk(block, window, first_record)
     if not starts:  # the first record is longer than a block
         block = window.at(offset, wanted)
         starts, lengths, wanted = _walk(block, window, first_record)
     if not starts:
-        raise _damaged(window, first_record, f"is cut: the file ends within it, {wanted - block.size} bytes early")
+        raise _damaged(
+            window,
+            first_record,
+            f"is cut: the file ends within it, {wanted - block.size} bytes early",
+        )
     begins, sizes = np.array(starts, np.int64), np.array(lengths, np.int64)
     good = _stored(block, begins + sizes) == _masked(crc32c(block, begins, sizes))
     if not good.all():
@@ -145,7 +164,9 @@ def _frames(window: Window, offset: int, first_record: int | None) -> tuple[np.n
     return block, begins, sizes
 
 
-def _walk(block: np.ndarray, window: Window, first_record: int | None) -> tuple[list[int], list[int], int]:
+def _walk(
+    block: np.ndarray, window: Window, first_record: int | None
+) -> tuple[list[int], list[int], int]:
     """Whole records of a block: (starts of data, lengths, bytes to the end of the next one)."""
     starts, lengths, at = [], [], 0
     while at + _HEAD <= block.size:
@@ -156,7 +177,9 @@ def _walk(block: np.ndarray, window: Window, first_record: int | None) -> tuple[
         starts.append(at + _HEAD)
         lengths.append(length)
         at = stop
-    heads = np.array([start - _HEAD for start in starts] + [at] * (at + _HEAD <= block.size), np.int64)
+    heads = np.array(
+        [start - _HEAD for start in starts] + [at] * (at + _HEAD <= block.size), np.int64
+    )
     good = _stored(block, heads + 8) == _masked(crc32c(block, heads, np.full(heads.size, 8)))
     if not good.all():
         number = None if first_record is None else first_record + int(np.argmin(good))

@@ -14,30 +14,35 @@ from jaxaug.iterators.sources._packed import PackedSource
 from jaxaug.iterators.sources._table import Rows
 from jaxaug.iterators.sources._tar import Member, members
 
-CLASSES = "__classes__"  # a member with a JSON list of class names; WebDataset tools skip names like this
+CLASSES = (
+    "__classes__"  # a member with a JSON list of class names; WebDataset tools skip names like this
+)
 _TEXTS = ("txt", "text", "json", "cls")
 
 
 class WebDataset(PackedSource):
-    """Images in tar shards as WebDataset lays them out: `key.jpg`, `key.cls`, `key.json`, `key.txt` together.
+    """Images in tar shards as WebDataset lays them out: `key.jpg`, `key.cls`, `key.json`, `key.txt`
+    together.
 
-    Members that follow each other and have the same key, the name up to the first dot of its last part, are
-    one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data (`__meta__.json`) are
-    skipped, as the webdataset library does. `cls` is an integer, the "label". The numbers at the top of `json`
-    become features; one that some records lack is 0 there and comes with "<name>_count". A list of integers under
-    "label" there makes labels int32[n, k], padded with -1 as those of `FileList`. All text stays in `describe`.
-    The index is made on first use and kept beside the files or, where that cannot be, in
-    $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug index` makes it beforehand); from
-    then on a batch is numpy indexing.
+    Members that follow each other and have the same key, the name up to the first dot of its last
+    part, are one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data
+    (`__meta__.json`) are skipped, as the webdataset library does. `cls` is an integer, the "label".
+    The numbers at the top of `json` become features; one that some records lack is 0 there and
+    comes with "<name>_count". A list of integers under "label" there makes labels int32[n, k],
+    padded with -1 as those of `FileList`. All text stays in `describe`. The index is made on first
+    use and kept beside the files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path`
+    tells; `python -m jaxaug index` makes it beforehand); from then on a batch is numpy indexing.
     A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
-      image: extensions of the image, in either case; of several in one record the first listed counts.
+      image: extensions of the image, in either case; of several in one record the first listed
+        counts.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
-      timeout: seconds without an answer after which a read of records counts as failed; not for mapped files.
+      timeout: seconds without an answer after which a read of records counts as failed; not for
+        mapped files.
       retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Attributes:
@@ -45,17 +50,16 @@ class WebDataset(PackedSource):
 
     Raises:
       ValueError: `timeout` or `retries` are no such numbers.
-      SourceError: a missing, damaged or cut file, a record without image or with a link for a member, a label that
-        is no integer.
+      SourceError: a missing, damaged or cut file, a record without image or with a link for a
+        member, a label that is no integer.
 
     Example:
       >>> import io, os, tarfile, tempfile
       >>> import numpy as np
       >>> path = os.path.join(tempfile.mkdtemp(), "shard.tar")
       >>> with tarfile.open(path, "w") as tar:
-      ...     for name, data in {"a.jpg": b"first", "a.cls": b"3", "b.jpg": b"second", "b.cls": b"1"}.items():
-      ...         member = tarfile.TarInfo(name)
-      ...         member.size = len(data)
+      ...     for name, data in {"a.jpg": b"first", "a.cls": b"3", "b.jpg": b"second", "b.cls":
+      b"1"}.items(): ...         member = tarfile.TarInfo(name) ...         member.size = len(data)
       ...         tar.addfile(member, io.BytesIO(data))
       >>> encoded, features = WebDataset(path).read(np.array([1]))
       >>> bytes(encoded.view(0)), features["label"].tolist()
@@ -122,14 +126,16 @@ def _is_meta(key: str) -> bool:
 
 def _records(window: Window, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
     """Neighbouring members by key: those of records, and the one that holds the class names."""
-    return groupby(filter(partial(_counts, window), members(window, at)), lambda member: _split(member.name)[0])
+    return groupby(
+        filter(partial(_counts, window), members(window, at)), lambda member: _split(member.name)[0]
+    )
 
 
 def _counts(window: Window, member: Member) -> bool:
     """Whether a member belongs to a record or holds the class names.
 
-    What systems and tools leave behind does not, as in the webdataset library: a name that is hidden or without
-    extension, and meta data.
+    What systems and tools leave behind does not, as in the webdataset library: a name that is
+    hidden or without extension, and meta data.
     """
     key, extension = _split(member.name)
     base = key.rpartition("/")[2]
