@@ -25,7 +25,8 @@ def chains(size: int) -> dict[str, augment.Compose]:
     crop = [augment.RandomResizedCrop(size), augment.RandomHorizontalFlip()]
     turn = [*crop, augment.RandomRotation(7)]
     jitter = augment.ColorJitter(0.4, 0.4, 0.4, 0.1)
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    mean = (0.485, 0.456, 0.406)
+    std = (0.229, 0.224, 0.225)
 
     def ending(layout: str) -> augment.Normalize:
         return augment.Normalize(mean, std, "bfloat16", layout)

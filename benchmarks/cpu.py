@@ -23,7 +23,8 @@ import jax
 from jaxaug import Loader, augment
 from jaxaug.iterators import ImageFolder
 
-BATCH, CHAIN = 64, "full decode + rrc + flip + normalise"
+BATCH = 64
+CHAIN = "full decode + rrc + flip + normalise"
 
 
 def chains() -> dict[str, augment.Compose]:

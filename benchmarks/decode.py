@@ -110,10 +110,8 @@ def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
     medians = {case: statistics.median(rates[1:]) for case, rates in cases.items()}
     for (fixed, count), (_, *rates) in cases.items():
         median = medians[fixed, count]
-        name, ratio = (
-            f"jaxaug{', deterministic' * fixed}, {count} GPUs",
-            median / medians[fixed, args.gpus[0]],
-        )
+        name = f"jaxaug{', deterministic' * fixed}, {count} GPUs"
+        ratio = median / medians[fixed, args.gpus[0]]
         print(
             f"{name:36s} {median:8.0f} {min(rates):8.0f} {max(rates):8.0f}  {ratio:5.2f} x",
             flush=True,
@@ -141,11 +139,14 @@ class Training:
         while not self._stop:
             after = self._step(self._matrix)
             before.block_until_ready()
-            before, self._steps = after, self._steps + 1
+            before = after
+            self._steps = self._steps + 1
         before.block_until_ready()
 
     def __enter__(self) -> "Training":
-        self._stop, self._steps, self._started = False, 0, time.perf_counter()
+        self._stop = False
+        self._steps = 0
+        self._started = time.perf_counter()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         return self
@@ -158,7 +159,8 @@ class Training:
 
 def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
     """Each contestant's rate alone and beside a training."""
-    training, found = Training(), {name: ([], [], []) for name in table}
+    training = Training()
+    found = {name: ([], [], []) for name in table}
     with training:
         time.sleep(1)
     print(f"\ntraining alone: {training.steps_per_second:.1f} steps/s")
@@ -176,7 +178,9 @@ def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
 
 
 def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
-    canvas, threads, batch = tuple(args.canvas), os.cpu_count() or 1, args.batch
+    canvas = tuple(args.canvas)
+    threads = os.cpu_count() or 1
+    batch = args.batch
     repeated = (images * -(-batch // len(images)))[:batch]
     encoded = Encoded.from_bytes(repeated)
     groups = by_sampling(repeated)

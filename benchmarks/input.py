@@ -44,7 +44,8 @@ def load(folder: Path | None) -> list[bytes]:
             for path in sorted(folder.rglob("*"))
             if path.suffix.lower() in (".jpg", ".jpeg")
         ]
-    generator, images = np.random.default_rng(0), []
+    generator = np.random.default_rng(0)
+    images = []
     for _ in range(238):
         small = generator.integers(0, 256, (60, 80, 3), dtype=np.uint8)
         pixels = np.asarray(
@@ -110,7 +111,8 @@ def rate(step: Callable[[], None], seconds: float) -> float:
     """Records/s of calls of `step`, 256 records each, after as many as a Loader had ready."""
     for _ in range(8):
         step()
-    count, started = 0, time.perf_counter()
+    count = 0
+    started = time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
         step()
         count += BATCH
@@ -197,8 +199,10 @@ def main() -> None:
         folder = Path(temporary)
         write(images, folder, max(1, round(args.records / len(images))))
         started = time.perf_counter()
-        record, tar = TFRecord(folder / "tfrecord/*"), WebDataset(folder / "tar/*")
-        loose, memory = ImageFolder(folder / "loose"), in_memory(images)
+        record = TFRecord(folder / "tfrecord/*")
+        tar = WebDataset(folder / "tar/*")
+        loose = ImageFolder(folder / "loose")
+        memory = in_memory(images)
         print(
             f"{len(record):,} records indexed, twice, in {time.perf_counter() - started:.1f} s; {jax.devices()}"
         )

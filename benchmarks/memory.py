@@ -38,7 +38,9 @@ def anonymous_megabytes() -> float:
 
 
 def watch(name: str, source: Source, seconds: float) -> None:
-    started, told, seen = time.perf_counter(), 0.0, []
+    started = time.perf_counter()
+    told = 0.0
+    seen = []
     with Loader(source, 64, transform=scale, last_batch="pad") as loader:
         for batch in loader:
             jax.block_until_ready(batch)
@@ -46,7 +48,8 @@ def watch(name: str, source: Source, seconds: float) -> None:
             seen.append((elapsed, anonymous_megabytes()))
             if elapsed > told + 30 or elapsed > seconds:
                 told = elapsed
-                state, files = loader.get_state(), len(os.listdir("/proc/self/fd"))
+                state = loader.get_state()
+                files = len(os.listdir("/proc/self/fd"))
                 print(
                     f"{name:24} {elapsed:6.0f} s  epoch {state['epoch']:5}  {loader.stats['images']:9,} images  "
                     f"{seen[-1][1]:7.1f} MB  {threading.active_count()} threads  {files} files",
@@ -56,7 +59,8 @@ def watch(name: str, source: Source, seconds: float) -> None:
                 break
     half = [megabytes for elapsed, megabytes in seen if elapsed > seconds / 2]
     third = max(1, len(half) // 3)
-    early, late = sum(half[:third]) / third, sum(half[-third:]) / third
+    early = sum(half[:third]) / third
+    late = sum(half[-third:]) / third
     print(
         f"{name:24} second half of {seconds / 60:.1f} minutes: {early:.1f} MB, then {late:.1f} MB",
         flush=True,

@@ -47,7 +47,9 @@ def main() -> None:
     parser.add_argument("--canvas", type=int, nargs=2, default=[512, 512])
     parser.add_argument("--batch", type=int, default=256)
     args = parser.parse_args()
-    images, canvas, device = read(args.images), tuple(args.canvas), jax.local_devices()[:1]
+    images = read(args.images)
+    canvas = tuple(args.canvas)
+    device = jax.local_devices()[:1]
     headers = read_headers(Encoded.from_bytes(images))
     with Decoder(canvas, "host", device) as host:
         expected = decode(host, images, args.batch)

@@ -13,7 +13,8 @@ def rate(
     """Images/s of `threads` threads that run `work(thread, running, count)` together, after as long
     a warm-up.
     """
-    counts, stop = [0] * threads, threading.Event()
+    counts = [0] * threads
+    stop = threading.Event()
     barrier = threading.Barrier(threads + 1)
 
     def run(thread: int) -> None:
@@ -36,9 +37,11 @@ def rate(
         thread.start()
     barrier.wait()
     time.sleep(seconds)
-    before, started = sum(counts), time.perf_counter()
+    before = sum(counts)
+    started = time.perf_counter()
     time.sleep(seconds)
-    images, elapsed = sum(counts) - before, time.perf_counter() - started
+    images = sum(counts) - before
+    elapsed = time.perf_counter() - started
     stop.set()
     for thread in pool:
         thread.join()

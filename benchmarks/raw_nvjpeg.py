@@ -73,7 +73,8 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             map(ctypes.c_size_t, encoded.lengths.tolist()),
         )
     )
-    hybrid, zero = ctypes.c_int(1), ctypes.c_int(0)
+    hybrid = ctypes.c_int(1)
+    zero = ctypes.c_int(0)
     library = ctypes.CDLL(nvjpeg.path())  # functions of our own: jaxaug's have prototypes
 
     def make(function: str, *arguments) -> ctypes.c_void_p:
@@ -85,7 +86,8 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
         cuda.set_device(0)
         handle = make("nvjpegCreateEx", hybrid, None, None, ctypes.c_uint(1 << 1 | 1 << 5))
         decoder = make("nvjpegDecoderCreate", handle, hybrid)
-        device, pinned = make("nvjpegBufferDeviceCreate", handle, None), []
+        device = make("nvjpegBufferDeviceCreate", handle, None)
+        pinned = []
         turns = []
         for _ in range(2):  # two states take turns: the thread goes on while the GPU finishes
             state = make("nvjpegDecoderStateCreate", handle, decoder)
@@ -95,12 +97,11 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
         library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(nvjpeg.RGB_INTERLEAVED))
-        buffer, stream = (
-            int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3)),
-            cuda.create_stream(),
-        )
+        buffer = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
+        stream = cuda.create_stream()
         image = nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
-        where, on = ctypes.c_void_p(image.ctypes.data), ctypes.c_void_p(stream)
+        where = ctypes.c_void_p(image.ctypes.data)
+        on = ctypes.c_void_p(stream)
         number = thread * 7
         while running():
             number += 1
@@ -130,7 +131,8 @@ def raw_together(
     images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float
 ) -> float:
     """The engines, one batch at a time, and HYBRID threads at once."""
-    engines, hybrid = raw_engines(groups, canvas), raw_hybrid(images, canvas)
+    engines = raw_engines(groups, canvas)
+    hybrid = raw_hybrid(images, canvas)
 
     def work(thread, running, count):
         (engines if thread < 1 else hybrid)(thread, running, count)

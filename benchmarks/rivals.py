@@ -36,7 +36,8 @@ def dali_rate(images: list[bytes], batch: int, threads: int, load: float, second
     for _ in range(8):
         built.run()
     for _ in ("warm-up", "measured"):
-        started, done = time.perf_counter(), 0
+        started = time.perf_counter()
+        done = 0
         while time.perf_counter() - started < seconds:
             built.run()
             done += batch
@@ -134,7 +135,8 @@ def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: floa
     arrays = [np.frombuffer(images[i % len(images)], np.uint8) for i in range(batch)]
     for _ in range(4):
         decoder.decode(arrays)
-    started, done = time.perf_counter(), 0
+    started = time.perf_counter()
+    done = 0
     while time.perf_counter() - started < seconds:
         decoder.decode(arrays)
         done += batch

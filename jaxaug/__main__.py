@@ -201,7 +201,8 @@ def _pack(arguments: argparse.Namespace) -> None:
     )
     packed = pack_files(source, arguments.out)
     print(packed)
-    before, after = measure_reads(source), measure_reads(packed)
+    before = measure_reads(source)
+    after = measure_reads(packed)
     print(
         f"{before:,.0f} records/s from the files, {after:,.0f} from the tar: {after / before:.1f} x"
     )

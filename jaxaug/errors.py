@@ -23,7 +23,10 @@ class DecodeError(JaxaugError):
         file: str | None = None,
         byte_count: int | None = None,
     ):
-        self.reason, self.index, self.file, self.byte_count = reason, index, file, byte_count
+        self.reason = reason
+        self.index = index
+        self.file = file
+        self.byte_count = byte_count
         where = "image" if index is None else f"record {index}"
         details = [
             part for part in (file, None if byte_count is None else f"{byte_count} bytes") if part

@@ -36,7 +36,8 @@ FIELDS = {
 # Defaults under which a transform does nothing are no test of it.
 TELLING = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}
 NOT_RANDOM = {"CenterCrop", "Resize", "Normalize", "ToFloat"}
-ROWS, CANVAS = 8, (16, 20)
+ROWS = 8
+CANVAS = (16, 20)
 
 
 def exported():
@@ -214,13 +215,15 @@ def test_compiled_once(name):
 @everything
 def test_x64_changes_nothing(name):
     """Neither what is drawn nor the dtypes on the way: no array of float64."""
-    transform, sample = always(name), rows(batch(), 3)
+    transform = always(name)
+    sample = rows(batch(), 3)
     info = augment.Info(CANVAS, sample["size"])
     drawn = transform.sample(KEYS[3], info)
     with jax.enable_x64(True):
         wide = transform.sample(KEYS[3], info)
         text = str(jax.make_jaxpr(transform)(KEYS[3], sample))
-    arrays, wide_arrays = jax.tree.leaves(drawn), jax.tree.leaves(wide)
+    arrays = jax.tree.leaves(drawn)
+    wide_arrays = jax.tree.leaves(wide)
     for a, b in zip(arrays, wide_arrays, strict=True):
         assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
         assert bool(jnp.all(a == b))

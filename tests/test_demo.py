@@ -54,7 +54,8 @@ def test_drawing_turns_with_the_plane():
 
 
 def test_dataset_layout(dataset):
-    train, val = ImageFolder(dataset / "train"), ImageFolder(dataset / "val")
+    train = ImageFolder(dataset / "train")
+    val = ImageFolder(dataset / "val")
     assert train.classes == val.classes == tuple(sorted(CLASSES))
     assert Counter(train.labels.tolist()) == dict.fromkeys(range(10), COUNT * 8 // 100)
     assert Counter(val.labels.tolist()) == dict.fromkeys(range(10), COUNT * 2 // 100)
@@ -114,8 +115,10 @@ def test_cut_run_leaves_no_dataset(tmp_path, monkeypatch):
 
 
 def test_sheet_size_and_places(tmp_path):
-    red, green = np.zeros((40, 20, 3), np.uint8), np.zeros((20, 40, 3), np.uint8)
-    red[..., 0], green[..., 1] = 255, 255
+    red = np.zeros((40, 20, 3), np.uint8)
+    green = np.zeros((20, 40, 3), np.uint8)
+    red[..., 0] = 255
+    green[..., 1] = 255
     rows = [Row("A", "a", [red, green, red]), Row("B", "b", [green])]
     path = contact_sheet(rows, tmp_path / "new" / "x.png", "title")
     sheet = np.asarray(Image.open(path))
@@ -123,7 +126,8 @@ def test_sheet_size_and_places(tmp_path):
     height = 2 * MARGIN + TITLE_HEIGHT + 2 * (CAPTION_HEIGHT + TILE) + GAP
     assert sheet.shape == (height, width, 3)
     middle = MARGIN + TITLE_HEIGHT + CAPTION_HEIGHT + TILE // 2
-    first, second = MARGIN + TILE // 2, MARGIN + TILE + FIRST_GAP + TILE // 2
+    first = MARGIN + TILE // 2
+    second = MARGIN + TILE + FIRST_GAP + TILE // 2
     assert sheet[middle, first].tolist() == [255, 0, 0]
     assert sheet[middle, second].tolist() == [0, 255, 0]
     # Fitted, not stretched: the tall image leaves the sides of its tile free, the wide one top and

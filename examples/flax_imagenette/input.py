@@ -7,7 +7,9 @@ from config import Config
 from jaxaug import Loader, augment
 from jaxaug.iterators import TFDS, ImageFolder, Source
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, RGB in [0, 1]
+# ImageNet's, RGB in [0, 1]
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
 
 def _none(size: int) -> list[augment.Transform]:

@@ -81,7 +81,8 @@ class ResNet(nnx.Module):
             3, width, kernel=3, stride=2 if self.large else 1, dtype=dtype, rngs=rngs
         )
         make_block = functools.partial(Block, dtype=dtype, rngs=rngs)
-        layers, inputs = [], width
+        layers = []
+        inputs = width
         for stage, count in enumerate(blocks):
             outputs = width * 2**stage
             for position in range(count):

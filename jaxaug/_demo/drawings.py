@@ -55,7 +55,8 @@ def crosses(x: Field, y: Field, rng: np.random.Generator) -> Field:
     thickness = rng.uniform(0.25, 0.4)
 
     def cross(u: Field, v: Field) -> Field:
-        u, v = abs(u), abs(v)
+        u = abs(u)
+        v = abs(v)
         return np.maximum(np.minimum(1 - u, thickness - v), np.minimum(thickness - u, 1 - v))
 
     return _scatter(cross, x, y, rng)
@@ -63,7 +64,8 @@ def crosses(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 def dots(x: Field, y: Field, rng: np.random.Generator) -> Field:
     """Discs on a grid whose every other row is shifted by half a period."""
-    period, radius = rng.uniform(0.25, 0.6), rng.uniform(0.2, 0.36)
+    period = rng.uniform(0.25, 0.6)
+    radius = rng.uniform(0.2, 0.36)
     row = np.round(y / period)
     u = x / period + 0.5 * (row % 2)
     return period * (radius - np.hypot(u - np.round(u), y / period - row))
@@ -85,7 +87,8 @@ def rings(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 def spirals(x: Field, y: Field, rng: np.random.Generator) -> Field:
     """One to three arms of a spiral of Archimedes, turning either way."""
-    period, arms = rng.uniform(0.25, 0.5), rng.choice([-3, -2, -1, 1, 2, 3])
+    period = rng.uniform(0.25, 0.5)
+    arms = rng.choice([-3, -2, -1, 1, 2, 3])
     return period * _band(np.hypot(x, y) / period + arms * np.arctan2(y, x) / (2 * np.pi))
 
 
@@ -100,7 +103,8 @@ def stars(x: Field, y: Field, rng: np.random.Generator) -> Field:
     def star(
         u: Field, v: Field
     ) -> Field:  # folded into half a sector, where its border is one straight line
-        radius, angle = np.hypot(u, v), np.arctan2(v, u)
+        radius = np.hypot(u, v)
+        angle = np.arctan2(v, u)
         angle = abs(angle - sector * np.round(angle / sector))
         return (tip[0] - radius * np.cos(angle)) * normal[0] - radius * np.sin(angle) * normal[1]
 
@@ -118,7 +122,9 @@ def triangles(x: Field, y: Field, rng: np.random.Generator) -> Field:
     """A few triangles with equal sides."""
 
     def triangle(u: Field, v: Field) -> Field:
-        half, tall = np.float32(0.5), np.float32(np.sqrt(3) / 2)  # the three edges' outward normals
+        # the three edges' outward normals
+        half = np.float32(0.5)
+        tall = np.float32(np.sqrt(3) / 2)
         return half - np.maximum(-u, half * u + tall * abs(v))
 
     return _scatter(triangle, x, y, rng)
@@ -169,9 +175,12 @@ def _scatter(
     for k in range(copies):
         place = start + 2 * np.pi * k / copies
         offset = 0.55 * (copies > 1)  # on a circle, so that copies do not hide one another
-        spin, scale = rng.uniform(-np.pi, np.pi), np.float32(radius * rng.uniform(0.8, 1.2))
-        cos, sin = np.float32(np.cos(spin) / scale), np.float32(np.sin(spin) / scale)
-        u, v = x - np.float32(offset * np.cos(place)), y - np.float32(offset * np.sin(place))
+        spin = rng.uniform(-np.pi, np.pi)
+        scale = np.float32(radius * rng.uniform(0.8, 1.2))
+        cos = np.float32(np.cos(spin) / scale)
+        sin = np.float32(np.sin(spin) / scale)
+        u = x - np.float32(offset * np.cos(place))
+        v = y - np.float32(offset * np.sin(place))
         field = np.maximum(field, scale * shape(cos * u + sin * v, cos * v - sin * u))
     return field
 

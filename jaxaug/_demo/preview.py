@@ -56,7 +56,8 @@ def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> P
     names, images = _choose(source, len(SHOWN))
     rows = []
     for number, transform in enumerate(SHOWN):
-        name, image = names[number % len(names)], images[number % len(names)]
+        name = names[number % len(names)]
+        image = images[number % len(names)]
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number), DRAWS)
         rows.append(Row(_title(transform), name, [image, *_draw(transform, keys, image)]))
     return contact_sheet(rows, path, title)

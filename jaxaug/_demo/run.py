@@ -14,7 +14,8 @@ from jaxaug.iterators import ImageFolder
 from jaxaug.iterators._canvas import pick_canvas
 
 IMAGE_SIZE = 64
-MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+MEAN = (0.5, 0.5, 0.5)
+STD = (0.25, 0.25, 0.25)
 
 TRAIN = augment.Compose(
     [
@@ -49,7 +50,8 @@ def run_demo(
     devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     _say("jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}, {devices}")
     root = make_dataset(cache, count)
-    images, val_images = ImageFolder(root / "train"), ImageFolder(root / "val")
+    images = ImageFolder(root / "train")
+    val_images = ImageFolder(root / "val")
     _say(
         "data",
         f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}",

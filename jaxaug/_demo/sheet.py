@@ -16,7 +16,10 @@ TITLE_HEIGHT = 64
 CAPTION_HEIGHT = 34
 FIRST_GAP = 28  # sets the decoded image apart from the draws
 
-PAPER, PANEL, INK, FADED = "#ffffff", "#f1f3f5", "#1b1f24", "#6a737d"
+PAPER = "#ffffff"
+PANEL = "#f1f3f5"
+INK = "#1b1f24"
+FADED = "#6a737d"
 
 
 class Row(NamedTuple):

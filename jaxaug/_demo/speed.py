@@ -39,7 +39,8 @@ def augment_rate(transform: Transform, batch: ImageBatch) -> float:
     keys = jax.random.split(jax.random.key(0), len(batch.size))
     compiled = jax.jit(jax.vmap(transform)).lower(keys, sample).compile()
     jax.block_until_ready(compiled(keys, sample))
-    calls, started = 0, time.perf_counter()
+    calls = 0
+    started = time.perf_counter()
     while time.perf_counter() < started + _SECONDS:
         jax.block_until_ready(compiled(keys, sample))
         calls += 1

@@ -110,7 +110,8 @@ class Compose(Transform):
         """Transform one image or one sample; see the class."""
         check_key(key, sample)
         state = begin(sample)
-        dtype, ending = state.image.dtype, None
+        dtype = state.image.dtype
+        ending = None
         for run in self._runs():
             first = run[0].transform
             if isinstance(first, Geometric):
@@ -140,7 +141,8 @@ class Compose(Transform):
             _check_sampling(transform)
         if isinstance(transform, Compose):
             for name in ("fuse", "mask_fill"):
-                inner, outer = getattr(transform, name), getattr(self, name)
+                inner = getattr(transform, name)
+                outer = getattr(self, name)
                 if inner != outer:
                     raise ValueError(
                         f"a Compose inside another must have the same `{name}`, got {inner!r}"
@@ -191,7 +193,8 @@ def _wishes(sampling: Sampling) -> Sampling:
 
 def _check_sampling(transform: Geometric) -> None:
     """Raise where `sampling()` names something that does not exist."""
-    wish, name = transform.sampling(), type(transform).__name__
+    wish = transform.sampling()
+    name = type(transform).__name__
     if wish.interpolation is not None:
         check_choice(f"{name}.sampling().interpolation", wish.interpolation, INTERPOLATIONS)
     if wish.padding_mode is not None:
@@ -202,7 +205,8 @@ def _check_sampling(transform: Geometric) -> None:
 
 def _move(run: list[_Step], key: Key, state: State, mask_fill: int) -> State:
     """Return the state after a run of geometric steps: one resample."""
-    factor, shapeless = unchanged(*state.info), None
+    factor = unchanged(*state.info)
+    shapeless = None
     for step in run:
         info = Info(factor.canvas, factor.size)
         params = step.transform.sample(step.key(key), info)
@@ -210,7 +214,8 @@ def _move(run: list[_Step], key: Key, state: State, mask_fill: int) -> State:
         shapeless = None if is_static(factor.canvas) else shapeless or step.transform
     if shapeless is not None:
         raise ValueError(_no_static_shape(shapeless))
-    agreed, extent = _agreement(run) or {}, state.info.extent
+    agreed = _agreement(run) or {}
+    extent = state.info.extent
     image = resample(state.image, extent, factor, **agreed)
     rest = move_targets(state.rest, extent, factor, agreed["padding_mode"], mask_fill)
     return State(image, Info(factor.canvas, factor.size), rest)

@@ -113,10 +113,15 @@ def unit_square_to(corners: Array) -> Matrix:
       2.2.3.
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = ((corner[0], corner[1]) for corner in corners)
-    dx1, dx2, sx = x1 - x2, x3 - x2, x0 - x1 + x2 - x3
-    dy1, dy2, sy = y1 - y2, y3 - y2, y0 - y1 + y2 - y3
+    dx1 = x1 - x2
+    dx2 = x3 - x2
+    sx = x0 - x1 + x2 - x3
+    dy1 = y1 - y2
+    dy2 = y3 - y2
+    sy = y0 - y1 + y2 - y3
     determinant = dx1 * dy2 - dx2 * dy1
-    g, h = (sx * dy2 - dx2 * sy) / determinant, (dx1 * sy - sx * dy1) / determinant
+    g = (sx * dy2 - dx2 * sy) / determinant
+    h = (dx1 * sy - sx * dy1) / determinant
     return Matrix(
         x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h, 1.0
     )

@@ -22,7 +22,8 @@ def between(uniform: Array, low: float, high: float) -> Array:
 
 def whole(uniform: Array, low: Scalar, high: Scalar) -> Array:
     """A whole number of `low` to `high`, both included, int32."""
-    low, high = jnp.asarray(low, jnp.int32), jnp.asarray(high, jnp.int32)
+    low = jnp.asarray(low, jnp.int32)
+    high = jnp.asarray(high, jnp.int32)
     steps = jnp.floor(uniform * (high - low + 1).astype(jnp.float32)).astype(jnp.int32)
     return jnp.minimum(low + steps, high)
 

@@ -161,7 +161,8 @@ def _locate(extent, factor: Factor, mode: str, exact: bool) -> tuple[_Taps, _Tap
     y = jnp.arange(factor.canvas[0], dtype=jnp.float32) + 0.5
     if matrix.axis_aligned:
         source_x, source_y, _ = transform_points(matrix, x, y)
-        scale_x, scale_y = jnp.abs(_f32(matrix.xx)), jnp.abs(_f32(matrix.yy))
+        scale_x = jnp.abs(_f32(matrix.xx))
+        scale_y = jnp.abs(_f32(matrix.yy))
     else:
         source_x, source_y, w = transform_points(matrix, x[None, :], y[:, None])
         scale_x, scale_y = _footprint(matrix, source_x, source_y, w)
@@ -201,7 +202,8 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
         weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]
 
     # The unused part of a canvas may lie outside of the window with all its taps.
-    scaling, coverage = 1.0 / jnp.maximum(_sum(weights), 1e-3), None
+    scaling = 1.0 / jnp.maximum(_sum(weights), 1e-3)
+    coverage = None
     if axis.fills and axis.framed:
         coverage = _ramp(position, scale, axis)
         scaling = scaling * coverage

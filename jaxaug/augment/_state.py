@@ -40,7 +40,8 @@ def begin(given: Any) -> State:
     rest = dict(given) if isinstance(given, Mapping) else {"image": given}
     if "image" not in rest:
         raise ValueError(f"a sample must have an 'image', got the keys {sorted(rest)}.")
-    image, size = rest.pop("image"), rest.pop("size", None)
+    image = rest.pop("image")
+    size = rest.pop("size", None)
     _check_values(image)
     image = jnp.asarray(image)
     _check_image(image)
@@ -54,7 +55,9 @@ def begin(given: Any) -> State:
 
 def finish(state: State, ending: Ending | None, dtype: Any, mask_fill: int) -> Sample:
     """Fill what is unused, give the image its final dtype and layout; return the sample."""
-    image, rest, used = state.image, dict(state.rest), state.info.used()
+    image = state.image
+    rest = dict(state.rest)
+    used = state.info.used()
     if ending is not None:
         image = ending.values(unit(image)).astype(ending.dtype)
     elif dtype == jnp.uint8 and image.dtype != jnp.uint8:

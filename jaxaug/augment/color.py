@@ -278,7 +278,8 @@ def _gray(planes: Array) -> Array:
 
 def _mean_gray(planes: Array, info: Info) -> Array:
     """The mean of the gray values over the used part."""
-    gray, used = _gray(planes), info.used()
+    gray = _gray(planes)
+    used = info.used()
     if used is None:
         return _sum(gray) / gray.size
     height, width = info.extent

@@ -72,7 +72,8 @@ def center_crop(image: Array, output_size: int | tuple[int, int]) -> Array:
       [1.0, 2.0, 3.0]
     """
     height, width = as_size("output_size", output_size)
-    top, left = _central(image.shape[0], height), _central(image.shape[1], width)
+    top = _central(image.shape[0], height)
+    left = _central(image.shape[1], width)
     return crop(image, top, left, height, width)
 
 
@@ -104,10 +105,8 @@ def resized_crop(
 
     Differs from torchvision in that an int `size` means a square.
     """
-    corner, window = (
-        (top, left),
-        jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)]),
-    )
+    corner = (top, left)
+    window = jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
     return warp(
         image,
         _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
@@ -221,7 +220,8 @@ class RandomCrop(Geometric):
     def sample(self, key: Key, info: Info) -> Window:
         """A corner, uniform over the places where the window fits the padded image."""
         numbers = uniforms(key, 2)
-        top, left = self._place(numbers[0], info, 0), self._place(numbers[1], info, 1)
+        top = self._place(numbers[0], info, 0)
+        left = self._place(numbers[1], info, 1)
         return Window(top, left, *(jnp.asarray(side, jnp.int32) for side in self._window))
 
     def factor(self, params: Window, info: Info) -> Factor:
@@ -243,7 +243,8 @@ class RandomCrop(Geometric):
 
     def _place(self, number: Array, info: Info, axis: int) -> Array:
         """Where the window begins along y (0) or x (1)."""
-        length, window = info.height_width[axis], self._window[axis]
+        length = info.height_width[axis]
+        window = self._window[axis]
         left, top, right, bottom = _as_padding(self.padding) or (0, 0, 0, 0)
         before, behind = ((top, bottom), (left, right))[axis]
         room = length + before + behind - window
@@ -303,13 +304,15 @@ class RandomResizedCrop(Geometric):
         low, high = (math.log(ratio) for ratio in self.ratio)
         ratio = jnp.exp(between(numbers[_TRIES : 2 * _TRIES], low, high))
         area = share * (full_height * full_width)
-        heights, widths = jnp.round(jnp.sqrt(area / ratio)), jnp.round(jnp.sqrt(area * ratio))
+        heights = jnp.round(jnp.sqrt(area / ratio))
+        widths = jnp.round(jnp.sqrt(area * ratio))
         fits = (heights > 0) & (heights <= full_height) & (widths > 0) & (widths <= full_width)
         first = jnp.argmax(fits)
         fallback = _largest(full_height, full_width, self.ratio)
         height = jnp.where(fits[first], heights[first], fallback[0]).astype(jnp.int32)
         width = jnp.where(fits[first], widths[first], fallback[1]).astype(jnp.int32)
-        top, left = whole(numbers[-2], 0, full[0] - height), whole(numbers[-1], 0, full[1] - width)
+        top = whole(numbers[-2], 0, full[0] - height)
+        left = whole(numbers[-1], 0, full[1] - width)
         top = jnp.where(fits[first], top, (full[0] - height) // 2)
         left = jnp.where(fits[first], left, (full[1] - width) // 2)
         return Window(top, left, height, width)

@@ -107,7 +107,8 @@ def affine(
     and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
     info = Info((image.shape[0], image.shape[1]))
-    angle, scale = _float(angle), _static_scale(scale)
+    angle = _float(angle)
+    scale = _static_scale(scale)
     x, y, shear_x, shear_y = (_float(v) for v in (*translate, *shear))
     matrix = _affine_matrix(info, angle, (x, y), scale, (shear_x, shear_y))
     factor = _within(info, matrix, max(1.0, 1 / scale))
@@ -238,7 +239,8 @@ class RandomAffine(_Warping):
 
     def sample(self, key: Key, info: Info) -> Affine:
         """The angle, shift, scale and shear, or those of the identity."""
-        numbers, (height, width) = uniforms(key, 7), info.extent
+        numbers = uniforms(key, 7)
+        (height, width) = info.extent
         on = numbers[0] < self.p
         x_share, y_share = self.translate or (0.0, 0.0)
         shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
@@ -427,5 +429,6 @@ def _as_shear(shear) -> tuple[float, float, float, float] | None:
         return (*as_symmetric_range("shear", shear), 0.0, 0.0)
     if not isinstance(shear, tuple) or len(shear) != 4:
         raise ValueError(f"`shear` must be a number, a pair or four numbers, got {shear!r}.")
-    (x_low, x_high), (y_low, y_high) = as_range("shear", shear[:2]), as_range("shear", shear[2:])
+    (x_low, x_high) = as_range("shear", shear[:2])
+    (y_low, y_high) = as_range("shear", shear[2:])
     return x_low, x_high, y_low, y_high

@@ -137,8 +137,11 @@ def _rounding(side: int) -> float:
 def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Factor:
     """The shorter side to `shorter` pixels, and smaller where the canvas is too small."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
-    short, rows, columns = jnp.minimum(height, width), canvas[0], canvas[1]
-    new_height, new_width = shorter * height // short, shorter * width // short
+    short = jnp.minimum(height, width)
+    rows = canvas[0]
+    columns = canvas[1]
+    new_height = shorter * height // short
+    new_width = shorter * width // short
     new_height, new_width = _shrink_to(rows, new_height, new_width, width * rows // height)
     new_width, new_height = _shrink_to(columns, new_width, new_height, height * columns // width)
     size = jnp.maximum(jnp.stack([new_height, new_width]), 1)

@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-_OWN_GROUP, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_OWN_GROUP = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def usable_cpus(own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> int:

@@ -136,14 +136,18 @@ class Decoder:
         check_positive_int("max_pixels", max_pixels)
         check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
-        self.canvas, self.on_error, self.max_pixels = canvas, on_error, max_pixels
+        self.canvas = canvas
+        self.on_error = on_error
+        self.max_pixels = max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
         self.backend, self._engine = _make_engine(
             backend, self.devices, canvas, threads, deterministic
         )
-        self._lock, self._closed = threading.Lock(), False
-        self._call_ended, self._calls = threading.Condition(self._lock), set[object]()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._call_ended = threading.Condition(self._lock)
+        self._calls = set[object]()
         self._process = os.getpid()
         self._stats = dict.fromkeys(("images", "failed", "shrunk", *self._engine.counted), 0)
 
@@ -213,7 +217,8 @@ class Decoder:
                 f"{count}: pad the batch, or give the Decoder fewer `devices`."
             )
         headers = self._headers(encoded, headers)
-        valid, original_size = headers.kind != BAD, headers.original_size()
+        valid = headers.kind != BAD
+        original_size = headers.original_size()
         original_size[~valid] = self.canvas
         size = fit_size(original_size, self.canvas)
         canvases = self._engine.decode(encoded, headers, size)
@@ -333,14 +338,17 @@ def _make_engine(
 @functools.cache
 def _warn_once(message: str) -> None:
     """Warn with the line that called jaxaug, through however many of its functions."""
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "jaxaug":
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
 def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
-    pixels, readers = [], []
+    pixels = []
+    readers = []
     try:
         for view in decoded.pixels:
             copy, done = _copy(view)

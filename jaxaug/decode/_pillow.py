@@ -104,7 +104,9 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
     try:
         orientation = _read_orientation(image, data)
         if format == "TIFF":  # Pillow reports the size of the turned image
-            width, height = int(image.tag_v2[256]), int(image.tag_v2[257])  # type: ignore[attr-defined]
+            # type: ignore[attr-defined]
+            width = int(image.tag_v2[256])
+            height = int(image.tag_v2[257])
     except Exception as error:
         raise DecodeError(f"{format}: {error}") from error
     if min(height, width) < 1 or max(height, width) > _LARGEST_SIDE:
@@ -254,7 +256,9 @@ class _PixelLimit:
     """Pillow's own pixel limit, a global: lifted while an image that exceeds it is decoded."""
 
     def __init__(self):
-        self._lock, self._lifted, self._limit = threading.Lock(), 0, None
+        self._lock = threading.Lock()
+        self._lifted = 0
+        self._limit = None
 
     @contextlib.contextmanager
     def lifted(self, size: tuple[int, int]) -> Iterator[None]:

@@ -56,7 +56,8 @@ class Encoded(NamedTuple):
         Raises:
           ValueError: these are not two columns of equal length.
         """
-        addresses, lengths = np.asarray(self.addresses), np.asarray(self.lengths)
+        addresses = np.asarray(self.addresses)
+        lengths = np.asarray(self.lengths)
         if addresses.ndim != 1 or addresses.shape != lengths.shape:
             raise ValueError(
                 "`encoded` must have one address and one length an image, got addresses of shape "

@@ -23,7 +23,10 @@ from jaxaug.errors import JaxaugError
 
 _POLL = 0.5  # seconds of one request: Ctrl-C and the failure of another process are seen after it
 _LONGEST = 1000  # characters of a value that are posted and shown
-_SAME, _DIFFER, _FAILED = "same", "differ", "failed"  # the verdicts
+# the verdicts
+_SAME = "same"
+_DIFFER = "differ"
+_FAILED = "failed"
 _RECORDS = "give all the same records in the same order (has each process a full copy?)"
 _ADVICE = {
     "fingerprint": _RECORDS,
@@ -92,8 +95,10 @@ class _Comparison:
     """One exchange of facts, under `key` in the store."""
 
     def __init__(self, peers: Peers, key: str, call: str):
-        self._peers, self._client = peers, peers.client
-        self._key, self._call = key, call
+        self._peers = peers
+        self._client = peers.client
+        self._key = key
+        self._call = call
         self._start = time.monotonic()
         self._warned = False
 
@@ -124,7 +129,8 @@ class _Comparison:
     def _wait(self, name: str) -> str:
         """Return the value of `name` once it is there."""
         while True:
-            get, milliseconds = self._client.blocking_key_value_get, int(_POLL * 1000)
+            get = self._client.blocking_key_value_get
+            milliseconds = int(_POLL * 1000)
             value = _look(get, f"{self._key}/{name}", milliseconds)
             if value is not None:
                 return value

@@ -451,7 +451,8 @@ class _Resources:
 
     def stop(self) -> None:
         """End the pipeline and wait for it."""
-        pipeline, self.pipeline = self.pipeline, None
+        pipeline = self.pipeline
+        self.pipeline = None
         if pipeline is not None:
             pipeline.stop()
             pipeline.join()
@@ -472,7 +473,8 @@ class _Resources:
         ):  # a fork has none of the threads, and maybe a lock that one of them held
             return None
         self._closed = True
-        pipeline, self.pipeline = self.pipeline, None
+        pipeline = self.pipeline
+        self.pipeline = None
         close = None if self.decoder is None else self.decoder.close
         if pipeline is not None:
             pipeline.stop(close)

@@ -309,7 +309,9 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
     """Permute `range(rows * columns)`: row and column in turn are shifted by a keyed hash of the
     other.
     """
-    row_count, column_count, one = np.uint64(rows), np.uint64(columns), np.uint64(1)
+    row_count = np.uint64(rows)
+    column_count = np.uint64(columns)
+    one = np.uint64(1)
     row, column = np.divmod(values, column_count)
     for even, odd in keys.reshape(-1, 2):
         row = (

@@ -34,7 +34,8 @@ def progress(loader: Loader) -> Iterator[dict[str, Array]]:
     """
     from tqdm import tqdm  # the user's; nothing else of the Loader needs it
 
-    state, batch_size = loader.get_state(), loader.element_spec["index"].shape[0]
+    state = loader.get_state()
+    batch_size = loader.element_spec["index"].shape[0]
     total = None if isinstance(loader.source, Stream) else len(loader)
     place = {
         "desc": f"epoch {state['epoch']}",

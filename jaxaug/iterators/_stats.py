@@ -22,10 +22,9 @@ class Stats:
     def __init__(self, builders: int):
         self._lock = threading.Lock()
         self._builders = builders
-        self._elapsed, self._since = (
-            0.0,
-            None,
-        )  # the clock: what it has run before, and when it was started
+        # the clock: what it has run before, and when it was started
+        self._elapsed = 0.0
+        self._since = None
         self._handed: float | None = (
             None  # when the batch was handed over that the consumer now works on
         )
@@ -55,14 +54,16 @@ class Stats:
         batch, unless
         it already has."""
         with self._lock:
-            self._handed, self._ready = time.perf_counter(), ready
+            self._handed = time.perf_counter()
+            self._ready = ready
 
     def pause(self) -> None:
         """Nobody wants a batch: the clock stands until one is asked for."""
         with self._lock:
             now = time.perf_counter()
             self._end_turn(now)
-            self._elapsed, self._since = self._running(now), None
+            self._elapsed = self._running(now)
+            self._since = None
 
     def delivered(
         self, counts: dict[str, int], bad: list[dict[str, Any]], seconds: dict[str, float]

@@ -42,7 +42,8 @@ def test_jitter_takes_its_turns_in_the_drawn_order():
     for seed in range(6):
         key = jax.random.key(seed)
         params = transform.sample(jax.random.fold_in(key, 0), Info((9, 13)))
-        expected, order = IMAGE.astype(np.float64), tuple(np.asarray(params.order).tolist())
+        expected = IMAGE.astype(np.float64)
+        order = tuple(np.asarray(params.order).tolist())
         for component in order:
             expected = TURNS[component](expected, float(params[component]))
         np.testing.assert_allclose(jitter(key, IMAGE), expected, atol=1e-5)

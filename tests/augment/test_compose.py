@@ -126,7 +126,8 @@ def test_the_taps_of_a_run_follow_its_scale_alone():
     """Turns and shears read as many pixels as the crop before them would: five a side."""
     image = jax.ShapeDtypeStruct((512, 512, 3), jnp.uint8)
     crop = A.RandomResizedCrop(224)
-    turn, shear = A.RandomRotation(7), A.RandomAffine(7, shear=(-5.0, 5.0, -5.0, 5.0))
+    turn = A.RandomRotation(7)
+    shear = A.RandomAffine(7, shear=(-5.0, 5.0, -5.0, 5.0))
     drawing = gathers(crop, image) - 5 - 5
     assert gathers(A.Compose([crop, turn]), image) - drawing == 25
     assert gathers(A.Compose([crop, turn, *[shear] * 7]), image) - drawing == 25

@@ -68,7 +68,8 @@ def test_random_resized_crop_draws_area_and_aspect_as_asked():
     top, left, height, width = windows(
         RandomResizedCrop(8, (0.2, 0.5), (0.5, 2.0)), Info((1000, 1000))
     )
-    area, aspect = height * width / 1e6, width / height
+    area = height * width / 1e6
+    aspect = width / height
     assert 0.199 < area.min() < 0.21 and 0.49 < area.max() < 0.501  # nothing near is ever refused
     assert abs(area.mean() - 0.35) < 0.01
     assert 0.499 < aspect.min() < 0.51 and 1.96 < aspect.max() < 2.003
@@ -178,7 +179,8 @@ def test_crop_then_resize_is_a_resized_crop():
     expected = Image.fromarray(image[5:35, 8:49]).resize((9, 7), Image.Resampling.BILINEAR)
     assert largest_difference(run(chain, image), expected) <= 1
     random = Compose([RandomCrop((30, 41)), Resize((7, 9))])
-    fused, separate = run(random, image), run(Compose(random.transforms, fuse=False), image)
+    fused = run(random, image)
+    separate = run(Compose(random.transforms, fuse=False), image)
     assert largest_difference(fused, separate) <= 1
 
 
@@ -249,7 +251,8 @@ def torchvision_crop(image, shorter, size):
     short = min(height, width)
     height, width = shorter * height // short, shorter * width // short
     resized = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
-    top, left = round((height - size) / 2), round((width - size) / 2)
+    top = round((height - size) / 2)
+    left = round((width - size) / 2)
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 

@@ -8,7 +8,8 @@ import pytest
 from jaxaug import augment as A
 
 KEY = jax.random.key(0)
-HEIGHT, WIDTH = 17, 23
+HEIGHT = 17
+WIDTH = 23
 LABELS = np.random.default_rng(0).integers(1, 200, (HEIGHT, WIDTH), dtype=np.uint8)
 DRAWN = np.repeat(LABELS[:, :, None], 3, axis=2)
 NEAREST = {"interpolation": "nearest"}

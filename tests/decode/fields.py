@@ -4,7 +4,13 @@ import random
 import struct
 from typing import NamedTuple
 
-SOF, DHT, SOS, DQT, DNL, DRI, DAC = 0xC0, 0xC4, 0xDA, 0xDB, 0xDC, 0xDD, 0xCC
+SOF = 0xC0
+DHT = 0xC4
+SOS = 0xDA
+DQT = 0xDB
+DNL = 0xDC
+DRI = 0xDD
+DAC = 0xCC
 FRAMES = (0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC9, 0xCA)
 FACTORS = (0x11, 0x11, 0x12, 0x21, 0x22, 0x41, 0x14, 0x44, 0x33, 0x31, 0x24, 0x42, 0x01, 0x55)
 SIDES = (1, 2, 7, 8, 9, 15, 16, 17, 24, 37, 50, 64, 100, 255, 0, 65501)
@@ -20,9 +26,11 @@ class Segment(NamedTuple):
 
 def parse(file: bytes) -> list[Segment]:
     """The segments of a whole JPEG without fillings."""
-    segments, at = [], 2
+    segments = []
+    at = 2
     while file[at + 1] != 0xD9:
-        marker, (length,) = file[at + 1], struct.unpack_from(">H", file, at + 2)
+        marker = file[at + 1]
+        (length,) = struct.unpack_from(">H", file, at + 2)
         payload = file[at + 4 : at + 2 + length]
         at = start = at + 2 + length
         while file[at] != 0xFF or file[at + 1] == 0 or 0xD0 <= file[at + 1] <= 0xD7:
@@ -56,7 +64,9 @@ def _rearrange(items: list, rng: random.Random) -> None:
     """Swap, duplicate, drop, move, or shuffle."""
     if not items:
         return
-    kind, at, to = rng.randrange(5), rng.randrange(len(items)), rng.randrange(len(items))
+    kind = rng.randrange(5)
+    at = rng.randrange(len(items))
+    to = rng.randrange(len(items))
     if kind == 0:
         items[at], items[to] = items[to], items[at]
     elif kind == 1:
@@ -163,7 +173,8 @@ def _renumber(segments: list[Segment], rng: random.Random) -> None:
         components := _triples(segments[at].payload[6:])
     ):
         return
-    old, new = rng.choice(components)[0], rng.choice((0, 1, 2, 3, 9, 82, 255))
+    old = rng.choice(components)[0]
+    new = rng.choice((0, 1, 2, 3, 9, 82, 255))
     for each in components:
         each[0] = new if each[0] == old else each[0]
     _replace(segments, at, segments[at].payload[:6] + b"".join(map(bytes, components)))
@@ -200,7 +211,9 @@ def _change_scan(segments: list[Segment], rng: random.Random) -> None:
 def _change_quantization(segments: list[Segment], rng: random.Random) -> None:
     if (at := _pick(segments, (DQT,), rng)) is None:
         return
-    payload, tables, place = segments[at].payload, [], 0
+    payload = segments[at].payload
+    tables = []
+    place = 0
     while place < len(payload):
         size = 65 + 64 * (payload[place] >> 4 > 0)
         tables.append(bytearray(payload[place : place + size]))
@@ -223,7 +236,9 @@ def _change_quantization(segments: list[Segment], rng: random.Random) -> None:
 def _change_huffman(segments: list[Segment], rng: random.Random) -> None:
     if (at := _pick(segments, (DHT,), rng)) is None:
         return
-    payload, tables, place = segments[at].payload, [], 0
+    payload = segments[at].payload
+    tables = []
+    place = 0
     while place < len(payload):
         size = 17 + sum(payload[place + 1 : place + 17])
         tables.append(bytearray(payload[place : place + size]))

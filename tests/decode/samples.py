@@ -144,7 +144,9 @@ def _predicted(plane: np.ndarray, y: int, x: int, predictor: int) -> int:
         return plane[0, x - 1] if x else 128
     if not x:
         return plane[y - 1, 0]
-    a, b, c = plane[y, x - 1], plane[y - 1, x], plane[y - 1, x - 1]
+    a = plane[y, x - 1]
+    b = plane[y - 1, x]
+    c = plane[y - 1, x - 1]
     return (a, b, c, a + b - c, a + (b - c >> 1), b + (a - c >> 1), a + b >> 1)[predictor - 1]
 
 

@@ -19,7 +19,8 @@ class Interrupts:
     """
 
     def __init__(self):
-        self.inside, self.pending = 0, False
+        self.inside = 0
+        self.pending = False
 
     def handle(self, *arguments):
         self.pending = True
@@ -98,7 +99,8 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
-    decoder, errors = batched.BatchedDecoder(None), []
+    decoder = batched.BatchedDecoder(None)
+    errors = []
 
     def work():
         try:
@@ -150,7 +152,9 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
     library, monkeypatch, which
 ):
     """There is nothing left to wait for, and later calls go as the first did."""
-    decoder, count, call = batched.BatchedDecoder(None), [0], batched.cuda.call
+    decoder = batched.BatchedDecoder(None)
+    count = [0]
+    call = batched.cuda.call
 
     def decode():
         with decoder.turns:
@@ -178,7 +182,8 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
 
 
 def test_closing_destroys_every_state_once(library, monkeypatch):
-    destroyed, ended = [], []
+    destroyed = []
+    ended = []
     decoder = batched.BatchedDecoder(None)
     with decoder.turns:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)

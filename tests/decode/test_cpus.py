@@ -26,7 +26,8 @@ ALL = len(os.sched_getaffinity(0))
     ],
 )
 def test_the_smallest_quota_counts(tmp_path, limits, expected):
-    groups, own = tmp_path / "groups", tmp_path / "cgroup"
+    groups = tmp_path / "groups"
+    own = tmp_path / "cgroup"
     (groups / "a/b").mkdir(parents=True)
     (groups / "other").mkdir()
     for name, text in limits.items():

@@ -255,7 +255,8 @@ def test_addresses_and_lengths_belong_together(one):
 
 def test_arguments_of_numpy_and_lists_will_do(cpu_devices):
     for canvas in ([64, 48], np.array([64, 48]), (np.int64(64), np.int32(48))):
-        threads, pixels = np.int64(2), np.int64(9999)
+        threads = np.int64(2)
+        pixels = np.int64(9999)
         with Decoder(
             canvas, "host", cpu_devices[:1], num_threads=threads, max_pixels=pixels
         ) as decoder:
@@ -276,7 +277,8 @@ def test_stats_have_their_names_before_the_first_batch(one):
 
 def test_given_headers_are_not_read_again(one, monkeypatch):
     encoded = Encoded.from_bytes([*FILES, *BAD.values()])
-    headers, expected = read_headers(encoded), one.decode_rows(encoded)
+    headers = read_headers(encoded)
+    expected = one.decode_rows(encoded)
     monkeypatch.setattr(_decoder, "read_headers", lambda *arguments: 1 / 0)
     decoded = one.decode_rows(encoded, headers)
     np.testing.assert_array_equal(decoded.pixels[0], expected.pixels[0])
@@ -312,7 +314,8 @@ def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shap
         expected = [np.asarray(pixels) for pixels in decoder.decode(FILES).pixels]
     with jax.set_mesh(mesh):
         with Decoder((32, 48), "host", cpu_devices[1:3], num_threads=2) as decoder:
-            found, decode = decoder.decode(FILES).pixels, decoder._engine.decode
+            found = decoder.decode(FILES).pixels
+            decode = decoder._engine.decode
             rows = decoder.decode_rows(Encoded.from_bytes(FILES))
             monkeypatch.setattr(
                 decoder._engine, "decode", lambda *given: decode(*given)._replace(lent=True)
@@ -360,9 +363,12 @@ def test_close_leaves_no_thread(cpu_devices):
 
 
 def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, monkeypatch):
-    begun, held, order = threading.Event(), threading.Event(), []
+    begun = threading.Event()
+    held = threading.Event()
+    order = []
     decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
-    real, end = decoder._engine.decode, decoder._engine.close
+    real = decoder._engine.decode
+    end = decoder._engine.close
     monkeypatch.setattr(
         decoder._engine, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a))
     )

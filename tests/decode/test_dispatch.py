@@ -34,7 +34,9 @@ class HostLane:
     bytes_held = 0
 
     def __init__(self, canvas):
-        self.canvas, self.pixels, self.readers = canvas, np.empty((0, *canvas, 3), np.uint8), ()
+        self.canvas = canvas
+        self.pixels = np.empty((0, *canvas, 3), np.uint8)
+        self.readers = ()
 
     def prepare(self, rows):
         self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
@@ -226,7 +228,8 @@ def test_a_small_batch_goes_to_idle_engines_whole(gpu):
 
 
 def test_both_sides_work_until_the_line_is_empty(gpu):
-    gpu.seconds, gpu.in_thread = lambda n: 0.1, lambda image: time.sleep(0.02)
+    gpu.seconds = lambda n: 0.1
+    gpu.in_thread = lambda image: time.sleep(0.02)
     with decoder() as decode:
         check(decode, jpegs(16) * 32)
         assert 360 <= gpu.calls[0] <= 384 and len(gpu.calls) == 2
@@ -235,7 +238,8 @@ def test_both_sides_work_until_the_line_is_empty(gpu):
 
 @pytest.mark.parametrize("size, threads", [(1, 3), (170_000, 3), (190_000, 6)])
 def test_more_threads_share_large_images(gpu, size, threads):
-    gpu.seconds, seen = lambda n: 0.1, set()
+    gpu.seconds = lambda n: 0.1
+    seen = set()
     gpu.in_thread = lambda image: seen.add(threading.get_ident()) or time.sleep(0.02)
     with decoder() as decode:
         check(decode, [image.ljust(size, b"\0") for image in jpegs(16)] * 32)
@@ -244,14 +248,16 @@ def test_more_threads_share_large_images(gpu, size, threads):
 
 def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
     """The engines stand until the threads have decoded all that the first call has left."""
-    left, decoded = threading.Event(), []
+    left = threading.Event()
+    decoded = []
 
     def in_thread(image):
         decoded.append(image)
         if len(decoded) == 120:
             left.set()
 
-    gpu.in_thread, gpu.seconds = in_thread, lambda n: 0.0 * left.wait(60)
+    gpu.in_thread = in_thread
+    gpu.seconds = lambda n: 0.0 * left.wait(60)
     with decoder() as decode:
         check(decode, jpegs(16) * 32)
         assert left.is_set() and decode.stats["host"] >= 120
@@ -292,7 +298,8 @@ def test_an_upload_may_be_late(monkeypatch):
     """The staging memory is not written again, and `finish` does not return, before the copies are
     done.
     """
-    copies, canvases = [], np.zeros((7, *CANVAS, 3), np.uint8)
+    copies = []
+    canvases = np.zeros((7, *CANVAS, 3), np.uint8)
 
     def call(function, *arguments):
         if function == "cudaMemcpy2DAsync":
@@ -313,7 +320,8 @@ def test_an_upload_may_be_late(monkeypatch):
     monkeypatch.setattr(cuda, "pinned_array", pinned_array)
     monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kind))
     monkeypatch.setattr(upload, "_STAGING_BYTES", 3 * canvases[0].nbytes)
-    uploader, images = upload.Uploader(0, CANVAS, 0), jpegs(7)
+    uploader = upload.Uploader(0, CANVAS, 0)
+    images = jpegs(7)
     encoded = Encoded.from_bytes(images)
     headers = read_headers(encoded)
     for row in range(7):
@@ -327,7 +335,8 @@ def test_an_upload_may_be_late(monkeypatch):
 
 def test_a_refused_call_and_a_skipped_image_are_decoded_again(gpu):
     images = jpegs(20)
-    gpu.refused, gpu.skipped = {images[3]}, {images[5]}
+    gpu.refused = {images[3]}
+    gpu.skipped = {images[5]}
     with decoder(deterministic=True) as decode:
         check(decode, images)
         assert decode.stats == {
@@ -360,7 +369,8 @@ def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
     again.
     """
     images = jpegs(8)
-    gpu.refused, real = {images[0]}, engine.BatchedDecoder.decode
+    gpu.refused = {images[0]}
+    real = engine.BatchedDecoder.decode
 
     def decode_some(self, encoded, sampling, pointers, pitches):
         if len(pointers) == 8:
@@ -375,7 +385,9 @@ def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
 
 
 def test_a_batch_does_not_wait_for_the_line_of_another(gpu):
-    held, first, second = threading.Event(), jpegs(16) * 32, jpegs(16, seed=100) * 8
+    held = threading.Event()
+    first = jpegs(16) * 32
+    second = jpegs(16, seed=100) * 8
     gpu.seconds = lambda n: 0.0 if n < 150 else 0.0 * held.wait(60)
     gpu.in_thread = lambda image: held.wait(60) if image in first else None
     with decoder() as decode, ThreadPoolExecutor(2) as callers:
@@ -392,7 +404,8 @@ def test_a_batch_does_not_wait_for_the_line_of_another(gpu):
 
 def test_an_exception_of_a_thread_comes_once_all_have_ended(gpu):
     progressive = [encode(np.full((20, 30, 3), i, np.uint8), progressive=True) for i in range(8)]
-    images, ended = [*jpegs(20), *progressive], []
+    images = [*jpegs(20), *progressive]
+    ended = []
 
     def breaks(image):
         if image == progressive[0]:
@@ -411,10 +424,8 @@ def test_an_exception_of_a_thread_comes_once_all_have_ended(gpu):
 
 def test_an_exception_of_the_engines_ends_the_line(gpu):
     begun = []
-    gpu.seconds, gpu.in_thread = (
-        lambda n: 1 / 0,
-        lambda image: begun.append(image) or time.sleep(0.01),
-    )
+    gpu.seconds = lambda n: 1 / 0
+    gpu.in_thread = lambda image: begun.append(image) or time.sleep(0.01)
     with decoder() as decode:
         with pytest.raises(ZeroDivisionError):
             decode.decode(jpegs(16) * 64)  # of which the first call leaves 256
@@ -485,7 +496,8 @@ def check_lanes_are_free(decode):
 def test_callers_that_wait_for_lanes_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
     monkeypatch.setattr(buffers, "_MOST", 1)
     gpu.seconds = lambda n: 0.001
-    decode, ended = decoder(gpus=3), []
+    decode = decoder(gpus=3)
+    ended = []
 
     def call():
         for _ in range(100):
@@ -505,7 +517,8 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
     def interrupted(self, rows):
         raise KeyboardInterrupt
 
-    lanes, reader = buffers.Lanes(0, CANVAS, 2**30), jax.numpy.zeros(())
+    lanes = buffers.Lanes(0, CANVAS, 2**30)
+    reader = jax.numpy.zeros(())
     lane, _ = lanes.take(1)
     lanes.put(lane, reader)
     monkeypatch.setattr(HostLane, "prepare", interrupted)
@@ -555,7 +568,8 @@ def test_a_dropped_decoder_frees_its_lanes_once_nobody_has_its_rows(gpu, monkeyp
 
 
 def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
-    closed, made = [], iter(range(2))
+    closed = []
+    made = iter(range(2))
 
     def make(deterministic):
         if next(made):
@@ -575,7 +589,8 @@ def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
         encoded.addresses.astype(np.int64), encoded.lengths.astype(np.int32), encoded.owner
     )
     with decoder() as decode:
-        seen, real = [], decode._engine._gpus[0]._batched.decode
+        seen = []
+        real = decode._engine._gpus[0]._batched.decode
         decode._engine._gpus[0]._batched.decode = lambda *given: (
             seen.append(given[0]) or real(*given)
         )
@@ -606,7 +621,8 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
     assert lanes.take(2)[0] is first  # idle: used again
     monkeypatch.setattr(Lane, "idle", False)
     lanes.put(first)
-    second, third = lanes.take(2)[0], lanes.take(2)[0]
+    second = lanes.take(2)[0]
+    third = lanes.take(2)[0]
     assert len({first, second, third}) == 3
     assert lanes.take(2)[0] is first  # the fourth did not fit: wait for the oldest
     lanes.put(third)
@@ -619,7 +635,8 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
 
 
 def test_close_waits_for_engines_that_write(gpu, monkeypatch):
-    order, begun = [], threading.Event()
+    order = []
+    begun = threading.Event()
     monkeypatch.setattr(HostLane, "close", lambda self: order.append("lane freed"))
     gpu.seconds = lambda n: (
         0.0 * (begun.set() or time.sleep(0.2) or order.append("engines wrote") or 1)
@@ -702,7 +719,8 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
             assert decode.backend == "host"
 
 
-MAKE_HANDLE, MAKE_ENGINE = engine._make_handle, _decoder._make_engine
+MAKE_HANDLE = engine._make_handle
+MAKE_ENGINE = _decoder._make_engine
 
 
 class GpuLike(SimpleNamespace):

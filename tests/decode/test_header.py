@@ -220,10 +220,12 @@ def test_what_may_turn_an_image_is_left_to_pillow(kind):
     """EXIF, XMP, and EXIF in a text of a PNG, which ImageMagick writes."""
     exif = Image.Exif()
     exif[0x0112] = 8
-    image, xmp = Image.fromarray(PICTURE), '<x tiff:Orientation="8"/>'
+    image = Image.fromarray(PICTURE)
+    xmp = '<x tiff:Orientation="8"/>'
     files = [save(image, kind, exif=exif)]
     if kind == "PNG":
-        text, raw = PngImagePlugin.PngInfo(), PngImagePlugin.PngInfo()
+        text = PngImagePlugin.PngInfo()
+        raw = PngImagePlugin.PngInfo()
         text.add_itxt("XML:com.adobe.xmp", xmp)
         raw.add_text("Raw profile type exif", "\nexif\n  1\n" + exif.tobytes().hex())
         files += [save(image, kind, pnginfo=text), save(image, kind, pnginfo=raw)]

@@ -57,7 +57,8 @@ def on_canvas(file: bytes, canvas: tuple[int, int]) -> tuple[np.ndarray, tuple[i
 @pytest.mark.parametrize("name", JPEGS)
 def test_jpegs_equal_pillows(name):
     """Both are libjpeg-turbo, of different versions: at most one level apart."""
-    pixels, expected = decode_image(JPEGS[name]), with_pillow(JPEGS[name])
+    pixels = decode_image(JPEGS[name])
+    expected = with_pillow(JPEGS[name])
     assert pixels.dtype == np.uint8 and pixels.shape == expected.shape
     assert np.abs(pixels.astype(int) - expected).max() <= 1
 
@@ -200,10 +201,12 @@ def test_gray_of_other_formats_is_the_luma_of_their_colors():
 
 def test_unchanged_keeps_what_a_file_stores():
     palette = Image.fromarray(PICTURE).quantize(16)
-    numbers, alpha = np.asarray(palette), np.dstack([PICTURE, PICTURE[:, :, :1]])
+    numbers = np.asarray(palette)
+    alpha = np.dstack([PICTURE, PICTURE[:, :, :1]])
     deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
     binary = Image.fromarray(PICTURE).convert("1")
-    whole, real = deep.astype(np.int32) * 9 - 70000, deep.astype(np.float32) / 7
+    whole = deep.astype(np.int32) * 9 - 70000
+    real = deep.astype(np.float32) / 7
     for file, stored in [
         *[(save(palette, kind), numbers) for kind in ("PNG", "BMP", "TIFF", "GIF")],
         (save(palette, "PNG", transparency=bytes(range(16))), numbers),
@@ -329,10 +332,8 @@ def test_sixteen_bits_become_eight():
     deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
     color = np.dstack([deep, deep[::-1], 65535 - deep])
     exact = color.astype(np.float64) * 255 / 65535
-    gray_file, color_file = (
-        encode(deep, "PNG"),
-        cv2.imencode(".png", color[:, :, ::-1])[1].tobytes(),
-    )
+    gray_file = encode(deep, "PNG")
+    color_file = cv2.imencode(".png", color[:, :, ::-1])[1].tobytes()
     np.testing.assert_allclose(decode_image(color_file), exact, atol=1)
     np.testing.assert_allclose(decode_image(gray_file), np.repeat(exact[:, :, :1], 3, 2), atol=1)
     np.testing.assert_array_equal(

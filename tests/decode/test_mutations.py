@@ -116,7 +116,8 @@ def assert_read_alike_together_and_alone(
 
 
 def test_damaged_jpegs_read_alike_together_and_alone():
-    rng, reasons = random.Random(SEED), set()
+    rng = random.Random(SEED)
+    reasons = set()
     exif = [
         exif_segment(value, order, value > 4, value % 3) for value in range(10) for order in "<>"
     ]
@@ -145,8 +146,10 @@ def test_damaged_files_of_other_formats():
 @pytest.mark.filterwarnings("ignore:::PIL")
 def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypatch):
     """A header that is read without Pillow gives what Pillow does: every column, of bad files, too."""
-    rng, read = random.Random(SEED), 0
-    image, exif = Image.fromarray(PICTURE), Image.Exif()
+    rng = random.Random(SEED)
+    read = 0
+    image = Image.fromarray(PICTURE)
+    exif = Image.Exif()
     exif[0x0112] = 6
     modes = ("RGB", "L", "P", "1")
     sources = [
@@ -184,7 +187,8 @@ def damage_head(file: bytes, rng: random.Random) -> bytes:
     """Damage near the beginning; the checksums of a PNG are often right all the same."""
     data = bytearray(file)
     for _ in range(rng.choice((1, 1, 2, 3))):
-        at, kind = rng.randrange(4, min(rng.choice((34, 60, 200)), len(data))), rng.randrange(5)
+        at = rng.randrange(4, min(rng.choice((34, 60, 200)), len(data)))
+        kind = rng.randrange(5)
         if kind < 3:
             data[at] = rng.choice((0, 1, 255, data[at] ^ 1 << rng.randrange(8)))
         elif kind == 3:
@@ -209,7 +213,8 @@ def run_fields(count: int) -> None:
     """What the check calls good the host decodes, and a file is read alike together and alone."""
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print("seed", seed)
-    rng, found = random.Random(seed), {"good": 0, "bad": 0}
+    rng = random.Random(seed)
+    found = {"good": 0, "bad": 0}
     sources = [file for file in JPEGS.values() if len(file) < 10_000]
     with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**16) as decoder:
         for _ in range(count // 50):

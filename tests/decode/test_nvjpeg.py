@@ -251,7 +251,9 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
 
     monkeypatch.setattr(Lane, "prepare", prepare)
     monkeypatch.setattr(Lane, "wipe_marks", lambda self, asked: np.zeros(len(asked), bool))
-    state_of, made, create = BatchedDecoder._take_state, [], Lane.__init__
+    state_of = BatchedDecoder._take_state
+    made = []
+    create = Lane.__init__
     monkeypatch.setattr(BatchedDecoder, "_take_state", on_its_stream)
     monkeypatch.setattr(
         Lane, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0]
@@ -274,11 +276,9 @@ def test_opened_and_closed_decoders_leave_nothing(gpu, count):
     for _ in range(5):
         once()
     gc.collect()
-    device, host, threads = (
-        free_memory(),
-        psutil.Process().memory_info().rss,
-        threading.active_count(),
-    )
+    device = free_memory()
+    host = psutil.Process().memory_info().rss
+    threads = threading.active_count()
     for _ in range(count):
         once()
     gc.collect()
@@ -387,7 +387,8 @@ def fuzz(
             a, b = ours.decode(images), host.decode(images)
             np.testing.assert_array_equal(a.valid, b.valid)
             np.testing.assert_array_equal(a.size, b.size)
-            pixels, at = np.asarray(a.pixels), batch_size // 2
+            pixels = np.asarray(a.pixels)
+            at = batch_size // 2
             assert np.abs(pixels[at : at + 8].astype(int) - good_pixels).max() <= most()
             for row, (height, width) in enumerate(a.size.tolist()):
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
@@ -476,8 +477,11 @@ def with_wide_tables(file: bytes, coding: int) -> bytes:
 
 
 def test_valid_files_of_every_kind_look_as_from_the_host(gpu):
-    files, canvas = sweep(), (512, 512)
-    names, images, worst = list(files), list(files.values()), {}
+    files = sweep()
+    canvas = (512, 512)
+    names = list(files)
+    images = list(files.values())
+    worst = {}
     with (
         Decoder(canvas, "nvjpeg", gpu, deterministic=True) as ours,
         Decoder(canvas, "host", jax.devices("cpu")[:1]) as host,
@@ -549,7 +553,9 @@ def test_larger_and_turned_images_are_resampled_as_pillow_does(gpu, canvas):
     with Decoder(canvas, "nvjpeg", gpu, deterministic=True) as decoder:
         for _ in range(2):  # memory that was used before
             batch = decoder.decode(images)
-            pixels, worst, mean = np.asarray(batch.pixels), 0, 0.0
+            pixels = np.asarray(batch.pixels)
+            worst = 0
+            mean = 0.0
             for row, (image, size) in enumerate(zip(images, batch.size.tolist())):
                 height, width = size
                 expected = resampled(image, (height, width), row % 8 + 1)
@@ -560,7 +566,8 @@ def test_larger_and_turned_images_are_resampled_as_pillow_does(gpu, canvas):
                     row % 8 + 1,
                 )
                 assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
-                worst, mean = max(worst, int(difference.max())), max(mean, float(difference.mean()))
+                worst = max(worst, int(difference.max()))
+                mean = max(mean, float(difference.mean()))
             print(canvas, decoder.stats, "worst", worst, "largest mean", mean)
             assert worst <= 1 + most()
         assert decoder.stats["host"] == decoder.stats["refused"] == 0
@@ -588,7 +595,7 @@ def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
     call = cuda.call
     small = lambda name, *given: (
         (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)
-    )  # noqa: E731
+    )
     monkeypatch.setattr(cuda, "call", small)
     images = [simplejpeg.encode_jpeg(noisy(n, 700 + n, 900), 90) for n in range(4)] * 64
     with Decoder((640, 832), "nvjpeg", gpu, deterministic=True) as decoder:

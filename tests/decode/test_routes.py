@@ -11,7 +11,8 @@ from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 
 PLAIN = JPEGS["4:2:0"]
-SOF, SOS = PLAIN.index(b"\xff\xc0"), PLAIN.index(b"\xff\xda")
+SOF = PLAIN.index(b"\xff\xc0")
+SOS = PLAIN.index(b"\xff\xda")
 
 
 def way(*files: bytes) -> list[int]:

@@ -12,7 +12,8 @@ from PIL import Image
 @functools.cache
 def jpegs(count: int) -> list[bytes]:
     """Different small JPEGs of different sizes."""
-    generator, out = np.random.default_rng(0), []
+    generator = np.random.default_rng(0)
+    out = []
     for index in range(count):
         height, width = 8 + index % 5, 8 + index % 7
         pixels = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -40,9 +41,11 @@ _CRC_OF_BYTE = [_crc_of_byte(byte) for byte in range(256)]
 
 
 def varint(value: int) -> bytes:
-    value, out = value % 2**64, b""
+    value = value % 2**64
+    out = b""
     while value > 127:
-        out, value = out + bytes([value & 127 | 128]), value >> 7
+        out = out + bytes([value & 127 | 128])
+        value = value >> 7
     return out + bytes([value])
 
 
@@ -57,9 +60,13 @@ def feature(value, packed: bool = True) -> bytes:
         return field(1, b"".join(field(1, item) for item in values))
     array = np.atleast_1d(value)
     if array.dtype.kind == "f":
-        items, kind, tag = [struct.pack("<f", item) for item in array], 2, varint(1 << 3 | 5)
+        items = [struct.pack("<f", item) for item in array]
+        kind = 2
+        tag = varint(1 << 3 | 5)
     else:
-        items, kind, tag = [varint(int(item)) for item in array], 3, varint(1 << 3)
+        items = [varint(int(item)) for item in array]
+        kind = 3
+        tag = varint(1 << 3)
     return field(
         kind, field(1, b"".join(items)) if packed else b"".join(tag + item for item in items)
     )

@@ -26,7 +26,8 @@ class Store:
     """The key-value store of `jax.distributed`, as far as it is used, within one process."""
 
     def __init__(self):
-        self.values, self.requests = {}, 0
+        self.values = {}
+        self.requests = 0
         self.changed = threading.Condition()
 
     def key_value_set(self, key, value):
@@ -158,7 +159,8 @@ def test_a_difference_is_named_with_its_values_and_its_cure(facts, values, advic
 
 
 def test_each_difference_is_named():
-    first, second = {"seed": "3", "a": "1", "b": "2"}, {"b": "1", "a": "1", "seed": "4"}
+    first = {"seed": "3", "a": "1", "b": "2"}
+    second = {"b": "1", "a": "1", "seed": "4"}
     lines = differences({0: first, 1: second})
     assert [line.split("=")[0] for line in lines] == ["process 0 has seed", "process 0 has b"]
 

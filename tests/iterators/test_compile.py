@@ -85,7 +85,8 @@ def test_functions_are_not_shared_and_die_with_their_loader(source, compilations
         Loader(source, 8, transform=transform, sharding=one_device()).close()
         return weakref.ref(transform)
 
-    first, _ = make(), make()
+    first = make()
+    _ = make()
     assert len(compilations) == 2
     compilations.clear()
     gc.collect()

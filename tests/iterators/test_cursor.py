@@ -7,7 +7,8 @@ from jaxaug.iterators._cursor import Cursor, batches_per_epoch, from_state, next
 @pytest.mark.parametrize("drop", [True, False])
 @pytest.mark.parametrize("length, batch_size", [(10, 1), (10, 3), (10, 5), (10, 10), (11, 4)])
 def test_an_epoch_is_cut_into_len_batches(length, batch_size, drop):
-    cursor, steps = Cursor(0, 0), []
+    cursor = Cursor(0, 0)
+    steps = []
     while cursor.epoch == 0:
         steps.append(next_step(cursor, length, batch_size, drop))
         cursor = steps[-1].after

@@ -35,7 +35,8 @@ def columns():
 @pytest.fixture
 def builds(monkeypatch):
     """Counts how often an index is built."""
-    count, build = [], _index._build
+    count = []
+    build = _index._build
     monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
     return count
 
@@ -83,7 +84,8 @@ def test_columns_come_back_as_they_were(tmp_path):
 def test_every_damaged_byte_is_found(tmp_path):
     path = tmp_path / "x"
     write_index(path, dict(HEADER), columns())
-    good, unnoticed = path.read_bytes(), 0
+    good = path.read_bytes()
+    unnoticed = 0
     for at in range(len(good)):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         try:
@@ -108,7 +110,8 @@ def test_every_damaged_byte_is_found(tmp_path):
 def test_a_mutated_index_is_built_anew(shards, builds, count):
     open_shards(shards)
     (path,) = [shards / name for name in index_files(shards)]
-    good, generator = path.read_bytes(), np.random.default_rng(count)
+    good = path.read_bytes()
+    generator = np.random.default_rng(count)
     for _ in range(count):
         path.write_bytes(containers.mutate(good, generator))
         open_shards(shards)
@@ -117,7 +120,8 @@ def test_a_mutated_index_is_built_anew(shards, builds, count):
 
 
 def test_the_stored_index_is_used(shards, builds):
-    first, second = open_shards(shards), open_shards(shards)
+    first = open_shards(shards)
+    second = open_shards(shards)
     assert len(builds) == 1 and first.fingerprint() == second.fingerprint()
     assert len(index_files(shards)) == 1
     TFRecord(shards / "*.tfrecord", label=None)
@@ -307,7 +311,8 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_many_open_at_once(shards):
-    sources, errors = [], []
+    sources = []
+    errors = []
 
     def run():
         try:
@@ -352,7 +357,8 @@ print(opened, (resident() - before) / 1e6)
 
 @pytest.mark.slow
 def test_ten_million_records(tmp_path):
-    generator, count = np.random.default_rng(0), 10**7
+    generator = np.random.default_rng(0)
+    count = 10**7
     wide = {"offset": np.uint64, "length": np.uint32, "lead": np.uint16, "feature/label": np.int32}
     narrow = {f"header/{name}": np.uint16 for name in ("height", "width", "scan_offset")}
     narrow |= {

@@ -23,8 +23,11 @@ from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 from tests.iterators import containers
 
-KILLS, RECORDS, SEED = 20, 205, 11
-PROCESSES, BATCH_SIZES = (1, 2, 4), (16, 24, 32)
+KILLS = 20
+RECORDS = 205
+SEED = 11
+PROCESSES = (1, 2, 4)
+BATCH_SIZES = (16, 24, 32)
 
 WORKER = """
 import json, os, sys, time
@@ -77,11 +80,9 @@ class Run:
     """Processes that log what is delivered to them; `rank`s of one run hold disjoint rows."""
 
     def __init__(self, folder: Path, chance: random.Random, state: dict | None, epochs: int):
-        self.folder, self.count, self.batch_size = (
-            folder,
-            chance.choice(PROCESSES),
-            chance.choice(BATCH_SIZES),
-        )
+        self.folder = folder
+        self.count = chance.choice(PROCESSES)
+        self.batch_size = chance.choice(BATCH_SIZES)
         for rank in range(max(PROCESSES)):
             for name in ("log", "state"):
                 (folder / f"{name}-{rank}").unlink(missing_ok=True)
@@ -157,7 +158,10 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
     )
     source = WebDataset(tmp_path / "a.tar")
     chance = random.Random(os.environ.get("KILL_SEED", "0"))
-    rows, state, layouts, repeated = [], None, set(), 0
+    rows = []
+    state = None
+    layouts = set()
+    repeated = 0
     for kill in range(KILLS + 1):
         final = kill == KILLS
         assert state is not None or not final
@@ -169,9 +173,11 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
         reached = run.checkpoint()
         if reached is None:
             continue  # killed before the first checkpoint: the next run starts where this one did
-        done, everything = run.delivered(reached), run.delivered(reached | {"epoch": 1 << 30})
+        done = run.delivered(reached)
+        everything = run.delivered(reached | {"epoch": 1 << 30})
         repeated += len(everything) - len(done)
-        rows, state = rows + done, reached
+        rows = rows + done
+        state = reached
         layouts.add((run.count, run.batch_size))
         print(
             f"kill {kill}: {run.count} processes, batch {run.batch_size}, epoch {state['epoch']}:{state['position']}"

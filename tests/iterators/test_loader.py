@@ -87,7 +87,8 @@ def test_a_batch_holds_the_decoded_records(source, images):
 
 def test_element_spec_is_what_comes(source):
     with Loader(source, 8, transform=jitter) as loader:
-        spec, batch = loader.element_spec, next(loader)
+        spec = loader.element_spec
+        batch = next(loader)
     assert {k: (v.shape, v.dtype, v.sharding) for k, v in spec.items()} == {
         k: (v.shape, v.dtype, v.sharding) for k, v in batch.items()
     }
@@ -253,7 +254,8 @@ def test_element_spec_of_boxes_and_keypoints_is_what_comes(name, shape, k, dtype
         numbers = np.concatenate([numbers, numbers + 1], axis=-1)
     source = InMemory(jpegs(4), {name: numbers.reshape(4, *shape)})
     with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
-        spec, batch = loader.element_spec[name], next(loader)[name]
+        spec = loader.element_spec[name]
+        batch = next(loader)[name]
     assert (
         (spec.shape, spec.dtype)
         == (batch.shape, batch.dtype)
@@ -371,7 +373,8 @@ class Lending(Decoder):
         self.batches = []
 
     def decode_rows(self, encoded, headers=None):
-        decoded, given_back = super().decode_rows(encoded, headers), []
+        decoded = super().decode_rows(encoded, headers)
+        given_back = []
         self.batches.append(given_back)
 
         def release(readers):
@@ -386,7 +389,8 @@ class Failing(InMemory):
 
     def __init__(self, fails):
         super().__init__([*jpegs(1), b"no", *jpegs(6)], {"label": np.arange(8)})
-        self.fails, self.reads = fails, 0
+        self.fails = fails
+        self.reads = 0
 
     def read(self, indices):
         if self.fails == "read" and len(indices) == 1 and self.reads > 1:  # the replacement
@@ -403,7 +407,8 @@ class Failing(InMemory):
 class Unable:
     """An order that cannot answer for replacements."""
 
-    with_replacement, length = False, 8
+    with_replacement = False
+    length = 8
 
     def records(self, epoch, positions):
         if len(positions) == 1:
@@ -696,7 +701,8 @@ class Listed:
     with_replacement = False
 
     def __init__(self, records):
-        self.listed, self.length = np.array(records), len(records)
+        self.listed = np.array(records)
+        self.length = len(records)
 
     def records(self, epoch, positions):
         return self.listed[positions] if self.listed.ndim == 1 else self.listed
@@ -752,7 +758,8 @@ def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
     options = {"sharding": one_device(), "last_batch": "pad"}
     with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(Huge(jpegs(1)), 4, shuffle=order, decoder=decoder, **options) as loader:
-            batch, spec = next(loader)["index"], loader.element_spec["index"]
+            batch = next(loader)["index"]
+            spec = loader.element_spec["index"]
     assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]
     assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, 2), np.uint32)
 

@@ -50,7 +50,9 @@ def test_files_are_read_byte_for_byte_in_any_order_and_any_number_of_threads(fil
 @pytest.mark.parametrize("cached", [0, 1, 70, 150])
 def test_threads_read_what_the_page_cache_does_not_hold(files, monkeypatch, cached):
     folder, names, contents = files
-    preadv, threads, asked = os.preadv, set(), []
+    preadv = os.preadv
+    threads = set()
+    asked = []
 
     def read(descriptor, buffers, offset, flags):
         threads.add(threading.current_thread())
@@ -71,7 +73,8 @@ def test_threads_read_what_the_page_cache_does_not_hold(files, monkeypatch, cach
 
 def test_threads_read_where_one_alone_hardly_gets_to_it(files, monkeypatch):
     folder, names, contents = files
-    preadv, alone = os.preadv, []
+    preadv = os.preadv
+    alone = []
 
     def slow(descriptor, buffers, offset, flags):
         if flags:

@@ -81,7 +81,8 @@ def test_the_record_at_a_position_is_uniform_over_epochs(n, epochs):
         stats.chisquare(np.bincount(column, minlength=min(n, 20))).pvalue for column in bins.T
     ]
     assert min(p_values) > 1e-4 and stats.kstest(p_values, "uniform").pvalue > 1e-4
-    first, second = table[:, 0], table[:, 1]
+    first = table[:, 0]
+    second = table[:, 1]
     gap = (second - first) % n - 1  # uniform on 0..n-2 for independent positions of one permutation
     counts = np.bincount(gap * min(n - 1, 18) // (n - 1), minlength=min(n - 1, 18))
     assert stats.chisquare(counts).pvalue > 1e-4

@@ -138,7 +138,8 @@ def test_one_process_for_each_of_two_gpus(layout):
     if len(jax.devices("gpu")) < 2:
         pytest.skip("needs two GPUs")
     rows, states = run(1, "auto", "gpu")
-    reference, state = sorted(map(tuple, rows[0])), states[0]
+    reference = sorted(map(tuple, rows[0]))
+    state = states[0]
     rows, states = run(2, layout, "gpu")
     assert sorted({tuple(row) for process in rows for row in process}) == reference
     assert all(each == state for each in states)

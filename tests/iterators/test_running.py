@@ -91,7 +91,8 @@ def at(monkeypatch):
 
 
 def test_a_turn_is_the_devices_until_the_batch_is_ready_and_then_the_consumers(at):
-    stats, ready = Stats(builders=1), Future()
+    stats = Stats(builders=1)
+    ready = Future()
 
     def shares(*stages):
         snapshot = stats.snapshot()
@@ -271,9 +272,12 @@ def two_files(tmp_path, mmap) -> TFRecord:
 )
 def test_a_fault_of_one_file_masks_its_rows_and_the_next_epoch_works(tmp_path, fault, mmap):
     source = two_files(tmp_path, mmap)
-    path, moved = tmp_path / "b.tfrecord", tmp_path / "moved"
-    data, times = path.read_bytes(), path.stat().st_mtime_ns
-    reader, refuse = FileReader(), []
+    path = tmp_path / "b.tfrecord"
+    moved = tmp_path / "moved"
+    data = path.read_bytes()
+    times = path.stat().st_mtime_ns
+    reader = FileReader()
+    refuse = []
 
     def read(file, offset, destination):
         if refuse and file.path == str(path):

@@ -33,7 +33,8 @@ from tests.iterators import containers
 
 def noise(folder, sizes):
     """Files of random bytes: (DataFiles, their contents)."""
-    generator, contents = np.random.default_rng(0), []
+    generator = np.random.default_rng(0)
+    contents = []
     for number, size in enumerate(sizes):
         contents.append(generator.bytes(size))
         (folder / f"{number}.bin").write_bytes(contents[-1])
@@ -117,10 +118,8 @@ def check_rows(source, bad):
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_truncated_in_the_epoch_gives_failed_rows(tmp_path, mmap, opened):
     source = source_of(tmp_path, mmap, retries=0)
-    whole, stamp = (
-        (tmp_path / "b.tfrecord").read_bytes(),
-        (tmp_path / "b.tfrecord").stat().st_mtime_ns,
-    )
+    whole = (tmp_path / "b.tfrecord").read_bytes()
+    stamp = (tmp_path / "b.tfrecord").stat().st_mtime_ns
     if opened:
         check_rows(source, [])
     os.truncate(tmp_path / "b.tfrecord", 20)
@@ -171,7 +170,8 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(
     source = source_of(tmp_path, mmap, retries=0)
     check_rows(source, [])
     path = tmp_path / "b.tfrecord"
-    whole, stamp = path.read_bytes(), path.stat().st_mtime_ns
+    whole = path.read_bytes()
+    stamp = path.stat().st_mtime_ns
     with open(path, "r+b") as file:  # the same file, the same size
         file.write(whole[::-1])
     os.utime(path, ns=(stamp + 1, stamp + 1))  # whatever the clock's resolution
@@ -183,7 +183,8 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(
 
 
 def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypatch):
-    source, preadv = source_of(tmp_path, mmap=False, retries=0), os.preadv
+    source = source_of(tmp_path, mmap=False, retries=0)
+    preadv = os.preadv
     check_rows(source, [])
     path = tmp_path / "b.tfrecord"
     stamp = path.stat().st_mtime_ns
@@ -198,7 +199,10 @@ def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypa
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
-    source, fstat, fstats, asked = source_of(tmp_path, mmap), os.fstat, libc.FileFacts.ask, []
+    source = source_of(tmp_path, mmap)
+    fstat = os.fstat
+    fstats = libc.FileFacts.ask
+    asked = []
     check_rows(source, [])
     monkeypatch.setattr(
         os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor)
@@ -214,7 +218,8 @@ def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
 
 def test_a_file_being_read_stays_open_though_other_threads_open_many(tmp_path, monkeypatch):
     files, contents = noise(tmp_path, [100] * 3)
-    reader, preadv = FileReader(most=1), os.preadv
+    reader = FileReader(most=1)
+    preadv = os.preadv
 
     def late(descriptor, buffers, offset):  # as if two other threads came between
         monkeypatch.setattr(os, "preadv", preadv)
@@ -256,11 +261,9 @@ def test_mapped_ranges_are_asked_for_all_at_once(tmp_path):
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-    storage, offsets, length = (
-        Mapped(files),
-        np.array([10_000_123, 20_000_000, 39_000_000]),
-        300_000,
-    )
+    storage = Mapped(files)
+    offsets = np.array([10_000_123, 20_000_000, 39_000_000])
+    length = 300_000
     base = int(storage.read(np.zeros(1, int), np.zeros(1, int), np.array([500]))[0].addresses[0])
     if any(resident(base + offset, length) for offset in offsets.tolist()):
         pytest.skip("this file system keeps its files in memory")
@@ -276,7 +279,8 @@ def test_mapped_ranges_are_asked_for_all_at_once(tmp_path):
 
 def test_nothing_is_asked_for_while_no_disk_is_at_work(tmp_path, monkeypatch):
     files, _ = noise(tmp_path, [1_000_000])
-    asked, blocks = [], SimpleNamespace(ru_inblock=0)
+    asked = []
+    blocks = SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
     monkeypatch.setattr(libc, "will_need", lambda *range: asked.append(range))
     storage = Mapped(files)
@@ -312,13 +316,12 @@ def test_the_ends_of_records_are_mapped_before_anybody_looks(tmp_path):
 
 def test_pages_are_touched_once_as_long_as_no_disk_is_at_work(tmp_path, monkeypatch):
     files, _ = noise(tmp_path, [300_000, 200_000])
-    touched, blocks = [], SimpleNamespace(ru_inblock=0)
+    touched = []
+    blocks = SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
     monkeypatch.setattr(libc, "map_pages", lambda addresses: touched.append(len(addresses)))
-    storage, rows = (
-        Mapped(files),
-        (np.array([0, 1]), np.array([10, 10]), np.array([200_000, 20_000])),
-    )
+    storage = Mapped(files)
+    rows = (np.array([0, 1]), np.array([10, 10]), np.array([200_000, 20_000]))
     for blocks.ru_inblock in (0, 0, 0, 3, 3):
         storage.read(*rows)
     assert touched == [4, 4]  # at first, and when pages may have gone
@@ -328,7 +331,8 @@ def test_pages_are_touched_once_as_long_as_no_disk_is_at_work(tmp_path, monkeypa
 
 def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypatch):
     files, _ = noise(tmp_path, [200_000])
-    touched, blocks = [], SimpleNamespace(ru_inblock=0)
+    touched = []
+    blocks = SimpleNamespace(ru_inblock=0)
     monkeypatch.setattr("resource.getrusage", lambda who: blocks)
     monkeypatch.setattr(libc, "map_pages", lambda addresses: touched.append(addresses.tolist()))
     storage = Mapped(files)
@@ -349,7 +353,9 @@ def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
         pytest.skip("struct stat is known of Linux alone")
     late = 4_000_000_000 * 10**9 + 1
     facts = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, late)]
-    paths, expected, files = [], [], libc.FileFacts(6)
+    paths = []
+    expected = []
+    files = libc.FileFacts(6)
     for number, (size, modified) in enumerate(facts, 1):
         paths.append(tmp_path / str(size))
         paths[-1].touch()
@@ -383,7 +389,11 @@ def test_file_systems_are_told_apart(tmp_path):
     assert libc.file_system(str(tmp_path / "missing")) is None
 
 
-NFS, FUSE, LUSTRE, UNKNOWN, EXT4 = 0x6969, 0x65735546, 0x0BD00BD0, 0x12345678, 0xEF53
+NFS = 0x6969
+FUSE = 0x65735546
+LUSTRE = 0x0BD00BD0
+UNKNOWN = 0x12345678
+EXT4 = 0xEF53
 
 
 @pytest.mark.parametrize(
@@ -407,7 +417,8 @@ def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
     (tmp_path / "far").mkdir()
     files, _ = noise(tmp_path, [10])
     far, _ = noise(tmp_path / "far", [10])
-    stat, asked = os.stat, []
+    stat = os.stat
+    asked = []
 
     def two_devices(path, *args, **kwargs):
         facts = stat(path, *args, **kwargs)
@@ -475,7 +486,8 @@ def test_a_mapping_lives_as_long_as_its_bytes_are_referred_to(tmp_path):
 
 def _may_read_own_memory():
     byte = (ctypes.c_uint8 * 1)(7)
-    target, seen = np.array([ctypes.addressof(byte), 1], np.uint64), (ctypes.c_uint8 * 1)()
+    target = np.array([ctypes.addressof(byte), 1], np.uint64)
+    seen = (ctypes.c_uint8 * 1)()
     into = np.array([ctypes.addressof(seen), 1], np.uint64)
     read = libc._process_vm_readv()
     return (
@@ -538,12 +550,10 @@ class Faulty:
     """A `Read` that misbehaves at chosen calls for the ranges of one file."""
 
     def __init__(self, file, faults):
-        self.inner, self.file, self.faults, self.lock = (
-            FileReader(),
-            file,
-            list(faults),
-            threading.Lock(),
-        )
+        self.inner = FileReader()
+        self.file = file
+        self.faults = list(faults)
+        self.lock = threading.Lock()
 
     def __call__(self, file, offset, destination):
         fault = None
@@ -601,13 +611,12 @@ def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, m
 @pytest.mark.parametrize("retries", [0, 1])
 def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch, make, retries):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
-    example, packed = (
-        containers.tfrecord(containers.labelled_examples(3)),
-        containers.tar(containers.labelled_files(3)),
-    )
+    example = containers.tfrecord(containers.labelled_examples(3))
+    packed = containers.tar(containers.labelled_files(3))
     (tmp_path / "a").write_bytes(example if make is TFRecord else packed)
     source = make(tmp_path / "a", mmap=False, timeout=0.2, retries=retries)
-    calls, go_on = [], threading.Event()
+    calls = []
+    go_on = threading.Event()
 
     def hang(reader, file, offset, destination):
         if file is source._files[0]:  # and no thread that another test left behind
@@ -694,7 +703,9 @@ def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
 def test_a_read_that_ends_late_does_not_change_what_was_handed_over(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     files, contents = noise(tmp_path, [1000, 1000])
-    go_on, ended, calls = threading.Event(), threading.Event(), []
+    go_on = threading.Event()
+    ended = threading.Event()
+    calls = []
 
     def read(file, offset, destination):
         calls.append(file)
@@ -754,7 +765,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         extra = self.stamp(content) | ({"Accept-Ranges": "bytes"} if self.ranges else {})
         if wanted:
             first, last = wanted.removeprefix("bytes=").split("-")
-            first, last = int(first), min(int(last or len(content) - 1), len(content) - 1)
+            first = int(first)
+            last = min(int(last or len(content) - 1), len(content) - 1)
             extra["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
             content = content[first : last + 1]
         self.send(206 if wanted else 200, content, body, extra)
@@ -889,7 +901,8 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(server, monkeypatch, fa
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     handler, url = server
     handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
-    answer, asked = handler.answer, []
+    answer = handler.answer
+    asked = []
 
     def sometimes(self, body):
         asked.append(body)
@@ -977,7 +990,8 @@ def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(
 def test_a_remote_batch_asks_each_file_once(server, monkeypatch):
     handler, url = server
     handler.contents |= {"/a.tar": two_versions()[2], "/b.tar": two_versions()[3]}
-    source, asked = WebDataset([url + "/a.tar", url + "/b.tar"]), []
+    source = WebDataset([url + "/a.tar", url + "/b.tar"])
+    asked = []
     monkeypatch.setattr(
         handler, "do_HEAD", lambda self: asked.append(self.path) or self.answer(body=False)
     )

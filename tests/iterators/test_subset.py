@@ -128,7 +128,8 @@ def test_parts_that_share_a_bound_leave_no_record_out_and_share_none(count, labe
 def test_one_part_is_a_source_and_several_are_a_tuple():
     source = Labelled(np.arange(100) % 4)
     train, val = split(source, "90%", "10%")
-    by_fraction, by_slice = split(source, 0.9, 0.1), split(source, "[:90%]", "[90%:]")
+    by_fraction = split(source, 0.9, 0.1)
+    by_slice = split(source, "[:90%]", "[90%:]")
     for parts in (by_fraction, by_slice, (split(source, 0.9), split(source, "[-10%:]"))):
         assert [records(part) for part in parts] == [records(train), records(val)]
     assert isinstance(split(source, "90%"), Subset) and isinstance(by_slice, tuple)

@@ -43,7 +43,8 @@ class Batched:
     """What Grain and TFDS sources look like."""
 
     def __init__(self, items):
-        self.items, self.asked = items, []
+        self.items = items
+        self.asked = []
 
     def __len__(self):
         return len(self.items)

@@ -103,7 +103,8 @@ def test_features_become_columns(tmp_path):
 
 def test_features_that_come_and_go_over_many_records(tmp_path):
     """More records than are collected at a time, so that whole chunks lack a feature."""
-    records, expected = [], []
+    records = []
+    expected = []
     for number in range(900):
         boxes = np.arange(number % 3) + number if 600 <= number < 700 else np.zeros(0, int)
         expected.append(boxes.tolist() + [0] * (2 - boxes.size))
@@ -122,11 +123,13 @@ def test_the_parser_agrees_with_the_protobuf_library():
     generated = pytest.importorskip("tensorflow_datasets.proto.tf_example_generated_pb2")
     generator = random.Random(0)
     for _ in range(200):
-        message, expected = generated.Example(), {}
+        message = generated.Example()
+        expected = {}
         for name in {
             "".join(generator.choices("abcé/", k=3)) for _ in range(generator.randrange(6))
         }:
-            kind, count = generator.randrange(3), generator.randrange(5)
+            kind = generator.randrange(3)
+            count = generator.randrange(5)
             kept = message.features.feature[name]
             if kind == 0:
                 expected[name] = [
@@ -294,10 +297,8 @@ def test_indices_outside_are_refused(tmp_path):
 
 @pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.slow)])
 def test_mutated_files_give_an_error_or_right_data(tmp_path, count):
-    good, truth = (
-        containers.tfrecord(containers.labelled_examples(4)),
-        dict(enumerate(containers.jpegs(4))),
-    )
+    good = containers.tfrecord(containers.labelled_examples(4))
+    truth = dict(enumerate(containers.jpegs(4)))
     generator = np.random.default_rng(count)
     refused = 0
     for number in range(count):

@@ -56,8 +56,11 @@ def test_members_agree_with_tarfile(tmp_path, format):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w", format=FORMATS[format]) as archive:
         for number, size in enumerate([0, 1, 511, 512, 513, 5000]):
-            folder, link = tarfile.TarInfo(f"d{number}"), tarfile.TarInfo(f"link{number}")
-            folder.type, link.type, link.linkname = tarfile.DIRTYPE, tarfile.SYMTYPE, "x" * 99
+            folder = tarfile.TarInfo(f"d{number}")
+            link = tarfile.TarInfo(f"link{number}")
+            folder.type = tarfile.DIRTYPE
+            link.type = tarfile.SYMTYPE
+            link.linkname = "x" * 99
             archive.addfile(folder)
             archive.addfile(link)
             member = tarfile.TarInfo(f"d{number}/file")
@@ -73,7 +76,8 @@ def test_members_agree_with_tarfile(tmp_path, format):
 
 def test_a_size_beyond_octal(tmp_path):
     """GNU tar writes sizes of 8 GiB and more in binary; the data itself is a hole in the file."""
-    size, path = 9 << 30, tmp_path / "big.tar"
+    size = 9 << 30
+    path = tmp_path / "big.tar"
     member = tarfile.TarInfo("big.jpg")
     member.size = size
     with open(path, "wb") as file:
@@ -210,7 +214,8 @@ def test_what_systems_and_tools_leave_behind_is_skipped(tmp_path):
     assert containers.images_by_label(source) == {4: one, 5: two} and source.classes == ("x",)
     assert [source.describe(index)["key"] for index in range(2)] == ["./a", "./b/c"]
     latest = tarfile.TarInfo("latest")
-    latest.type, latest.linkname = tarfile.SYMTYPE, "a.jpg"
+    latest.type = tarfile.SYMTYPE
+    latest.linkname = "a.jpg"
     (tmp_path / "link.tar").write_bytes(latest.tobuf() + (tmp_path / "a.tar").read_bytes())
     assert len(WebDataset(tmp_path / "link.tar")) == 2
 
@@ -258,7 +263,8 @@ def test_mutated_tars_give_an_error_or_what_tarfile_finds(tmp_path, count):
         2048
     )
     good = good[: len(good) // 512 * 512]
-    generator, refused = np.random.default_rng(count), 0
+    generator = np.random.default_rng(count)
+    refused = 0
     for number in range(count):
         path = tmp_path / f"{number}.tar"
         path.write_bytes(containers.mutate(good, generator))
@@ -328,7 +334,8 @@ def test_a_list_that_a_tar_cannot_hold(tmp_path):
 
 
 def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
-    count, build = [], _index._build
+    count = []
+    build = _index._build
     monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
     pack_files(ImageFolder(make_folder(tmp_path / "images")), tmp_path / "out" / "images.tar")
     assert len(count) == 1
@@ -339,7 +346,8 @@ def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
 
 
 def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
-    folder, add = ImageFolder(make_folder(tmp_path / "images")), pack._add
+    folder = ImageFolder(make_folder(tmp_path / "images"))
+    add = pack._add
 
     def damage(tar, name, data):
         add(

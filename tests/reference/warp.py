@@ -24,8 +24,10 @@ def warp(image, pull, shape, mode="constant", fill=0.0, nearest=False):
 
 
 def _bilinear(image, x, y):
-    left, top = int(np.floor(x)), int(np.floor(y))
-    right_share, bottom_share = x - left, y - top
+    left = int(np.floor(x))
+    top = int(np.floor(y))
+    right_share = x - left
+    bottom_share = y - top
     upper = image[top, left] * (1 - right_share) + image[top, left + 1] * right_share
     lower = image[top + 1, left] * (1 - right_share) + image[top + 1, left + 1] * right_share
     return upper * (1 - bottom_share) + lower * bottom_share
@@ -61,7 +63,8 @@ def scaling(factor, height, width):
 
 def resize(image, height, width):
     """Antialiased: every source pixel weighed by a triangle as wide as an output pixel, at least 1."""
-    rows, columns = _triangle(image.shape[0], height), _triangle(image.shape[1], width)
+    rows = _triangle(image.shape[0], height)
+    columns = _triangle(image.shape[1], width)
     return np.einsum("oh,hwc,pw->opc", rows, image.astype(np.float64), columns)
 
 
@@ -75,7 +78,8 @@ def _triangle(length, target):
 
 def rotation(degrees, height, width):
     """The pull matrix of a counter-clockwise turn about the center of an image, y pointing down."""
-    cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    cos = np.cos(np.radians(degrees))
+    sin = np.sin(np.radians(degrees))
     turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
     return shift(width / 2, height / 2) @ turn @ shift(-width / 2, -height / 2)
 
@@ -103,7 +107,8 @@ def shift(x, y):
 
 def homography(source, target):
     """The matrix that takes four points (x, y) to four others, from the eight linear equations."""
-    rows, right = [], []
+    rows = []
+    right = []
     for (x, y), (u, v) in zip(source, target):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
         right += [u, v]

@@ -124,7 +124,9 @@ def test_learns_and_resumes_to_the_same_parameters(config, whole_run, tmp_path, 
     config = dataclasses.replace(
         config, checkpoint=str(tmp_path / "checkpoints"), checkpoint_every=1
     )
-    steps_before_cut, original = STEPS // 2 - 1, train.save  # the cut comes within the second epoch
+    # the cut comes within the second epoch
+    steps_before_cut = STEPS // 2 - 1
+    original = train.save
 
     def cut(checkpoints, step, *args):
         original(checkpoints, step, *args)
@@ -223,7 +225,8 @@ def test_comparison_writes_lines_and_a_table(config, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("image_size, first_stage_side", [(32, 32), (160, 40)])
 def test_network_shapes(image_size, first_stage_side, monkeypatch):
-    sides, call = [], models.Block.__call__
+    sides = []
+    call = models.Block.__call__
 
     def record(self, x, *, train):
         sides.append(x.shape[1])

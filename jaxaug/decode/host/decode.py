@@ -92,7 +92,8 @@ def decode_image(
 
 
 def _decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
-    format, orientation = _pillow.format_of(data) or "JPEG", int(header.orientation)
+    format = _pillow.format_of(data) or "JPEG"
+    orientation = int(header.orientation)
 
     def decode(data: memoryview | bytes) -> np.ndarray:
         return _pillow.upright_unchanged(data, format, orientation)
@@ -143,7 +144,8 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
 
 def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> Any:
     """Return a Pillow image of mode RGB or L."""
-    format, orientation = _pillow.format_of(data) or "JPEG", int(header.orientation)
+    format = _pillow.format_of(data) or "JPEG"
+    orientation = int(header.orientation)
     if channels == 3:
         return _pillow.upright_rgb(data, format, orientation)
     ycbcr = header.kind == JPEG and header.color == YCBCR

@@ -31,7 +31,9 @@ class HostEngine:
     bytes_held = 0
 
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
-        self._devices, self._canvas, self._num_threads = devices, canvas, num_threads
+        self._devices = devices
+        self._canvas = canvas
+        self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:

@@ -74,7 +74,8 @@ def create_stream() -> int:
 
     A decode's few small kernels would else stand behind whole training steps.
     """
-    non_blocking, (_, greatest) = 1, call("cudaDeviceGetStreamPriorityRange")
+    non_blocking = 1
+    (_, greatest) = call("cudaDeviceGetStreamPriorityRange")
     return int(call("cudaStreamCreateWithPriority", non_blocking, greatest))
 
 

@@ -16,7 +16,11 @@ import numpy as np
 
 _MOST_RANGES = 1024  # of one call: IOV_MAX of Linux
 # Linux's struct stat in int64: its size, and the places of st_dev, st_ino, st_size, st_mtim
-_STAT_WORDS, _DEVICE, _INODE, _SIZE, _TIME = 18, 0, 1, 6, 11
+_STAT_WORDS = 18
+_DEVICE = 0
+_INODE = 1
+_SIZE = 6
+_TIME = 11
 _STATFS_WORDS = 16  # Linux's struct statfs in int64 (15) and one more; f_type comes first
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -119,7 +123,8 @@ class FileFacts:
 
         -1 where there is no file under the path any more.
         """
-        call, arguments = _stat(), [self._arguments[number] for number in numbers.tolist()]
+        call = _stat()
+        arguments = [self._arguments[number] for number in numbers.tolist()]
         if call is None:
             found = [_python_stat(name.value) for name, _ in arguments]
             return np.array(found, np.int64).reshape(-1, 4)
@@ -153,14 +158,17 @@ def _statfs() -> Any:
     function = getattr(ctypes.CDLL(None), "statfs", None)
     if function is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
         return None
-    function.argtypes, function.restype = (ctypes.c_char_p, ctypes.c_void_p), ctypes.c_int
+    function.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
+    function.restype = ctypes.c_int
     return function
 
 
 @functools.cache
 def _mmap() -> Any:
     function = ctypes.CDLL(None, use_errno=True).mmap
-    size, pointer, number = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
+    size = ctypes.c_size_t
+    pointer = ctypes.c_void_p
+    number = ctypes.c_int
     function.argtypes = (pointer, size, number, number, number, ctypes.c_int64)
     function.restype = pointer
     return function
@@ -169,7 +177,8 @@ def _mmap() -> Any:
 @functools.cache
 def _munmap() -> Any:
     function = ctypes.CDLL(None).munmap
-    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    function.restype = ctypes.c_int
     return function
 
 
@@ -188,9 +197,8 @@ def _process_vm_readv() -> Any:
     """Called without the GIL; None where there is none."""
     function = getattr(ctypes.CDLL(None), "process_vm_readv", None)
     if function is not None:
-        size, pointer = ctypes.c_size_t, ctypes.c_void_p
-        function.argtypes, function.restype = (
-            (ctypes.c_int, pointer, size, pointer, size, size),
-            ctypes.c_ssize_t,
-        )
+        size = ctypes.c_size_t
+        pointer = ctypes.c_void_p
+        function.argtypes = (ctypes.c_int, pointer, size, pointer, size, size)
+        function.restype = ctypes.c_ssize_t
     return function

@@ -12,7 +12,9 @@ import numpy as np
 
 from jaxaug.decode.native.load import LibraryError, load_library
 
-GPU_HYBRID, HARDWARE = 2, 3  # nvjpegBackend_t
+# nvjpegBackend_t
+GPU_HYBRID = 2
+HARDWARE = 3
 RGB_INTERLEAVED = 5  # nvjpegOutputFormat_t: NVJPEG_OUTPUT_RGBI
 # Memory pools spare an allocation a batch; interpolated chroma is libjpeg-turbo's "fancy"
 # upsampling.
@@ -36,7 +38,9 @@ _STATUS = (
 
 ALLOCATOR_FAILURE = _STATUS.index("ALLOCATOR_FAILURE")
 
-_HANDLE, _OUT = c_void_p, POINTER(c_void_p)  # an opaque pointer, and where a new one is written
+# an opaque pointer, and where a new one is written
+_HANDLE = c_void_p
+_OUT = POINTER(c_void_p)
 _PROTOTYPES: dict[str, tuple] = {
     "nvjpegGetProperty": (c_int, POINTER(c_int)),
     "nvjpegCreateEx": (c_int, c_void_p, c_void_p, c_uint, _OUT),
@@ -83,7 +87,9 @@ def load() -> ctypes.CDLL:
                 f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]) or nvidia-nvjpeg-cu12 "
                 "(jaxaug[cuda12]), or set JAXAUG_NVJPEG to the path of a newer one."
             )
-        function.argtypes, function.restype, function.errcheck = arguments, c_int, _check
+        function.argtypes = arguments
+        function.restype = c_int
+        function.errcheck = _check
     return loaded
 
 
@@ -121,7 +127,8 @@ def create_handle(backend: int) -> c_void_p:
 
 def engine_count(handle: c_void_p) -> int:
     """How many JPEG engines the handle's device has."""
-    engines, cores = c_uint(), c_uint()
+    engines = c_uint()
+    cores = c_uint()
     load().nvjpegGetHardwareDecoderInfo(handle, ctypes.byref(engines), ctypes.byref(cores))
     return engines.value
 

@@ -47,7 +47,9 @@ class Lanes:
     """
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], budget: int):
-        self._ordinal, self._canvas, self._most = ordinal, canvas, _MOST
+        self._ordinal = ordinal
+        self._canvas = canvas
+        self._most = _MOST
         self._budget = budget
         self._all: list[Lane] = []
         self._free: list[Lane] = []  # the longest free first
@@ -91,7 +93,8 @@ class Lanes:
     def close(self) -> None:
         """Free all, once their readers are done; those that are taken, once they are put back."""
         with self._changed:
-            self._closed, free = True, self._free
+            self._closed = True
+            free = self._free
             self._free = []
         for lane in free:
             lane.close()
@@ -128,8 +131,11 @@ class Lane:
     """
 
     def __init__(self, canvas: tuple[int, int]):
-        self._canvas, self._row_bytes = canvas, canvas[0] * canvas[1] * 3
-        self._rows, self._pointer, self._pixels_address = 0, 0, 0
+        self._canvas = canvas
+        self._row_bytes = canvas[0] * canvas[1] * 3
+        self._rows = 0
+        self._pointer = 0
+        self._pixels_address = 0
         # arrays whose computation reads the canvases; `prepare` waits for them
         self.readers: Any = ()
         self._view: jax.Array | None = None
@@ -230,7 +236,9 @@ class Lane:
             cuda.call("cudaFree", self._pointer)
         if self._pixels_address:
             cuda.call("cudaFreeHost", self._pixels_address)
-        self._rows, self._pointer, self._pixels_address = 0, 0, 0
+        self._rows = 0
+        self._pointer = 0
+        self._pixels_address = 0
 
     def _write_marks(self, pointer: int, rows: int) -> None:
         self._pixels[:rows] = MARK

@@ -11,9 +11,13 @@ from jaxaug.decode.parse.jpeg import GRAY, YCBCR
 
 # To the engines and from them to the canvas; to the host; nowhere, as a bad image; to the engines
 # as a whole, and through a slot to the canvas.
-ENGINES, HOST, NONE, SLOT = 0, 1, 2, 3
+ENGINES = 0
+HOST = 1
+NONE = 2
+SLOT = 3
 
-_GRAY, _444 = 0x11000000, 0x11111100
+_GRAY = 0x11000000
+_444 = 0x11111100
 _SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 422, 440, 420
 # Pixels: below, nvJPEG interpolates chroma in another way (up to 52 levels off on an H200).
 _SMALLEST_SIDE = 16

@@ -191,7 +191,9 @@ class _Gpu:
         num_sharing: int,
         deterministic: bool,
     ):
-        self._device, self._canvas, self._share = device, canvas, num_sharing > 0
+        self._device = device
+        self._canvas = canvas
+        self._share = num_sharing > 0
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
         self._threads = HostThreads(self._ordinal, canvas, num_threads, num_sharing)
@@ -332,7 +334,8 @@ class _Gpu:
           refused: the rows of each refused call.
           skipped: rows that were not written.
         """
-        parts, to_host = [skipped] if skipped else [], list[int]()
+        parts = [skipped] if skipped else []
+        to_host = list[int]()
 
         def split(rows: list[int]) -> None:
             if len(rows) == 1:

@@ -35,13 +35,17 @@ class HostThreads:
     """
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_sharing: int):
-        self._ordinal, self._canvas, self._num_threads = ordinal, canvas, num_threads
+        self._ordinal = ordinal
+        self._canvas = canvas
+        self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._sharing = [  # for batches of small images, of large ones
             (count, ThreadPoolExecutor(max(1, count), thread_name_prefix="jaxaug-share"))
             for count in (num_sharing, 2 * num_sharing)
         ]
-        self._stream, self._uploaders, self._local = cuda.create_stream(), [], threading.local()
+        self._stream = cuda.create_stream()
+        self._uploaders = []
+        self._local = threading.local()
 
     def start(
         self, batch: Batch, pointers: np.ndarray, chosen: list[int], line: deque[int]
@@ -92,17 +96,22 @@ class HostWork:
     def __init__(
         self, batch: Batch, pointers: np.ndarray, line: deque[int], uploader: Callable[[], Uploader]
     ):
-        self._batch, self._pointers, self._line, self._uploader = batch, pointers, line, uploader
+        self._batch = batch
+        self._pointers = pointers
+        self._line = line
+        self._uploader = uploader
         self.tasks: list[Future[list[int]]] = []
         self.shares: list[Future[list[int]]] = []
         self.failures: dict[int, str] = {}
 
     def decode(self, rows: Iterable[int]) -> list[int]:
         """Decode rows in this thread: those that succeeded."""
-        uploader, decoded = self._uploader(), []
+        uploader = self._uploader()
+        decoded = []
         try:
             for row in rows:
-                data, size = self._batch.encoded.view(row), tuple(self._batch.size[row].tolist())
+                data = self._batch.encoded.view(row)
+                size = tuple(self._batch.size[row].tolist())
                 try:
                     uploader.decode(
                         data, self._batch.headers.row(row), size, int(self._pointers[row])

@@ -27,7 +27,8 @@ class Uploader:
     def __init__(self, ordinal: int, canvas: tuple[int, int], stream: int):
         cuda.set_device(ordinal)
         size = canvas[0] * canvas[1] * 3
-        self._pitch, self._stream = canvas[1] * 3, stream
+        self._pitch = canvas[1] * 3
+        self._stream = stream
         self._staging, self._address = cuda.pinned_array((max(1, _STAGING_BYTES // size), size))
         self._used = 0  # rows of the staging memory that copies still read
 

@@ -28,7 +28,8 @@ LARGEST_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
 _IS_FRAME = lookup(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 # By the first byte of a quantization table its size; by that of a Huffman table its size, less its
 # symbols, and its number. T.81 B.2.4.
-_BITS_8, _BITS_16 = {slot: 65 for slot in range(4)}, {16 + slot: 129 for slot in range(4)}
+_BITS_8 = {slot: 65 for slot in range(4)}
+_BITS_16 = {16 + slot: 129 for slot in range(4)}
 QUANTIZATION_SIZE = lookup(_BITS_8 | _BITS_16, NOWHERE)
 HUFFMAN_SIZE = lookup({kind << 4 | slot: 17 for kind in (0, 1) for slot in range(4)}, NOWHERE)
 HUFFMAN_SLOT = lookup(
@@ -143,7 +144,8 @@ def read_evidence(segments: Segments, stops: np.ndarray) -> Found:
 def _read_frames(segments: Segments, evidence: np.ndarray) -> np.ndarray:
     """Return int32[k, 2], height and width; the rest goes into the evidence."""
     chosen = _IS_FRAME[segments.marker].nonzero()[0]
-    row, head = segments.row[chosen], as_bytes(segments.head[chosen])
+    row = segments.row[chosen]
+    head = as_bytes(segments.head[chosen])
     sides = head[:, 5:9].view(">u2")
     size = np.zeros((evidence.size, 2), np.int32)
     size[row] = sides
@@ -156,7 +158,8 @@ def _read_frames(segments: Segments, evidence: np.ndarray) -> np.ndarray:
 def _read_scans(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Return int64[k]: where the entropy-coded data begins, the file's end without a scan."""
     chosen = (segments.marker == SOS).nonzero()[0]
-    row, head = segments.row[chosen], as_bytes(segments.head[chosen])
+    row = segments.row[chosen]
+    head = as_bytes(segments.head[chosen])
     evidence["scan"][row] = (head[:, 2:16] & as_bytes(SCAN_MASK[head[:, 4]])).view("V14")[:, 0]
     start = stops.copy()
     start[row] = segments.stop[chosen]
@@ -167,7 +170,9 @@ def _read_quantization(segments: Segments, evidence: np.ndarray) -> None:
     """Read which quantization tables each file defines, T.81 B.2.4.1."""
     row, position, stop = segments.pick(DQT)
     while (inside := (position < stop).nonzero()[0]).size:  # a segment may hold several tables
-        row, position, stop = row[inside], position[inside], stop[inside]
+        row = row[inside]
+        position = position[inside]
+        stop = stop[inside]
         first = read_windows(position, 1, stop).view(np.uint8)
         position = position + QUANTIZATION_SIZE[first]
         evidence["tables"][row, first & 3] = 1
@@ -179,13 +184,14 @@ def _read_huffman(segments: Segments, evidence: np.ndarray, stops: np.ndarray) -
     """Read which Huffman tables each file defines, T.81 B.2.4.2."""
     row, position, stop = segments.pick(DHT)
     while (inside := (position < stop).nonzero()[0]).size:
-        row, position, stop = row[inside], position[inside], stop[inside]
+        row = row[inside]
+        position = position[inside]
+        stop = stop[inside]
         table = read_windows(position, 33, stops[row])  # with the first 16 symbols
-        first, sums = (
-            as_bytes(table)[:, 0],
-            as_bytes(table)[:, 1:17].astype(np.float32) @ _CODE_SUMS,
-        )
-        symbols, values = sums[:, 0].astype(np.int64), position + 17
+        first = as_bytes(table)[:, 0]
+        sums = as_bytes(table)[:, 1:17].astype(np.float32) @ _CODE_SUMS
+        symbols = sums[:, 0].astype(np.int64)
+        values = position + 17
         position = position + HUFFMAN_SIZE[first] + symbols
         good = fits_huffman(position, stop, symbols, sums[:, 1])
         direct = (good & (first < 16)).nonzero()[0]
@@ -222,7 +228,8 @@ def _read_others(segments: Segments, evidence: np.ndarray) -> None:
     evidence["bad_restart"][row[stop - start != 2]] = 1
     for row, start, stop in zip(*(column.tolist() for column in segments.pick(DAC))):
         data = np.frombuffer(memory_view(start, stop - start), np.uint8)
-        slot, value = data[: data.size & ~1 : 2], data[1::2]
+        slot = data[: data.size & ~1 : 2]
+        value = data[1::2]
         good = (slot < 16) & (value & 15 <= value >> 4) | (slot >= 16) & (slot < 32)  # T.81 B.2.4.3
         evidence["bad_conditioning"][row] |= data.size % 2 or not good.all()
     evidence["jfif"][segments.row[segments.tagged(APP0, b"JFIF", 14)]] = 1

@@ -8,7 +8,9 @@ from jaxaug.decode.parse.memory import as_bytes, read_windows
 from jaxaug.decode.parse.segments import APP1, Segments
 
 _ORIENTATION = 0x0112
-_LITTLE, _BIG = 0x49492A00, 0x4D4D002A  # how a TIFF header in each byte order begins
+# how a TIFF header in each byte order begins
+_LITTLE = 0x49492A00
+_BIG = 0x4D4D002A
 _NUMBERS = {
     _LITTLE: (struct.Struct("<H"), struct.Struct("<I")),
     _BIG: (struct.Struct(">H"), struct.Struct(">I")),
@@ -21,13 +23,18 @@ def read_orientation(segments: Segments, count: int) -> np.ndarray:
     exif = segments.tagged(APP1, b"Exif", 14)
     if not exif.size:
         return orientation
-    row, start, stop = segments.row[exif], segments.start[exif] + 6, segments.stop[exif]
+    row = segments.row[exif]
+    start = segments.start[exif] + 6
+    stop = segments.stop[exif]
     head = read_windows(start, 8, stop)  # EXIF offsets count from this TIFF header
     magic = as_bytes(head)[:, :4].view(">u4")[:, 0]
     little = magic == _LITTLE
     start = start + _number(head, 4, "u4", little)
     usable = (little | (magic == _BIG)) & (start + 2 <= stop)
-    row, start, stop, little = row[usable], start[usable], stop[usable], little[usable]
+    row = row[usable]
+    start = start[usable]
+    stop = stop[usable]
+    little = little[usable]
     entries = np.minimum(
         _number(read_windows(start, 2, stop), 0, "u2", little), (stop - start - 2) // 12
     )

@@ -13,7 +13,9 @@ from jaxaug.decode.parse.memory import read_windows
 from jaxaug.decode.parse.other_formats import HEAD, SIZES
 from jaxaug.errors import DecodeError
 
-BAD, JPEG, OTHER = 0, 1, 2
+BAD = 0
+JPEG = 1
+OTHER = 2
 
 # 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
 MAX_PIXELS = 2**27
@@ -63,10 +65,8 @@ class Headers(NamedTuple):
     def original_size(self) -> np.ndarray:
         """Return int32[n, 2], (height, width) of the upright images."""
         turned = self.orientation >= 5
-        height, width = (
-            np.where(turned, self.width, self.height),
-            np.where(turned, self.height, self.width),
-        )
+        height = np.where(turned, self.width, self.height)
+        width = np.where(turned, self.height, self.width)
         return np.stack([height, width], -1).astype(np.int32)
 
 
@@ -166,7 +166,8 @@ def _blank(count: int) -> Headers:
     bytewise = np.zeros((8, count), np.uint8)
     kind, orientation, coding, precision, components, scanned, color, plain = bytewise
     height, width = np.zeros((2, count), np.int32)
-    sampling, scan_offset = np.zeros(count, np.uint32), np.zeros(count, np.int64)
+    sampling = np.zeros(count, np.uint32)
+    scan_offset = np.zeros(count, np.int64)
     reason = np.full(count, "", object)
     orientation += 1
     return Headers(
@@ -187,7 +188,9 @@ def _blank(count: int) -> Headers:
 
 
 def _refuse(headers: Headers, row: int, clause: str) -> None:
-    headers.kind[row], headers.orientation[row], headers.reason[row] = BAD, 1, clause
+    headers.kind[row] = BAD
+    headers.orientation[row] = 1
+    headers.reason[row] = clause
 
 
 def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixels: int) -> None:
@@ -240,5 +243,8 @@ def _open_other(
 
 
 def _fill_other(headers: Headers, row: int, height: int, width: int, orientation: int = 1) -> None:
-    headers.kind[row], headers.precision[row] = OTHER, 8
-    headers.height[row], headers.width[row], headers.orientation[row] = height, width, orientation
+    headers.kind[row] = OTHER
+    headers.precision[row] = 8
+    headers.height[row] = height
+    headers.width[row] = width
+    headers.orientation[row] = orientation

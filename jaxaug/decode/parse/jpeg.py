@@ -32,7 +32,11 @@ from jaxaug.decode.parse.one_jpeg import read_jpeg
 from jaxaug.decode.parse.segments import DRI, Segments, walk
 
 # Color models as the file stores them.
-GRAY, YCBCR, RGB, CMYK, YCCK = 1, 2, 3, 4, 5
+GRAY = 1
+YCBCR = 2
+RGB = 3
+CMYK = 4
+YCCK = 5
 
 _SHORTEST = 64  # bytes; one quantization table alone has more
 _MOST_BLOCKS = 10  # blocks in one interleaved MCU, T.81 B.2.3
@@ -117,7 +121,8 @@ def check_jpeg(
     layout, fault = (_Layout(), verdict) if isinstance(verdict, str) else (verdict, "")
     if layout.coding == LOSSLESS:
         return None
-    image, stop = start + found.scan_start, start + len(data)
+    image = start + found.scan_start
+    stop = start + len(data)
     if not fault:
         fault = end_fault(data[found.scan_start :], image)
     if not fault and layout.several_scans:
@@ -178,7 +183,8 @@ def _judge(evidence: bytes) -> _Layout | str:
     if clause:
         return clause
     sampling = sum(each.factors << 24 - 8 * i for i, each in enumerate(components))
-    count, used = len(components), facts.scan[2]
+    count = len(components)
+    used = facts.scan[2]
     several = facts.coding in _PROGRESSIVE or used < count
     color = _color(facts, components)
     plain = _is_plain(facts, components, color)
@@ -194,15 +200,14 @@ def _fault_of_form(facts: Evidence) -> str | None:
         return "more than one JPEG frame header (SOF)"
     if int.from_bytes(facts.frame[2:4], "big") != 8 + 3 * facts.frame[9]:
         return "a JPEG frame header of the wrong length"
-    length, used = int.from_bytes(facts.scan[:2], "big"), facts.scan[2]
+    length = int.from_bytes(facts.scan[:2], "big")
+    used = facts.scan[2]
     if not length:
         return "no JPEG scan (SOS)"
     if length != 6 + 2 * used or not 1 <= used <= 4:
         return "a JPEG scan header of the wrong length"
-    known, scanned = (
-        [each.identity for each in facts.components()],
-        facts.scan[3 : 3 + 2 * used : 2],
-    )
+    known = [each.identity for each in facts.components()]
+    scanned = facts.scan[3 : 3 + 2 * used : 2]
     if len(set(scanned)) < used or any(known.count(each) != 1 for each in scanned):
         return "a JPEG scan whose components are not those of the frame"
     if list(scanned) != [each for each in known if each in scanned]:  # T.81 B.2.3
@@ -214,7 +219,9 @@ def _fault_of_form(facts: Evidence) -> str | None:
 
 
 def _fault_of_frame(facts: Evidence, components: list[Component]) -> str | None:
-    coding, precision, count = facts.coding, facts.frame[4], facts.frame[9]
+    coding = facts.coding
+    precision = facts.frame[4]
+    count = facts.frame[9]
     if coding not in _DECODABLE:
         sort = "an arithmetic lossless" if coding == 11 else "a hierarchical"
         return f"{sort} JPEG (SOF{coding})"
@@ -236,7 +243,8 @@ def _fault_of_frame(facts: Evidence, components: list[Component]) -> str | None:
 
 def _fault_of_scan(facts: Evidence, components: list[Component]) -> str | None:
     """Check that what the first scan needs is defined."""
-    used, progressive = facts.scan[2], facts.coding in _PROGRESSIVE
+    used = facts.scan[2]
+    progressive = facts.coding in _PROGRESSIVE
     lossless = facts.coding == LOSSLESS
     known = {each.identity: each for each in components}
     coded = [known[each] for each in facts.scan[3 : 3 + 2 * used : 2]]
@@ -280,7 +288,8 @@ def _color(facts: Evidence, components: list[Component]) -> int:
 
 def _is_plain(facts: Evidence, components: list[Component], color: int) -> bool:
     """Return False where a parser other than libjpeg's may read the header in another way."""
-    used, lettered = facts.scan[2], bytes(each.identity for each in components) == b"RGB"
+    used = facts.scan[2]
+    lettered = bytes(each.identity for each in components) == b"RGB"
     unclear = color == YCBCR and (lettered or facts.adobe == 1)
     tables = facts.scan[4 : 4 + 2 * used : 2]
     # T.81 B.2.3 for sequential scans, and its table B.5 for two Huffman tables of each class.

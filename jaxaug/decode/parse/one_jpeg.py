@@ -63,7 +63,9 @@ def read_jpeg(data: memoryview) -> OneJpeg | None:
     These are files whose header does not reach an SOS segment by segment, or holds a DNL or DAC
     segment.
     """
-    facts, at, size = _Facts(), 2, len(data)
+    facts = _Facts()
+    at = 2
+    size = len(data)
     for _ in range(MOST_SEGMENTS):
         if at + 4 > size:
             return None
@@ -101,8 +103,10 @@ class _Facts:
     )
 
     def __init__(self):
-        self.frame, self.scan = bytes(22), bytes(14)
-        self.tables, self.size = bytearray(12), (0, 0)
+        self.frame = bytes(22)
+        self.scan = bytes(14)
+        self.tables = bytearray(12)
+        self.size = (0, 0)
         self.frames = self.jfif = self.adobe = self.unusual = self.orientation = 0
         self.bad_quantization = self.bad_huffman = self.bad_restart = 0
 
@@ -156,9 +160,12 @@ def _read_huffman(facts: _Facts, data: memoryview, at: int, after: int) -> None:
 @lru_cache(2**9)  # most files have the tables of T.81 annex K
 def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
     """Return the slots of the tables in a DHT segment, and True if all are well formed."""
-    slots, at = [], 0
+    slots = []
+    at = 0
     while at < len(payload):
-        first, counts, symbols_at = payload[at], payload[at + 1 : at + 17], at + 17
+        first = payload[at]
+        counts = payload[at + 1 : at + 17]
+        symbols_at = at + 17
         slots.append(_HUFFMAN_SLOTS[first])
         symbols = sum(counts)
         space = sum(count << 15 - length for length, count in enumerate(counts))

@@ -37,8 +37,10 @@ def png_size(data: memoryview, head: bytes) -> Size | None:
     """
     if head[8:16] != b"\0\0\0\x0dIHDR" or len(data) < 45:
         return None
-    height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
-    kind, rest = head[24:26], head[27:28]
+    height = int.from_bytes(head[20:24], "big")
+    width = int.from_bytes(head[16:20], "big")
+    kind = head[24:26]
+    rest = head[27:28]
     if kind not in _PNG_KINDS or rest != b"\0" or not _is_checked(data, 8, 13):
         return None
     if not (1 <= height <= _LARGEST_SIDE and 1 <= width <= _LARGEST_SIDE):
@@ -100,14 +102,17 @@ def webp_size(data: memoryview, head: bytes) -> Size | None:
 
     Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 9.1, 9649 3.4.
     """
-    end, at, canvas = 8 + int.from_bytes(head[4:8], "little"), 12, None
+    end = 8 + int.from_bytes(head[4:8], "little")
+    at = 12
+    canvas = None
     if end > len(data):
         return None
     if head[12:16] == b"VP8X":
         if head[16:20] != b"\x0a\0\0\0" or head[20] & ~_WEBP_PROFILE_OR_ALPHA:
             return None
         width, height = (1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27))
-        canvas, at = (height, width), 30
+        canvas = (height, width)
+        at = 30
         for name in (b"ICCP", b"ALPH"):
             if data[at : at + 4] == name:
                 at += _riff_length(data, at)

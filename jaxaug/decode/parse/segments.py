@@ -10,8 +10,17 @@ from jaxaug.decode._types import memory_view
 from jaxaug.decode.parse.memory import as_bytes, read_windows
 
 # Marker codes, ITU-T T.81 table B.1.
-EOI, SOS, DHT, DAC, DQT, DNL, DRI = 0xD9, 0xDA, 0xC4, 0xCC, 0xDB, 0xDC, 0xDD
-APP0, APP1, APP14, COM = 0xE0, 0xE1, 0xEE, 0xFE
+EOI = 0xD9
+SOS = 0xDA
+DHT = 0xC4
+DAC = 0xCC
+DQT = 0xDB
+DNL = 0xDC
+DRI = 0xDD
+APP0 = 0xE0
+APP1 = 0xE1
+APP14 = 0xEE
+COM = 0xFE
 FRAMES = (0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 
 NOWHERE = 2**60  # beyond the stop of every file: what has no defined size does not fit
@@ -76,7 +85,8 @@ def walk(
       row: int64[m], the files to walk over.
       failures: takes what is wrong with a file whose walk does not end at an SOS.
     """
-    position, stop = starts[row] + 2, stops[row]
+    position = starts[row] + 2
+    stop = stops[row]
     parts: list[tuple[np.ndarray, ...]] = [
         (row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))
     ]
@@ -86,7 +96,8 @@ def walk(
         steps += 1
         head = read_windows(position, HEAD, stop)
         words = head.view(_WORDS)
-        code, length = words["code"].astype(np.int64), words["length"].astype(np.int64)
+        code = words["code"].astype(np.int64)
+        length = words["length"].astype(np.int64)
         after = position + _SIZE[code] + length
         good = (after <= stop) & (length >= 2)
         going = good & (code != (0xFF00 | SOS))
@@ -100,14 +111,17 @@ def walk(
                 if isinstance(resumed, str):
                     failures[int(row[odd])] = resumed
                 else:
-                    after[odd], going[odd] = resumed, True
+                    after[odd] = resumed
+                    going[odd] = True
                     resumed_rows.append(int(row[odd]))
         else:
             parts.append(step)
         position = after
         if np.count_nonzero(going) < row.size:
             kept = going.nonzero()[0]
-            row, position, stop = row[kept], position[kept], stop[kept]
+            row = row[kept]
+            position = position[kept]
+            stop = stop[kept]
     alone: list[tuple[int, int, int, int]] = []
     for file in zip(row.tolist(), position.tolist(), stop.tolist()):
         if failure := _walk_alone(*file, MOST_SEGMENTS - steps, alone, resumed_rows):
@@ -129,7 +143,8 @@ def _walk_alone(
 ) -> str | None:
     """Add a file's (row, position, after, stop) of each segment from `position` on, and its row to
     `resumed_rows` if it holds anything else; return what is wrong, if anything."""
-    data, at = memory_view(position, stop - position), 0
+    data = memory_view(position, stop - position)
+    at = 0
     for _ in range(steps):
         code, length = _CODE_AND_LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (0, 0)
         after = at + 2 + length
@@ -153,7 +168,8 @@ def _resume(position: int, stop: int) -> int | str:
     found = _NEXT_MARKER.search(data)
     if not found:
         return "the JPEG ends inside its header"
-    marker, at = found[1][0], found.end() - 2
+    marker = found[1][0]
+    at = found.end() - 2
     if marker == 0x01 or 0xD0 <= marker <= 0xD7:  # TEM and RST have no segment
         return position + found.end()
     if marker == EOI:

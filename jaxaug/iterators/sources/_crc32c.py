@@ -33,7 +33,8 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
       >>> hex(crc32c(message, np.array([0]), np.array([9]))[0])
       '0xe3069283'
     """
-    starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+    starts = np.asarray(starts, np.int64)
+    lengths = np.asarray(lengths, np.int64)
     lane_counts = -(-lengths // _LANE)
     first_lane = np.cumsum(lane_counts) - lane_counts
     message = np.repeat(np.arange(lengths.size), lane_counts)
@@ -70,7 +71,8 @@ def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> n
     words = np.ascontiguousarray(rows.view("<u2").T)
     table = _two_byte_table()
     crc = np.zeros(starts.size, np.uint32)
-    index, entry = np.empty_like(crc), np.empty_like(crc)
+    index = np.empty_like(crc)
+    entry = np.empty_like(crc)
     for word in words:
         np.bitwise_xor(crc, word, out=index)
         np.bitwise_and(index, 0xFFFF, out=index)
@@ -113,7 +115,8 @@ def _byte_table() -> np.ndarray:
 @lru_cache(maxsize=1)
 def _two_byte_table() -> np.ndarray:
     """uint32[65536]: the linear CRC of each little-endian pair of bytes."""
-    table, state = _byte_table(), np.arange(65536, dtype=np.uint32)
+    table = _byte_table()
+    state = np.arange(65536, dtype=np.uint32)
     for _ in range(2):
         state = table[state & np.uint32(255)] ^ (state >> np.uint32(8))
     return state

@@ -14,7 +14,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
+# wire types
+_VARINT = 0
+_FIXED64 = 1
+_LENGTH = 2
+_FIXED32 = 5
 
 Places: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
 Feature: TypeAlias = "Places | np.ndarray"  # int64[k] or float32[k] for numbers
@@ -50,7 +54,8 @@ def parse_example(data: memoryview, start: int, stop: int) -> dict[str, Feature]
 
 
 def _entry(data: memoryview, start: int, stop: int) -> tuple[str, Feature]:
-    name, feature = "", []
+    name = ""
+    feature = []
     for number, begin, end in _messages(data, start, stop):
         if number == 1:
             name = str(data[begin:end], "utf-8")  # UnicodeDecodeError is a ValueError

@@ -21,7 +21,8 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
-INDEX_PREFIX, INDEX_SUFFIX = "jaxaug-", ".index"
+INDEX_PREFIX = "jaxaug-"
+INDEX_SUFFIX = ".index"
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 _BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
 # What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
@@ -104,7 +105,8 @@ def _braces(pattern: str) -> list[str]:
     inside = (
         names.split(",") if names else [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
     )
-    before, after = pattern[: match.start()], pattern[match.end() :]
+    before = pattern[: match.start()]
+    after = pattern[match.end() :]
     return [before + one + rest for one in inside for rest in _braces(after)]
 
 
@@ -225,11 +227,9 @@ class OpenFile:
     """
 
     def __init__(self, file: DataFile):
-        self._file, self._stamp, self.descriptor = (
-            file,
-            int(file.stamp),
-            os.open(file.path, os.O_RDONLY),
-        )
+        self._file = file
+        self._stamp = int(file.stamp)
+        self.descriptor = os.open(file.path, os.O_RDONLY)
         weakref.finalize(self, os.close, self.descriptor)
         self.check()
 
@@ -262,7 +262,8 @@ class FileReader:
     """
 
     def __init__(self, most: int = 16):
-        self._most, self._lock = most, threading.Lock()
+        self._most = most
+        self._lock = threading.Lock()
         self._opened: dict[DataFile, OpenFile] = {}  # the longest unused first
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
@@ -329,7 +330,8 @@ def read_fully(
     Raises:
       SourceError: the file ends too early, or the last try failed too.
     """
-    done, failures = 0, 0
+    done = 0
+    failures = 0
     while done < len(destination):
         try:
             count = read(file, offset + done, destination[done:])
@@ -358,8 +360,10 @@ class Window:
 
     def __init__(self, read: Read, file: DataFile, block: int = _BLOCK):
         self.file = file
-        self.block_size, self._read = block, read
-        self._start, self._block = 0, np.zeros(0, np.uint8)
+        self.block_size = block
+        self._read = read
+        self._start = 0
+        self._block = np.zeros(0, np.uint8)
 
     def at(self, offset: int, length: int) -> np.ndarray:
         """uint8[length] from `offset` on; fewer where the file ends."""
@@ -369,6 +373,8 @@ class Window:
         begin = offset - self._start
         if not 0 <= begin <= begin + length <= self._block.size:
             size = min(max(length, self.block_size), self.file.size - offset)
-            self._block, self._start, begin = np.empty(size, np.uint8), offset, 0
+            self._block = np.empty(size, np.uint8)
+            self._start = offset
+            begin = 0
             read_fully(self._read, self.file, offset, self._block.data)
         return self._block[begin : begin + length]

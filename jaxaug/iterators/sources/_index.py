@@ -144,7 +144,8 @@ def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray
       header: JSON values; gets the places and checksums of the columns.
       columns: little-endian numbers.
     """
-    layout, offset = {}, 0
+    layout = {}
+    offset = 0
     for name, column in columns.items():
         column = columns[name] = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
         layout[name] = [column.dtype.str, column.shape, offset, zlib.crc32(_bytes(column))]
@@ -196,7 +197,8 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
             for name, (dtype, shape, offset, _) in header["columns"].items():
                 columns[name] = np.ndarray(shape, dtype, memory, start + offset)
             row_starts = np.cumsum([0, *header["counts"]], dtype=np.int64)
-            fingerprint, place = header["fingerprint"], os.fspath(path)
+            fingerprint = header["fingerprint"]
+            place = os.fspath(path)
             return Index(columns, row_starts, header["extra"], fingerprint, place)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise Damaged(f"its header is incomplete: {error}") from error
@@ -219,7 +221,8 @@ def _read_header(file, size: int) -> tuple[dict[str, Any], int]:
 def _checksum(file, start: int, length: int) -> int:
     """CRC-32 of a range, read rather than mapped: a mapping would count as memory of this process."""
     file.seek(start)
-    checksum, buffer = 0, memoryview(bytearray(min(length, _BLOCK)))
+    checksum = 0
+    buffer = memoryview(bytearray(min(length, _BLOCK)))
     while length:
         count = file.readinto(buffer[:length])
         if not count:
@@ -231,11 +234,15 @@ def _checksum(file, start: int, length: int) -> int:
 
 def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], scan: Scan):
     """Run through all files: the header and columns of their index."""
-    read, stopped, parts, extra = FileReader(), threading.Event(), [], {}
+    read = FileReader()
+    stopped = threading.Event()
+    parts = []
+    extra = {}
     _check_ranges(read, files[0])
 
     def run(file: DataFile) -> tuple[Part, dict[str, Any]]:
-        rows, reached = Rows(), [0]
+        rows = Rows()
+        reached = [0]
 
         def report(offset: int) -> None:
             if stopped.is_set():

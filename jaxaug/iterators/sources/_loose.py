@@ -50,7 +50,8 @@ class LooseFiles:
     """
 
     def __init__(self, root: str, names: Sequence[str]):
-        self._root, self._names = root, names
+        self._root = root
+        self._names = names
         self._free = _free_buffers()
 
     def __reduce__(self):
@@ -134,9 +135,12 @@ def read_files(
     """
     chunks = _Chunks(_Free() if free is None else free)
     flags = 0 if patience is None else NO_WAIT
-    addresses, lengths = [], []
+    addresses = []
+    lengths = []
     for path in paths:
-        address, length, opened = 0, 0, False
+        address = 0
+        length = 0
+        opened = False
         try:
             descriptor = os.open(path, os.O_RDONLY)
             opened = True
@@ -162,7 +166,8 @@ class _Chunks:
     def __init__(self, free: _Free):
         self._free = free
         self._chunks: list[np.ndarray] = []
-        self._room, self._address = memoryview(b""), 0
+        self._room = memoryview(b"")
+        self._address = 0
 
     def read(self, descriptor: int, flags: int) -> tuple[int, int]:
         """A whole file: (address, length)."""
@@ -174,8 +179,10 @@ class _Chunks:
             length = _read(descriptor, self._room, flags)
         if length is None:
             raise OSError("the file grows while it is read")
-        address, used = self._address, -(-length // _ALIGNMENT) * _ALIGNMENT
-        self._room, self._address = self._room[used:], address + used
+        address = self._address
+        used = -(-length // _ALIGNMENT) * _ALIGNMENT
+        self._room = self._room[used:]
+        self._address = address + used
         return address, length
 
     def _add(self, size: int) -> None:
@@ -184,7 +191,8 @@ class _Chunks:
         except IndexError:
             chunk = np.empty(_CHUNK, np.uint8)
         self._chunks.append(chunk)
-        self._room, self._address = chunk.data, chunk.ctypes.data
+        self._room = chunk.data
+        self._address = chunk.ctypes.data
 
     def __del__(self):
         self._free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK)

@@ -40,7 +40,8 @@ class PackedSource(abc.ABC):
     ):
         check_seconds("timeout", timeout)
         check_count("retries", retries)
-        self._files, self._options = list_files(paths), options
+        self._files = list_files(paths)
+        self._options = options
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._open()
 

@@ -123,7 +123,8 @@ class Mapped:
     """
 
     def __init__(self, files: list[DataFile]):
-        self._files, self._lock = files, threading.Lock()
+        self._files = files
+        self._lock = threading.Lock()
         # What `ask` must answer: device and inode of what is mapped, size and time as indexed.
         indexed = [(0, 0, file.size, int(file.stamp)) for file in files]
         self._expected = np.array(indexed, np.int64).reshape(-1, 4)
@@ -178,10 +179,8 @@ class Mapped:
         """Return True if blocks were read for this process since the last call; at first, too."""
         import resource
 
-        before, self._blocks_read = (
-            self._blocks_read,
-            resource.getrusage(resource.RUSAGE_SELF).ru_inblock,
-        )
+        before = self._blocks_read
+        self._blocks_read = resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
 
     def _touch(self, files: np.ndarray, addresses: np.ndarray) -> None:
@@ -252,7 +251,10 @@ class Staged:
         threads: int = 16,
         read: Read | None = None,
     ):
-        self._files, self._timeout, self._retries, self._threads = files, timeout, retries, threads
+        self._files = files
+        self._timeout = timeout
+        self._retries = retries
+        self._threads = threads
         self._read = read or FileReader(allowed_open(len(files)))
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -272,7 +274,8 @@ class Staged:
         """Read every span to its place: the memory, and what failed to the end, by number of the
         span.
         """
-        waiting, errors = list(range(len(spans))), {}
+        waiting = list(range(len(spans)))
+        errors = {}
         for attempt in range(self._retries + 1):
             if attempt:
                 pause(attempt - 1)
@@ -318,7 +321,8 @@ class Staged:
 
         More threads would read no faster, and each would take the GIL from those that decode.
         """
-        patience, done = Patience(), 0
+        patience = Patience()
+        done = 0
         if isinstance(self._read, FileReader):
             for file, offset, length, place in spans:
                 destination = staging[place : place + length]
@@ -433,7 +437,9 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
     size).
     """
     order = np.lexsort((offsets, files))
-    file, start, stop = files[order], offsets[order], (offsets + lengths)[order]
+    file = files[order]
+    start = offsets[order]
+    stop = (offsets + lengths)[order]
     first = np.ones(order.size, bool)
     first[1:] = (file[1:] != file[:-1]) | (start[1:] > stop[:-1] + _GAP)
     run_start = start[first][np.cumsum(first) - 1]
@@ -448,7 +454,8 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
         _Span(*row)
         for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())
     ]
-    span_of, places = np.empty_like(order), np.empty_like(order)
+    span_of = np.empty_like(order)
+    places = np.empty_like(order)
     span_of[order] = number = np.cumsum(first) - 1
     places[order] = bases[number] + start - start[heads][number]
     return spans, span_of, places, int(sizes.sum())

@@ -9,9 +9,13 @@ import numpy as np
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.errors import SourceError
 
-_ROWS, _BYTES = 256, 32 << 20  # images whose headers are read in one call
+# images whose headers are read in one call
+_ROWS = 256
+_BYTES = 32 << 20
 _LARGEST = 4 << 30  # bytes of one padded feature
-HEADER, FEATURE = "header/", "feature/"  # what the names of such columns begin with
+# what the names of such columns begin with
+HEADER = "header/"
+FEATURE = "feature/"
 FACTS = [
     name for name in Headers._fields if name != "reason"
 ]  # an index with other ones is built anew
@@ -124,7 +128,8 @@ def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
     """One label a record; or several, where -1 says that there are no more, as in `FileList`."""
-    label, count = columns[FEATURE + "label"], columns.pop(f"{FEATURE}label_count", None)
+    label = columns[FEATURE + "label"]
+    count = columns.pop(f"{FEATURE}label_count", None)
     if count is not None and label.ndim == 1:
         raise SourceError(
             f"{int((count != 1).sum())} of {count.size} records have no single label."

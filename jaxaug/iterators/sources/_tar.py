@@ -15,7 +15,10 @@ from jaxaug.iterators.sources._files import Window
 BLOCK = 512
 _REGULAR = b"0\x007"  # types: a file, a file as v7 writes it, a contiguous file
 _LINKS = {b"1": "hard", b"2": "symbolic"}
-_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
+_LONG_NAME = b"L"
+_LONG_LINK = b"K"
+_PAX = b"x"
+_PAX_GLOBAL = b"g"
 _SPARSE = b"S"
 _LONGEST_EXTENSION = 1 << 20  # bytes of a long name or a pax header
 _CHECKSUM = slice(148, 156)
@@ -41,7 +44,9 @@ def members(window: Window, at: int = 0) -> Iterator[Member]:
     Raises:
       SourceError: a damaged or cut tar, one without its end, or one with sparse files.
     """
-    start, name, size_given = at, None, None
+    start = at
+    name = None
+    size_given = None
     while True:
         header = window.at(at, BLOCK)
         if header.size < BLOCK:
@@ -73,7 +78,9 @@ def members(window: Window, at: int = 0) -> Iterator[Member]:
         if kind in _REGULAR or kind in _LINKS:
             yield Member(name or _name(header), start, at + BLOCK, size, _LINKS.get(kind, ""))
         at += BLOCK + _padded(size)
-        start, name, size_given = at, None, None
+        start = at
+        name = None
+        size_given = None
 
 
 def is_tar(window: Window) -> bool:

@@ -142,7 +142,9 @@ def _pad(
     image = _ranks(table[:, 0], image_ids, "image")
     label = _ranks(table[:, 1], category_ids, "category")
     order = np.argsort(image, kind="stable")
-    table, image, label = table[order], image[order], label[order]
+    table = table[order]
+    image = image[order]
+    label = label[order]
     count = np.bincount(image, minlength=len(image_ids))
     place = np.arange(len(image)) - (np.cumsum(count) - count)[image]
     most = max(int(count.max()), 1)

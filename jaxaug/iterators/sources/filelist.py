@@ -42,7 +42,8 @@ class FileList:
 
     def __init__(self, path: PathLike, *, sep: str | None = None):
         self._list = local_path(path)
-        names, labels = [], []
+        names = []
+        labels = []
         for number, line in _lines(self._list):
             name, *texts = line.strip("\r\n").split(sep)
             names.append(os.path.expanduser(name.strip()))

@@ -115,7 +115,9 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
       source: what to read.
       seconds: how long to read at least.
     """
-    generator, records, started = np.random.default_rng(0), 0, time.perf_counter()
+    generator = np.random.default_rng(0)
+    records = 0
+    started = time.perf_counter()
     while (elapsed := time.perf_counter() - started) < seconds:
         encoded, _ = source.read(generator.integers(0, len(source), 256))
         assert isinstance(encoded, Encoded)
@@ -164,7 +166,8 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
     """Every image and label is in the tar as it is in the files."""
-    ours, theirs = packed.features, source.features
+    ours = packed.features
+    theirs = source.features
     same = ours.keys() == theirs.keys() and all(
         np.array_equal(ours[name], theirs[name]) for name in ours
     )
@@ -172,7 +175,8 @@ def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):
         indices = np.arange(start, min(start + 64, len(source)))
-        (copies, _), (files, _) = packed.read(indices), source.read(indices)
+        (copies, _) = packed.read(indices)
+        (files, _) = source.read(indices)
         for row, index in enumerate(indices.tolist()):
             if copies.view(row) != files.view(row):
                 raise SourceError(

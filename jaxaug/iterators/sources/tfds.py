@@ -57,7 +57,9 @@ class RandomAccess:
     ):
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
-        self._source, self._image, self._label = source, image, label
+        self._source = source
+        self._image = image
+        self._label = label
         # By the items' names for them; `_first_good` looks at no features yet, there are none.
         self._features: dict[str, np.ndarray] = {}
         first = self._first_good()

@@ -16,7 +16,8 @@ from jaxaug.iterators.sources._table import Rows
 
 # A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of
 # the data. tensorflow/core/lib/io/record_writer.h
-_HEAD, _TAIL = 12, 4
+_HEAD = 12
+_TAIL = 4
 _MASK_DELTA = np.uint32(
     0xA282EAD8
 )  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
@@ -71,7 +72,8 @@ class TFRecord(PackedSource):
         timeout: float = 60.0,
         retries: int = 3,
     ):
-        self._image, self._label = image, label
+        self._image = image
+        self._label = label
         self._wanted = None if features is None else sorted(features)
         options = {"image": image, "label": label, "features": self._wanted}
         super().__init__(paths, options, mmap=mmap, timeout=timeout, retries=retries)
@@ -82,7 +84,8 @@ class TFRecord(PackedSource):
             )
 
     def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
-        offset, size = 0, window.file.size
+        offset = 0
+        size = window.file.size
         while offset < size:
             block, starts, lengths = _frames(window, offset, rows.count)
             data = block.data
@@ -155,7 +158,8 @@ def _frames(
             first_record,
             f"is cut: the file ends within it, {wanted - block.size} bytes early",
         )
-    begins, sizes = np.array(starts, np.int64), np.array(lengths, np.int64)
+    begins = np.array(starts, np.int64)
+    sizes = np.array(lengths, np.int64)
     good = _stored(block, begins + sizes) == _masked(crc32c(block, begins, sizes))
     if not good.all():
         bad = int(np.argmin(good))
@@ -168,7 +172,9 @@ def _walk(
     block: np.ndarray, window: Window, first_record: int | None
 ) -> tuple[list[int], list[int], int]:
     """Whole records of a block: (starts of data, lengths, bytes to the end of the next one)."""
-    starts, lengths, at = [], [], 0
+    starts = []
+    lengths = []
+    at = 0
     while at + _HEAD <= block.size:
         (length,) = struct.unpack_from("<Q", block.data, at)
         stop = at + _HEAD + length + _TAIL

@@ -95,7 +95,8 @@ class WebDataset(PackedSource):
                     hint = "a name's key ends at its first dot"
                 what = f"has no image {self._image}; it has {sorted(parts)}: {hint}"
                 raise _wrong(window, key, what)
-            image, start = parts[extension], min(member.start for member in parts.values())
+            image = parts[extension]
+            start = min(member.start for member in parts.values())
             data = window.at(image.offset, image.size)
             rows.add(data, image.offset, image.offset - start, _features(window, parts))
             report(image.offset)
