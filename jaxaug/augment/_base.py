@@ -48,8 +48,8 @@ class Info(NamedTuple):
         """bool[H, W], True on the used part; None where that is the whole canvas."""
         if self.size is None:
             return None
-        (rows, columns) = self.canvas
-        (height, width) = self.height_width
+        rows, columns = self.canvas
+        height, width = self.height_width
         y = jnp.arange(rows, dtype=jnp.int32)
         x = jnp.arange(columns, dtype=jnp.int32)
         return (y < height)[:, None] & (x < width)[None, :]

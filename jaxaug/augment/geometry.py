@@ -240,7 +240,7 @@ class RandomAffine(_Warping):
     def sample(self, key: Key, info: Info) -> Affine:
         """The angle, shift, scale and shear, or those of the identity."""
         numbers = uniforms(key, 7)
-        (height, width) = info.extent
+        height, width = info.extent
         on = numbers[0] < self.p
         x_share, y_share = self.translate or (0.0, 0.0)
         shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
@@ -429,6 +429,6 @@ def _as_shear(shear) -> tuple[float, float, float, float] | None:
         return (*as_symmetric_range("shear", shear), 0.0, 0.0)
     if not isinstance(shear, tuple) or len(shear) != 4:
         raise ValueError(f"`shear` must be a number, a pair or four numbers, got {shear!r}.")
-    (x_low, x_high) = as_range("shear", shear[:2])
-    (y_low, y_high) = as_range("shear", shear[2:])
+    x_low, x_high = as_range("shear", shear[:2])
+    y_low, y_high = as_range("shear", shear[2:])
     return x_low, x_high, y_low, y_high

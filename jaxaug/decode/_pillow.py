@@ -104,9 +104,9 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
     try:
         orientation = _read_orientation(image, data)
         if format == "TIFF":  # Pillow reports the size of the turned image
-            # type: ignore[attr-defined]
-            width = int(image.tag_v2[256])
-            height = int(image.tag_v2[257])
+            tags = image.tag_v2  # type: ignore[attr-defined]
+            width = int(tags[256])
+            height = int(tags[257])
     except Exception as error:
         raise DecodeError(f"{format}: {error}") from error
     if min(height, width) < 1 or max(height, width) > _LARGEST_SIDE:

@@ -153,8 +153,8 @@ def test_pack_says_what_it_gained(tmp_path, capsys):
     assert re.search(r"[\d,]+ records/s from the files, [\d,]+ from the tar: \d+\.\d x", said)
     packed = WebDataset(tmp_path / "out.tar")
     folder = ImageFolder(tmp_path / "images")
-    (ours, features) = packed.read(np.arange(4))
-    (theirs, wanted) = folder.read(np.arange(4))
+    ours, features = packed.read(np.arange(4))
+    theirs, wanted = folder.read(np.arange(4))
     assert all(ours.view(row) == theirs.view(row) for row in range(4))
     assert features["label"].tolist() == wanted["label"].tolist()
     assert main(["pack", str(tmp_path / "images"), str(tmp_path / "out.tar")]) == 1

@@ -75,7 +75,7 @@ def create_stream() -> int:
     A decode's few small kernels would else stand behind whole training steps.
     """
     non_blocking = 1
-    (_, greatest) = call("cudaDeviceGetStreamPriorityRange")
+    _, greatest = call("cudaDeviceGetStreamPriorityRange")
     return int(call("cudaStreamCreateWithPriority", non_blocking, greatest))
 
 

@@ -175,8 +175,8 @@ def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):
         indices = np.arange(start, min(start + 64, len(source)))
-        (copies, _) = packed.read(indices)
-        (files, _) = source.read(indices)
+        copies, _ = packed.read(indices)
+        files, _ = source.read(indices)
         for row, index in enumerate(indices.tolist()):
             if copies.view(row) != files.view(row):
                 raise SourceError(
