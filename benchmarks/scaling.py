@@ -1,0 +1,168 @@
+"""Images/s of 1, 2, 4, ... GPUs of one host, from a tar to random-resized crops on the devices.
+
+    python benchmarks/scaling.py TAR [--gpus 1 2 4] [--rounds 5] [--seconds 1.5] [--json FILE]
+        [--processes] [--decode] [--batch 256] [--threads 16]
+
+One process drives the first n GPUs with one Loader of n times the batch; `--processes` measures a
+process for each GPU as well, joined by `jax.distributed`. `--decode` measures a Decoder alone, fed
+from memory by three threads. The contestants take turns, round after round; the table gives
+medians, spreads and the ratio to one GPU.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from vs_dali import jaxaug_chain, measure, spread, write_tar
+
+
+class OneProcess:
+    """A Loader over the first `count` GPUs of this process."""
+
+    def __init__(self, tar: str, count: int, batch: int, threads: int):
+        import jax
+
+        from jaxaug import Decoder, Loader, sharding
+        from jaxaug.iterators import WebDataset
+
+        devices = jax.devices()[:count]
+        mesh = jax.sharding.Mesh(devices, ("batch",))
+        local = [device for device in devices if device.process_index == jax.process_index()]
+        self.decoder = Decoder((640, 704), devices=local, num_threads=threads * len(local))
+        self._images = batch * count
+        self._loader = Loader(
+            WebDataset(tar),
+            self._images,
+            transform=jaxaug_chain("rrc"),
+            decoder=self.decoder,
+            sharding=sharding.batch_sharding(mesh),
+        )
+
+    def rate(self, seconds: float) -> float:
+        """Return images/s of all GPUs."""
+        return measure(lambda: next(self._loader)["image"], seconds, self._images)
+
+
+class DecoderAlone:
+    """A Decoder over the first `count` GPUs, fed from memory by three threads."""
+
+    def __init__(self, tar: str, count: int, batch: int, threads: int):
+        import jax
+
+        from jaxaug.decode import Decoder, Encoded
+
+        with tarfile.open(tar) as file:
+            members = [member for member in file if member.name.endswith(".jpg")]
+            images = [file.extractfile(member).read() for member in members[: batch * count]]  # type: ignore[union-attr]
+        self._encoded = Encoded.from_bytes(images)
+        devices = jax.devices()[:count]
+        self._decoder = Decoder((640, 704), devices=devices, num_threads=threads * count)
+
+    def rate(self, seconds: float) -> float:
+        from decode import decoder_rate
+
+        return decoder_rate(self._decoder, self._encoded, 3, seconds)
+
+
+class Processes:
+    """A process for each of `count` GPUs, each with a Loader of the same global batch."""
+
+    def __init__(self, tar: str, count: int, batch: int, threads: int):
+        with socket.socket() as found:
+            found.bind(("localhost", 0))
+            port = found.getsockname()[1]
+        self._children = []
+        for rank in range(count):
+            task = {"tar": tar, "count": count, "batch": batch, "threads": threads}
+            task |= {"rank": rank, "port": port}
+            command = [sys.executable, __file__, "--child", json.dumps(task)]
+            environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)}
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            child = subprocess.Popen(command, env=environment, text=True, **pipes)
+            self._children.append(child)
+        self._answers()
+
+    def rate(self, seconds: float) -> float:
+        """Return images/s of all processes together, each timed by itself."""
+        for child in self._children:
+            child.stdin.write(f"{seconds}\n")
+            child.stdin.flush()
+        return statistics.median(self._answers())
+
+    def _answers(self) -> list[float]:
+        found = []
+        for child in self._children:
+            while not (line := child.stdout.readline()).startswith("rate"):
+                if not line:
+                    raise RuntimeError("a process has ended")
+            found.append(float(line.split()[1]))
+        return found
+
+
+def serve(task: dict[str, Any]) -> None:
+    """Measure as one of several processes whenever a line of seconds comes."""
+    import jax
+
+    count = task["count"]
+    if count > 1:
+        jax.distributed.initialize(f"localhost:{task['port']}", count, task["rank"])
+    loader = OneProcess(task["tar"], count, task["batch"], task["threads"])
+    print("rate 0", flush=True)
+    for line in sys.stdin:
+        print("rate", loader.rate(float(line)), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tar", nargs="?")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--batch", type=int, default=256, help="for each GPU")
+    parser.add_argument("--threads", type=int, default=16, help="for each GPU")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--processes", action="store_true")
+    parser.add_argument("--decode", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        return serve(args.child)
+
+    kinds: dict[str, Any] = {"one process": OneProcess}
+    if args.decode:
+        kinds = {"decode, one process": DecoderAlone}
+    if args.processes:
+        kinds["a process each"] = Processes
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        tar = f"{folder}/images.tar"
+        write_tar(Path(args.tar), Path(tar), "")
+        contestants = {
+            (name, count): kind(tar, count, args.batch, args.threads)
+            for name, kind in kinds.items()
+            for count in args.gpus
+        }
+        rates: dict[Any, list[float]] = {key: [] for key in contestants}
+        for _ in range(args.rounds):
+            for key, contestant in contestants.items():
+                rates[key].append(contestant.rate(args.seconds))
+
+    for (name, count), found in rates.items():
+        ratio = statistics.median(found) / statistics.median(rates[name, args.gpus[0]])
+        print(f"{name:20s} {count} GPUs {spread(found)}  {ratio:5.2f} x", flush=True)
+    if args.json:
+        rows = [{"kind": key[0], "gpus": key[1], "rates": found} for key, found in rates.items()]
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
