@@ -1,6 +1,6 @@
 """From encoded bytes to uint8 canvases on the devices."""
 
-from jaxaug.decode._decoder import Decoded as Decoded
+from jaxaug.decode._backend import DecodedBatch as DecodedBatch
 from jaxaug.decode._decoder import Decoder as Decoder
 from jaxaug.decode._types import Encoded as Encoded
 from jaxaug.decode._types import ImageBatch as ImageBatch

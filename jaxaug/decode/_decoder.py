@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,42 +16,13 @@ import numpy as np
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
-from jaxaug.decode._backend import Engine
+from jaxaug.decode._backend import Backend, DecodedBatch
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
-from jaxaug.decode.host.engine import HostEngine
+from jaxaug.decode.host.engine import HostBackend
 from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
 from jaxaug.errors import DecodeError
-
-
-class Decoded(NamedTuple):
-    """A decoded batch as the Loader takes it: bad images are told, not raised.
-
-    Attributes:
-      pixels: one uint8[n / devices, H, W, 3] per device; they may view a buffer of the decoder's
-        own, so compute from them and never hand them out.
-      size: int32[n, 2], (height, width) on the canvas; the canvas's own for a bad image.
-      original_size: int32[n, 2], (height, width) of the upright image; the canvas's own for a bad
-        image.
-      orientation: uint8[n], the EXIF orientation 1..8 that was applied.
-      valid: bool[n]; rows that are not are zero.
-      failures: row -> reason, for the bad images.
-      release: to be called once with arrays whose computation reads `pixels`; it is waited for
-        before these are written again, so the arrays must not be donated or deleted meanwhile.
-      lent: `pixels` view a buffer of the decoder's own.
-      waited: seconds until the device had read what that buffer held before.
-    """
-
-    pixels: list[jax.Array]
-    size: np.ndarray
-    original_size: np.ndarray
-    orientation: np.ndarray
-    valid: np.ndarray
-    failures: dict[int, str]
-    release: Callable[[Any], None]
-    lent: bool
-    waited: float
 
 
 class Decoder:
@@ -141,7 +112,7 @@ class Decoder:
         self.max_pixels = max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
-        self.backend, self._engine = _make_engine(
+        self.backend, self._backend = _make_backend(
             backend, self.devices, canvas, threads, deterministic
         )
         self._lock = threading.Lock()
@@ -149,7 +120,7 @@ class Decoder:
         self._call_ended = threading.Condition(self._lock)
         self._calls = set[object]()
         self._process = os.getpid()
-        self._stats = dict.fromkeys(("images", "failed", "shrunk", *self._engine.counted), 0)
+        self._stats = dict.fromkeys(("images", "failed", "shrunk", *self._backend.counted), 0)
 
     def decode(self, encoded: "Encoded | Sequence[bytes]") -> ImageBatch:
         """Decode n images.
@@ -182,12 +153,12 @@ class Decoder:
                 decoded.failures[row], index=row, byte_count=int(encoded.lengths[row])
             )
         pixels = decoded.pixels
-        if decoded.lent:  # a view of a decode buffer never leaves jaxaug: a copy of it does
+        if decoded.borrowed:  # a view of a decode buffer never leaves jaxaug: a copy of it does
             pixels = _copy_and_release(decoded)
         pixels = pixels[0] if len(pixels) == 1 else list(pixels)
         return ImageBatch(pixels, decoded.size, decoded.original_size, decoded.valid)
 
-    def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> Decoded:
+    def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> DecodedBatch:
         """Decode n images for the Loader: bad ones are told row by row, and the buffers stay the
         decoder's.
 
@@ -197,7 +168,7 @@ class Decoder:
             Images of more than the Decoder's `max_pixels` are bad all the same.
 
         Returns:
-          Decoded; its `release` must be called.
+          DecodedBatch; its `release` must be called.
 
         Raises:
           ValueError: the devices do not divide n; `headers` has another number of rows; or the
@@ -208,7 +179,7 @@ class Decoder:
         with self._call():
             return self._decode_rows(encoded, headers)
 
-    def _decode_rows(self, encoded: Encoded, headers: Headers | None) -> Decoded:
+    def _decode_rows(self, encoded: Encoded, headers: Headers | None) -> DecodedBatch:
         encoded = encoded.checked()
         count = len(encoded.lengths)
         if count % len(self.devices):
@@ -217,24 +188,18 @@ class Decoder:
                 f"{count}: pad the batch, or give the Decoder fewer `devices`."
             )
         headers = self._headers(encoded, headers)
-        valid = headers.kind != BAD
         original_size = headers.original_size()
-        original_size[~valid] = self.canvas
+        original_size[headers.kind == BAD] = self.canvas
         size = fit_size(original_size, self.canvas)
-        canvases = self._engine.decode(encoded, headers, size)
-        failures = {row: str(headers.reason[row]) for row in (~valid).nonzero()[0].tolist()}
-        failures |= canvases.failures
-        valid[list(failures)] = False
-        size[~valid] = original_size[~valid] = self.canvas
-        self._count(valid, (size != original_size).any(1), canvases.decoded)
-        orientation = np.where(valid, headers.orientation, 1).astype(np.uint8)
-        about = (size, original_size, orientation, valid, failures)
-        return Decoded(canvases.pixels, *about, canvases.release, canvases.lent, canvases.waited)
+
+        decoded = self._backend.decode(encoded, headers, size)
+        self._count(decoded)
+        return decoded
 
     @property
     def in_flight(self) -> int:
         """Return how many calls of `decode` at once keep the backend busy; more would wait."""
-        return self._engine.in_flight
+        return self._backend.in_flight
 
     @property
     def stats(self) -> dict[str, int]:
@@ -244,7 +209,7 @@ class Decoder:
         "device_bytes" is the memory outside of JAX's own that canvases and slots take by now.
         """
         with self._lock:
-            return {**self._stats, "device_bytes": self._engine.bytes_held}
+            return {**self._stats, "device_bytes": self._backend.bytes_held}
 
     def close(self) -> None:
         """Stop the threads and free the buffers, once the calls of `decode` that run have ended.
@@ -257,7 +222,7 @@ class Decoder:
         with self._call_ended:
             self._closed = True
             self._call_ended.wait_for(lambda: not self._calls)
-        self._engine.close()
+        self._backend.close()
 
     def __enter__(self) -> "Decoder":
         return self
@@ -296,21 +261,26 @@ class Decoder:
             )
         return limit_pixels(headers, self.max_pixels)
 
-    def _count(self, valid: np.ndarray, shrunk: np.ndarray, decoded: dict[str, int]) -> None:
-        counts = {"images": valid.sum(), "failed": (~valid).sum(), "shrunk": shrunk.sum()} | decoded
+    def _count(self, decoded: DecodedBatch) -> None:
+        shrunk = (decoded.size != decoded.original_size).any(1)
+        counts = {
+            "images": int(decoded.valid.sum()),
+            "failed": int((~decoded.valid).sum()),
+            "shrunk": int(shrunk.sum()),
+        }
         with self._lock:
-            for name, count in counts.items():
-                self._stats[name] += int(count)
+            for name, count in (counts | decoded.counts).items():
+                self._stats[name] += count
 
 
-def _make_engine(
+def _make_backend(
     backend: str,
     devices: list[Device],
     canvas: tuple[int, int],
     num_threads: int,
     deterministic: bool,
-) -> tuple[str, Engine]:
-    """Return the backend's name and engine."""
+) -> tuple[str, Backend]:
+    """Return the backend's name and the backend."""
     on_gpus = all(device.platform == "gpu" for device in devices)
     if backend == "nvjpeg" and not on_gpus:
         raise ValueError(
@@ -318,21 +288,21 @@ def _make_engine(
             "jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
         )
     if backend == "host" or not on_gpus:
-        return "host", HostEngine(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas, num_threads)
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.load import LibraryError
     from jaxaug.decode.native.nvjpeg import NvjpegError
-    from jaxaug.decode.nvjpeg.engine import NvjpegEngine
+    from jaxaug.decode.nvjpeg.engine import NvjpegBackend
 
     try:
-        return "nvjpeg", NvjpegEngine(devices, canvas, num_threads, deterministic)
+        return "nvjpeg", NvjpegBackend(devices, canvas, num_threads, deterministic)
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
             raise
         _warn_once(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
-        return "host", HostEngine(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas, num_threads)
 
 
 @functools.cache
@@ -346,7 +316,7 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
-def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
+def _copy_and_release(decoded: DecodedBatch) -> list[jax.Array]:
     pixels = []
     readers = []
     try:

@@ -315,10 +315,10 @@ def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shap
     with jax.set_mesh(mesh):
         with Decoder((32, 48), "host", cpu_devices[1:3], num_threads=2) as decoder:
             found = decoder.decode(FILES).pixels
-            decode = decoder._engine.decode
+            decode = decoder._backend.decode
             rows = decoder.decode_rows(Encoded.from_bytes(FILES))
             monkeypatch.setattr(
-                decoder._engine, "decode", lambda *given: decode(*given)._replace(lent=True)
+                decoder._backend, "decode", lambda *given: decode(*given)._replace(borrowed=True)
             )
             copies = decoder.decode(FILES).pixels  # as from a buffer of the engine's own
         assert jax.sharding.get_mesh() == mesh  # the user's is back
@@ -367,12 +367,12 @@ def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, 
     held = threading.Event()
     order = []
     decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
-    real = decoder._engine.decode
-    end = decoder._engine.close
+    real = decoder._backend.decode
+    end = decoder._backend.close
     monkeypatch.setattr(
-        decoder._engine, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a))
+        decoder._backend, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a))
     )
-    monkeypatch.setattr(decoder._engine, "close", lambda: order.append("engine closed") or end())
+    monkeypatch.setattr(decoder._backend, "close", lambda: order.append("engine closed") or end())
     with ThreadPoolExecutor(3) as callers:
         running = callers.submit(decoder.decode, FILES)
         assert begun.wait(30)
@@ -393,7 +393,7 @@ def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, 
 def test_a_failed_call_does_not_keep_close_waiting(cpu_devices, monkeypatch):
     decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(decoder._engine, "decode", raise_interrupt)
+        patch.setattr(decoder._backend, "decode", raise_interrupt)
         decoder.decode(FILES)
     assert decoder.decode(FILES).valid.all()
     decoder.close()

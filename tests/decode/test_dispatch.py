@@ -195,12 +195,12 @@ def gpu(monkeypatch):
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
     monkeypatch.setattr(engine, "compile_resampler", HostResampler)
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
-    monkeypatch.setattr("jaxaug.decode._decoder._make_engine", make_engine)
+    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", make_engine)
     return gpu
 
 
 def make_engine(backend, devices, canvas, num_threads, deterministic):
-    return "nvjpeg", engine.NvjpegEngine(devices, canvas, num_threads, deterministic)
+    return "nvjpeg", engine.NvjpegBackend(devices, canvas, num_threads, deterministic)
 
 
 def decoder(gpus=1, **options):
@@ -489,7 +489,7 @@ def test_a_failed_copy_leaves_the_lane(gpu, monkeypatch):
 
 
 def check_lanes_are_free(decode):
-    for one in decode._engine._gpus:
+    for one in decode._backend._gpus:
         assert len(one.lanes._all) == len(one.lanes._free) == 1
 
 
@@ -535,7 +535,7 @@ def test_the_wait_for_a_lane_is_told(gpu, monkeypatch):
             reader.submit(lambda: time.sleep(0.3) or first.release(()))
             second = decode.decode_rows(Encoded.from_bytes(jpegs(2)))
         second.release(())
-        assert first.waited < 0.1 < 0.25 < second.waited
+        assert first.wait_seconds < 0.1 < 0.25 < second.wait_seconds
 
 
 def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
@@ -590,8 +590,8 @@ def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
     )
     with decoder() as decode:
         seen = []
-        real = decode._engine._gpus[0]._batched.decode
-        decode._engine._gpus[0]._batched.decode = lambda *given: (
+        real = decode._backend._gpus[0]._batched.decode
+        decode._backend._gpus[0]._batched.decode = lambda *given: (
             seen.append(given[0]) or real(*given)
         )
         check(decode, others)
@@ -709,7 +709,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
     ):
         decoder(deterministic=True)
     assert made == [3, 2, 3]
-    monkeypatch.setattr("jaxaug.decode._decoder._make_engine", MAKE_ENGINE)
+    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", MAKE_ENGINE)
     monkeypatch.setattr(
         _decoder, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1])
     )
@@ -720,7 +720,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
 
 
 MAKE_HANDLE = engine._make_handle
-MAKE_ENGINE = _decoder._make_engine
+MAKE_ENGINE = _decoder._make_backend
 
 
 class GpuLike(SimpleNamespace):

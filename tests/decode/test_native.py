@@ -43,7 +43,7 @@ def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
     def fails(*arguments):
         raise load.LibraryError("there is no library")
 
-    monkeypatch.setattr(engine, "NvjpegEngine", fails)
+    monkeypatch.setattr(engine, "NvjpegBackend", fails)
     monkeypatch.setattr(
         _decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
     )

@@ -372,9 +372,9 @@ def fuzz(
         ) as ours,
         Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
     ):
-        ours._engine._gpus[0].lanes._most = 1
+        ours._backend._gpus[0].lanes._most = 1
         ours.decode(good[:1] * (batch_size + guard_rows))
-        (lane,) = ours._engine._gpus[0].lanes._all
+        (lane,) = ours._backend._gpus[0].lanes._all
         row_bytes = CANVAS[0] * CANVAS[1] * 3
         guard = np.empty(guard_rows * row_bytes, np.uint8)
         assert guard.size > 3 * ours.max_pixels

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
-from jaxaug.decode._backend import Canvases
+from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.decode import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
@@ -17,7 +17,7 @@ from jaxaug.errors import DecodeError
 _ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
 
 
-class HostEngine:
+class HostBackend:
     """Decode batches with a pool of host threads, one canvas a device.
 
     Args:
@@ -36,8 +36,8 @@ class HostEngine:
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
-        """Decode the good rows; see `Engine`."""
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+        """Decode the good rows; see `Backend`."""
         share = len(headers.kind) // len(self._devices)
         canvases = [_zero_canvas(share, self._canvas) for _ in self._devices]
         good = (headers.kind != BAD).nonzero()[0].tolist()
@@ -57,8 +57,15 @@ class HostEngine:
         for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
             task.result()
         pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
-        return Canvases(
-            pixels, failures, {"host": len(good) - len(failures)}, _release_nothing, lent=False
+        return make_batch(
+            headers,
+            size,
+            self._canvas,
+            pixels=pixels,
+            failures=failures,
+            counts={"host": len(good) - len(failures)},
+            release=_release_nothing,
+            borrowed=False,
         )
 
     def close(self) -> None:

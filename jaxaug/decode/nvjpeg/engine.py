@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
-from jaxaug.decode._backend import Canvases
+from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda, nvjpeg
 from jaxaug.decode.native.load import LibraryError
@@ -63,7 +63,7 @@ _MOST = (
 _RARE = 64
 
 
-class NvjpegEngine:
+class NvjpegBackend:
     """Decodes batches on GPUs, each an equal share of the rows; see the module's text.
 
     Args:
@@ -88,6 +88,7 @@ class NvjpegEngine:
         deterministic: bool,
     ):
         cuda.core()
+        self._canvas = canvas
         threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
         # With more, a Loader waits for the GIL longer than they help it.
         sharing = num_threads // 4 if len(devices) == 1 and not deterministic else 0
@@ -107,16 +108,23 @@ class NvjpegEngine:
         """The memory that canvases and slots take by now on all GPUs."""
         return sum(gpu.bytes_held for gpu in self._gpus)
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
-        """Decode the good rows; see `Engine`. Up to `IN_FLIGHT` calls run at once."""
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+        """Decode the good rows; see `Backend`. Up to `IN_FLIGHT` calls run at once."""
         with cuda.on_device(self._first):  # afterwards the caller's is current again
             return self._decode(encoded, headers, size)
 
-    def _decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
+    def _decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
         count = len(headers.kind) // len(self._gpus)
         if not count:
-            return Canvases(
-                [gpu.empty() for gpu in self._gpus], {}, {}, lambda readers: None, lent=False
+            return make_batch(
+                headers,
+                size,
+                self._canvas,
+                pixels=[gpu.empty() for gpu in self._gpus],
+                failures={},
+                counts={},
+                release=lambda readers: None,
+                borrowed=False,
             )
         batch = Batch(encoded, headers, size, routes(headers, size, self._gpus[0].largest_slot))
         taken: list[tuple[Lane, np.ndarray]] = []
@@ -131,7 +139,7 @@ class NvjpegEngine:
                 self._gpus
             ):  # in this order: callers that hold a lane and wait for another never wait in a ring
                 taken.append(gpu.take(count))
-            waited = time.perf_counter() - started
+            wait_seconds = time.perf_counter() - started
             results = self._decode_parts(batch, taken)
             pixels = [lane.view(count) for lane, _ in taken]
         except BaseException:
@@ -145,7 +153,17 @@ class NvjpegEngine:
         decoded = {
             name: sum(result.decoded[name] for result in results) for name in results[0].decoded
         }
-        return Canvases(pixels, failures, decoded, release, lent=True, waited=waited)
+        return make_batch(
+            headers,
+            size,
+            self._canvas,
+            pixels=pixels,
+            failures=failures,
+            counts=decoded,
+            release=release,
+            borrowed=True,
+            wait_seconds=wait_seconds,
+        )
 
     def _decode_parts(self, batch: Batch, taken: list[tuple[Lane, np.ndarray]]) -> "list[Result]":
         """As many rows as a lane has pointers on each GPU, all at the same time; once it returns or
@@ -255,7 +273,7 @@ class _Gpu:
         failures = work.failures | more.failures
         lane.clear(list(failures))
         counts = (len(taken) - len(to_host), len(by_host), len(to_host))
-        return Result(failures, dict(zip(NvjpegEngine.counted, counts)))
+        return Result(failures, dict(zip(NvjpegBackend.counted, counts)))
 
     def _take_and_decode(
         self, batch: Batch, line: deque[int], pointers: np.ndarray
