@@ -15,20 +15,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxaug.decode._orientation import steps
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _ORIENTATION = 0x0112  # the EXIF and TIFF tag
-_TURNS = {  # EXIF orientation -> Pillow's name of the way back
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
+# (transpose, flip_x, flip_y) -> Pillow's name for these steps at once.
+_TRANSPOSES = {
+    (False, True, False): "FLIP_LEFT_RIGHT",
+    (False, True, True): "ROTATE_180",
+    (False, False, True): "FLIP_TOP_BOTTOM",
+    (True, False, False): "TRANSPOSE",
+    (True, True, False): "ROTATE_270",
+    (True, True, True): "TRANSVERSE",
+    (True, False, True): "ROTATE_90",
 }
 _LARGEST_SIDE = 2**31 - 1
 
@@ -183,7 +185,8 @@ def _upright(image: "Image.Image", format: str, orientation: int) -> "Image.Imag
         image.load()
     if format == "TIFF":  # recent versions of Pillow have turned it by now, and taken the tag away
         return ImageOps.exif_transpose(image)
-    return image.transpose(Image.Transpose[_TURNS[orientation]]) if orientation > 1 else image
+    name = _TRANSPOSES.get(steps(orientation))
+    return image.transpose(Image.Transpose[name]) if name else image
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.decode._fit import fit_size
-from jaxaug.decode.host import decode as host
 from jaxaug.decode.host.decode import decode_into
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load import LibraryError
@@ -119,17 +118,22 @@ class HostResampler:
 
     def fill_canvases(self, table, records, pitch, color, stream):
         for each in self._records(table, len(records)):
-            height, width, orientation = (
-                int(each[name]) for name in ("height", "width", "orientation")
+            height = int(each["height"])
+            width = int(each["width"])
+            transpose, flip_x, flip_y = (
+                bool(each[name]) for name in ("transpose", "flip_x", "flip_y")
             )
             data = ctypes.string_at(int(each["slot"]), height * width * 3)
             if data[:3] == color.tobytes():
                 continue
             wanted = (int(each["out_height"]), int(each["out_width"]))
-            stored = wanted[::-1] if orientation >= 5 else wanted
+            stored = wanted[::-1] if transpose else wanted
             whole = Image.frombytes("RGB", (width, height), data)
             shrunk = np.asarray(whole.resize(stored[::-1], Image.Resampling.BILINEAR))
-            write(host._upright(shrunk, orientation), each["canvas"], pitch)
+            upright = shrunk.swapaxes(0, 1) if transpose else shrunk
+            upright = upright[::-1] if flip_y else upright
+            upright = upright[:, ::-1] if flip_x else upright
+            write(upright, each["canvas"], pitch)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug.decode import _pillow
+from jaxaug.decode._orientation import steps, upright
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.repair import repaired_jpegs
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
@@ -120,7 +121,8 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
         row[:height, :width] = _shrink(image, size, image.size)
         return
     stored = (int(header.height), int(header.width))
-    wanted = (width, height) if header.orientation >= 5 else size
+    transpose, _, _ = steps(int(header.orientation))
+    wanted = (width, height) if transpose else size
     if wanted == stored and header.orientation == 1 and width == row.shape[1]:
         # The rows follow each other on the canvas as well: no copy.
         _decode_jpeg(data, header, 8, row.shape[2], row)
@@ -139,7 +141,7 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     # Items of a whole pixel: turned, numpy would copy each byte alone.
     pixel = f"V{row.shape[2]}"
     target = row.view(pixel)[:height, :width, 0]
-    target[:] = _upright(np.ascontiguousarray(pixels).view(pixel)[..., 0], int(header.orientation))
+    target[:] = upright(np.ascontiguousarray(pixels).view(pixel)[..., 0], int(header.orientation))
 
 
 def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> Any:
@@ -176,17 +178,6 @@ def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
     """
     scale = max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
     return scale if scale < 6 else 8
-
-
-def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of the pixels, turned as EXIF orientation 1..8 asks (CIPA DC-008)."""
-    if orientation >= 5:
-        pixels = pixels.swapaxes(0, 1)
-    if orientation in (3, 4, 7, 8):
-        pixels = pixels[::-1]
-    if orientation in (2, 3, 6, 7):
-        pixels = pixels[:, ::-1]
-    return pixels
 
 
 def _decode_jpeg(

@@ -20,7 +20,9 @@ RECORD = np.dtype(
         ("width", np.int32),
         ("out_height", np.int32),  # upright, on the canvas
         ("out_width", np.int32),
-        ("orientation", np.int32),
+        ("transpose", np.int32),  # from stored to upright: transpose, then mirror
+        ("flip_x", np.int32),
+        ("flip_y", np.int32),
         ("unused", np.int32),
     ]
 )
@@ -35,7 +37,7 @@ _SOURCE = r"""
 struct Image {
   unsigned char* slot;
   unsigned char* canvas;
-  int height, width, out_height, out_width, orientation, unused;
+  int height, width, out_height, out_width, transpose, flip_x, flip_y, unused;
 };
 
 struct Taps {
@@ -85,13 +87,13 @@ extern "C" __global__ void resample(const Image* images, int pitch, int mark) {
   int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= image.out_width || y >= image.out_height) return;
 
-  // EXIF: upright is the stored image transposed, then mirrored.
-  int o = image.orientation;
-  bool transposed = o >= 5;
-  int u = (o == 2 || o == 3 || o == 6 || o == 7) ? image.out_width - 1 - x : x;
-  int v = (o == 3 || o == 4 || o == 7 || o == 8) ? image.out_height - 1 - y : y;
-  Taps across = find_taps(transposed ? v : u, image.width, transposed ? image.out_height : image.out_width);
-  Taps down = find_taps(transposed ? u : v, image.height, transposed ? image.out_width : image.out_height);
+  int u = image.flip_x ? image.out_width - 1 - x : x;
+  int v = image.flip_y ? image.out_height - 1 - y : y;
+  bool transpose = image.transpose;
+  int stored_width = transpose ? image.out_height : image.out_width;
+  int stored_height = transpose ? image.out_width : image.out_height;
+  Taps across = find_taps(transpose ? v : u, image.width, stored_width);
+  Taps down = find_taps(transpose ? u : v, image.height, stored_height);
 
   float red = 0.0f, green = 0.0f, blue = 0.0f, total = 0.0f;
   for (int j = down.first; j < down.last; ++j) {

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.buffers import MARK
 from jaxaug.decode.nvjpeg.dispatch import Batch, slot_bytes
@@ -119,7 +120,10 @@ class Region:
         records["width"] = headers.width[rows]
         records["out_height"] = batch.size[rows, 0]
         records["out_width"] = batch.size[rows, 1]
-        records["orientation"] = headers.orientation[rows]
+        orientation = headers.orientation[rows]
+        records["transpose"] = TRANSPOSE[orientation]
+        records["flip_x"] = FLIP_X[orientation]
+        records["flip_y"] = FLIP_Y[orientation]
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         cuda.call(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import _pillow
+from jaxaug.decode._orientation import upright_size
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpeg, check_jpegs
 from jaxaug.decode.parse.memory import read_windows
@@ -64,10 +65,7 @@ class Headers(NamedTuple):
 
     def original_size(self) -> np.ndarray:
         """Return int32[n, 2], (height, width) of the upright images."""
-        turned = self.orientation >= 5
-        height = np.where(turned, self.width, self.height)
-        width = np.where(turned, self.height, self.width)
-        return np.stack([height, width], -1).astype(np.int32)
+        return upright_size(self.height, self.width, self.orientation)
 
 
 def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
