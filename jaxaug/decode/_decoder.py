@@ -20,7 +20,7 @@ from jaxaug.decode._backend import Backend, DecodedBatch
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
-from jaxaug.decode.host.engine import HostBackend
+from jaxaug.decode.host.host_backend import HostBackend
 from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
 from jaxaug.errors import DecodeError
 
@@ -290,9 +290,9 @@ def _make_backend(
     if backend == "host" or not on_gpus:
         return "host", HostBackend(devices, canvas, num_threads)
     from jaxaug.decode.native.cuda import CudaError
-    from jaxaug.decode.native.load import LibraryError
-    from jaxaug.decode.native.nvjpeg import NvjpegError
-    from jaxaug.decode.nvjpeg.engine import NvjpegBackend
+    from jaxaug.decode.native.libnvjpeg import NvjpegError
+    from jaxaug.decode.native.load_library import LibraryError
+    from jaxaug.decode.nvjpeg.nvjpeg_backend import NvjpegBackend
 
     try:
         return "nvjpeg", NvjpegBackend(devices, canvas, num_threads, deterministic)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxaug.decode.native import nvjpeg
+from jaxaug.decode.native import libnvjpeg
 
 
 @pytest.fixture
@@ -10,8 +10,8 @@ def choose_nvjpeg(monkeypatch):
     """Gives a function that says which library is to be nvJPEG until the test ends."""
 
     def forget():
-        nvjpeg.load.cache_clear()
-        nvjpeg._find.cache_clear()
+        libnvjpeg.load.cache_clear()
+        libnvjpeg._find.cache_clear()
 
     def choose(path: str) -> None:
         monkeypatch.setenv("JAXAUG_NVJPEG", path)

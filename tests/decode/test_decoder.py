@@ -128,11 +128,14 @@ def test_a_batch_survives_the_next_one(one):
 
 
 def test_the_canvas_is_taken_without_a_copy(one, monkeypatch):
-    from jaxaug.decode.host import engine
+
+    from jaxaug.decode.host import host_backend
 
     made = []
-    original = engine._zero_canvas
-    monkeypatch.setattr(engine, "_zero_canvas", lambda *a: made.append(original(*a)) or made[-1])
+    original = host_backend._zero_canvas
+    monkeypatch.setattr(
+        host_backend, "_zero_canvas", lambda *a: made.append(original(*a)) or made[-1]
+    )
     pixels = one.decode(FILES).pixels
     assert pixels.unsafe_buffer_pointer() == made[0].ctypes.data
 

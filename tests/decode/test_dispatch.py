@@ -16,11 +16,11 @@ from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.decode._fit import fit_size
-from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.native import cuda
-from jaxaug.decode.native.load import LibraryError
-from jaxaug.decode.native.nvjpeg import NvjpegError
-from jaxaug.decode.nvjpeg import buffers, engine, host_threads, upload
+from jaxaug.decode.native.libnvjpeg import NvjpegError
+from jaxaug.decode.native.load_library import LibraryError
+from jaxaug.decode.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend, upload
 from jaxaug.decode.nvjpeg.resample import RECORD
 from tests.images import encode, jpegs, picture
 
@@ -39,16 +39,16 @@ class HostLane:
 
     def prepare(self, rows):
         self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
-        self.pixels[:, 0, 0] = buffers.MARK
+        self.pixels[:, 0, 0] = canvas_buffers.MARK
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(
             self.pixels[0].nbytes
         )
 
     def mark(self, rows):
-        self.pixels[rows, 0, 0] = buffers.MARK
+        self.pixels[rows, 0, 0] = canvas_buffers.MARK
 
     def wipe_marks(self, asked):
-        marked = (self.pixels[:, 0, 0] == buffers.MARK).all(1) & asked
+        marked = (self.pixels[:, 0, 0] == canvas_buffers.MARK).all(1) & asked
         self.pixels[marked, 0, 0] = 0
         return marked
 
@@ -185,11 +185,11 @@ def gpu(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(buffers, "Lane", HostLane)
-    monkeypatch.setattr(engine, "BatchedDecoder", Engines)
+    monkeypatch.setattr(canvas_buffers, "Lane", HostLane)
+    monkeypatch.setattr(nvjpeg_backend, "BatchedDecoder", Engines)
     monkeypatch.setattr(host_threads, "Uploader", Threads)
-    monkeypatch.setattr(engine, "_make_handle", lambda deterministic: None)
-    monkeypatch.setattr(engine.nvjpeg, "destroy", lambda function, made: None)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", lambda deterministic: None)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda function, made: None)
     for name in ("core", "set_device", "create_stream"):
         monkeypatch.setattr(cuda, name, lambda *arguments: 0)
     memory = HostMemory()
@@ -197,14 +197,14 @@ def gpu(monkeypatch):
         monkeypatch.setattr(cuda, name, getattr(memory, name))
     kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
-    monkeypatch.setattr(engine, "compile_resampler", HostResampler)
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", HostResampler)
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
     monkeypatch.setattr("jaxaug.decode._decoder._make_backend", make_engine)
     return gpu
 
 
 def make_engine(backend, devices, canvas, num_threads, deterministic):
-    return "nvjpeg", engine.NvjpegBackend(devices, canvas, num_threads, deterministic)
+    return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, canvas, num_threads, deterministic)
 
 
 def decoder(gpus=1, **options):
@@ -284,7 +284,7 @@ def test_several_gpus_leave_their_lines_to_the_engines(gpu):
 
 
 def test_the_rarest_samplings_stand_at_the_threads_end():
-    rows, alike = engine.commonest_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
+    rows, alike = nvjpeg_backend.commonest_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
     assert rows.tolist() == [1, 2, 4, 3, 5, 0] and alike.tolist() == [3, 3, 3, 2, 2, 1]
 
 
@@ -374,14 +374,14 @@ def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
     """
     images = jpegs(8)
     gpu.refused = {images[0]}
-    real = engine.BatchedDecoder.decode
+    real = nvjpeg_backend.BatchedDecoder.decode
 
     def decode_some(self, encoded, sampling, pointers, pitches):
         if len(pointers) == 8:
             write(as_stored(images[5]), pointers[3])  # a wrong image there
         real(self, encoded, sampling, pointers, pitches)
 
-    monkeypatch.setattr(engine.BatchedDecoder, "decode", decode_some)
+    monkeypatch.setattr(nvjpeg_backend.BatchedDecoder, "decode", decode_some)
     gpu.skipped = {images[3]}
     with decoder(deterministic=True) as decode:
         check(decode, images)
@@ -471,7 +471,7 @@ def test_an_exception_of_one_gpu_leaves_the_lanes_of_all(gpu):
 
 
 def test_a_pixel_of_the_marks_colour_survives(gpu):
-    png = encode(np.full((20, 30, 3), buffers.MARK, np.uint8), "PNG")
+    png = encode(np.full((20, 30, 3), canvas_buffers.MARK, np.uint8), "PNG")
     gpu.skipped = {jpegs(3)[1]}
     with decoder() as decode:
         check(decode, [jpegs(3)[0], png, jpegs(3)[1]])
@@ -498,7 +498,7 @@ def check_lanes_are_free(decode):
 
 
 def test_callers_that_wait_for_lanes_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
-    monkeypatch.setattr(buffers, "_MOST", 1)
+    monkeypatch.setattr(canvas_buffers, "_MOST", 1)
     gpu.seconds = lambda n: 0.001
     decode = decoder(gpus=3)
     ended = []
@@ -521,7 +521,7 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
     def interrupted(self, rows):
         raise KeyboardInterrupt
 
-    lanes = buffers.Lanes(0, CANVAS, 2**30)
+    lanes = canvas_buffers.Lanes(0, CANVAS, 2**30)
     reader = jax.numpy.zeros(())
     lane, _ = lanes.take(1)
     lanes.put(lane, reader)
@@ -532,7 +532,7 @@ def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, mon
 
 
 def test_the_wait_for_a_lane_is_told(gpu, monkeypatch):
-    monkeypatch.setattr(buffers, "_MOST", 1)
+    monkeypatch.setattr(canvas_buffers, "_MOST", 1)
     with decoder() as decode:
         first = decode.decode_rows(Encoded.from_bytes(jpegs(2)))
         with ThreadPoolExecutor(1) as reader:
@@ -579,8 +579,8 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
         if next(made):
             raise NvjpegError("nvjpegCreateEx", 1)
 
-    monkeypatch.setattr(engine, "_make_handle", make)
-    monkeypatch.setattr(buffers.Lanes, "close", lambda self: closed.append(True))
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", make)
+    monkeypatch.setattr(canvas_buffers.Lanes, "close", lambda self: closed.append(True))
     with pytest.raises(NvjpegError):
         decoder(gpus=2)
     gc.collect()
@@ -618,8 +618,8 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
         def ready(self):
             return self.idle
 
-    monkeypatch.setattr(buffers, "Lane", Lane)
-    lanes = buffers.Lanes(0, CANVAS, 2**30)
+    monkeypatch.setattr(canvas_buffers, "Lane", Lane)
+    lanes = canvas_buffers.Lanes(0, CANVAS, 2**30)
     first, _ = lanes.take(2)
     lanes.put(first)
     assert lanes.take(2)[0] is first  # idle: used again
@@ -632,7 +632,7 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
     lanes.put(third)
     assert lanes.take(2)[0] is third
     with pytest.raises(MemoryError, match="full"):
-        buffers.Lanes(0, CANVAS, 2**30).take(2)
+        canvas_buffers.Lanes(0, CANVAS, 2**30).take(2)
 
 
 # ---- the end
@@ -703,8 +703,8 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
         if backend == 3:
             raise NvjpegError("nvjpegCreateEx", 7)
 
-    monkeypatch.setattr(engine, "_make_handle", MAKE_HANDLE)
-    monkeypatch.setattr(engine.nvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(nvjpeg_backend, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "create_handle", create_handle)
     with decoder() as decode:
         check(decode, jpegs(3))
     assert made == [3, 2]
@@ -723,7 +723,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
             assert decode.backend == "host"
 
 
-MAKE_HANDLE = engine._make_handle
+MAKE_HANDLE = nvjpeg_backend._make_handle
 MAKE_ENGINE = _decoder._make_backend
 
 
@@ -776,7 +776,7 @@ def test_larger_and_turned_images_are_decoded_by_the_engines(gpu, options):
 
 
 def test_regions_are_filled_one_after_another(gpu, monkeypatch):
-    monkeypatch.setattr(engine, "_MAX_REGION", 100_000)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 100_000)
     with decoder(deterministic=True) as one:
         check_fitted(one, [*jpegs(10, 40, 50), *WHOLE])
         assert one.stats["engines"] == 10 + len(WHOLE)
@@ -784,7 +784,7 @@ def test_regions_are_filled_one_after_another(gpu, monkeypatch):
 
 
 def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
-    monkeypatch.setattr(engine, "_MAX_REGION", 100_000)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 100_000)
     large = encode(picture(0, 200, 300), quality=95)
     with decoder(deterministic=True) as one:
         check_fitted(one, [large, *WHOLE])
@@ -803,7 +803,7 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
     def fails():
         raise LibraryError("no NVRTC here")
 
-    monkeypatch.setattr(engine, "compile_resampler", fails)
+    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", fails)
     with pytest.warns(
         RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"
     ):
@@ -814,7 +814,7 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
 
 
 def test_fewer_lanes_where_memory_is_short(gpu):
-    lanes = buffers.Lanes(0, CANVAS, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
+    lanes = canvas_buffers.Lanes(0, CANVAS, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
     taken = [lanes.take(10)[0] for _ in range(3)]
     waiting = threading.Thread(target=lambda: taken.append(lanes.take(10)[0]))
     waiting.start()

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, features
 
 from jaxaug.decode import Decoder, Encoded, _pillow, decode_image, read_headers
 from jaxaug.decode._fit import fit_size
-from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.errors import DecodeError
 from tests.decode.samples import (
     ARITHMETIC,

@@ -18,11 +18,11 @@ import simplejpeg
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
-from jaxaug.decode.native import cuda, nvjpeg
-from jaxaug.decode.nvjpeg import buffers as lanes
-from jaxaug.decode.nvjpeg import engine as nvjpeg_engine
-from jaxaug.decode.nvjpeg.batched import BatchedDecoder
-from jaxaug.decode.nvjpeg.buffers import Lane
+from jaxaug.decode.native import cuda, libnvjpeg
+from jaxaug.decode.nvjpeg import canvas_buffers as lanes
+from jaxaug.decode.nvjpeg import nvjpeg_backend
+from jaxaug.decode.nvjpeg.batched_decoder import BatchedDecoder
+from jaxaug.decode.nvjpeg.canvas_buffers import Lane
 from jaxaug.errors import DecodeError
 from tests.decode import fields
 from tests.decode.samples import patch_sof
@@ -91,7 +91,7 @@ def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.nda
 # libjpeg-turbo's own. nvJPEG 12 rounds more coarsely.
 def most() -> int:
     """By how many levels the engines may differ from libjpeg-turbo."""
-    return 1 if nvjpeg.version() >= "13" else 3
+    return 1 if libnvjpeg.version() >= "13" else 3
 
 
 ON_ENGINES = ("444", "422", "420", "440", "gray", "restart", "larger", "exif")
@@ -144,9 +144,9 @@ def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
 
 
 def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
-    routes = nvjpeg_engine.routes
+    routes = nvjpeg_backend.routes
     monkeypatch.setattr(
-        nvjpeg_engine, "routes", lambda h, s, b: np.where(h.coding == 2, 0, routes(h, s, b))
+        nvjpeg_backend, "routes", lambda h, s, b: np.where(h.coding == 2, 0, routes(h, s, b))
     )
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
@@ -577,7 +577,7 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
     """Regions of two or three images: every image lies on its own canvas, whatever lay in the slot
     before.
     """
-    monkeypatch.setattr(nvjpeg_engine, "_MAX_REGION", 20 * 2**20)
+    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 20 * 2**20)
     images = [simplejpeg.encode_jpeg(noisy(n, 500 + 40 * n, 900 - 30 * n), 90) for n in range(12)]
     with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
         expected = np.asarray(decoder.decode(images).pixels)
@@ -632,14 +632,14 @@ def test_memory_that_does_not_suffice_is_explained(gpu):
 
 
 def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
-    create = nvjpeg.create_handle
+    create = libnvjpeg.create_handle
 
     def no_engines(backend):
-        if backend == nvjpeg.HARDWARE:
-            raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        if backend == libnvjpeg.HARDWARE:
+            raise libnvjpeg.NvjpegError("nvjpegCreateEx", 7)
         return create(backend)
 
-    monkeypatch.setattr(nvjpeg, "create_handle", no_engines)
+    monkeypatch.setattr(libnvjpeg, "create_handle", no_engines)
     images = [*jpegs(60), *variants().values()]
     with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
         batch = decoder.decode(images)
@@ -654,14 +654,14 @@ def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
 
 def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, monkeypatch):
     """The other decoder's would (2 levels between 64 and 128 images), so that the host decodes."""
-    create = nvjpeg.create_handle
+    create = libnvjpeg.create_handle
 
     def no_engines(backend):
-        if backend == nvjpeg.HARDWARE:
-            raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        if backend == libnvjpeg.HARDWARE:
+            raise libnvjpeg.NvjpegError("nvjpegCreateEx", 7)
         return create(backend)
 
-    monkeypatch.setattr(nvjpeg, "create_handle", no_engines)
+    monkeypatch.setattr(libnvjpeg, "create_handle", no_engines)
     with pytest.raises(ImportError, match=r"no JPEG engines.*'auto' or 'host'"):
         Decoder(CANVAS, "nvjpeg", gpu, deterministic=True)
     _decoder._warn_once.cache_clear()

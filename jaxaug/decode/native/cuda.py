@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxaug.decode.native.load import LibraryError
+from jaxaug.decode.native.load_library import LibraryError
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 

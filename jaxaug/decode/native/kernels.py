@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode.native import cuda
-from jaxaug.decode.native.load import LibraryError
+from jaxaug.decode.native.load_library import LibraryError
 
 
 class Kernel:

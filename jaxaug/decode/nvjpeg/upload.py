@@ -5,7 +5,7 @@ slow the engines down by as much, and beside a training they wait for the multip
 does neither (measured on an H200).
 """
 
-from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.native import cuda
 from jaxaug.decode.parse.headers import Headers
 

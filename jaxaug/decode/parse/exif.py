@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 from jaxaug.decode.parse.segments import APP1, Segments
 
 _ORIENTATION = 0x0112

@@ -10,7 +10,7 @@ from jaxaug.decode import _pillow
 from jaxaug.decode._orientation import upright_size
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpeg, check_jpegs
-from jaxaug.decode.parse.memory import read_windows
+from jaxaug.decode.parse.memory_windows import read_windows
 from jaxaug.decode.parse.other_formats import HEAD, SIZES
 from jaxaug.errors import DecodeError
 

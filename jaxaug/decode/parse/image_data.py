@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 from jaxaug.decode.parse.segments import EOI, SOS
 
 _MOST_SCANS = 500  # each costs a pass over the image, however few bytes it has

@@ -18,7 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import Encoded, memory_view
-from jaxaug.decode.parse.evidence import (
+from jaxaug.decode.parse.exif import read_orientation
+from jaxaug.decode.parse.image_data import check_end, check_scans, end_fault, scans_fault
+from jaxaug.decode.parse.jpeg_checks import (
     EVIDENCE,
     LARGEST_SIDE,
     PARTS,
@@ -26,10 +28,8 @@ from jaxaug.decode.parse.evidence import (
     Evidence,
     read_evidence,
 )
-from jaxaug.decode.parse.exif import read_orientation
-from jaxaug.decode.parse.image_data import check_end, check_scans, end_fault, scans_fault
-from jaxaug.decode.parse.one_jpeg import read_jpeg
 from jaxaug.decode.parse.segments import DRI, Segments, walk
+from jaxaug.decode.parse.single_jpeg import read_jpeg
 
 # Color models as the file stores them.
 GRAY = 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 
 # Marker codes, ITU-T T.81 table B.1.
 EOI = 0xD9

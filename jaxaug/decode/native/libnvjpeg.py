@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug.decode.native.load import LibraryError, load_library
+from jaxaug.decode.native.load_library import LibraryError, load_library
 
 # nvjpegBackend_t
 GPU_HYBRID = 2

@@ -33,10 +33,10 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.native import cuda, nvjpeg
-from jaxaug.decode.native.load import LibraryError
-from jaxaug.decode.nvjpeg.batched import TURNS, BatchedDecoder
-from jaxaug.decode.nvjpeg.buffers import Lane, Lanes, buffer_budget
+from jaxaug.decode.native import cuda, libnvjpeg
+from jaxaug.decode.native.load_library import LibraryError
+from jaxaug.decode.nvjpeg.batched_decoder import TURNS, BatchedDecoder
+from jaxaug.decode.nvjpeg.canvas_buffers import Lane, Lanes, buffer_budget
 from jaxaug.decode.nvjpeg.dispatch import (
     ENGINES,
     HOST,
@@ -47,8 +47,8 @@ from jaxaug.decode.nvjpeg.dispatch import (
     slot_bytes,
 )
 from jaxaug.decode.nvjpeg.host_threads import HostThreads, all_results
+from jaxaug.decode.nvjpeg.image_slots import Slots
 from jaxaug.decode.nvjpeg.resample import compile_resampler
-from jaxaug.decode.nvjpeg.slots import Slots
 from jaxaug.decode.parse.headers import Headers
 
 _REGION_SHARE = 1 / 8  # of the device budget, for each of the regions of slots
@@ -297,8 +297,8 @@ class _Gpu:
                 self._decode_through_slots(batch, rows[~whole], rows[whole], pointers)
             else:
                 self._decode_to(batch, rows, pointers[rows], self._pitches(len(rows)))
-        except nvjpeg.NvjpegError as error:
-            if error.status == nvjpeg.ALLOCATOR_FAILURE:
+        except libnvjpeg.NvjpegError as error:
+            if error.status == libnvjpeg.ALLOCATOR_FAILURE:
                 raise cuda.memory_error("for the buffers of nvJPEG", error) from error
             return False
         return True
@@ -383,7 +383,7 @@ class _Gpu:
             for part in (self._threads, self.lanes, self._batched, self._slots):
                 if part is not None:
                     part.close()
-            nvjpeg.destroy("nvjpegDestroy", self._handle)
+            libnvjpeg.destroy("nvjpegDestroy", self._handle)
 
 
 def _close(gpus: list[_Gpu], pool: ThreadPoolExecutor, process: int) -> None:
@@ -401,15 +401,15 @@ def _make_handle(deterministic: bool) -> Any:
       LibraryError: it has none, and the pixels are to be deterministic.
     """
     try:
-        return nvjpeg.create_handle(nvjpeg.HARDWARE)
-    except nvjpeg.NvjpegError as error:
+        return libnvjpeg.create_handle(libnvjpeg.HARDWARE)
+    except libnvjpeg.NvjpegError as error:
         if deterministic:
             raise LibraryError(
                 f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of "
                 "an image depend on its batch, which `deterministic` forbids: take backend='auto' or "
                 "'host'."
             ) from error
-        return nvjpeg.create_handle(nvjpeg.GPU_HYBRID)
+        return libnvjpeg.create_handle(libnvjpeg.GPU_HYBRID)
 
 
 def _make_slots(canvas: tuple[int, int]) -> Slots | None:

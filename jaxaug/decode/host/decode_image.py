@@ -12,7 +12,7 @@ from jaxaug._checks import check_choice, check_positive_int
 from jaxaug.decode import _pillow
 from jaxaug.decode._orientation import steps, upright
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.host.repair import repaired_jpegs
+from jaxaug.decode.host.repair_jpeg import repaired_jpegs
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode.parse.jpeg import GRAY, LOSSLESS, RGB, YCBCR
 from jaxaug.errors import DecodeError

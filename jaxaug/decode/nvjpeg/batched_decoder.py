@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.native import cuda, nvjpeg
+from jaxaug.decode.native import cuda, libnvjpeg
 
 # States at work at once, so that the engines never pause. Each keeps 14 streams busy: a third would
 # share the GPU's 32 queues with the first two (see `jaxaug/__init__.py`), and beside a training
@@ -67,7 +67,7 @@ class BatchedDecoder:
         Raises:
           NvjpegError: some image was refused; none is to be trusted.
         """
-        images = nvjpeg.destinations(pointers, pitches)
+        images = libnvjpeg.destinations(pointers, pitches)
         masks = ((group, sampling == group) for group in dict.fromkeys(sampling.tolist()))
         calls = [
             (group, (encoded.addresses[rows], encoded.lengths[rows], images[rows]))
@@ -82,14 +82,16 @@ class BatchedDecoder:
                     self._wait(running[-1])
                     self._give_back(running.pop())
                 running.append(self._take_state(group))
-                nvjpeg.decode_batched(self._handle, running[-1].state, *arrays, running[-1].stream)
+                libnvjpeg.decode_batched(
+                    self._handle, running[-1].state, *arrays, running[-1].stream
+                )
         finally:  # until then the arrays and the encoded bytes are read
             self._finish_all(running)
 
     def close(self) -> None:
         """Free everything but the handle; its device is current."""
         for _, state, stream in self._states:
-            nvjpeg.destroy("nvjpegJpegStateDestroy", state)
+            libnvjpeg.destroy("nvjpegJpegStateDestroy", state)
             cuda.call("cudaStreamDestroy", stream)
 
     def _make_states(self, sampling: int) -> None:
@@ -110,7 +112,7 @@ class BatchedDecoder:
 
     def _make_state(self, sampling: int) -> _State:
         state = _State(
-            sampling, nvjpeg.create("nvjpegJpegStateCreate", self._handle), cuda.create_stream()
+            sampling, libnvjpeg.create("nvjpegJpegStateCreate", self._handle), cuda.create_stream()
         )
         self._states.append(state)
         return state

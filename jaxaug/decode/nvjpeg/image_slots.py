@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode.native import cuda
-from jaxaug.decode.nvjpeg.buffers import MARK
+from jaxaug.decode.nvjpeg.canvas_buffers import MARK
 from jaxaug.decode.nvjpeg.dispatch import Batch, slot_bytes
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 

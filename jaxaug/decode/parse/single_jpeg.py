@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from jaxaug.decode.parse.evidence import (
+from jaxaug.decode.parse.exif import first_orientation
+from jaxaug.decode.parse.jpeg_checks import (
     FRAME_MASK,
     HUFFMAN_SIZE,
     HUFFMAN_SLOT,
@@ -20,7 +21,6 @@ from jaxaug.decode.parse.evidence import (
     SIDE,
     fits_huffman,
 )
-from jaxaug.decode.parse.exif import first_orientation
 from jaxaug.decode.parse.segments import (
     APP0,
     APP1,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 from jaxaug.decode.parse.segments import (
     APP0,
     APP14,

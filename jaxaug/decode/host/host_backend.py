@@ -10,7 +10,7 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
 from jaxaug.errors import DecodeError
 
