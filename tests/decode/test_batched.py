@@ -91,7 +91,7 @@ PITCHES = np.full(len(POINTERS), 30, np.uint64)
 def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(library):
     decoder = batched_decoder.BatchedDecoder(None)
     for _ in range(3):
-        with decoder.turns:
+        with decoder.permits:
             decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         assert sorted(library.decoded) == [*range(8)] and not library.running
         library.decoded.clear()
@@ -107,7 +107,7 @@ def test_several_threads_never_have_a_third_state_at_work(library):
     def work():
         try:
             for _ in range(20):
-                with decoder.turns:
+                with decoder.permits:
                     decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         except BaseException as error:
             errors.append(error)
@@ -122,16 +122,16 @@ def test_several_threads_never_have_a_third_state_at_work(library):
     assert library.made == 8
 
 
-def test_a_refused_call_ends_what_it_began_and_its_turns(library):
+def test_a_refused_call_ends_what_it_began_and_its_permits(library):
     decoder = batched_decoder.BatchedDecoder(None)
     library.fails = True
-    with pytest.raises(NvjpegError), decoder.turns:
+    with pytest.raises(NvjpegError), decoder.permits:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
     assert not library.running
-    with decoder.turns:
-        assert decoder.idle()
-        with decoder.turns:
-            assert not decoder.idle()
+    with decoder.permits:
+        assert decoder.has_free_permit()
+        with decoder.permits:
+            assert not decoder.has_free_permit()
 
 
 def interrupted(seconds: float, call) -> bool:
@@ -150,7 +150,7 @@ def interrupted(seconds: float, call) -> bool:
 
 
 @pytest.mark.parametrize("which", [1, 2, 3, 4, 5])
-def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
+def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_permits(
     library, monkeypatch, which
 ):
     """There is nothing left to wait for, and later calls go as the first did."""
@@ -159,7 +159,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
     call = batched_decoder.cuda.call
 
     def decode():
-        with decoder.turns:
+        with decoder.permits:
             decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
 
     def call_and_interrupt(function, stream):
@@ -177,7 +177,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
         assert {
             sampling: len(states) for sampling, states in decoder._idle.items()
         } == dict.fromkeys((3, 1, 2, 5), 2)
-        assert decoder.turns._value == 2
+        assert decoder.permits._value == 2
     count[0] = 99
     decode()
     assert library.made == 8
@@ -187,7 +187,7 @@ def test_closing_destroys_every_state_once(library, monkeypatch):
     destroyed = []
     ended = []
     decoder = batched_decoder.BatchedDecoder(None)
-    with decoder.turns:
+    with decoder.permits:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
     monkeypatch.setattr(
         batched_decoder.libnvjpeg, "destroy", lambda *arguments: destroyed.append(arguments)

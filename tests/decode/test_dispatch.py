@@ -20,15 +20,24 @@ from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.decode.native.load_library import LibraryError
-from jaxaug.decode.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend, upload
+from jaxaug.decode.nvjpeg import (
+    canvas_buffers,
+    dispatch,
+    host_threads,
+    nvjpeg_backend,
+    upload,
+)
+from jaxaug.decode.nvjpeg import (
+    gpu as gpu_module,
+)
 from jaxaug.decode.nvjpeg.resample import RECORD
 from tests.images import encode, jpegs, picture
 
 CANVAS = (64, 64)
 
 
-class HostLane:
-    """A `Lane` in host memory."""
+class HostBuffer:
+    """A `CanvasBuffer` in host memory."""
 
     bytes_held = 0
 
@@ -39,18 +48,18 @@ class HostLane:
 
     def prepare(self, rows):
         self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
-        self.pixels[:, 0, 0] = canvas_buffers.MARK
+        self.pixels[:, 0, 0] = canvas_buffers.SENTINEL
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(
             self.pixels[0].nbytes
         )
 
-    def mark(self, rows):
-        self.pixels[rows, 0, 0] = canvas_buffers.MARK
+    def write_sentinels(self, rows):
+        self.pixels[rows, 0, 0] = canvas_buffers.SENTINEL
 
-    def wipe_marks(self, asked):
-        marked = (self.pixels[:, 0, 0] == canvas_buffers.MARK).all(1) & asked
-        self.pixels[marked, 0, 0] = 0
-        return marked
+    def take_unwritten_rows(self, candidates):
+        unwritten = (self.pixels[:, 0, 0] == canvas_buffers.SENTINEL).all(1) & candidates
+        self.pixels[unwritten, 0, 0] = 0
+        return unwritten
 
     def clear(self, rows):
         self.pixels[rows] = 0
@@ -58,7 +67,7 @@ class HostLane:
     def view(self, rows):
         return jax.numpy.array(self.pixels)
 
-    def ready(self) -> bool:
+    def is_idle(self) -> bool:
         return True
 
     def close(self):
@@ -112,7 +121,7 @@ class HostResampler:
     def _records(table, count):
         return np.frombuffer(ctypes.string_at(table, count * RECORD.itemsize), RECORD)
 
-    def mark_slots(self, table, count, color, stream):
+    def write_sentinels(self, table, count, color, stream):
         for record in self._records(table, count):
             ctypes.memmove(int(record["slot"]), color.tobytes(), 3)
 
@@ -151,10 +160,10 @@ def gpu(monkeypatch):
 
     class Engines:
         def __init__(self, handle):
-            self.turns = threading.BoundedSemaphore(2)
+            self.permits = threading.BoundedSemaphore(2)
 
-        def idle(self):
-            return self.turns._value > 0
+        def has_free_permit(self):
+            return self.permits._value > 0
 
         def decode(self, encoded, sampling, pointers, pitches):
             images = [bytes(encoded.view(row)) for row in range(len(pointers))]
@@ -185,11 +194,11 @@ def gpu(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(canvas_buffers, "Lane", HostLane)
-    monkeypatch.setattr(nvjpeg_backend, "BatchedDecoder", Engines)
+    monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
+    monkeypatch.setattr(gpu_module, "BatchedDecoder", Engines)
     monkeypatch.setattr(host_threads, "Uploader", Threads)
-    monkeypatch.setattr(nvjpeg_backend, "_make_handle", lambda deterministic: None)
-    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "destroy", lambda function, made: None)
+    monkeypatch.setattr(gpu_module, "_make_handle", lambda deterministic: None)
+    monkeypatch.setattr(gpu_module.libnvjpeg, "destroy", lambda function, made: None)
     for name in ("core", "set_device", "create_stream"):
         monkeypatch.setattr(cuda, name, lambda *arguments: 0)
     memory = HostMemory()
@@ -197,13 +206,13 @@ def gpu(monkeypatch):
         monkeypatch.setattr(cuda, name, getattr(memory, name))
     kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
-    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", HostResampler)
+    monkeypatch.setattr(gpu_module, "compile_resampler", HostResampler)
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
-    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", make_engine)
+    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", make_backend)
     return gpu
 
 
-def make_engine(backend, devices, canvas, num_threads, deterministic):
+def make_backend(backend, devices, canvas, num_threads, deterministic):
     return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, canvas, num_threads, deterministic)
 
 
@@ -231,7 +240,7 @@ def test_a_small_batch_goes_to_idle_engines_whole(gpu):
         assert gpu.calls == [40] and decode.stats["host"] == 0
 
 
-def test_both_sides_work_until_the_line_is_empty(gpu):
+def test_both_sides_work_until_the_queue_is_empty(gpu):
     gpu.seconds = lambda n: 0.1
     gpu.in_thread = lambda image: time.sleep(0.02)
     with decoder() as decode:
@@ -241,7 +250,7 @@ def test_both_sides_work_until_the_line_is_empty(gpu):
 
 
 @pytest.mark.parametrize("size, threads", [(1, 3), (170_000, 3), (190_000, 6)])
-def test_more_threads_share_large_images(gpu, size, threads):
+def test_more_threads_help_with_large_images(gpu, size, threads):
     gpu.seconds = lambda n: 0.1
     seen = set()
     gpu.in_thread = lambda image: seen.add(threading.get_ident()) or time.sleep(0.02)
@@ -267,14 +276,14 @@ def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
         assert left.is_set() and decode.stats["host"] >= 120
 
 
-def test_deterministic_leaves_the_line_to_the_engines(gpu):
+def test_deterministic_leaves_the_queue_to_the_engines(gpu):
     progressive = encode(np.zeros((20, 30, 3), np.uint8), progressive=True)
     with decoder(deterministic=True) as decode:
         check(decode, [*jpegs(16) * 16, progressive])
         assert gpu.calls == [256] and decode.stats["host"] == 1
 
 
-def test_several_gpus_leave_their_lines_to_the_engines(gpu):
+def test_several_gpus_leave_their_queues_to_the_engines(gpu):
     progressive = encode(np.zeros((20, 30, 3), np.uint8), progressive=True)
     gpu.seconds = lambda n: 0.1
     with decoder(gpus=2) as decode:
@@ -284,11 +293,11 @@ def test_several_gpus_leave_their_lines_to_the_engines(gpu):
 
 
 def test_the_rarest_samplings_stand_at_the_threads_end():
-    rows, alike = nvjpeg_backend.commonest_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
-    assert rows.tolist() == [1, 2, 4, 3, 5, 0] and alike.tolist() == [3, 3, 3, 2, 2, 1]
+    rows, frequency = dispatch.most_common_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
+    assert rows.tolist() == [1, 2, 4, 3, 5, 0] and frequency.tolist() == [3, 3, 3, 2, 2, 1]
 
 
-def test_a_rare_sampling_goes_to_the_threads_that_share(gpu):
+def test_a_rare_sampling_goes_to_the_helpers(gpu):
     gray = encode(np.zeros((20, 30), np.uint8))
     for deterministic in (False, True):
         with decoder(deterministic=deterministic) as decode:
@@ -369,19 +378,19 @@ def test_a_refused_call_is_halved_until_the_bad_images_stand_alone(gpu, bad):
 
 
 def test_what_a_half_writes_and_then_skips_is_noticed(gpu, monkeypatch):
-    """A refused call may have written an image that the next one skips: its mark must be there
+    """A refused call may have written an image that the next one skips: its sentinel must be there
     again.
     """
     images = jpegs(8)
     gpu.refused = {images[0]}
-    real = nvjpeg_backend.BatchedDecoder.decode
+    real = gpu_module.BatchedDecoder.decode
 
     def decode_some(self, encoded, sampling, pointers, pitches):
         if len(pointers) == 8:
             write(as_stored(images[5]), pointers[3])  # a wrong image there
         real(self, encoded, sampling, pointers, pitches)
 
-    monkeypatch.setattr(nvjpeg_backend.BatchedDecoder, "decode", decode_some)
+    monkeypatch.setattr(gpu_module.BatchedDecoder, "decode", decode_some)
     gpu.skipped = {images[3]}
     with decoder(deterministic=True) as decode:
         check(decode, images)
@@ -426,7 +435,7 @@ def test_an_exception_of_a_thread_comes_once_all_have_ended(gpu):
         check(decode, images)
 
 
-def test_an_exception_of_the_engines_ends_the_line(gpu):
+def test_an_exception_of_the_engines_ends_the_queue(gpu):
     begun = []
     gpu.seconds = lambda n: 1 / 0
     gpu.in_thread = lambda image: begun.append(image) or time.sleep(0.01)
@@ -452,7 +461,7 @@ def test_what_no_side_can_decode_is_zero(gpu, monkeypatch):
         assert not np.asarray(batch.pixels)[2].any()
 
 
-def test_an_exception_of_the_engines_comes_through_and_leaves_the_lane(gpu):
+def test_an_exception_of_the_engines_comes_through_and_leaves_the_buffer(gpu):
     with decoder() as decode:
         gpu.seconds = lambda n: 1 / 0
         with pytest.raises(ZeroDivisionError):
@@ -461,23 +470,23 @@ def test_an_exception_of_the_engines_comes_through_and_leaves_the_lane(gpu):
         check(decode, jpegs(4))
 
 
-def test_an_exception_of_one_gpu_leaves_the_lanes_of_all(gpu):
+def test_an_exception_of_one_gpu_leaves_the_buffers_of_all(gpu):
     with decoder(gpus=2) as decode:
         gpu.seconds = lambda n: 1 / (2 - n)
         with pytest.raises(ZeroDivisionError):
             decode.decode([*jpegs(2), jpegs(1)[0], b"not an image"])
         assert gpu.calls == [2, 1] or gpu.calls == [1, 2]
-        check_lanes_are_free(decode)
+        check_buffers_are_free(decode)
 
 
-def test_a_pixel_of_the_marks_colour_survives(gpu):
-    png = encode(np.full((20, 30, 3), canvas_buffers.MARK, np.uint8), "PNG")
+def test_a_pixel_of_the_sentinels_color_survives(gpu):
+    png = encode(np.full((20, 30, 3), canvas_buffers.SENTINEL, np.uint8), "PNG")
     gpu.skipped = {jpegs(3)[1]}
     with decoder() as decode:
         check(decode, [jpegs(3)[0], png, jpegs(3)[1]])
 
 
-def test_a_failed_copy_leaves_the_lane(gpu, monkeypatch):
+def test_a_failed_copy_leaves_the_buffer(gpu, monkeypatch):
     def fails(view):
         raise RuntimeError("no memory")
 
@@ -485,20 +494,20 @@ def test_a_failed_copy_leaves_the_lane(gpu, monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no memory"):
             patch.setattr(_decoder, "_copy", fails)
             decode.decode(jpegs(2))
-        check_lanes_are_free(decode)
+        check_buffers_are_free(decode)
         with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no memory"):
-            patch.setattr(HostLane, "view", lambda self, rows: fails(rows))
+            patch.setattr(HostBuffer, "view", lambda self, rows: fails(rows))
             decode.decode(jpegs(2))
-        check_lanes_are_free(decode)
+        check_buffers_are_free(decode)
 
 
-def check_lanes_are_free(decode):
+def check_buffers_are_free(decode):
     for one in decode._backend._gpus:
-        assert len(one.lanes._all) == len(one.lanes._free) == 1
+        assert len(one.buffers._buffers) == len(one.buffers._free) == 1
 
 
-def test_callers_that_wait_for_lanes_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
-    monkeypatch.setattr(canvas_buffers, "_MOST", 1)
+def test_callers_that_wait_for_buffers_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
+    monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     gpu.seconds = lambda n: 0.001
     decode = decoder(gpus=3)
     ended = []
@@ -517,22 +526,22 @@ def test_callers_that_wait_for_lanes_of_several_gpus_do_not_wait_for_each_other(
     decode.close()
 
 
-def test_a_lane_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, monkeypatch):
+def test_a_buffer_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, monkeypatch):
     def interrupted(self, rows):
         raise KeyboardInterrupt
 
-    lanes = canvas_buffers.Lanes(0, CANVAS, 2**30)
+    pool = canvas_buffers.BufferPool(0, CANVAS, 2**30)
     reader = jax.numpy.zeros(())
-    lane, _ = lanes.take(1)
-    lanes.put(lane, reader)
-    monkeypatch.setattr(HostLane, "prepare", interrupted)
+    buffer, _ = pool.take(1)
+    pool.give_back(buffer, reader)
+    monkeypatch.setattr(HostBuffer, "prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        lanes.take(1)
-    assert lane.readers is reader
+        pool.take(1)
+    assert buffer.readers is reader
 
 
-def test_the_wait_for_a_lane_is_told(gpu, monkeypatch):
-    monkeypatch.setattr(canvas_buffers, "_MOST", 1)
+def test_the_wait_for_a_buffer_is_reported(gpu, monkeypatch):
+    monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     with decoder() as decode:
         first = decode.decode_rows(Encoded.from_bytes(jpegs(2)))
         with ThreadPoolExecutor(1) as reader:
@@ -557,9 +566,9 @@ def test_no_memory_for_the_engines_is_an_error_and_no_refusal(gpu, monkeypatch):
         check(decode, jpegs(3))
 
 
-def test_a_dropped_decoder_frees_its_lanes_once_nobody_has_its_rows(gpu, monkeypatch):
+def test_a_dropped_decoder_frees_its_buffers_once_nobody_has_its_rows(gpu, monkeypatch):
     closed = []
-    monkeypatch.setattr(HostLane, "close", lambda self: closed.append(True))
+    monkeypatch.setattr(HostBuffer, "close", lambda self: closed.append(True))
     decode = decoder()
     rows = decode.decode_rows(Encoded.from_bytes(jpegs(3)))
     del decode
@@ -579,8 +588,8 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
         if next(made):
             raise NvjpegError("nvjpegCreateEx", 1)
 
-    monkeypatch.setattr(nvjpeg_backend, "_make_handle", make)
-    monkeypatch.setattr(canvas_buffers.Lanes, "close", lambda self: closed.append(True))
+    monkeypatch.setattr(gpu_module, "_make_handle", make)
+    monkeypatch.setattr(canvas_buffers.BufferPool, "close", lambda self: closed.append(True))
     with pytest.raises(NvjpegError):
         decoder(gpus=2)
     gc.collect()
@@ -602,10 +611,10 @@ def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
         assert seen[0].addresses.dtype == seen[0].lengths.dtype == np.uint64
 
 
-def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
-    room = [3]  # lanes
+def test_buffers_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
+    room = [3]  # buffers
 
-    class Lane(HostLane):
+    class Buffer(HostBuffer):
         idle = True
 
         def prepare(self, rows):
@@ -615,24 +624,24 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
                     raise MemoryError("full")
             return super().prepare(rows)
 
-        def ready(self):
+        def is_idle(self):
             return self.idle
 
-    monkeypatch.setattr(canvas_buffers, "Lane", Lane)
-    lanes = canvas_buffers.Lanes(0, CANVAS, 2**30)
-    first, _ = lanes.take(2)
-    lanes.put(first)
-    assert lanes.take(2)[0] is first  # idle: used again
-    monkeypatch.setattr(Lane, "idle", False)
-    lanes.put(first)
-    second = lanes.take(2)[0]
-    third = lanes.take(2)[0]
+    monkeypatch.setattr(canvas_buffers, "CanvasBuffer", Buffer)
+    pool = canvas_buffers.BufferPool(0, CANVAS, 2**30)
+    first, _ = pool.take(2)
+    pool.give_back(first)
+    assert pool.take(2)[0] is first  # idle: used again
+    monkeypatch.setattr(Buffer, "idle", False)
+    pool.give_back(first)
+    second = pool.take(2)[0]
+    third = pool.take(2)[0]
     assert len({first, second, third}) == 3
-    assert lanes.take(2)[0] is first  # the fourth did not fit: wait for the oldest
-    lanes.put(third)
-    assert lanes.take(2)[0] is third
+    assert pool.take(2)[0] is first  # the fourth did not fit: wait for the oldest
+    pool.give_back(third)
+    assert pool.take(2)[0] is third
     with pytest.raises(MemoryError, match="full"):
-        canvas_buffers.Lanes(0, CANVAS, 2**30).take(2)
+        canvas_buffers.BufferPool(0, CANVAS, 2**30).take(2)
 
 
 # ---- the end
@@ -641,7 +650,7 @@ def test_lanes_grow_while_they_are_read_and_no_further_than_memory(monkeypatch):
 def test_close_waits_for_engines_that_write(gpu, monkeypatch):
     order = []
     begun = threading.Event()
-    monkeypatch.setattr(HostLane, "close", lambda self: order.append("lane freed"))
+    monkeypatch.setattr(HostBuffer, "close", lambda self: order.append("buffer freed"))
     gpu.seconds = lambda n: (
         0.0 * (begun.set() or time.sleep(0.2) or order.append("engines wrote") or 1)
     )
@@ -652,12 +661,12 @@ def test_close_waits_for_engines_that_write(gpu, monkeypatch):
         decode.close()
         order.append("close returned")
         assert running.result(30).valid.all()
-    assert order == ["engines wrote", "lane freed", "close returned"]
+    assert order == ["engines wrote", "buffer freed", "close returned"]
 
 
-def test_rows_that_are_lent_at_the_end_are_freed_when_they_come_back(gpu, monkeypatch):
+def test_rows_that_are_borrowed_at_the_end_are_freed_when_they_come_back(gpu, monkeypatch):
     closed = []
-    monkeypatch.setattr(HostLane, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(HostBuffer, "close", lambda self: closed.append(self))
     decode = decoder()
     rows = decode.decode_rows(Encoded.from_bytes(jpegs(3)))
     decode.decode(jpegs(3))
@@ -703,8 +712,8 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
         if backend == 3:
             raise NvjpegError("nvjpegCreateEx", 7)
 
-    monkeypatch.setattr(nvjpeg_backend, "_make_handle", MAKE_HANDLE)
-    monkeypatch.setattr(nvjpeg_backend.libnvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(gpu_module, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(gpu_module.libnvjpeg, "create_handle", create_handle)
     with decoder() as decode:
         check(decode, jpegs(3))
     assert made == [3, 2]
@@ -713,7 +722,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
     ):
         decoder(deterministic=True)
     assert made == [3, 2, 3]
-    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", MAKE_ENGINE)
+    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", MAKE_BACKEND)
     monkeypatch.setattr(
         _decoder, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1])
     )
@@ -723,8 +732,8 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
             assert decode.backend == "host"
 
 
-MAKE_HANDLE = nvjpeg_backend._make_handle
-MAKE_ENGINE = _decoder._make_backend
+MAKE_HANDLE = gpu_module._make_handle
+MAKE_BACKEND = _decoder._make_backend
 
 
 class GpuLike(SimpleNamespace):
@@ -776,7 +785,7 @@ def test_larger_and_turned_images_are_decoded_by_the_engines(gpu, options):
 
 
 def test_regions_are_filled_one_after_another(gpu, monkeypatch):
-    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 100_000)
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
     with decoder(deterministic=True) as one:
         check_fitted(one, [*jpegs(10, 40, 50), *WHOLE])
         assert one.stats["engines"] == 10 + len(WHOLE)
@@ -784,7 +793,7 @@ def test_regions_are_filled_one_after_another(gpu, monkeypatch):
 
 
 def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
-    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 100_000)
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
     large = encode(picture(0, 200, 300), quality=95)
     with decoder(deterministic=True) as one:
         check_fitted(one, [large, *WHOLE])
@@ -803,7 +812,7 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
     def fails():
         raise LibraryError("no NVRTC here")
 
-    monkeypatch.setattr(nvjpeg_backend, "compile_resampler", fails)
+    monkeypatch.setattr(gpu_module, "compile_resampler", fails)
     with pytest.warns(
         RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"
     ):
@@ -813,13 +822,13 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
         assert one.stats["host"] == len(WHOLE) - 1 and one.stats["engines"] == 10  # one is direct
 
 
-def test_fewer_lanes_where_memory_is_short(gpu):
-    lanes = canvas_buffers.Lanes(0, CANVAS, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
-    taken = [lanes.take(10)[0] for _ in range(3)]
-    waiting = threading.Thread(target=lambda: taken.append(lanes.take(10)[0]))
+def test_fewer_buffers_where_memory_is_short(gpu):
+    pool = canvas_buffers.BufferPool(0, CANVAS, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
+    taken = [pool.take(10)[0] for _ in range(3)]
+    waiting = threading.Thread(target=lambda: taken.append(pool.take(10)[0]))
     waiting.start()
     time.sleep(0.1)
     assert len(taken) == 3
-    lanes.put(taken[0])
+    pool.give_back(taken[0])
     waiting.join(10)
     assert len(taken) == 4 and taken[3] is taken[0]

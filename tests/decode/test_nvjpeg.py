@@ -19,10 +19,10 @@ from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.decode.native import cuda, libnvjpeg
-from jaxaug.decode.nvjpeg import canvas_buffers as lanes
-from jaxaug.decode.nvjpeg import nvjpeg_backend
+from jaxaug.decode.nvjpeg import canvas_buffers, nvjpeg_backend
+from jaxaug.decode.nvjpeg import gpu as gpu_module
 from jaxaug.decode.nvjpeg.batched_decoder import BatchedDecoder
-from jaxaug.decode.nvjpeg.canvas_buffers import Lane
+from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
 from jaxaug.errors import DecodeError
 from tests.decode import fields
 from tests.decode.samples import patch_sof
@@ -135,7 +135,7 @@ def test_deterministic_bits_do_not_depend_on_the_batch(engines):
 
 
 def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
-    for _ in range(4):  # every lane once with large images
+    for _ in range(4):  # every buffer once with large images
         engines.decode([encode(np.full((*CANVAS, 3), 255, np.uint8))] * 8)
     batch = engines.decode([encode(np.full((20, 30, 3), 255, np.uint8))] * 4 + [b"broken"] * 4)
     pixels = np.asarray(batch.pixels)
@@ -144,9 +144,11 @@ def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
 
 
 def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
-    routes = nvjpeg_backend.routes
+    assign = nvjpeg_backend.assign_backends
     monkeypatch.setattr(
-        nvjpeg_backend, "routes", lambda h, s, b: np.where(h.coding == 2, 0, routes(h, s, b))
+        nvjpeg_backend,
+        "assign_backends",
+        lambda h, s, b: np.where(h.coding == 2, 0, assign(h, s, b)),
     )
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
@@ -203,7 +205,7 @@ def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
     """How many of `rounds` batches were read wrong while later ones were decoded into the same one
     buffer.
     """
-    monkeypatch.setattr(lanes, "_MOST", 1)
+    monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     batches = [
         Encoded.from_bytes([encode(noisy(100 * b + i), **form) for i in range(32)])
         for b in range(4)
@@ -229,7 +231,7 @@ def test_buffers_are_not_written_while_they_are_read(monkeypatch, gpu):
 
 
 def test_the_stress_test_fails_without_the_wait(monkeypatch, gpu):
-    monkeypatch.setattr(Lane, "_wait_for_readers", lambda self: None)
+    monkeypatch.setattr(CanvasBuffer, "_wait_for_readers", lambda self: None)
     assert stress(monkeypatch, gpu) > 0
 
 
@@ -249,14 +251,16 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
     def on_its_stream(self, sampling):
         return state_of(self, sampling)._replace(stream=made[0]._stream)
 
-    monkeypatch.setattr(Lane, "prepare", prepare)
-    monkeypatch.setattr(Lane, "wipe_marks", lambda self, asked: np.zeros(len(asked), bool))
+    monkeypatch.setattr(CanvasBuffer, "prepare", prepare)
+    monkeypatch.setattr(
+        CanvasBuffer, "take_unwritten_rows", lambda self, rows: np.zeros(len(rows), bool)
+    )
     state_of = BatchedDecoder._take_state
     made = []
-    create = Lane.__init__
+    create = CanvasBuffer.__init__
     monkeypatch.setattr(BatchedDecoder, "_take_state", on_its_stream)
     monkeypatch.setattr(
-        Lane, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0]
+        CanvasBuffer, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0]
     )
     assert stress(monkeypatch, gpu) > 0
 
@@ -372,13 +376,13 @@ def fuzz(
         ) as ours,
         Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
     ):
-        ours._backend._gpus[0].lanes._most = 1
+        ours._backend._gpus[0].buffers._max_count = 1
         ours.decode(good[:1] * (batch_size + guard_rows))
-        (lane,) = ours._backend._gpus[0].lanes._all
+        (buffer,) = ours._backend._gpus[0].buffers._buffers
         row_bytes = CANVAS[0] * CANVAS[1] * 3
         guard = np.empty(guard_rows * row_bytes, np.uint8)
         assert guard.size > 3 * ours.max_pixels
-        guarded = lane._pointer + batch_size * row_bytes
+        guarded = buffer._pointer + batch_size * row_bytes
         for _ in range(-(-count // (batch_size - 8))):
             images = [damaged(rng) for _ in range(batch_size - 8)]
             images = [*images[: batch_size // 2], *good, *images[batch_size // 2 :]]
@@ -577,7 +581,7 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
     """Regions of two or three images: every image lies on its own canvas, whatever lay in the slot
     before.
     """
-    monkeypatch.setattr(nvjpeg_backend, "_MAX_REGION", 20 * 2**20)
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 20 * 2**20)
     images = [simplejpeg.encode_jpeg(noisy(n, 500 + 40 * n, 900 - 30 * n), 90) for n in range(12)]
     with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
         expected = np.asarray(decoder.decode(images).pixels)

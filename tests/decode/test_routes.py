@@ -6,7 +6,7 @@ import simplejpeg
 
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._fit import fit_size
-from jaxaug.decode.nvjpeg.dispatch import ENGINES, HOST, SLOT, routes, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, assign_backends, slot_bytes
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 
@@ -19,17 +19,17 @@ def way(*files: bytes) -> list[int]:
     """The ways of good files, the same for each alone as for all together."""
     headers = read_headers(Encoded.from_bytes(files))
     assert headers.reason.tolist() == [""] * len(files)
-    together = routes(headers, headers.original_size(), 2**20).tolist()
+    together = assign_backends(headers, headers.original_size(), 2**20).tolist()
     for file, expected in zip(files, together):
         alone = read_headers(Encoded.from_bytes([file]))
-        assert routes(alone, alone.original_size(), 2**20).tolist() == [expected]
+        assert assign_backends(alone, alone.original_size(), 2**20).tolist() == [expected]
     return together
 
 
 def test_the_usual_forms_go_to_the_engines():
     names = ["4:4:4", "4:2:2", "4:2:0", "4:4:0", "gray", "restart markers"]
-    assert way(*[JPEGS[name] for name in names]) == [ENGINES] * len(names)
-    assert way(PLAIN + bytes(99), insert(PLAIN, segment(0xFE, b"a comment"))) == [ENGINES] * 2
+    assert way(*[JPEGS[name] for name in names]) == [ENGINE] * len(names)
+    assert way(PLAIN + bytes(99), insert(PLAIN, segment(0xFE, b"a comment"))) == [ENGINE] * 2
 
 
 def test_other_codings_colors_and_samplings_go_to_the_host():
@@ -42,7 +42,7 @@ def test_other_codings_colors_and_samplings_go_to_the_host():
 def test_a_gray_image_with_factors_goes_to_the_host(factors):
     """T.81 A.2.2: a scan of one component is not interleaved, so that its factors mean nothing."""
     gray = patch_sof(JPEGS["gray"], 11, bytes([factors]))
-    assert way(gray) == [ENGINES if factors == 0x11 else HOST]
+    assert way(gray) == [ENGINE if factors == 0x11 else HOST]
     np.testing.assert_array_equal(decode_image(gray), decode_image(JPEGS["gray"]))
 
 
@@ -50,9 +50,9 @@ def test_a_gray_image_with_factors_goes_to_the_host(factors):
 def test_small_images_with_less_chroma_go_to_the_host(sampling):
     sizes = [(1, 1), (4, 4), (15, 99), (99, 15), (512, 1), (16, 16), (16, 99)]
     files = [simplejpeg.encode_jpeg(picture(0, *size), colorsubsampling=sampling) for size in sizes]
-    expected = [HOST if min(size) < 16 and sampling != "444" else ENGINES for size in sizes]
+    expected = [HOST if min(size) < 16 and sampling != "444" else ENGINE for size in sizes]
     assert way(*files) == expected
-    assert way(*[encode(picture(0, *size)[..., 0]) for size in sizes]) == [ENGINES] * 7
+    assert way(*[encode(picture(0, *size)[..., 0]) for size in sizes]) == [ENGINE] * 7
 
 
 WIDE = b"\x10" + np.arange(1, 65).astype(">u2").tobytes()
@@ -73,7 +73,7 @@ WIDE = b"\x10" + np.arange(1, 65).astype(">u2").tobytes()
     ],
 )
 def test_what_parsers_may_read_in_several_ways_goes_to_the_host(file):
-    assert way(PLAIN, *[file] * 10, PLAIN) == [ENGINES, *[HOST] * 10, ENGINES]
+    assert way(PLAIN, *[file] * 10, PLAIN) == [ENGINE, *[HOST] * 10, ENGINE]
     assert decode_image(file).shape == PICTURE.shape
 
 
@@ -90,9 +90,16 @@ def test_larger_and_turned_images_go_through_slots_that_hold_them():
     headers = read_headers(Encoded.from_bytes(files))
     size = fit_size(headers.original_size(), (60, 60))
     largest = int(slot_bytes(headers.height, headers.width)[2])
-    assert routes(headers, size, 2**20).tolist() == [ENGINES, SLOT, SLOT, SLOT, HOST, HOST]
-    assert routes(headers, size, largest).tolist() == [ENGINES, SLOT, SLOT, HOST, HOST, HOST]
-    assert routes(headers, size, 0).tolist() == [ENGINES, HOST, HOST, HOST, HOST, HOST]
+    assert assign_backends(headers, size, 2**20).tolist() == [ENGINE, SLOT, SLOT, SLOT, HOST, HOST]
+    assert assign_backends(headers, size, largest).tolist() == [
+        ENGINE,
+        SLOT,
+        SLOT,
+        HOST,
+        HOST,
+        HOST,
+    ]
+    assert assign_backends(headers, size, 0).tolist() == [ENGINE, HOST, HOST, HOST, HOST, HOST]
 
 
 def test_slots_of_huge_images_are_counted_in_64_bits():

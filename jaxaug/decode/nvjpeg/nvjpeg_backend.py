@@ -1,83 +1,70 @@
-"""The nvJPEG engine: batches on the JPEG engines of GPUs, what they refuse and a balancing share on
-host threads.
+"""The nvJPEG backend: the JPEG engines of GPUs, together with host threads.
 
-An image goes
-- to the engines: baseline JPEGs of 8 bit, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, with a header that
-  all parsers read alike, and with sides of 16 pixels or more if their chroma is subsampled. Those
-  that are upright and no larger than the canvas are decoded onto it; the others whole into slots,
-  from where a kernel shrinks and turns them;
-- to libjpeg-turbo or Pillow on a host thread: everything else and, of one GPU, a share of those.
+The engines decode baseline JPEGs of 8 bits, 4:4:4, 4:2:2, 4:4:0, 4:2:0 or gray, whose header all
+parsers read alike and whose sides are 16 pixels or more if their chroma is subsampled. Images that
+are upright and no larger than the canvas are decoded onto it; the others are decoded whole into
+slots, and a kernel shrinks and orients them. Host threads decode everything else with libjpeg-turbo
+or Pillow.
 
-The share balances itself: a batch's images wait in a line, the engines take most of it at a time
-from one end, the threads one by one from the other, so that both have done when the line is empty,
-however fast they are. With `deterministic` there is no share, so that an image's way depends on its
-bytes alone. It needs engines: on GPUs without, a batched call decodes up to 50 images in another
-way than more (nvjpeg.h). Nor is
-there a share with several GPUs: their host threads would all wait for one GIL, and the GPUs for
-them (of four H200, 112,000 images/s without, 50,000 with a share).
+With one GPU, host threads also help with the images of the engines. The images of a batch wait in a
+queue: the engines take most of it at a time from the start, the helpers one by one from the end, so
+both finish together, however fast they are. With `deterministic` there are no helpers, because the
+pixels of an image may depend on its bytes alone. That needs engines: on GPUs without, a batched call
+decodes up to 50 images in another way than more (nvjpeg.h). Nor are there helpers with several
+GPUs: they would all wait for one GIL, and the GPUs for them (four H200: 112,000 images/s without,
+50,000 with helpers).
+
+Terms:
+  queue: the rows of a batch that the engines decode and the helpers may take.
+  assigned: the rows of a batch that only the host threads decode.
+  buffer: device memory for the canvases of one batch (`canvas_buffers.py`).
+  slot: device memory for one whole image (`image_slots.py`).
+  sentinel: a color in the first pixel of a canvas or slot; still there, the image was not decoded.
+  permit: allows a thread one batched call (`batched_decoder.py`).
+  refused: of a batched call that fails, or of an image that the engines do not decode at all.
+  skipped: of an image that is not written by a batched call that succeeds.
 """
 
-import contextlib
+import functools
 import os
 import time
-import warnings
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.native import cuda, libnvjpeg
-from jaxaug.decode.native.load_library import LibraryError
-from jaxaug.decode.nvjpeg.batched_decoder import TURNS, BatchedDecoder
-from jaxaug.decode.nvjpeg.canvas_buffers import Lane, Lanes, buffer_budget
-from jaxaug.decode.nvjpeg.dispatch import (
-    ENGINES,
-    HOST,
-    SLOT,
-    Batch,
-    commonest_first,
-    routes,
-    slot_bytes,
-)
-from jaxaug.decode.nvjpeg.host_threads import HostThreads, all_results
-from jaxaug.decode.nvjpeg.image_slots import Slots
-from jaxaug.decode.nvjpeg.resample import compile_resampler
+from jaxaug.decode.native import cuda
+from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
+from jaxaug.decode.nvjpeg.dispatch import Batch, assign_backends
+from jaxaug.decode.nvjpeg.gpu import Gpu, GpuResult
+from jaxaug.decode.nvjpeg.host_threads import all_results
 from jaxaug.decode.parse.headers import Headers
 
-_REGION_SHARE = 1 / 8  # of the device budget, for each of the regions of slots
-_MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
-IN_FLIGHT = 3  # batches: two on the engines, one before or behind them
-_LEAST = 64  # images of a batched call, if there are as many: fewer keep the engines less busy
-_MOST = (
-    3 / 4
-)  # of a line go to the engines at once: beside an H200's, 4 or 8 host threads decode a fifth
-# a chroma sampling that fewer than one in so many have would cost the engines a call for a few
-# images
-_RARE = 64
+MAX_IN_FLIGHT = 3  # batches: two on the engines, one before or after them
+
+_TakenBuffer = tuple[CanvasBuffer, np.ndarray]  # with the addresses of its canvases
 
 
 class NvjpegBackend:
-    """Decodes batches on GPUs, each an equal share of the rows; see the module's text.
+    """Decodes batches on GPUs, on each an equal number of rows; see the text of the module.
 
     Args:
       devices: CUDA devices of this process.
       canvas: (H, W).
-      num_threads: host threads in all.
-      deterministic: see the module's text.
+      num_threads: host threads for all GPUs together.
+      deterministic: see the text of the module.
 
     Raises:
       LibraryError, NvjpegError, CudaError: nvJPEG or CUDA cannot be used here.
     """
 
-    in_flight = IN_FLIGHT
-    # "refused": images of "host" that the engines were asked for in vain
+    in_flight = MAX_IN_FLIGHT
+    # "refused" counts those images of "host" that the engines failed to decode.
     counted: tuple[str, ...] = ("engines", "host", "refused")
 
     def __init__(
@@ -88,364 +75,122 @@ class NvjpegBackend:
         deterministic: bool,
     ):
         cuda.core()
+        threads_per_gpu = max(1, num_threads // (2 * len(devices)))  # others are for the callers
+        # With more helpers, a Loader waits for the GIL longer than they save.
+        num_helpers = num_threads // 4 if len(devices) == 1 and not deterministic else 0
+
         self._canvas = canvas
-        threads = max(1, num_threads // (2 * len(devices)))  # the other CPUs are for the callers
-        # With more, a Loader waits for the GIL longer than they help it.
-        sharing = num_threads // 4 if len(devices) == 1 and not deterministic else 0
-        self._gpus: list[_Gpu] = []
-        self._pool = ThreadPoolExecutor(len(devices) * IN_FLIGHT, thread_name_prefix="jaxaug-gpu")
-        # Runs at `close`, when the last reference goes (a lent batch has one), and if one of the
-        # GPUs cannot be used.
+        self._gpus: list[Gpu] = []
+        self._pool = ThreadPoolExecutor(
+            len(devices) * MAX_IN_FLIGHT, thread_name_prefix="jaxaug-gpu"
+        )
+        # Runs at `close`, when the last reference goes (a borrowed batch has one), and if one of
+        # the GPUs cannot be used.
         self._finalizer = weakref.finalize(self, _close, self._gpus, self._pool, os.getpid())
         self._finalizer.atexit = False
-        self._first = devices[0].local_hardware_id or 0
-        with cuda.on_device(self._first):
+
+        self._first_ordinal = devices[0].local_hardware_id or 0
+        with cuda.on_device(self._first_ordinal):
             for device in devices:
-                self._gpus.append(_Gpu(device, canvas, threads, sharing, deterministic))
+                gpu = Gpu(device, canvas, threads_per_gpu, num_helpers, deterministic)
+                self._gpus.append(gpu)
 
     @property
     def bytes_held(self) -> int:
-        """The memory that canvases and slots take by now on all GPUs."""
+        """The memory that canvases and slots take now on all GPUs."""
         return sum(gpu.bytes_held for gpu in self._gpus)
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
-        """Decode the good rows; see `Backend`. Up to `IN_FLIGHT` calls run at once."""
-        with cuda.on_device(self._first):  # afterwards the caller's is current again
-            return self._decode(encoded, headers, size)
+        """Decode the good rows; see `Backend`. Up to `in_flight` calls run at once."""
+        with cuda.on_device(self._first_ordinal):  # the caller's device is current afterwards
+            rows_per_gpu = len(headers.kind) // len(self._gpus)
+            if not rows_per_gpu:
+                return self._empty_batch(headers, size)
+            return self._decode(encoded, headers, size, rows_per_gpu)
 
-    def _decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
-        count = len(headers.kind) // len(self._gpus)
-        if not count:
-            return make_batch(
-                headers,
-                size,
-                self._canvas,
-                pixels=[gpu.empty() for gpu in self._gpus],
-                failures={},
-                counts={},
-                release=lambda readers: None,
-                borrowed=False,
-            )
-        batch = Batch(encoded, headers, size, routes(headers, size, self._gpus[0].largest_slot))
-        taken: list[tuple[Lane, np.ndarray]] = []
+    def _empty_batch(self, headers: Headers, size: np.ndarray) -> DecodedBatch:
+        return make_batch(
+            headers,
+            size,
+            self._canvas,
+            pixels=[gpu.empty() for gpu in self._gpus],
+            failures={},
+            counts={},
+            release=lambda readers: None,
+            borrowed=False,
+        )
 
-        def release(readers: Any) -> None:
-            for gpu, (lane, _) in zip(self._gpus, taken):
-                gpu.lanes.put(lane, readers)
-
+    def _decode(
+        self, encoded: Encoded, headers: Headers, size: np.ndarray, rows_per_gpu: int
+    ) -> DecodedBatch:
+        backends = assign_backends(headers, size, self._gpus[0].max_slot_bytes)
+        batch = Batch(encoded, headers, size, backends)
+        taken: list[_TakenBuffer] = []
         started = time.perf_counter()
         try:
-            for gpu in (
-                self._gpus
-            ):  # in this order: callers that hold a lane and wait for another never wait in a ring
-                taken.append(gpu.take(count))
+            # In the order of the GPUs, so that no two callers wait for each other's buffers.
+            for gpu in self._gpus:
+                taken.append(gpu.take_buffer(rows_per_gpu))
             wait_seconds = time.perf_counter() - started
-            results = self._decode_parts(batch, taken)
-            pixels = [lane.view(count) for lane, _ in taken]
+            results = self._decode_on_gpus(batch, taken, rows_per_gpu)
+            pixels = [buffer.view(rows_per_gpu) for buffer, _ in taken]
         except BaseException:
-            release(())
+            self._give_back(taken, ())
             raise
-        failures = {
-            n * count + row: why
-            for n, result in enumerate(results)
-            for row, why in result.failures.items()
-        }
-        decoded = {
-            name: sum(result.decoded[name] for result in results) for name in results[0].decoded
-        }
+
         return make_batch(
             headers,
             size,
             self._canvas,
             pixels=pixels,
-            failures=failures,
-            counts=decoded,
-            release=release,
+            failures=_merge_failures(results, rows_per_gpu),
+            counts=_sum_counts(results),
+            release=functools.partial(self._give_back, taken),
             borrowed=True,
             wait_seconds=wait_seconds,
         )
 
-    def _decode_parts(self, batch: Batch, taken: list[tuple[Lane, np.ndarray]]) -> "list[Result]":
-        """As many rows as a lane has pointers on each GPU, all at the same time; once it returns or
-        raises, nothing is
-        written any more."""
+    def _decode_on_gpus(
+        self, batch: Batch, taken: list[_TakenBuffer], rows_per_gpu: int
+    ) -> list[GpuResult]:
+        """Decode on all GPUs at once; nothing writes any more when this returns or raises."""
         if len(taken) == 1:  # in the caller's thread
             return [self._gpus[0].decode(batch, *taken[0])]
-        count = len(taken[0][1])
-        parts = [batch.part(slice(n * count, (n + 1) * count)) for n in range(len(taken))]
-        works = zip(self._gpus, parts, taken)
-        return all_results(
-            [self._pool.submit(gpu.decode, part, *lane) for gpu, part, lane in works]
-        )
+
+        starts = range(0, len(taken) * rows_per_gpu, rows_per_gpu)
+        batches = [batch.take(slice(start, start + rows_per_gpu)) for start in starts]
+        tasks = [
+            self._pool.submit(gpu.decode, rows, *buffer)
+            for gpu, rows, buffer in zip(self._gpus, batches, taken)
+        ]
+        return all_results(tasks)
+
+    def _give_back(self, taken: list[_TakenBuffer], readers: Any) -> None:
+        """Give the buffers of a batch back; `readers` are arrays whose computation reads them."""
+        for gpu, (buffer, _) in zip(self._gpus, taken):
+            gpu.buffers.give_back(buffer, readers)
 
     def close(self) -> None:
         """Stop the threads and free the buffers."""
         self._finalizer()
 
 
-class Result(NamedTuple):
-    """Why rows of a GPU failed, and how many images each backend decoded."""
-
-    failures: dict[int, str]
-    decoded: dict[str, int]
-
-
-class _Gpu:
-    """One GPU: its lanes, its batched decoder, its host threads, and the balance between them.
-
-    Args:
-      device: of CUDA.
-      canvas: (H, W).
-      num_threads: for what the engines refuse.
-      num_sharing: threads that take a share of the rest.
-      deterministic: see the module's text.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        canvas: tuple[int, int],
-        num_threads: int,
-        num_sharing: int,
-        deterministic: bool,
-    ):
-        self._device = device
-        self._canvas = canvas
-        self._share = num_sharing > 0
-        self._ordinal = device.local_hardware_id or 0
-        cuda.set_device(self._ordinal)
-        self._threads = HostThreads(self._ordinal, canvas, num_threads, num_sharing)
-        try:
-            self._handle = _make_handle(deterministic)
-        except BaseException:
-            self._threads.close()
-            raise
-        self._batched = BatchedDecoder(self._handle)
-        self._slots = _make_slots(canvas)
-        slots = 0 if self._slots is None else TURNS * self._slots.region_bytes
-        self.lanes = Lanes(self._ordinal, canvas, _device_budget() - slots)
-
-    @property
-    def largest_slot(self) -> int:
-        """Bytes of the largest image that can be decoded whole; 0 where none can."""
-        return 0 if self._slots is None else self._slots.region_bytes
-
-    @property
-    def bytes_held(self) -> int:
-        """The device memory that canvases and slots take by now."""
-        return self.lanes.bytes_held + (0 if self._slots is None else self._slots.bytes_held)
-
-    def empty(self) -> jax.Array:
-        """A batch of no rows."""
-        return jax.device_put(np.zeros((0, *self._canvas, 3), np.uint8), self._device)
-
-    def take(self, rows: int) -> tuple[Lane, np.ndarray]:
-        """A free lane, which the caller puts back, and where its canvases begin."""
-        cuda.set_device(self._ordinal)
-        return self.lanes.take(rows)
-
-    def decode(self, batch: Batch, lane: Lane, pointers: np.ndarray) -> Result:
-        """Decode into a lane."""
-        cuda.set_device(self._ordinal)
-        by_engines, alike = commonest_first(
-            np.isin(batch.ways, (ENGINES, SLOT)).nonzero()[0], batch.headers.sampling
-        )
-        rare = (alike * _RARE < len(by_engines)) & self._share
-        line = deque(by_engines[~rare].tolist())
-        chosen = [*by_engines[rare].tolist(), *(batch.ways == HOST).nonzero()[0].tolist()]
-        worth_sharing = self._share and (len(line) >= 2 * _LEAST or not self._batched.idle())
-        work = self._threads.start(batch, pointers, chosen, line if worth_sharing else deque())
-        taken: list[int] = []
-        refused: list[list[int]] = []
-        try:
-            while line:
-                rows, decoded = self._take_and_decode(batch, line, pointers)
-                taken += rows
-                refused += [] if decoded else [rows]
-        finally:  # until then the threads write to the lane
-            by_host = work.finish()
-        skipped = lane.wipe_marks(~_chosen(by_host, len(pointers)))
-        skipped[[row for rows in refused for row in rows]] = False
-        again = [row for row in taken if skipped[row]]
-        to_host = self._decode_again(lane, batch, pointers, refused, again)
-        more = self._threads.start(batch, pointers, to_host, deque())
-        by_host += more.finish()
-        failures = work.failures | more.failures
-        lane.clear(list(failures))
-        counts = (len(taken) - len(to_host), len(by_host), len(to_host))
-        return Result(failures, dict(zip(NvjpegBackend.counted, counts)))
-
-    def _take_and_decode(
-        self, batch: Batch, line: deque[int], pointers: np.ndarray
-    ) -> tuple[list[int], bool]:
-        """Decode the first part of the line on the engines: (its rows, False if some image was
-        refused).
-
-        A batched call has no status an image.
-        """
-        with self._batched.turns:
-            all_of_it = not self._share or len(line) < 2 * _LEAST
-            taken = _take(line, len(line) if all_of_it else int(len(line) * _MOST))
-            return taken, self._decode_rows(batch, taken, pointers)
-
-    def _decode_rows(self, batch: Batch, chosen: list[int], pointers: np.ndarray) -> bool:
-        """Decode rows on the engines, with the caller's turn; return False if they refuse one."""
-        rows = np.array(chosen, np.int64)
-        whole = batch.ways[rows] == SLOT
-        try:
-            if whole.any():
-                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers)
-            else:
-                self._decode_to(batch, rows, pointers[rows], self._pitches(len(rows)))
-        except libnvjpeg.NvjpegError as error:
-            if error.status == libnvjpeg.ALLOCATOR_FAILURE:
-                raise cuda.memory_error("for the buffers of nvJPEG", error) from error
-            return False
-        return True
-
-    def _decode_through_slots(
-        self, batch: Batch, direct: np.ndarray, whole: np.ndarray, pointers: np.ndarray
-    ) -> None:
-        """Decode some rows onto their canvases, and others into slots and from there; the first
-        group together.
-        """
-        assert self._slots is not None
-        widths = batch.headers.width[whole].astype(np.uint64)
-        sizes = slot_bytes(batch.headers.height[whole], batch.headers.width[whole])
-        with self._slots.lend() as region:
-            for group in region.groups(sizes):
-                rows = whole[group]
-                slots = region.prepare(batch, rows, pointers[rows])
-                self._decode_to(
-                    batch,
-                    np.concatenate([direct, rows]),
-                    np.concatenate([pointers[direct], slots]),
-                    np.concatenate([self._pitches(len(direct)), 3 * widths[group]]),
-                )
-                region.resample()
-                direct = direct[:0]
-
-    def _decode_to(
-        self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray
-    ) -> None:
-        sampling = batch.headers.sampling[rows]
-        self._batched.decode(batch.encoded.take(rows), sampling, pointers, pitches)
-
-    def _pitches(self, count: int) -> np.ndarray:
-        """Return uint64[count], the bytes of a canvas row."""
-        return np.full(count, self._canvas[1] * 3, np.uint64)
-
-    def _decode_again(
-        self,
-        lane: Lane,
-        batch: Batch,
-        pointers: np.ndarray,
-        refused: list[list[int]],
-        skipped: list[int],
-    ) -> list[int]:
-        """Decode what the engines have refused or skipped; return the rows that they do again.
-
-        A refused call is halved until the image that it is refused for stands alone: of 256 images
-        that is after 16 calls.
-
-        Args:
-          refused: the rows of each refused call.
-          skipped: rows that were not written.
-        """
-        parts = [skipped] if skipped else []
-        to_host = list[int]()
-
-        def split(rows: list[int]) -> None:
-            if len(rows) == 1:
-                to_host.extend(rows)
-            else:
-                parts.extend((rows[: len(rows) // 2], rows[len(rows) // 2 :]))
-
-        for rows in refused:
-            split(rows)
-        while parts:
-            rows = parts.pop()
-            lane.mark(rows)
-            with self._batched.turns:
-                decoded = self._decode_rows(batch, rows, pointers)
-            missing = lane.wipe_marks(_chosen(rows, len(pointers)))
-            if decoded:
-                to_host += [row for row in rows if missing[row]]
-            else:
-                split(rows)
-        return to_host
-
-    def close(self) -> None:
-        """Stop the threads and free the buffers."""
-        with cuda.on_device(
-            self._ordinal
-        ):  # the garbage collector's thread may be at work on another one
-            for part in (self._threads, self.lanes, self._batched, self._slots):
-                if part is not None:
-                    part.close()
-            libnvjpeg.destroy("nvjpegDestroy", self._handle)
+def _merge_failures(results: list[GpuResult], rows_per_gpu: int) -> dict[int, str]:
+    """Return row -> reason, by the rows of the whole batch."""
+    failures: dict[int, str] = {}
+    for number, result in enumerate(results):
+        for row, reason in result.failures.items():
+            failures[number * rows_per_gpu + row] = reason
+    return failures
 
 
-def _close(gpus: list[_Gpu], pool: ThreadPoolExecutor, process: int) -> None:
+def _sum_counts(results: list[GpuResult]) -> dict[str, int]:
+    return {name: sum(each.counts[name] for each in results) for name in results[0].counts}
+
+
+def _close(gpus: list[Gpu], pool: ThreadPoolExecutor, process: int) -> None:
     if os.getpid() != process:  # a forked child has neither the threads nor the device
         return
     pool.shutdown()
     for gpu in gpus:
         gpu.close()
-
-
-def _make_handle(deterministic: bool) -> Any:
-    """Return a handle for the engines, or for the GPU's multiprocessors where it has no engines.
-
-    Raises:
-      LibraryError: it has none, and the pixels are to be deterministic.
-    """
-    try:
-        return libnvjpeg.create_handle(libnvjpeg.HARDWARE)
-    except libnvjpeg.NvjpegError as error:
-        if deterministic:
-            raise LibraryError(
-                f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of "
-                "an image depend on its batch, which `deterministic` forbids: take backend='auto' or "
-                "'host'."
-            ) from error
-        return libnvjpeg.create_handle(libnvjpeg.GPU_HYBRID)
-
-
-def _make_slots(canvas: tuple[int, int]) -> Slots | None:
-    """Return the slots of the current device; None, with a warning, where their kernel cannot be
-    compiled.
-    """
-    try:
-        resampler = compile_resampler()
-    except LibraryError as error:
-        warnings.warn(
-            f"images larger than the canvas, or turned by EXIF, are decoded on the host: {error}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    size = min(int(_device_budget() * _REGION_SHARE), _MAX_REGION)
-    return Slots(resampler, TURNS, size, canvas[1] * 3)
-
-
-def _device_budget() -> int:
-    """Return the bytes that canvases and slots may take of the current device."""
-    _, total = cuda.call("cudaMemGetInfo")
-    return buffer_budget(int(total))
-
-
-def _take(line: deque[int], count: int) -> list[int]:
-    """At most `count` items from the beginning, while other threads take some from the end."""
-    taken = []
-    with contextlib.suppress(IndexError):
-        while len(taken) < count:
-            taken.append(line.popleft())
-    return taken
-
-
-def _chosen(rows: list[int], count: int) -> np.ndarray:
-    """bool[count], true at `rows`."""
-    chosen = np.zeros(count, bool)
-    chosen[rows] = True
-    return chosen
