@@ -100,7 +100,7 @@ def test_few_jpegs_are_read_one_by_one(monkeypatch):
     usual = [
         file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))
     ]
-    assert len(files) > parse_headers._FEW >= 8
+    assert len(files) > parse_headers._MAX_LOOPED_JPEGS >= 8
     few = [check(*files[first : first + 8]) for first in range(0, len(files), 8)]
     for name, column in together._asdict().items():
         pieces = [getattr(each, name) for each in few]

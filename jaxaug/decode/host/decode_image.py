@@ -14,7 +14,7 @@ from jaxaug.decode._orientation import steps, upright
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.repair_jpeg import repaired_jpegs
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
-from jaxaug.decode.parse.jpeg import GRAY, LOSSLESS, RGB, YCBCR
+from jaxaug.decode.parse.jpeg_rules import GRAY, LOSSLESS, RGB, YCBCR
 from jaxaug.errors import DecodeError
 
 # Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0,

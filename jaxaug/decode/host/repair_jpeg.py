@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.parse.jpeg import CMYK, GRAY, RGB, YCBCR, YCCK, first_segments
+from jaxaug.decode.parse.jpeg import first_segments
+from jaxaug.decode.parse.jpeg_rules import CMYK, GRAY, RGB, YCBCR, YCCK
 
 _DECODING_MARKERS = frozenset(
     (*range(0xC0, 0xD0), 0xDA, 0xDB, 0xDD)

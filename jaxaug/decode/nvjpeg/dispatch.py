@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.parse.headers import BAD, JPEG, Headers
-from jaxaug.decode.parse.jpeg import GRAY, YCBCR
+from jaxaug.decode.parse.jpeg_rules import GRAY, YCBCR
 
 # Values of `assign_backends`.
 ENGINE = 0  # the engines decode the image directly onto its canvas

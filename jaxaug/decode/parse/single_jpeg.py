@@ -1,7 +1,7 @@
-"""The evidence of one JPEG file, read without numpy, whose calls take longer than one file's bytes.
+"""The checks of one JPEG file without numpy, whose calls take longer than one file's bytes.
 
-It differs from `evidence.py` in the walk alone: sizes, masks and slots are those of its tables, and
-the same verdict is given over both. Files of an unusual form are left to the general way.
+Only the walk differs from `jpeg_checks.py`: sizes, masks and tables are the same, and the same rules
+are applied to the result. Files of an unusual form are left to the general walk.
 """
 
 import struct
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from jaxaug.decode.parse.exif import first_orientation
 from jaxaug.decode.parse.jpeg_checks import (
+    CHECKS_STRUCT,
     FRAME_MASK,
+    HUFFMAN_PLACE,
     HUFFMAN_SIZE,
-    HUFFMAN_SLOT,
-    LARGEST_DC_SYMBOL,
-    PARTS,
+    MAX_DC_SYMBOL,
     QUANTIZATION_SIZE,
     SCAN_MASK,
-    SIDE,
+    SIDE_FAULT,
     fits_huffman,
 )
 from jaxaug.decode.parse.segments import (
@@ -33,40 +33,47 @@ from jaxaug.decode.parse.segments import (
     DRI,
     FRAMES,
     HEAD,
-    MOST_SEGMENTS,
+    MAX_SEGMENTS,
     SOS,
 )
 
 _FRAME_MASKS = [int.from_bytes(mask, "big") for mask in FRAME_MASK.tolist()]
 _SCAN_MASKS = [int.from_bytes(mask, "big") for mask in SCAN_MASK.tolist()]
-_SIDES = SIDE.tobytes()
+_SIDE_FAULTS = SIDE_FAULT.tobytes()
 _QUANTIZATION_SIZES: list[int] = QUANTIZATION_SIZE.tolist()
 _HUFFMAN_SIZES: list[int] = HUFFMAN_SIZE.tolist()
-_HUFFMAN_SLOTS: list[int] = HUFFMAN_SLOT.tolist()
+_HUFFMAN_PLACES: list[int] = HUFFMAN_PLACE.tolist()
 _CODE_AND_LENGTH = struct.Struct(">HH")
 _HEIGHT_AND_WIDTH = struct.Struct(">HH")
 
 
-class OneJpeg(NamedTuple):
-    """What `read_evidence` finds, for one file."""
+class SingleJpeg(NamedTuple):
+    """The checks and facts of one file.
 
-    evidence: bytes
+    Attributes:
+      checks: a `Checks`, as `CHECKS_STRUCT` packs it.
+      height, width: of the stored image.
+      orientation: 1..8.
+      scan_start: offset of the image data.
+    """
+
+    checks: bytes
     height: int
     width: int
     orientation: int
-    scan_start: int  # from the file's beginning
+    scan_start: int
 
 
-def read_jpeg(data: memoryview) -> OneJpeg | None:
-    """Read one file; return None for one that `read_evidence` must read.
+def read_jpeg(data: memoryview) -> SingleJpeg | None:
+    """Return the checks of one file, or None for one that `read_checks` must read.
 
-    These are files whose header does not reach an SOS segment by segment, or holds a DNL or DAC
+    These are files whose header does not lead to an SOS segment by segment, or holds a DNL or DAC
     segment.
     """
-    facts = _Facts()
+    collector = _Collector()
     at = 2
     size = len(data)
-    for _ in range(MOST_SEGMENTS):
+    for _ in range(MAX_SEGMENTS):
         if at + 4 > size:
             return None
         code, length = _CODE_AND_LENGTH.unpack_from(data, at)
@@ -74,18 +81,19 @@ def read_jpeg(data: memoryview) -> OneJpeg | None:
         if code not in CODES or length < 2 or after > size:
             return None
         marker = code & 0xFF
-        if marker in _NOT_HERE:
+        if marker in _LEFT_TO_READ_CHECKS:
             return None
-        if reader := _READERS.get(marker):
-            reader(facts, data, at, after)
+        reader = _READERS.get(marker)
+        if reader:
+            reader(collector, data, at, after)
         if marker == SOS:
-            return facts.found(after)
+            return collector.result(after)
         at = after
     return None
 
 
-class _Facts:
-    """The fields of `Evidence` while they are collected, and what stands beside it."""
+class _Collector:
+    """The fields of `Checks` and the facts of a file while they are collected."""
 
     __slots__ = (
         "adobe",
@@ -107,17 +115,35 @@ class _Facts:
         self.scan = bytes(14)
         self.tables = bytearray(12)
         self.size = (0, 0)
-        self.frames = self.jfif = self.adobe = self.unusual = self.orientation = 0
-        self.bad_quantization = self.bad_huffman = self.bad_restart = 0
+        self.frames = 0
+        self.jfif = 0
+        self.adobe = 0
+        self.unusual = 0
+        self.orientation = 0
+        self.bad_quantization = 0
+        self.bad_huffman = 0
+        self.bad_restart = 0
 
-    def found(self, scan_start: int) -> OneJpeg:
+    def result(self, scan_start: int) -> SingleJpeg:
+        """Return the result for a file whose image data begins at an offset."""
         height, width = self.size
-        sides = bytes((_SIDES[height], _SIDES[width])) if self.frames else b"\0\0"
-        bad = (self.bad_quantization, self.bad_huffman, self.bad_restart, 0)
-        colors = (self.jfif, self.adobe, self.unusual)
-        tables = bytes(self.tables)
-        evidence = PARTS.pack(self.frame, self.scan, sides, tables, self.frames, *bad, *colors)
-        return OneJpeg(evidence, height, width, self.orientation or 1, scan_start)
+        sides = (_SIDE_FAULTS[height], _SIDE_FAULTS[width]) if self.frames else (0, 0)
+        bad_conditioning = 0
+        checks = CHECKS_STRUCT.pack(
+            self.frame,
+            self.scan,
+            bytes(sides),
+            bytes(self.tables),
+            self.frames,
+            self.bad_quantization,
+            self.bad_huffman,
+            self.bad_restart,
+            bad_conditioning,
+            self.jfif,
+            self.adobe,
+            self.unusual,
+        )
+        return SingleJpeg(checks, height, width, self.orientation or 1, scan_start)
 
 
 def _head(data: memoryview, at: int) -> bytes:
@@ -126,81 +152,82 @@ def _head(data: memoryview, at: int) -> bytes:
     return head + head[-1:] * (HEAD - len(head))
 
 
-def _read_frame(facts: _Facts, data: memoryview, at: int, after: int) -> None:
+def _read_frame(collector: _Collector, data: memoryview, at: int, after: int) -> None:
     head = _head(data, at)
-    facts.size = _HEIGHT_AND_WIDTH.unpack_from(head, 5)
+    collector.size = _HEIGHT_AND_WIDTH.unpack_from(head, 5)
     bits = int.from_bytes(head, "big") & _FRAME_MASKS[head[9]]
-    facts.frame = bits.to_bytes(22, "big")
-    facts.frames = min(facts.frames + 1, 2)
+    collector.frame = bits.to_bytes(22, "big")
+    collector.frames = min(collector.frames + 1, 2)
 
 
-def _read_scan(facts: _Facts, data: memoryview, at: int, after: int) -> None:
+def _read_scan(collector: _Collector, data: memoryview, at: int, after: int) -> None:
     head = _head(data, at)
     bits = int.from_bytes(head[2:16], "big") & _SCAN_MASKS[head[4]]
-    facts.scan = bits.to_bytes(14, "big")
+    collector.scan = bits.to_bytes(14, "big")
 
 
-def _read_quantization(facts: _Facts, data: memoryview, at: int, after: int) -> None:
+def _read_quantization(collector: _Collector, data: memoryview, at: int, after: int) -> None:
     at += 4
     while at < after:
         first = data[at]
         at += _QUANTIZATION_SIZES[first]
-        facts.tables[first & 3] = 1
-        facts.bad_quantization |= at > after
-        facts.unusual |= first > 15
+        collector.tables[first & 3] = 1
+        collector.bad_quantization |= at > after
+        collector.unusual |= first > 15
 
 
-def _read_huffman(facts: _Facts, data: memoryview, at: int, after: int) -> None:
-    slots, good = _huffman_tables(data[at + 4 : after].tobytes())
-    for slot in slots:
-        facts.tables[slot] = 1
-    facts.bad_huffman |= not good
+def _read_huffman(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    places, good = _huffman_tables(data[at + 4 : after].tobytes())
+    for place in places:
+        collector.tables[place] = 1
+    collector.bad_huffman |= not good
 
 
 @lru_cache(2**9)  # most files have the tables of T.81 annex K
 def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
-    """Return the slots of the tables in a DHT segment, and True if all are well formed."""
-    slots = []
+    """Return the places of the tables in a DHT segment, and True if all are well formed."""
+    places = []
     at = 0
     while at < len(payload):
         first = payload[at]
         counts = payload[at + 1 : at + 17]
         symbols_at = at + 17
-        slots.append(_HUFFMAN_SLOTS[first])
+        places.append(_HUFFMAN_PLACES[first])
+
         symbols = sum(counts)
         space = sum(count << 15 - length for length, count in enumerate(counts))
         at += _HUFFMAN_SIZES[first] + symbols
         if not fits_huffman(at, len(payload), symbols, space):
-            return tuple(slots), False
-        if first < 16 and symbols and max(payload[symbols_at:at]) > LARGEST_DC_SYMBOL:
-            return tuple(slots), False
-    return tuple(slots), True
+            return tuple(places), False
+        if first < 16 and symbols and max(payload[symbols_at:at]) > MAX_DC_SYMBOL:
+            return tuple(places), False
+    return tuple(places), True
 
 
-def _read_restart(facts: _Facts, data: memoryview, at: int, after: int) -> None:
-    facts.bad_restart |= after - at != 6
+def _read_restart(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    collector.bad_restart |= after - at != 6
 
 
-def _read_jfif(facts: _Facts, data: memoryview, at: int, after: int) -> None:
-    facts.jfif |= _is_tagged(data, at, after, b"JFIF\0", 14)
+def _read_jfif(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    collector.jfif |= _is_tagged(data, at, after, b"JFIF\0", 14)
 
 
-def _read_adobe(facts: _Facts, data: memoryview, at: int, after: int) -> None:
+def _read_adobe(collector: _Collector, data: memoryview, at: int, after: int) -> None:
     if _is_tagged(data, at, after, b"Adobe", 12):
-        facts.adobe = 1 + (data[at + 15] > 0)
+        collector.adobe = 1 + (data[at + 15] > 0)
 
 
-def _read_exif(facts: _Facts, data: memoryview, at: int, after: int) -> None:
-    if not facts.orientation and _is_tagged(data, at, after, b"Exif\0", 14):
-        facts.orientation = first_orientation(data[at + 10 : after])
+def _read_exif(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    if not collector.orientation and _is_tagged(data, at, after, b"Exif\0", 14):
+        collector.orientation = first_orientation(data[at + 10 : after])
 
 
-def _is_tagged(data: memoryview, at: int, after: int, tag: bytes, least: int) -> bool:
-    return after - at - 4 >= least and data[at + 4 : at + 9] == tag
+def _is_tagged(data: memoryview, at: int, after: int, tag: bytes, min_length: int) -> bool:
+    return after - at - 4 >= min_length and data[at + 4 : at + 9] == tag
 
 
-_NOT_HERE = frozenset((DNL, DAC))
-_Reader = Callable[[_Facts, memoryview, int, int], None]
+_LEFT_TO_READ_CHECKS = frozenset((DNL, DAC))
+_Reader = Callable[[_Collector, memoryview, int, int], None]
 _READERS: dict[int, _Reader] = dict.fromkeys(FRAMES, _read_frame) | {
     APP0: _read_jfif,
     APP1: _read_exif,
