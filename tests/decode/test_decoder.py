@@ -132,9 +132,9 @@ def test_the_canvas_is_taken_without_a_copy(one, monkeypatch):
     from jaxaug.decode.host import host_backend
 
     made = []
-    original = host_backend._zero_canvas
+    original = host_backend._zero_canvases
     monkeypatch.setattr(
-        host_backend, "_zero_canvas", lambda *a: made.append(original(*a)) or made[-1]
+        host_backend, "_zero_canvases", lambda *a: made.append(original(*a)) or made[-1]
     )
     pixels = one.decode(FILES).pixels
     assert pixels.unsafe_buffer_pointer() == made[0].ctypes.data
@@ -251,7 +251,7 @@ def test_addresses_and_lengths_belong_together(one):
     for wrong in (encoded.lengths[:-1], encoded.lengths[None], encoded.lengths[:1]):
         for call in (one.decode, one.decode_rows, read_headers):
             with pytest.raises(
-                ValueError, match="`encoded` must have one address and one length an image"
+                ValueError, match="`encoded` must have one address and one length per image"
             ):
                 call(encoded._replace(lengths=wrong))
 

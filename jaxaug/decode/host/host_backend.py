@@ -1,4 +1,4 @@
-"""Decoding on the host: threads that fill canvases in host memory."""
+"""The host backend: threads that decode onto canvases in host memory."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +14,14 @@ from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
 from jaxaug.errors import DecodeError
 
-_ALIGNMENT = 64  # bytes; from there on XLA's CPU client takes host memory as it is
+_ALIGNMENT = 64  # bytes; XLA's CPU client takes memory with this alignment without a copy
 
 
 class HostBackend:
-    """Decode batches with a pool of host threads, one canvas a device.
+    """Decodes batches with a pool of host threads.
 
     Args:
-      devices: where the canvases go, each an equal share of the rows, in order.
+      devices: the rows are divided equally among them, in order.
       canvas: (H, W).
       num_threads: at least 1; the threads start with the first batch.
     """
@@ -38,15 +38,15 @@ class HostBackend:
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
         """Decode the good rows; see `Backend`."""
-        share = len(headers.kind) // len(self._devices)
-        canvases = [_zero_canvas(share, self._canvas) for _ in self._devices]
+        rows_per_device = len(headers.kind) // len(self._devices)
+        canvases = [_zero_canvases(rows_per_device, self._canvas) for _ in self._devices]
         good = (headers.kind != BAD).nonzero()[0].tolist()
-        rows = iter(good)
+        rows = iter(good)  # shared: each thread takes the next row when it is free
         failures: dict[int, str] = {}
 
         def work():
-            for row in rows:  # shared by the threads: each takes the next row when it is free
-                target = canvases[row // share][row % share]
+            for row in rows:
+                target = canvases[row // rows_per_device][row % rows_per_device]
                 fit = (int(size[row, 0]), int(size[row, 1]))
                 try:
                     decode_into(encoded.view(row), headers.row(row), fit, target)
@@ -54,8 +54,10 @@ class HostBackend:
                     target[:] = 0
                     failures[row] = error.reason
 
-        for task in [self._pool.submit(work) for _ in range(min(self._num_threads, len(good)))]:
+        num_tasks = min(self._num_threads, len(good))
+        for task in [self._pool.submit(work) for _ in range(num_tasks)]:
             task.result()
+
         pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
         return make_batch(
             headers,
@@ -74,12 +76,12 @@ class HostBackend:
 
 
 def _release_nothing(outputs: Any) -> None:
-    """Do nothing: the canvases are fresh memory that jax owns, with no buffer to hand back."""
+    """Do nothing: the canvases are new memory that JAX owns."""
     del outputs
 
 
-def _zero_canvas(rows: int, canvas: tuple[int, int]) -> np.ndarray:
-    """Return uint8[rows, H, W, 3], zero, so aligned that a CPU device takes it without a copy.
+def _zero_canvases(rows: int, canvas: tuple[int, int]) -> np.ndarray:
+    """Return zeros, uint8[rows, H, W, 3], that a CPU device takes without a copy.
 
     `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge
     pages.

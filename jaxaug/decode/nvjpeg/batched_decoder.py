@@ -11,8 +11,8 @@ from jaxaug.decode.native import cuda, libnvjpeg
 
 # Batched calls that run at once on a GPU, so that the engines never pause. The state of each keeps
 # 14 streams busy: a third one would share the GPU's 32 hardware queues with the first two (see
-# `jaxaug/__init__.py`), and during a training they would wait for each other: 9,900 images/s instead
-# of 18,600 (measured on an H200).
+# `jaxaug/__init__.py`), and during a training they would wait for each other: 9,900 images/s
+# instead of 18,600 (measured on an H200).
 MAX_RUNNING_CALLS = 2
 
 

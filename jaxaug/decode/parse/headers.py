@@ -74,8 +74,8 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     """Check the bytes of n images and read their headers.
 
     A file is good if it can be decoded to an image: a JPEG with a well-formed header and an end
-    (damage inside its entropy-coded data costs pixels, not the image), or a file whose header Pillow
-    can read.
+    (damage inside its entropy-coded data costs pixels, not the image), or a file whose header
+    Pillow can read.
 
     Args:
       encoded: n images in readable host memory; nothing outside of them is read.

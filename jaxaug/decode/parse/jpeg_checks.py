@@ -1,7 +1,7 @@
 """The checks of JPEG headers, done with numpy for many files at once.
 
-What differs from file to file (lengths, contents of tables, the sides) is checked here. What is left
-becomes one short record for each file, its `Checks`. A data set has few different ones, so
+What differs from file to file (lengths, contents of tables, the sides) is checked here. What is
+left becomes one short record for each file, its `Checks`. A data set has few different ones, so
 `jpeg_rules.py` applies its rules to each of them only once. For example, all files of one camera
 have equal checks: the same components and tables, no malformed segment.
 """

@@ -1,7 +1,7 @@
 """The checks of one JPEG file without numpy, whose calls take longer than one file's bytes.
 
-Only the walk differs from `jpeg_checks.py`: sizes, masks and tables are the same, and the same rules
-are applied to the result. Files of an unusual form are left to the general walk.
+Only the walk differs from `jpeg_checks.py`: sizes, masks and tables are the same, and the same
+rules are applied to the result. Files of an unusual form are left to the general walk.
 """
 
 import struct
