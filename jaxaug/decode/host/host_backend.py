@@ -40,25 +40,11 @@ class HostBackend:
         """Decode the good rows; see `Backend`."""
         rows_per_device = len(headers.kind) // len(self._devices)
         canvases = [_zero_canvases(rows_per_device, self._canvas) for _ in self._devices]
+        targets = [canvas for block in canvases for canvas in block]
         good = (headers.kind != BAD).nonzero()[0].tolist()
-        rows = iter(good)  # shared: each thread takes the next row when it is free
-        failures: dict[int, str] = {}
+        failures = self._fill(targets, good, encoded, headers, size)
 
-        def work():
-            for row in rows:
-                target = canvases[row // rows_per_device][row % rows_per_device]
-                fit = (int(size[row, 0]), int(size[row, 1]))
-                try:
-                    decode_into(encoded.view(row), headers.row(row), fit, target)
-                except DecodeError as error:
-                    target[:] = 0
-                    failures[row] = error.reason
-
-        num_tasks = min(self._num_threads, len(good))
-        for task in [self._pool.submit(work) for _ in range(num_tasks)]:
-            task.result()
-
-        pixels = [jax.device_put(canvas, device) for canvas, device in zip(canvases, self._devices)]
+        pixels = [jax.device_put(block, device) for block, device in zip(canvases, self._devices)]
         return make_batch(
             headers,
             size,
@@ -69,6 +55,32 @@ class HostBackend:
             release=_release_nothing,
             borrowed=False,
         )
+
+    def _fill(
+        self,
+        targets: list[np.ndarray],
+        good: list[int],
+        encoded: Encoded,
+        headers: Headers,
+        size: np.ndarray,
+    ) -> dict[int, str]:
+        """Decode the good rows, each to its target; return row -> reason for those that fail."""
+        rows = iter(good)  # shared: each thread takes the next row when it is free
+        failures: dict[int, str] = {}
+
+        def work():
+            for row in rows:
+                fit = (int(size[row, 0]), int(size[row, 1]))
+                try:
+                    decode_into(encoded.view(row), headers.row(row), fit, targets[row])
+                except DecodeError as error:
+                    targets[row][:] = 0
+                    failures[row] = error.reason
+
+        num_tasks = min(self._num_threads, len(good))
+        for task in [self._pool.submit(work) for _ in range(num_tasks)]:
+            task.result()
+        return failures
 
     def close(self) -> None:
         """Stop the threads."""

@@ -202,13 +202,15 @@ def _check_huffman_tables(checks: Checks, components: list[Component]) -> str | 
     only_ac = progressive and checks.scan_parameters[0] > 0
     only_dc = checks.coding == LOSSLESS or (progressive and not only_ac)
 
-    dc_numbers = () if only_ac else [each >> 4 for each in checks.scan_tables]
-    ac_numbers = () if only_dc else [each & 15 for each in checks.scan_tables]
-    has_dc = all(each < 4 and checks.tables[4 + each] for each in dc_numbers)
-    has_ac = all(each < 4 and checks.tables[8 + each] for each in ac_numbers)
-    if not (has_dc and has_ac):
-        return "a JPEG scan without its Huffman table"
-    return None
+    dc_numbers = [] if only_ac else [each >> 4 for each in checks.scan_tables]
+    ac_numbers = [] if only_dc else [each & 15 for each in checks.scan_tables]
+    has_dc = _are_defined(dc_numbers, checks.tables[4:8])
+    has_ac = _are_defined(ac_numbers, checks.tables[8:12])
+    return None if has_dc and has_ac else "a JPEG scan without its Huffman table"
+
+
+def _are_defined(numbers: list[int], tables: bytes) -> bool:
+    return all(number < len(tables) and tables[number] for number in numbers)
 
 
 def _check_other_segments(checks: Checks, components: list[Component]) -> str | None:
