@@ -1,13 +1,14 @@
-"""What several of the decoder's tests need."""
+"""Fixtures of the decoder's tests."""
 
 import pytest
 
 from jaxaug.decode.native import libnvjpeg
+from tests.decode.fake_gpu import gpu as gpu
 
 
 @pytest.fixture
 def choose_nvjpeg(monkeypatch):
-    """Gives a function that says which library is to be nvJPEG until the test ends."""
+    """A function that sets the path of nvJPEG's library until the test ends."""
 
     def forget():
         libnvjpeg.load.cache_clear()

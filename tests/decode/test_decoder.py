@@ -1,4 +1,4 @@
-"""The Decoder with its host engine: batches, errors, devices, threads."""
+"""The Decoder with its host backend: batches, errors, devices, threads."""
 
 import gc
 import io
@@ -407,7 +407,7 @@ def raise_interrupt(*arguments):
 
 
 def in_child(work) -> str:
-    """What `work` returns in a forked child that has 30 seconds."""
+    """Return the result of `work` in a forked child that has 30 seconds."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 and jax warn: other threads are lost

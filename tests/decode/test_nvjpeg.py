@@ -1,4 +1,4 @@
-"""The nvJPEG engine on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow`
+"""The nvJPEG backend on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow`
 for the long ones.
 """
 
@@ -50,7 +50,7 @@ def balanced(gpu):
 
 
 def noisy(seed: int, height: int = 97, width: int = 131) -> np.ndarray:
-    """A picture with edges and grain: what chroma upsampling is visible on."""
+    """Return a picture with edges and grain, which show the upsampling of chroma."""
     grain = np.random.default_rng(seed).normal(0, 12, (height, width, 1))
     return np.clip(picture(seed, height, width) + grain, 0, 255).astype(np.uint8)
 
@@ -90,7 +90,7 @@ def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.nda
 # The engines' chroma is interpolated as libjpeg-turbo's, up to one rounding; the host's share is
 # libjpeg-turbo's own. nvJPEG 12 rounds more coarsely.
 def most() -> int:
-    """By how many levels the engines may differ from libjpeg-turbo."""
+    """Return how many levels the engines may differ from libjpeg-turbo."""
     return 1 if libnvjpeg.version() >= "13" else 3
 
 
@@ -202,9 +202,7 @@ def slow_checksum(pixels, work):
 
 
 def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
-    """How many of `rounds` batches were read wrong while later ones were decoded into the same one
-    buffer.
-    """
+    """Return how many batches were read wrong while later ones were decoded into one buffer."""
     monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     batches = [
         Encoded.from_bytes([encode(noisy(100 * b + i), **form) for i in range(32)])
@@ -597,9 +595,10 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
 
 def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
     call = cuda.call
-    small = lambda name, *given: (
-        (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)
-    )
+
+    def small(name, *given):
+        return (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)
+
     monkeypatch.setattr(cuda, "call", small)
     images = [simplejpeg.encode_jpeg(noisy(n, 700 + n, 900), 90) for n in range(4)] * 64
     with Decoder((640, 832), "nvjpeg", gpu, deterministic=True) as decoder:

@@ -1,4 +1,4 @@
-"""How several threads share nvJPEG's states, on a library that only keeps count."""
+"""Several threads with the states of nvJPEG, on a library that only keeps count."""
 
 import signal
 import threading
@@ -135,7 +135,7 @@ def test_a_refused_call_ends_what_it_began_and_its_permits(library):
 
 
 def interrupted(seconds: float, call) -> bool:
-    """Whether `call` was interrupted by a Ctrl-C after that time."""
+    """Return True if a Ctrl-C after that time interrupts `call`."""
 
     before = signal.signal(signal.SIGALRM, INTERRUPTS.handle)
     signal.setitimer(signal.ITIMER_REAL, seconds)
