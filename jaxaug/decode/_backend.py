@@ -26,7 +26,7 @@ class DecodedBatch(NamedTuple):
       release: must be called once, with arrays whose computation reads `pixels`. The decoder waits
         for them before it writes to the buffer again, so they must not be donated or deleted.
       borrowed: True if `pixels` view a buffer of the decoder.
-      wait_seconds: how long the call waited until the device had read the buffer's last batch.
+      wait_seconds: seconds until the device had read the batch that the buffer held before.
     """
 
     pixels: list[jax.Array]

@@ -1,7 +1,7 @@
 """The eight EXIF orientations as steps from the stored to the upright image.
 
-Every part that applies an orientation reads it here: the host's pixels, Pillow, the resampling
-kernel, the sizes in the headers, and the boxes and masks of the iterators.
+The table is used by the host's pixels, by Pillow, by the resampling kernel, by the sizes in the
+headers, and by the boxes and masks of the iterators.
 """
 
 import numpy as np

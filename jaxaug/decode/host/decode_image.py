@@ -67,7 +67,7 @@ def decode_image(
       >>> decode_image(file.getvalue()).shape, decode_image(file.getvalue(), "gray").shape
       ((2, 3, 3), (2, 3))
 
-    Differs from PIL in that the image is turned upright, and a JPEG without its end is refused.
+    Differs from PIL in that the image is upright, and a JPEG without its end is refused.
     Differs from torchvision's `decode_image` in that channels come last and one alone has no axis,
     "rgb" is the default, EXIF always counts, and "unchanged" keeps the numbers of a palette.
     """
@@ -167,9 +167,12 @@ def _suits_turbojpeg(header: Headers) -> bool:
 
 
 def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:
-    """Return the part `extent` (w, h) of a Pillow image, resized to `size` (h, w) and antialiased.
+    """Return uint8[h, w, channels], the top-left `extent` of an image, antialiased.
 
-    The result is uint8[h, w, channels].
+    Args:
+      image: of Pillow.
+      size: (h, w) of the result.
+      extent: (w, h) of the part of the image.
     """
     from PIL import Image
 

@@ -238,7 +238,7 @@ class CanvasBuffer:
 
     def _wait_for_readers(self) -> None:
         for array in jax.tree.leaves(self.readers):
-            # A computation that failed reads no more, and whoever uses its result sees the error.
+            # A failed computation reads no more; its error is raised where its result is used.
             with contextlib.suppress(Exception):
                 array.block_until_ready()
         self.readers = ()

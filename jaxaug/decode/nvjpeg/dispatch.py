@@ -20,7 +20,7 @@ _GRAY = 0x11000000
 _444 = 0x11111100
 _SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 4:2:2, 4:4:0, 4:2:0
 
-# Pixels. Below, nvJPEG interpolates subsampled chroma in another way (up to 52 levels off, H200).
+# Pixels. Below, nvJPEG interpolates subsampled chroma differently (up to 52 levels, H200).
 _MIN_SUBSAMPLED_SIDE = 16
 
 _SLOT_ALIGNMENT = 256  # bytes, as for CUDA's own allocations

@@ -23,8 +23,8 @@ _MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
 
 # Images of a batched call, if there are as many; fewer keep the engines less busy.
 _MIN_CALL = 64
-# Fraction of the queue that the engines take at once. Beside an H200's engines, 4 or 8 host threads
-# decode a fifth.
+# Fraction of the queue that the engines take at once. With the engines of an H200, 4 or 8 host
+# threads decode a fifth.
 _QUEUE_FRACTION = 3 / 4
 # A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
 # the engines a call for a few images.

@@ -15,8 +15,8 @@ from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
 # Mean bytes of a batch's images from which twice as many threads help. A thread takes the GIL a
-# fixed number of times per image, and a large image takes longer. Measured beside an H200: with
-# images of 101 kB, more than 4 helpers of 16 threads decode no more and delay a Loader; with images
+# fixed number of times per image, and a large image takes longer. Measured with an H200: for
+# images of 101 kB, more than 4 helpers of 16 threads decode no more and delay a Loader; for images
 # of 257 kB, 8 helpers decode 7 per cent more than 4, with and without a Loader.
 _MIN_LARGE_IMAGE = 180_000
 
@@ -146,7 +146,7 @@ class HostWork:
     def finish(self) -> list[int]:
         """Empty the queue, wait until no thread writes any more, and return the decoded rows.
 
-        Helpers that have not started, because they still work on another batch, are not waited for.
+        This does not wait for helpers that have not started because they work on another batch.
         """
         self._queue.clear()
         started = [task for task in self.helper_tasks if not task.cancel()]

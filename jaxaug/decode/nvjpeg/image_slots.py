@@ -1,6 +1,6 @@
 """Device memory for images that the engines decode whole before they are shrunk or oriented.
 
-A slot holds one whole image; a region holds the slots of one call, one behind the other.
+A slot holds one whole image; a region holds the slots of one call.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ With one GPU, host threads also help with the images of the engines. The images 
 queue: the engines take most of it at a time from the start, the helpers one by one from the end, so
 both finish together, however fast they are. With `deterministic` there are no helpers, because the
 pixels of an image may depend on its bytes alone. That needs engines: on GPUs without, a batched
-call decodes up to 50 images in another way than more (nvjpeg.h). Nor are there helpers with several
+call decodes up to 50 images differently from more (nvjpeg.h). Nor are there helpers with several
 GPUs: they would all wait for one GIL, and the GPUs for them (four H200: 112,000 images/s without,
 50,000 with helpers).
 
@@ -19,7 +19,7 @@ Terms:
   assigned: the rows of a batch that only the host threads decode.
   buffer: device memory for the canvases of one batch (`canvas_buffers.py`).
   slot: device memory for one whole image (`image_slots.py`).
-  sentinel: a color in the first pixel of a canvas or slot; still there, the image was not decoded.
+  sentinel: a color in the first pixel of a canvas or slot, which a decoded image overwrites.
   permit: allows a thread one batched call (`batched_decoder.py`).
   refused: of a batched call that fails, or of an image that the engines do not decode at all.
   skipped: of an image that is not written by a batched call that succeeds.

@@ -30,7 +30,7 @@ class Headers(NamedTuple):
 
     Attributes:
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
-      height, width: int32, as the file stores them, before EXIF turns them.
+      height, width: int32, as the file stores them, before EXIF is applied.
       orientation: uint8, the EXIF orientation 1..8.
       coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
         3 lossless, 9 and 10 extended and progressive with arithmetic coding.
@@ -42,7 +42,7 @@ class Headers(NamedTuple):
       color: uint8, the color model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of
         `jpeg_rules.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
-      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read in another way: bytes
+      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read differently: bytes
         between its segments, a DNL segment, 16-bit tables, hints at two color models.
       reason: object, the fault of a bad image in one clause; "" for a good one.
     """

@@ -21,7 +21,7 @@ def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str
 
     Args:
       scan_start: int64[k], where the image data begins.
-      stops: int64[k], the address behind the end of each file.
+      stops: int64[k], the address after the end of each file.
       failures: receives row -> reason.
     """
     ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
@@ -76,7 +76,7 @@ def check_scans(
 
     Args:
       scan_start: int64[k], where the image data begins.
-      stops: int64[k], the address behind the end of each file.
+      stops: int64[k], the address after the end of each file.
       pixels: int64[k], of each image; 0 for a file of one scan.
       max_scanned: bound on scans times pixels.
       failures: receives row -> reason.

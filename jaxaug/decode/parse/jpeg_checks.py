@@ -40,17 +40,17 @@ _IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 # T.81 B.2.4. Indexed by the first byte of a quantization table: its size. Indexed by the first byte
 # of a Huffman table (class << 4 | number): its size without its symbols, and its place in
 # `Checks.tables`.
-_HUFFMAN_TABLES = [(kind, number) for kind in (0, 1) for number in range(4)]
+_HUFFMAN_TABLES = [(group, number) for group in (0, 1) for number in range(4)]
 QUANTIZATION_SIZE = make_table(
     {number: 65 for number in range(4)} | {16 + number: 129 for number in range(4)}, NOWHERE
 )
-HUFFMAN_SIZE = make_table({kind << 4 | number: 17 for kind, number in _HUFFMAN_TABLES}, NOWHERE)
+HUFFMAN_SIZE = make_table({group << 4 | number: 17 for group, number in _HUFFMAN_TABLES}, NOWHERE)
 HUFFMAN_PLACE = make_table(
-    {kind << 4 | number: 4 + 4 * kind + number for kind, number in _HUFFMAN_TABLES}, 0
+    {group << 4 | number: 4 + 4 * group + number for group, number in _HUFFMAN_TABLES}, 0
 )
 
-# Multiplied by the 16 code counts: the number of symbols, and the part of 2^16 that their codes
-# take. float32 is exact up to 2^24.
+# Multiplied by the 16 code counts: the number of symbols, and the codes out of 2^16 that they
+# use. float32 is exact up to 2^24.
 _CODE_SUMS = np.stack([np.ones(16), 2.0 ** np.arange(15, -1, -1)], 1).astype(np.float32)
 
 
@@ -205,7 +205,7 @@ def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
 
     Args:
       segments: of the k files.
-      stops: int64[k], the address behind the end of each file.
+      stops: int64[k], the address after the end of each file.
     """
     checks = np.zeros(stops.size, CHECKS)
     size = _read_frames(segments, checks)
@@ -312,8 +312,8 @@ def fits_huffman(position: Any, stop: Any, symbols: Any, space: Any) -> Any:
     Args:
       position, stop: where the table and its segment end.
       symbols: how many it has.
-      space: the part of 2^16 that their codes take. They never take all of it, as a code of all
-        ones is not allowed (T.81 C.2).
+      space: the codes out of 2^16 that they use. They never use all, as a code of all ones is not
+        allowed (T.81 C.2).
     """
     return (position <= stop) & (symbols <= 256) & (space < 2**16)
 
@@ -345,7 +345,7 @@ def _read_color(segments: Segments, checks: np.ndarray) -> None:
 
 
 def _read_unusual(segments: Segments, checks: np.ndarray) -> None:
-    """Fill in what other parsers may read in another way."""
+    """Mark the files that other parsers may read differently."""
     checks["unusual"][segments.resumed] = 1
     for marker in (DNL, DAC):
         checks["unusual"][segments.pick(marker)[0]] = 1

@@ -266,7 +266,7 @@ def _color(checks: Checks, components: list[Component]) -> int:
 
 
 def _is_plain(checks: Checks, components: list[Component], color: int) -> bool:
-    """Return False if a parser other than libjpeg's may read the header in another way."""
+    """Return False if a parser other than libjpeg's may read the header differently."""
     unclear_color = color == YCBCR and (_has_letters(components) or checks.adobe == 1)
     # T.81 B.2.3 for sequential scans, and its table B.5 for two Huffman tables of each class.
     all_coefficients = checks.scan_parameters == b"\0\x3f\0"

@@ -66,7 +66,7 @@ def _png_has_no_exif(data: memoryview, at: int) -> bool:
         at += 12 + length
     else:
         return False
-    while at + 12 <= size:  # an eXIf chunk may stand behind the pixels
+    while at + 12 <= size:  # an eXIf chunk may follow the pixels
         length, name = _CHUNK.unpack_from(data, at)
         if name == b"eXIf":
             return False
@@ -193,7 +193,7 @@ def gif_size(data: memoryview, head: bytes) -> Size | None:
 
 
 def _skip_gif_extensions(data: memoryview, at: int) -> int | None:
-    """Return the offset behind the extensions at an offset; None if one of them is unusual."""
+    """Return the offset after the extensions at an offset; None if one of them is unusual."""
     while data[at : at + 1] == b"!":
         label = bytes(data[at + 1 : at + 3])
         looping = data[at : at + 16] == _GIF_LOOP and data[at + 18 : at + 19] == b"\0"

@@ -115,7 +115,7 @@ class _Walk:
     Args:
       row: int64[m], the files.
       position: int64[m], the address of the first segment of each.
-      stop: int64[m], the address behind the end of each.
+      stop: int64[m], the address after the end of each.
       failures: receives row -> reason.
 
     Attributes:
@@ -206,7 +206,7 @@ def _walk_alone(
     Args:
       row: of the file.
       position: address of its next segment.
-      stop: address behind its end.
+      stop: address after its end.
       max_steps: bound on the number of segments.
       found: receives (row, position, end, stop) of each segment.
       resumed_rows: receives the row if there are other bytes between the segments.
@@ -232,7 +232,7 @@ def _walk_alone(
 
 
 def _resume(position: int, stop: int) -> int | str:
-    """Return the address of the next segment behind other bytes, or what is wrong."""
+    """Return the address of the next segment after other bytes, or the fault."""
     data = memory_view(position, max(stop - position, 0))
     found = _NEXT_MARKER.search(data)
     if not found:
