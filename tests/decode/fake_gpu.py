@@ -246,9 +246,7 @@ def turned(seed, height, width, orientation):
 
 
 def check_fitted(decoder, images, *, levels=1.5):
-    """Decode; every image must be on its canvas as the host lays it there, but for the way it is
-    shrunk.
-    """
+    """Decode; every canvas must be near that of the host, which shrinks images differently."""
     batch = decoder.decode(images)
     pixels = np.asarray(batch.pixels).astype(int)
     assert batch.valid.all()

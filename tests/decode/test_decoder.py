@@ -166,7 +166,7 @@ def test_raise_tells_the_first_bad_row(one, name, clause):
     assert one.decode(FILES).valid.all()  # still usable
 
 
-def test_mask_leaves_zeros_and_the_neighbours_alone(cpu_devices):
+def test_mask_leaves_zeros_and_the_neighbors_alone(cpu_devices):
     files = [file for pair in zip(FILES, BAD.values()) for file in pair]
     with Decoder((64, 64), "host", cpu_devices[:2], on_error="mask") as decoder:
         batch = decoder.decode(files)
@@ -323,7 +323,7 @@ def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shap
             monkeypatch.setattr(
                 decoder._backend, "decode", lambda *given: decode(*given)._replace(borrowed=True)
             )
-            copies = decoder.decode(FILES).pixels  # as from a buffer of the engine's own
+            copies = decoder.decode(FILES).pixels  # as from a buffer of the backend
         assert jax.sharding.get_mesh() == mesh  # the user's is back
     for shards in (found, rows.pixels, copies):
         assert [shard.devices() for shard in shards] == [{device} for device in cpu_devices[1:3]]

@@ -1,4 +1,4 @@
-"""The engines get only the images that every parser reads in one way."""
+"""The engines get only the images that all parsers read alike."""
 
 import numpy as np
 import pytest

@@ -348,7 +348,7 @@ def test_bad_files_and_what_is_wrong_with_them(file, clause):
     assert re.search(clause, reason(file)) if clause else reason(file) == ""
 
 
-def test_a_bad_file_does_not_touch_its_neighbours():
+def test_a_bad_file_does_not_touch_its_neighbors():
     headers = check(PLAIN, PLAIN[:200], PLAIN, b"", OTHERS["PNG"])
     assert headers.kind.tolist() == [1, 0, 1, 0, 2]
     assert headers.orientation.tolist() == [1] * 5

@@ -31,7 +31,7 @@ def test_more_threads_help_with_large_images(gpu, size, threads):
 
 
 def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
-    """The engines stand until the threads have decoded all that the first call has left."""
+    """The engines wait until the threads have decoded all rows that the first call has left."""
     left = threading.Event()
     decoded = []
 
@@ -57,7 +57,7 @@ def test_a_rare_sampling_goes_to_the_helpers(gpu):
             assert decode.stats["host"] == (not deterministic)
 
 
-def test_a_batch_does_not_wait_for_the_line_of_another(gpu):
+def test_a_batch_does_not_wait_for_the_queue_of_another(gpu):
     held = threading.Event()
     first = jpegs(16) * 32
     second = jpegs(16, seed=100) * 8

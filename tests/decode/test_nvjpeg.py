@@ -543,9 +543,9 @@ def resampled(image: bytes, size: tuple[int, int], orientation: int) -> np.ndarr
     stored = size[::-1] if orientation >= 5 else size
     pixels = simplejpeg.decode_jpeg(image, "RGB")
     shrunk = Image.fromarray(pixels).resize(stored[::-1], Image.Resampling.BILINEAR)
-    turns = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # of PIL.Image.Transpose
+    methods = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # of PIL.Image.Transpose
     if orientation > 1:
-        shrunk = shrunk.transpose(Image.Transpose(turns[orientation]))
+        shrunk = shrunk.transpose(Image.Transpose(methods[orientation]))
     return np.asarray(shrunk)
 
 

@@ -179,7 +179,7 @@ REAL = {"set_device": cuda.set_device, "on_device": cuda.on_device}
 
 
 def test_deterministic_pixels_need_engines(gpu, monkeypatch):
-    """GPU_HYBRID's batched call decodes up to 50 images in another way than more (nvjpeg.h)."""
+    """GPU_HYBRID's batched call decodes up to 50 images differently from more (nvjpeg.h)."""
     made = []
 
     def create_handle(backend):
