@@ -31,7 +31,7 @@ from raw_nvjpeg import by_sampling, raw_engines, raw_hybrid, raw_together
 from rivals import DaliProcess, dali_latency, dali_rate, nvimgcodec_rate, simplejpeg_rate
 
 from jaxaug.decode import Decoder, Encoded
-from jaxaug.decode.native import cuda, nvjpeg
+from jaxaug.decode.native import cuda, libnvjpeg
 
 
 def read(folder: Path) -> list[bytes]:
@@ -289,7 +289,7 @@ def main() -> None:
         f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,"
     )
     print(
-        f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {nvjpeg.version()}, {connections=}"
+        f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {libnvjpeg.version()}, {connections=}"
     )
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])

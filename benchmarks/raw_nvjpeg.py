@@ -6,7 +6,7 @@ import numpy as np
 from rate import rate
 
 from jaxaug.decode import Encoded, read_headers
-from jaxaug.decode.native import cuda, nvjpeg
+from jaxaug.decode.native import cuda, libnvjpeg
 
 
 def by_sampling(images: list[bytes]) -> list[list[bytes]]:
@@ -29,35 +29,35 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
 
     def work(thread, running, count):
         cuda.set_device(0)
-        handle = nvjpeg.create_handle(nvjpeg.HARDWARE)
+        handle = libnvjpeg.create_handle(libnvjpeg.HARDWARE)
         calls = []
         for group in groups:
             encoded = Encoded.from_bytes(group)
             buffer = int(cuda.call("cudaMalloc", row * len(group)))
             pointers = np.arange(len(group), dtype=np.uint64) * np.uint64(row) + np.uint64(buffer)
-            state = nvjpeg.create("nvjpegJpegStateCreate", handle)
+            state = libnvjpeg.create("nvjpegJpegStateCreate", handle)
             calls.append(
                 (
                     state,
                     encoded,
-                    nvjpeg.destinations(pointers, canvas[1] * 3),
+                    libnvjpeg.destinations(pointers, canvas[1] * 3),
                     cuda.create_stream(),
                     buffer,
                 )
             )
         while running():
             for state, encoded, images, stream, _ in calls:
-                nvjpeg.decode_batched(
+                libnvjpeg.decode_batched(
                     handle, state, encoded.addresses, encoded.lengths, images, stream
                 )
             for *_, stream, _ in calls:
                 cuda.call("cudaStreamSynchronize", stream)
             count(sum(map(len, groups)))
         for state, _, _, stream, buffer in calls:
-            nvjpeg.destroy("nvjpegJpegStateDestroy", state)
+            libnvjpeg.destroy("nvjpegJpegStateDestroy", state)
             cuda.call("cudaStreamDestroy", stream)
             cuda.call("cudaFree", buffer)
-        nvjpeg.destroy("nvjpegDestroy", handle)
+        libnvjpeg.destroy("nvjpegDestroy", handle)
 
     return work
 
@@ -75,7 +75,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
     )
     hybrid = ctypes.c_int(1)
     zero = ctypes.c_int(0)
-    library = ctypes.CDLL(nvjpeg.path())  # functions of our own: jaxaug's have prototypes
+    library = ctypes.CDLL(libnvjpeg.path())  # functions of our own: jaxaug's have prototypes
 
     def make(function: str, *arguments) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
@@ -96,10 +96,10 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             library.nvjpegStateAttachDeviceBuffer(state, device)
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
-        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(nvjpeg.RGB_INTERLEAVED))
+        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(libnvjpeg.RGB_INTERLEAVED))
         buffer = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
         stream = cuda.create_stream()
-        image = nvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
+        image = libnvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
         where = ctypes.c_void_p(image.ctypes.data)
         on = ctypes.c_void_p(stream)
         number = thread * 7

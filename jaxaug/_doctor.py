@@ -59,11 +59,11 @@ def _decoder() -> str:
 
 def _nvidia() -> Iterator[tuple[str, str]]:
     """The native side: library, engines, memory for canvases."""
-    from jaxaug.decode.native import cuda, nvjpeg
-    from jaxaug.decode.nvjpeg.buffers import buffer_budget
+    from jaxaug.decode.native import cuda, libnvjpeg
+    from jaxaug.decode.nvjpeg.canvas_buffers import buffer_budget
 
     try:
-        yield "nvJPEG", f"{nvjpeg.version()} ({nvjpeg.path()})"
+        yield "nvJPEG", f"{libnvjpeg.version()} ({libnvjpeg.path()})"
         queues = os.environ["CUDA_DEVICE_MAX_CONNECTIONS"]
         yield (
             "hardware queues",
@@ -84,12 +84,12 @@ def _nvidia() -> Iterator[tuple[str, str]]:
 
 def _engines() -> str:
     """How many JPEG engines the current device has."""
-    from jaxaug.decode.native import nvjpeg
+    from jaxaug.decode.native import libnvjpeg
 
     try:
-        handle = nvjpeg.create_handle(nvjpeg.HARDWARE)
-    except nvjpeg.NvjpegError as error:
+        handle = libnvjpeg.create_handle(libnvjpeg.HARDWARE)
+    except libnvjpeg.NvjpegError as error:
         return f"none ({error}): the multiprocessors and the host decode"
-    count = nvjpeg.engine_count(handle)
-    nvjpeg.destroy("nvjpegDestroy", handle)
+    count = libnvjpeg.engine_count(handle)
+    libnvjpeg.destroy("nvjpegDestroy", handle)
     return str(count)

@@ -1,4 +1,4 @@
-"""The seam between the Decoder and its backends."""
+"""The interface between the Decoder and its backends, and the batch that they return."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -7,50 +7,113 @@ import jax
 import numpy as np
 
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.parse.headers import Headers
+from jaxaug.decode.parse.headers import BAD, Headers
 
 
-class Canvases(NamedTuple):
-    """A decoded batch on its devices.
+class DecodedBatch(NamedTuple):
+    """A batch of n decoded images on d devices, with its failures reported instead of raised.
 
     Attributes:
-      pixels: one uint8[n / devices, H, W, 3] per device.
-      failures: row -> reason, for the rows that failed although their header is good; they are
-        zero.
-      decoded: how many images each backend decoded, by its name.
-      release: takes arrays whose computation reads `pixels`, then frees or reuses their memory.
-      lent: `pixels` view a buffer of the engine's own, which is written again after `release`.
-      waited: seconds until the device had read what such a buffer held before.
+      pixels: one uint8[n / d, H, W, 3] per device, in the order of the devices. They may view a
+        buffer of the decoder, so compute from them and never hand them out.
+      size: int32[n, 2], (height, width) on the canvas; the canvas's own for a bad image.
+      original_size: int32[n, 2], (height, width) of the upright image; the canvas's own for a bad
+        image.
+      orientation: uint8[n], the EXIF orientation 1..8 that was applied.
+      valid: bool[n], False for a bad image, whose row is zero.
+      failures: row -> reason, for the bad images.
+      counts: how many images each backend decoded, by its name in `Decoder.stats`.
+      release: must be called once, with arrays whose computation reads `pixels`. The decoder waits
+        for them before it writes to the buffer again, so they must not be donated or deleted.
+      borrowed: True if `pixels` view a buffer of the decoder.
+      wait_seconds: seconds until the device had read the batch that the buffer held before.
     """
 
     pixels: list[jax.Array]
+    size: np.ndarray
+    original_size: np.ndarray
+    orientation: np.ndarray
+    valid: np.ndarray
     failures: dict[int, str]
-    decoded: dict[str, int]
+    counts: dict[str, int]
     release: Callable[[Any], None]
-    lent: bool
-    waited: float = 0.0
+    borrowed: bool
+    wait_seconds: float
 
 
-class Engine(Protocol):
-    """A way to get from bytes to canvases. Which images are good is decided before it is asked."""
+def make_batch(
+    headers: Headers,
+    size: np.ndarray,
+    canvas: tuple[int, int],
+    *,
+    pixels: list[jax.Array],
+    failures: dict[int, str],
+    counts: dict[str, int],
+    release: Callable[[Any], None],
+    borrowed: bool,
+    wait_seconds: float = 0.0,
+) -> DecodedBatch:
+    """Return the batch of some pixels, with the facts of its rows.
 
-    in_flight: int  # how many batches at once keep it busy
-    counted: tuple[str, ...]  # the names in `Canvases.decoded`
+    Args:
+      headers: of the n images.
+      size: int32[n, 2], (height, width) on the canvas.
+      canvas: (H, W).
+      failures: row -> reason, for images that failed although their header is good.
+      pixels, counts, release, borrowed, wait_seconds: see `DecodedBatch`.
+    """
+    bad = (headers.kind == BAD).nonzero()[0].tolist()
+    failures = {row: str(headers.reason[row]) for row in bad} | failures
+
+    valid = np.ones(len(headers.kind), np.bool_)
+    valid[list(failures)] = False
+    original_size = headers.original_size()
+    original_size[~valid] = canvas
+    size = size.copy()
+    size[~valid] = canvas
+
+    return DecodedBatch(
+        pixels=pixels,
+        size=size,
+        original_size=original_size,
+        orientation=np.where(valid, headers.orientation, 1).astype(np.uint8),
+        valid=valid,
+        failures=failures,
+        counts=counts,
+        release=release,
+        borrowed=borrowed,
+        wait_seconds=wait_seconds,
+    )
+
+
+class Backend(Protocol):
+    """Decodes the good images of a batch; which ones are good is decided before.
+
+    Attributes:
+      in_flight: how many concurrent calls of `decode` keep the backend busy.
+      counted: the names in `DecodedBatch.counts`.
+    """
+
+    in_flight: int
+    counted: tuple[str, ...]
 
     @property
     def bytes_held(self) -> int:
-        """The memory of devices that it takes by now, outside of JAX's own."""
+        """The device memory that the backend holds now, outside of JAX's own."""
         ...
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> Canvases:
-        """Decode the rows that are not `BAD`, each to `size` (int32[n, 2]) at the top-left of its
-        canvas.
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+        """Decode the rows that are not `BAD`, each to the top-left of its canvas.
 
-        The number of rows is a multiple of the number of devices; all other pixels are zero. May be
-        called from several threads at once.
+        May be called from several threads at once.
+
+        Args:
+          encoded: n images; n is a multiple of the number of devices.
+          headers: of the n images.
+          size: int32[n, 2], (height, width) of each image on its canvas; all other pixels are zero.
         """
         ...
 
     def close(self) -> None:
-        """Stop threads and free buffers; nothing is asked afterwards."""
+        """Stop the threads and free the buffers; no call follows."""
         ...

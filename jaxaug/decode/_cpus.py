@@ -1,13 +1,13 @@
-"""How many CPUs this process may use."""
+"""The number of CPUs that this process may use."""
 
 import os
 from pathlib import Path
 
-_OWN_GROUP = Path("/proc/self/cgroup")
-_GROUPS = Path("/sys/fs/cgroup")
+_PROCESS_GROUP = Path("/proc/self/cgroup")
+_GROUP_ROOT = Path("/sys/fs/cgroup")
 
 
-def usable_cpus(own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> int:
+def usable_cpus(own_group: Path = _PROCESS_GROUP, groups: Path = _GROUP_ROOT) -> int:
     """Return the number of CPUs by affinity, or by the quota of a control group if that is smaller.
 
     A container with 4 of 128 CPUs has a quota of 4, and an affinity to all of them.
@@ -20,18 +20,24 @@ def usable_cpus(own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> int:
         count = len(os.sched_getaffinity(0))
     else:
         count = os.cpu_count() or 1
+
+    folder = groups / _group_name(own_group).strip("/")
+    inside = [each for each in (folder, *folder.parents) if each.is_relative_to(groups)]
+    quotas = [_quota(each / "cpu.max") for each in inside]
+    return max(1, min([count, *quotas]))
+
+
+def _group_name(own_group: Path) -> str:
+    """Return the path of the process's group below all groups."""
     try:
         lines = own_group.read_text().splitlines()
     except OSError:
-        lines = []
-    named = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    folder = groups / named.strip("/")
-    inside = [each for each in (folder, *folder.parents) if each.is_relative_to(groups)]
-    return max(1, min([count, *(_quota(each / "cpu.max") for each in inside)]))
+        return "/"
+    return next((line[3:] for line in lines if line.startswith("0::")), "/")
 
 
 def _quota(file: Path) -> int:
-    """Return the whole CPUs that hold the quota "microseconds period"; many without one."""
+    """Return the quota "microseconds period" in whole CPUs, rounded up; many without a quota."""
     try:
         quota, period = file.read_text().split()
         return -(-int(quota) // int(period))

@@ -1,4 +1,4 @@
-"""`Decoder`: the verdict over each image, the choice of an engine, and the assembling of the batch."""
+"""The Decoder: it checks the images of a batch, passes them to a backend and counts them."""
 
 import contextlib
 import functools
@@ -6,8 +6,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,90 +16,59 @@ import numpy as np
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
-from jaxaug.decode._backend import Engine
+from jaxaug.decode._backend import Backend, DecodedBatch
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
-from jaxaug.decode.host.engine import HostEngine
+from jaxaug.decode.host.host_backend import HostBackend
 from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
 from jaxaug.errors import DecodeError
-
-
-class Decoded(NamedTuple):
-    """A decoded batch as the Loader takes it: bad images are told, not raised.
-
-    Attributes:
-      pixels: one uint8[n / devices, H, W, 3] per device; they may view a buffer of the decoder's
-        own, so compute from them and never hand them out.
-      size: int32[n, 2], (height, width) on the canvas; the canvas's own for a bad image.
-      original_size: int32[n, 2], (height, width) of the upright image; the canvas's own for a bad
-        image.
-      orientation: uint8[n], the EXIF orientation 1..8 that was applied.
-      valid: bool[n]; rows that are not are zero.
-      failures: row -> reason, for the bad images.
-      release: to be called once with arrays whose computation reads `pixels`; it is waited for
-        before these are written again, so the arrays must not be donated or deleted meanwhile.
-      lent: `pixels` view a buffer of the decoder's own.
-      waited: seconds until the device had read what that buffer held before.
-    """
-
-    pixels: list[jax.Array]
-    size: np.ndarray
-    original_size: np.ndarray
-    orientation: np.ndarray
-    valid: np.ndarray
-    failures: dict[int, str]
-    release: Callable[[Any], None]
-    lent: bool
-    waited: float
 
 
 class Decoder:
     """Decode batches of encoded images into static canvases on the local devices.
 
     Every image lies upright at the top-left of a canvas of zeros. One larger than the canvas is
-    shrunk to fit, antialiased, its aspect kept. One Decoder drives all its devices. `decode` may
+    shrunk to fit, antialiased, with its aspect kept. One Decoder uses all its devices. `decode` may
     be called from any thread, also inside of `jax.set_mesh`, but not from a process that was forked
-    after the Decoder was made. `close` waits for the calls that run.
+    after the Decoder was made. `close` waits for the running calls.
 
-    **Which images the JPEG engines decode.** With the "nvjpeg" backend: baseline JPEGs of 8 bits a
-    sample and one scan, gray or YCbCr, with chroma sampling 4:4:4, 4:2:2, 4:4:0 or 4:2:0; if the
+    **JPEG engines.** With the "nvjpeg" backend they decode baseline JPEGs of 8 bits per sample and
+    one scan, gray or YCbCr, with chroma sampling 4:4:4, 4:2:2, 4:4:0 or 4:2:0; if the
     chroma is subsampled, with both sides of 16 pixels or more. They may be larger than the canvas
     or turned by EXIF. Host threads decode the rest and upload it: progressive, lossless and
-    arithmetic JPEGs, RGB, CMYK and 4:1:1, those of an unusual header, and all other formats.
-    `stats` counts the images of both ways. Whether a file is good is decided from its bytes before,
-    and so alike for both.
+    arithmetic JPEGs, RGB, CMYK and 4:1:1, those with an unusual header, and all other formats.
+    `stats` counts the images of both. A check of the bytes decides before which files are good, so
+    both agree on that.
 
     **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and
     where this Pillow has the codecs, JPEG 2000 and AVIF. A format is recognized by the first bytes.
 
-    **Memory.** A batch takes H x W x 3 bytes an image, and several batches may be in flight. With
-    "nvjpeg" the canvases lie outside of the memory that JAX reserves, and with them the images that
-    are decoded whole before they are shrunk: together up to a tenth of the device's memory, or 2 GB
-    if that is more; a batch that alone takes more is decoded all the same. While a host thread
-    decodes, it takes up to 9 bytes a pixel of its image: 16 threads with images of 2^27 pixels
-    (the default of `max_pixels`) take 19 GB.
+    **Memory.** A batch takes H x W x 3 bytes per image, and several batches may be in flight. With
+    "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the images that are
+    decoded whole before they are shrunk. Together they take up to a tenth of the device's memory,
+    or 2 GB if that is more; a batch that alone takes more is decoded all the same. While a host
+    thread decodes, it takes up to 9 bytes per pixel of its image: 16 threads with images of 2^27
+    pixels (the default of `max_pixels`) take 19 GB.
 
     Args:
       canvas: (H, W) of every row, in pixels.
       backend: "host" decodes with threads on the CPU, "nvjpeg" with the JPEG engines of NVIDIA
-        GPUs. "auto" takes the best there is, and warns if that is the host although the devices are
-        GPUs.
-      devices: local devices; device d gets the d-th equal share of the rows. None: all local
+        GPUs. "auto" takes the best one available, and warns if that is "host" although the devices
+        are GPUs.
+      devices: local devices; the rows are divided equally among them, in order. None: all local
         devices.
       on_error: "raise" a DecodeError for the first bad image of a batch, or "mask" bad images:
         their rows are zeros, and `valid` is False.
-      num_threads: host threads; None: one for each CPU that this process may use. With "host", so
-        many decode at the same time. With "nvjpeg", half of them, shared out among the GPUs, decode
-        what the engines cannot; the other CPUs are left to the calling threads. On one GPU, and
-        without `deterministic`, a quarter more also decode images that the engines could decode, so
-        that both are done at the same time; if the files are large, twice as many.
-      max_pixels: an image whose header promises more pixels is bad. This is checked before anything
-        is allocated. A JPEG of several scans is bad as well if its pixels times its scans are more
-        than 32 times `max_pixels`, and more than 2^32.
-      deterministic: the way an image is decoded depends on its bytes alone, and so do its pixels.
-        This always holds with "host". With "nvjpeg" it needs a GPU with JPEG engines; where there
-        is none, "auto" takes the host.
+      num_threads: host threads; None: one for each CPU that this process may use. With "host", all
+        of them decode. With "nvjpeg", half of them, divided among the GPUs, decode the images that
+        the engines cannot; the other CPUs are left to the calling threads. With one GPU and without
+        `deterministic`, a quarter more help the engines, or half more if the files are large.
+      max_pixels: an image with more pixels in its header is bad. This is checked before anything is
+        allocated. A JPEG of several scans is also bad if its pixels times its scans are more than
+        32 times `max_pixels`, and more than 2^32.
+      deterministic: the pixels of an image depend on its bytes alone. This always holds with
+        "host". With "nvjpeg" it needs GPUs with JPEG engines; without them, "auto" takes "host".
 
     Raises:
       ValueError: an argument is wrong.
@@ -130,26 +99,29 @@ class Decoder:
             canvas = tuple(_as_int(side) for side in canvas)
         max_pixels = _as_int(max_pixels)
         threads: int = usable_cpus() if num_threads is None else _as_int(num_threads)
+
         check_size("canvas", canvas)
         check_choice("backend", backend, ("auto", "nvjpeg", "host"))
         check_choice("on_error", on_error, ("raise", "mask"))
         check_positive_int("max_pixels", max_pixels)
         check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
+
         self.canvas = canvas
         self.on_error = on_error
         self.max_pixels = max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
-        self.backend, self._engine = _make_engine(
+        self.backend, self._backend = _make_backend(
             backend, self.devices, canvas, threads, deterministic
         )
+
         self._lock = threading.Lock()
         self._closed = False
         self._call_ended = threading.Condition(self._lock)
         self._calls = set[object]()
         self._process = os.getpid()
-        self._stats = dict.fromkeys(("images", "failed", "shrunk", *self._engine.counted), 0)
+        self._stats = dict.fromkeys(("images", "failed", "shrunk", *self._backend.counted), 0)
 
     def decode(self, encoded: "Encoded | Sequence[bytes]") -> ImageBatch:
         """Decode n images.
@@ -178,26 +150,28 @@ class Decoder:
         if decoded.failures and self.on_error == "raise":
             decoded.release(None)
             row = min(decoded.failures)
-            raise DecodeError(
-                decoded.failures[row], index=row, byte_count=int(encoded.lengths[row])
-            )
-        pixels = decoded.pixels
-        if decoded.lent:  # a view of a decode buffer never leaves jaxaug: a copy of it does
-            pixels = _copy_and_release(decoded)
-        pixels = pixels[0] if len(pixels) == 1 else list(pixels)
-        return ImageBatch(pixels, decoded.size, decoded.original_size, decoded.valid)
+            byte_count = int(encoded.lengths[row])
+            raise DecodeError(decoded.failures[row], index=row, byte_count=byte_count)
 
-    def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> Decoded:
-        """Decode n images for the Loader: bad ones are told row by row, and the buffers stay the
-        decoder's.
+        # A view of a decode buffer never leaves jaxaug.
+        pixels = _copy_and_release(decoded) if decoded.borrowed else decoded.pixels
+        return ImageBatch(
+            pixels=pixels[0] if len(pixels) == 1 else list(pixels),
+            size=decoded.size,
+            original_size=decoded.original_size,
+            valid=decoded.valid,
+        )
+
+    def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> DecodedBatch:
+        """Decode n images for a loader, without errors for bad images and without a copy.
 
         Args:
           encoded: n images, n a multiple of the number of devices.
-          headers: `read_headers(encoded)`, if the caller has it: the headers are not read again.
-            Images of more than the Decoder's `max_pixels` are bad all the same.
+          headers: `read_headers(encoded)`, if the caller has it, which saves reading them again.
+            Images of more than the Decoder's `max_pixels` are bad in any case.
 
         Returns:
-          Decoded; its `release` must be called.
+          DecodedBatch; its `release` must be called.
 
         Raises:
           ValueError: the devices do not divide n; `headers` has another number of rows; or the
@@ -208,56 +182,51 @@ class Decoder:
         with self._call():
             return self._decode_rows(encoded, headers)
 
-    def _decode_rows(self, encoded: Encoded, headers: Headers | None) -> Decoded:
+    def _decode_rows(self, encoded: Encoded, headers: Headers | None) -> DecodedBatch:
         encoded = encoded.checked()
         count = len(encoded.lengths)
         if count % len(self.devices):
             raise ValueError(
-                f"`encoded` must have a multiple of {len(self.devices)} images, one share per device, got "
-                f"{count}: pad the batch, or give the Decoder fewer `devices`."
+                f"`encoded` must have a multiple of {len(self.devices)} images, one share per "
+                f"device, got {count}: pad the batch, or give the Decoder fewer `devices`."
             )
         headers = self._headers(encoded, headers)
-        valid = headers.kind != BAD
         original_size = headers.original_size()
-        original_size[~valid] = self.canvas
+        original_size[headers.kind == BAD] = self.canvas
         size = fit_size(original_size, self.canvas)
-        canvases = self._engine.decode(encoded, headers, size)
-        failures = {row: str(headers.reason[row]) for row in (~valid).nonzero()[0].tolist()}
-        failures |= canvases.failures
-        valid[list(failures)] = False
-        size[~valid] = original_size[~valid] = self.canvas
-        self._count(valid, (size != original_size).any(1), canvases.decoded)
-        orientation = np.where(valid, headers.orientation, 1).astype(np.uint8)
-        about = (size, original_size, orientation, valid, failures)
-        return Decoded(canvases.pixels, *about, canvases.release, canvases.lent, canvases.waited)
+
+        decoded = self._backend.decode(encoded, headers, size)
+        self._count(decoded)
+        return decoded
 
     @property
     def in_flight(self) -> int:
         """Return how many calls of `decode` at once keep the backend busy; more would wait."""
-        return self._engine.in_flight
+        return self._backend.in_flight
 
     @property
     def stats(self) -> dict[str, int]:
-        """How many images so far: decoded, failed, shrunk to the canvas, and decoded by each
-        backend.
+        """The numbers of images so far, and the device memory.
 
-        "device_bytes" is the memory outside of JAX's own that canvases and slots take by now.
+        "images" were decoded and "failed" were not; "shrunk" are larger than the canvas; the other
+        names count the images that each backend decoded. "device_bytes" is the device memory
+        outside of JAX's own that canvases and slots take now.
         """
         with self._lock:
-            return {**self._stats, "device_bytes": self._engine.bytes_held}
+            return {**self._stats, "device_bytes": self._backend.bytes_held}
 
     def close(self) -> None:
-        """Stop the threads and free the buffers, once the calls of `decode` that run have ended.
+        """Wait for the running calls of `decode`, then stop the threads and free the buffers.
 
-        Later calls of `decode` are errors, a later `close` does nothing. Nor does it in a process
-        that was forked after the Decoder was made: the threads and buffers are not there.
+        Later calls of `decode` are errors; a later `close` does nothing. In a process that was
+        forked after the Decoder was made, `close` does nothing, as it has no threads and buffers.
         """
         if os.getpid() != self._process:
             return
         with self._call_ended:
             self._closed = True
             self._call_ended.wait_for(lambda: not self._calls)
-        self._engine.close()
+        self._backend.close()
 
     def __enter__(self) -> "Decoder":
         return self
@@ -267,11 +236,11 @@ class Decoder:
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """Hold a call of `decode`, which `close` waits for; jax sees no mesh of the user's."""
+        """Register a call, so that `close` waits for it, and hide the mesh of the user from it."""
         if os.getpid() != self._process:
             raise RuntimeError(
-                "this Decoder was made before the process was forked, and its threads are not here: "
-                'make it in the child, or start processes with the "spawn" method.'
+                "this Decoder was made before the process was forked, and its threads are not "
+                'here: make it in the child, or start processes with the "spawn" method.'
             )
         call = object()
         try:
@@ -296,57 +265,62 @@ class Decoder:
             )
         return limit_pixels(headers, self.max_pixels)
 
-    def _count(self, valid: np.ndarray, shrunk: np.ndarray, decoded: dict[str, int]) -> None:
-        counts = {"images": valid.sum(), "failed": (~valid).sum(), "shrunk": shrunk.sum()} | decoded
+    def _count(self, decoded: DecodedBatch) -> None:
+        shrunk = (decoded.size != decoded.original_size).any(1)
+        counts = {
+            "images": int(decoded.valid.sum()),
+            "failed": int((~decoded.valid).sum()),
+            "shrunk": int(shrunk.sum()),
+        }
         with self._lock:
-            for name, count in counts.items():
-                self._stats[name] += int(count)
+            for name, count in (counts | decoded.counts).items():
+                self._stats[name] += count
 
 
-def _make_engine(
+def _make_backend(
     backend: str,
     devices: list[Device],
     canvas: tuple[int, int],
     num_threads: int,
     deterministic: bool,
-) -> tuple[str, Engine]:
-    """Return the backend's name and engine."""
+) -> tuple[str, Backend]:
+    """Return the backend's name and the backend."""
     on_gpus = all(device.platform == "gpu" for device in devices)
     if backend == "nvjpeg" and not on_gpus:
         raise ValueError(
-            f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: where there is one, install "
-            "jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
+            f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: where there "
+            "is one, install jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
         )
     if backend == "host" or not on_gpus:
-        return "host", HostEngine(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas, num_threads)
     from jaxaug.decode.native.cuda import CudaError
-    from jaxaug.decode.native.load import LibraryError
-    from jaxaug.decode.native.nvjpeg import NvjpegError
-    from jaxaug.decode.nvjpeg.engine import NvjpegEngine
+    from jaxaug.decode.native.libnvjpeg import NvjpegError
+    from jaxaug.decode.native.load_library import LibraryError
+    from jaxaug.decode.nvjpeg.nvjpeg_backend import NvjpegBackend
 
     try:
-        return "nvjpeg", NvjpegEngine(devices, canvas, num_threads, deterministic)
+        return "nvjpeg", NvjpegBackend(devices, canvas, num_threads, deterministic)
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
             raise
         _warn_once(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
-        return "host", HostEngine(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas, num_threads)
 
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    """Warn with the line that called jaxaug, through however many of its functions."""
+    """Warn with the line outside of jaxaug that led here."""
     frame = sys._getframe(1)
     level = 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "jaxaug":
         frame = frame.f_back
-        level = level + 1
+        level += 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
-def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
+def _copy_and_release(decoded: DecodedBatch) -> list[jax.Array]:
     pixels = []
     readers = []
     try:
@@ -361,7 +335,7 @@ def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
 
 @jax.jit
 def _copy(view: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the pixels in memory of XLA's own, and a small array that is ready when they are."""
+    """Return a copy in XLA's own memory, and a small array that is ready when the copy is."""
     return jnp.copy(view), jnp.zeros((), jnp.uint8)
 
 
@@ -376,7 +350,8 @@ def _check_devices(devices: Sequence[Device] | None) -> list[Device]:
     devices = list(devices)
     if not devices or not all(isinstance(device, jax.Device) for device in devices):
         raise ValueError(f"`devices` must be one or more jax devices, got {devices!r}.")
-    if foreign := [device for device in devices if device.process_index != jax.process_index()]:
+    foreign = [device for device in devices if device.process_index != jax.process_index()]
+    if foreign:
         raise ValueError(
             f"`devices` must be local to this process, got {foreign} of other processes."
         )
@@ -388,7 +363,8 @@ def _as_encoded(encoded: "Encoded | Sequence[bytes]") -> Encoded:
         return encoded
     if isinstance(encoded, (bytes, bytearray, memoryview, np.ndarray)):
         raise TypeError(
-            "`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a list."
+            "`encoded` must be a sequence of bytes-like objects, got one of them: wrap it in a "
+            "list."
         )
     if isinstance(encoded, (str, os.PathLike)) or not hasattr(encoded, "__getitem__"):
         raise TypeError(
@@ -399,5 +375,5 @@ def _as_encoded(encoded: "Encoded | Sequence[bytes]") -> Encoded:
 
 
 def _as_int(value: Any) -> Any:
-    """Return an integer of numpy as one of Python, and anything else as it is."""
+    """Return a numpy integer as a Python integer, and any other value unchanged."""
     return int(value) if isinstance(value, np.integer) else value

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
-    """The size at which images lie on a canvas: their own, or shrunk to fit with the aspect kept.
+    """Return the sizes of images on a canvas: their own, or shrunk to fit with the aspect kept.
 
     s = min(1, H / h, W / w);  size = max(1, floor(s (h, w) + 1/2)), and never beyond the canvas
 

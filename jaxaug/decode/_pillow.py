@@ -1,7 +1,7 @@
 """Decoding with Pillow: all formats but JPEG, and JPEGs of unusual color or sampling.
 
-The plugins are called directly, by the format that the bytes tell: `PIL.Image.open` would try every
-codec it knows and apply a pixel limit of its own, where `max_pixels` is the one limit here.
+The plugins are called directly, for the format of the first bytes: `PIL.Image.open` would try every
+codec it has and apply its own limit on pixels, but `max_pixels` is the only limit here.
 """
 
 import contextlib
@@ -15,26 +15,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxaug.decode._orientation import steps
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _ORIENTATION = 0x0112  # the EXIF and TIFF tag
-_TURNS = {  # EXIF orientation -> Pillow's name of the way back
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
+# (transpose, flip_x, flip_y) -> Pillow's name for these steps at once.
+_TRANSPOSES = {
+    (False, True, False): "FLIP_LEFT_RIGHT",
+    (False, True, True): "ROTATE_180",
+    (False, False, True): "FLIP_TOP_BOTTOM",
+    (True, False, False): "TRANSPOSE",
+    (True, True, False): "ROTATE_270",
+    (True, True, True): "TRANSVERSE",
+    (True, False, True): "ROTATE_90",
 }
-_LARGEST_SIDE = 2**31 - 1
+_MAX_SIDE = 2**31 - 1
 
 
 def format_of(data: memoryview | bytes) -> str | None:
-    """Return the format that the first bytes tell, as Pillow names it, or None.
+    """Return Pillow's name for the format of the first bytes, or None.
 
     Example:
       >>> format_of(memoryview(b"GIF89a..."))
@@ -49,9 +51,9 @@ def format_of(data: memoryview | bytes) -> str | None:
 
 
 def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
-    """Return (height, width) at the beginning of a WebP or GIF file; None for other formats.
+    """Return (height, width) from the header of a WebP or GIF file; None for other formats.
 
-    Pillow takes memory when it opens these two.
+    Pillow allocates memory when it opens these two.
 
     Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 and 9649; GIF89a 18.
     """
@@ -73,7 +75,7 @@ def _number(data: bytes, at: int, size: int) -> int:
 
 
 def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
-    """Return a lazily decoded Pillow image: size and mode are read, pixels are not.
+    """Return a Pillow image with its size and mode read, but not its pixels.
 
     Raises:
       DecodeError: the header is not one of that format, or this Pillow has no codec for it.
@@ -82,48 +84,53 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
     if plugin is None:
         import PIL
 
-        have = f"Pillow {PIL.__version__}"
-        raise DecodeError(f"{format}: {have} has no codec for it here: install one that has")
+        raise DecodeError(
+            f"{format}: Pillow {PIL.__version__} has no codec for it here: install one that has"
+        )
+
     try:
         with _PIXEL_LIMIT.lifted(stated_size(memoryview(data), format) or (1, 1)):
             return plugin(io.BytesIO(data))
-    except Exception as error:  # Pillow's parsers let nearly every exception out of a damaged file
+    except Exception as error:  # Pillow's parsers raise nearly every exception
         raise DecodeError(f"{format}: {error}") from error
 
 
 def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
-    """Return (height, width, orientation) as the file stores them, before any turning.
+    """Return (height, width, orientation) as the file stores them.
 
     Raises:
-      DecodeError: the header is not one of that format, or tells of no pixels.
+      DecodeError: the header is not one of that format, or has no pixels.
     """
     if format == "JPEG2000" and not _JPEG2000_WHOLE.search(data):
         raise DecodeError(f"{format}: truncated, no end of the codestream (EOC) behind a tile")
+
     image = open_image(data, format)
     width, height = image.size
     try:
         orientation = _read_orientation(image, data)
-        if format == "TIFF":  # Pillow reports the size of the turned image
+        if format == "TIFF":  # Pillow reports the size of the upright image
             tags = image.tag_v2  # type: ignore[attr-defined]
             width = int(tags[256])
             height = int(tags[257])
     except Exception as error:
         raise DecodeError(f"{format}: {error}") from error
-    if min(height, width) < 1 or max(height, width) > _LARGEST_SIDE:
+
+    if min(height, width) < 1 or max(height, width) > _MAX_SIDE:
         raise DecodeError(f"{format}: {width} x {height} pixels")
     return height, width, orientation if orientation in range(1, 9) else 1
 
 
 def upright_rgb(data: memoryview | bytes, format: str, orientation: int) -> "Image.Image":
-    """Return the image in mode RGB, turned as EXIF orientation 1..8 asks.
+    """Return the upright image in mode RGB.
 
-    Alpha is dropped; 16 bit keep their upper 8, as Pillow does for RGB by itself.
+    Alpha is dropped; of 16 bits the upper 8 are kept, as Pillow does for RGB.
 
     Raises:
-      DecodeError: the pixels are damaged, or of a kind without an agreed way to 8 bits.
+      DecodeError: the pixels are damaged, or of a mode without an agreed conversion to 8 bits.
     """
     with _as_decode_error(format):
-        return _to_rgb(_upright(open_image(data, format), format, orientation), format)
+        image = _upright(open_image(data, format), format, orientation)
+        return _to_rgb(image, format)
 
 
 def upright_gray(
@@ -146,7 +153,9 @@ def upright_gray(
 
 
 def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -> np.ndarray:
-    """Return the pixels as the file stores them, [h, w] or [h, w, channels]; see `decode_image`.
+    """Return the upright pixels with the file's own values; see `decode_image`.
+
+    The shape is [h, w] or [h, w, channels].
 
     Raises:
       DecodeError: the pixels are damaged, or Pillow would change them.
@@ -156,12 +165,17 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
         if _loses_bits(image, format):
             advice = "Pillow reads 8 of them, take mode='rgb' or 'gray'"
             raise DecodeError(f"{format} color of 16 bits: {advice}")
+
         image = _upright(image, format, orientation)
         if image.mode in ("1", "RGBX"):
             image = image.convert("L" if image.mode == "1" else "RGB")
         pixels = np.array(image)
-        deep = image.mode.startswith("I;16") or (image.mode == "I" and format in ("PNG", "PPM"))
-        return pixels.astype(np.uint16) if deep else pixels
+        return pixels.astype(np.uint16) if _has_16_bits(image, format) else pixels
+
+
+def _has_16_bits(image: "Image.Image", format: str) -> bool:
+    """Return True for gray of 16 bits, which Pillow may hold in 32."""
+    return image.mode.startswith("I;16") or (image.mode == "I" and format in ("PNG", "PPM"))
 
 
 def _loses_bits(image: "Image.Image", format: str) -> bool:
@@ -176,14 +190,15 @@ def _loses_bits(image: "Image.Image", format: str) -> bool:
 
 
 def _upright(image: "Image.Image", format: str, orientation: int) -> "Image.Image":
-    """Return the image loaded and turned."""
+    """Return the image loaded and upright."""
     from PIL import Image, ImageOps
 
     with _PIXEL_LIMIT.lifted(image.size):
         image.load()
-    if format == "TIFF":  # recent versions of Pillow have turned it by now, and taken the tag away
+    if format == "TIFF":  # recent versions of Pillow have applied and removed the tag by now
         return ImageOps.exif_transpose(image)
-    return image.transpose(Image.Transpose[_TURNS[orientation]]) if orientation > 1 else image
+    name = _TRANSPOSES.get(steps(orientation))
+    return image.transpose(Image.Transpose[name]) if name else image
 
 
 @contextlib.contextmanager
@@ -200,13 +215,15 @@ def _read_orientation(image: "Image.Image", data: memoryview) -> int:
     """Return the orientation tag without decoding, as the getexif of Pillow's PNG plugin would."""
     from PIL import Image
 
-    if image.format == "PNG" and "exif" not in image.info and (exif := _exif_behind_pixels(data)):
-        image.info["exif"] = exif
+    if image.format == "PNG" and "exif" not in image.info:
+        exif = _exif_behind_pixels(data)
+        if exif:
+            image.info["exif"] = exif
     return Image.Image.getexif(image).get(_ORIENTATION, 1)
 
 
 def _exif_behind_pixels(data: memoryview) -> bytes:
-    """Return what the eXIf chunk of a PNG holds, wherever it stands; b"" without one."""
+    """Return the content of the first eXIf chunk of a PNG; b"" without one."""
     position = 8
     while position + 12 <= len(data):
         length = int.from_bytes(data[position : position + 4], "big")
@@ -220,7 +237,7 @@ def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":
     from PIL import Image
 
     image.info.pop("transparency", None)
-    if image.mode.startswith("I;16") or (image.mode == "I" and format in ("PNG", "PPM")):
+    if _has_16_bits(image, format):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
@@ -234,7 +251,7 @@ def has_codec(format: str) -> bool:
 
 @functools.cache
 def _plugin(format: str) -> "Callable[[io.BytesIO], Image.Image] | None":
-    """Return Pillow's class for a format, or None where this Pillow lacks it or its codec."""
+    """Return Pillow's class for a format, or None if this Pillow lacks its codec."""
     from PIL import features
 
     module, name, codec = _PLUGINS[format]
@@ -253,7 +270,7 @@ def reads_lossless_jpegs() -> bool:
 
 
 class _PixelLimit:
-    """Pillow's own pixel limit, a global: lifted while an image that exceeds it is decoded."""
+    """Pillow's global limit on pixels, lifted while an image that exceeds it is decoded."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -284,7 +301,7 @@ class _PixelLimit:
 
 _PIXEL_LIMIT = _PixelLimit()
 
-# Module and class of Pillow, and what `PIL.features` calls the codec if it is an optional one.
+# Module and class of Pillow, and the name of the codec in `PIL.features` if it is optional.
 _PLUGINS: dict[str, tuple[str, str, str | None]] = {
     "AVIF": ("AvifImagePlugin", "AvifImageFile", "avif"),
     "BMP": ("BmpImagePlugin", "BmpImageFile", None),

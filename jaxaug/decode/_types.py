@@ -1,4 +1,4 @@
-"""What goes into a decoder and what comes out of it."""
+"""The input and the output of a Decoder."""
 
 import ctypes
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from jaxaug._typing import Array
 
 
 class Encoded(NamedTuple):
-    """Encoded images where they lie in host memory: no Python object per image.
+    """Encoded images in host memory, without a Python object per image.
 
     The bytes must not change until the call that they are given to has returned. Pickled or
     deep-copied, it holds a copy of its bytes.
 
     Attributes:
-      addresses: uint64[n], where the bytes of each image begin.
-      lengths: uint64[n], how many bytes each image has.
-      owner: whatever keeps that memory alive (a list of bytes, an mmap, a staging buffer).
+      addresses: uint64[n], the address of the first byte of each image.
+      lengths: uint64[n], the bytes of each image.
+      owner: an object that keeps that memory alive (a list of bytes, an mmap, a staging buffer).
     """
 
     addresses: np.ndarray
@@ -29,7 +29,7 @@ class Encoded(NamedTuple):
     def from_bytes(
         cls, images: "Sequence[bytes | bytearray | memoryview | np.ndarray]"
     ) -> "Encoded":
-        """View bytes-like objects without copying them.
+        """Return a view of bytes-like objects, without a copy.
 
         Raises:
           TypeError: one of them is not bytes-like.
@@ -51,7 +51,7 @@ class Encoded(NamedTuple):
         return cls(addresses, lengths, views)
 
     def checked(self) -> "Encoded":
-        """Return the same with columns of uint64.
+        """Return the same images with columns of uint64.
 
         Raises:
           ValueError: these are not two columns of equal length.
@@ -60,7 +60,7 @@ class Encoded(NamedTuple):
         lengths = np.asarray(self.lengths)
         if addresses.ndim != 1 or addresses.shape != lengths.shape:
             raise ValueError(
-                "`encoded` must have one address and one length an image, got addresses of shape "
+                "`encoded` must have one address and one length per image, got addresses of shape "
                 f"{addresses.shape} and lengths of shape {lengths.shape}."
             )
         return Encoded(np.asarray(addresses, np.uint64), np.asarray(lengths, np.uint64), self.owner)
@@ -70,11 +70,11 @@ class Encoded(NamedTuple):
         return _rebuild_encoded, (b"".join(views), np.asarray(self.lengths, np.uint64))
 
     def take(self, rows: "slice | np.ndarray") -> "Encoded":
-        """Some of the images."""
+        """Return some of the images."""
         return Encoded(self.addresses[rows], self.lengths[rows], self.owner)
 
     def view(self, row: int) -> memoryview:
-        """The bytes of image `row`, readable as long as the owner lives."""
+        """Return the bytes of image `row`, which are readable as long as the owner lives."""
         return memory_view(int(self.addresses[row]), int(self.lengths[row]))
 
 
@@ -109,6 +109,6 @@ _PyMemoryView_FromMemory.restype = ctypes.py_object
 
 
 def memory_view(address: int, length: int) -> memoryview:
-    """The bytes at an absolute address, read-only; the caller keeps that memory alive."""
+    """Return the bytes at an address, read-only; the caller keeps that memory alive."""
     pybuf_read = 0x100
     return _PyMemoryView_FromMemory(address, length, pybuf_read) if length else memoryview(b"")

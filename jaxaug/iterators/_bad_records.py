@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode import Decoded, Decoder, Encoded, Headers, read_headers
+from jaxaug.decode import DecodedBatch, Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._features import Features
@@ -38,7 +38,7 @@ class DecodedRows(NamedTuple):
     """
 
     records: EncodedBatch
-    decoded: Decoded
+    decoded: DecodedBatch
     bad: list[BadRecord]
 
 

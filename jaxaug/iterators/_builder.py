@@ -53,7 +53,7 @@ class Images(NamedTuple):
     orientation: np.ndarray
     valid: np.ndarray
     release: Callable[[Any], None]
-    waited: float
+    wait_seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ class BatchBuilder:
         finally:
             images.release(done)
 
-        waited = images.waited
+        waited = images.wait_seconds
         seconds = {
             "reader": records.seconds,
             "decoder": decoded_at - started - waited,
@@ -195,7 +195,7 @@ class BatchBuilder:
             decoded.orientation,
             decoded.valid,
             decoded.release,
-            decoded.waited,
+            decoded.wait_seconds,
         )
         return records, images, bad
 

@@ -6,11 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Features
-
-# EXIF 2.3, tag 0x0112: upright is the stored image transposed, then mirrored.
-_TRANSPOSED = (5, 6, 7, 8)
-_MIRRORED_X = (2, 3, 6, 7)
-_MIRRORED_Y = (3, 4, 7, 8)
+from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 
 
 def place_points(
@@ -69,10 +65,10 @@ def _place(
     x = points[..., 0].astype(np.float32)
     y = points[..., 1].astype(np.float32)
 
-    transposed = np.isin(orientation, _TRANSPOSED)[:, None]
+    transposed = TRANSPOSE[orientation][:, None]
     x, y = np.where(transposed, y, x), np.where(transposed, x, y)
-    x = np.where(np.isin(orientation, _MIRRORED_X)[:, None], width - x, x)
-    y = np.where(np.isin(orientation, _MIRRORED_Y)[:, None], height - y, y)
+    x = np.where(FLIP_X[orientation][:, None], width - x, x)
+    y = np.where(FLIP_Y[orientation][:, None], height - y, y)
 
     scale_x = size[:, 1:] / np.maximum(width, 1)
     scale_y = size[:, :1] / np.maximum(height, 1)
@@ -91,7 +87,7 @@ def check_masks(
     Raises:
       ValueError: names the record and both sizes.
     """
-    transposed = np.isin(orientation, _TRANSPOSED)[:, None]
+    transposed = TRANSPOSE[orientation][:, None]
     stored = np.where(transposed, original_size[:, ::-1], original_size)
     small = valid & (stored > np.array(mask.shape[1:3])).any(axis=1)
     if not small.any():
@@ -141,12 +137,12 @@ def place_mask(
     """
     y, y_inside = _nearest(canvas[0], size[0], original_size[0])
     x, x_inside = _nearest(canvas[1], size[1], original_size[1])
-    y = jnp.where(_is_one_of(orientation, _MIRRORED_Y), original_size[0] - 1 - y, y)
-    x = jnp.where(_is_one_of(orientation, _MIRRORED_X), original_size[1] - 1 - x, x)
+    y = jnp.where(jnp.asarray(FLIP_Y)[orientation], original_size[0] - 1 - y, y)
+    x = jnp.where(jnp.asarray(FLIP_X)[orientation], original_size[1] - 1 - x, x)
 
     rows = jnp.broadcast_to(y[:, None], canvas)
     columns = jnp.broadcast_to(x[None, :], canvas)
-    transposed = _is_one_of(orientation, _TRANSPOSED)
+    transposed = jnp.asarray(TRANSPOSE)[orientation]
     rows, columns = jnp.where(transposed, columns, rows), jnp.where(transposed, rows, columns)
     placed = mask[jnp.clip(rows, 0, mask.shape[0] - 1), jnp.clip(columns, 0, mask.shape[1] - 1)]
 
@@ -162,8 +158,3 @@ def _nearest(length: int, size: Array, original: Array) -> tuple[Array, Array]:
     position = jnp.arange(length, dtype=jnp.int32)
     pixel = (2 * position + 1) * original // (2 * jnp.maximum(size, 1))
     return jnp.minimum(pixel, original - 1), position < size
-
-
-def _is_one_of(orientation: Array, choices: tuple[int, ...]) -> Array:
-    found = [orientation == np.uint8(choice) for choice in choices]
-    return found[0] | found[1] | found[2] | found[3]

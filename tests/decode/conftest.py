@@ -1,17 +1,18 @@
-"""What several of the decoder's tests need."""
+"""Fixtures of the decoder's tests."""
 
 import pytest
 
-from jaxaug.decode.native import nvjpeg
+from jaxaug.decode.native import libnvjpeg
+from tests.decode.fake_gpu import gpu as gpu
 
 
 @pytest.fixture
 def choose_nvjpeg(monkeypatch):
-    """Gives a function that says which library is to be nvJPEG until the test ends."""
+    """A function that sets the path of nvJPEG's library until the test ends."""
 
     def forget():
-        nvjpeg.load.cache_clear()
-        nvjpeg._find.cache_clear()
+        libnvjpeg.load.cache_clear()
+        libnvjpeg._find.cache_clear()
 
     def choose(path: str) -> None:
         monkeypatch.setenv("JAXAUG_NVJPEG", path)

@@ -17,7 +17,7 @@ SIDES = (1, 2, 7, 8, 9, 15, 16, 17, 24, 37, 50, 64, 100, 255, 0, 65501)
 
 
 class Segment(NamedTuple):
-    """A marker segment and what stands behind it up to the next marker: image data behind an SOS."""
+    """A marker segment and the bytes up to the next marker: image data after an SOS."""
 
     marker: int
     payload: bytes

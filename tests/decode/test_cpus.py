@@ -1,4 +1,4 @@
-"""How many CPUs a process is found to have: control groups as folders of our own."""
+"""The number of usable CPUs, with control groups as folders of our own."""
 
 import os
 

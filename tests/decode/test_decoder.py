@@ -1,4 +1,4 @@
-"""The Decoder with its host engine: batches, errors, devices, threads."""
+"""The Decoder with its host backend: batches, errors, devices, threads."""
 
 import gc
 import io
@@ -128,11 +128,14 @@ def test_a_batch_survives_the_next_one(one):
 
 
 def test_the_canvas_is_taken_without_a_copy(one, monkeypatch):
-    from jaxaug.decode.host import engine
+
+    from jaxaug.decode.host import host_backend
 
     made = []
-    original = engine._zero_canvas
-    monkeypatch.setattr(engine, "_zero_canvas", lambda *a: made.append(original(*a)) or made[-1])
+    original = host_backend._zero_canvases
+    monkeypatch.setattr(
+        host_backend, "_zero_canvases", lambda *a: made.append(original(*a)) or made[-1]
+    )
     pixels = one.decode(FILES).pixels
     assert pixels.unsafe_buffer_pointer() == made[0].ctypes.data
 
@@ -163,7 +166,7 @@ def test_raise_tells_the_first_bad_row(one, name, clause):
     assert one.decode(FILES).valid.all()  # still usable
 
 
-def test_mask_leaves_zeros_and_the_neighbours_alone(cpu_devices):
+def test_mask_leaves_zeros_and_the_neighbors_alone(cpu_devices):
     files = [file for pair in zip(FILES, BAD.values()) for file in pair]
     with Decoder((64, 64), "host", cpu_devices[:2], on_error="mask") as decoder:
         batch = decoder.decode(files)
@@ -248,7 +251,7 @@ def test_addresses_and_lengths_belong_together(one):
     for wrong in (encoded.lengths[:-1], encoded.lengths[None], encoded.lengths[:1]):
         for call in (one.decode, one.decode_rows, read_headers):
             with pytest.raises(
-                ValueError, match="`encoded` must have one address and one length an image"
+                ValueError, match="`encoded` must have one address and one length per image"
             ):
                 call(encoded._replace(lengths=wrong))
 
@@ -315,12 +318,12 @@ def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shap
     with jax.set_mesh(mesh):
         with Decoder((32, 48), "host", cpu_devices[1:3], num_threads=2) as decoder:
             found = decoder.decode(FILES).pixels
-            decode = decoder._engine.decode
+            decode = decoder._backend.decode
             rows = decoder.decode_rows(Encoded.from_bytes(FILES))
             monkeypatch.setattr(
-                decoder._engine, "decode", lambda *given: decode(*given)._replace(lent=True)
+                decoder._backend, "decode", lambda *given: decode(*given)._replace(borrowed=True)
             )
-            copies = decoder.decode(FILES).pixels  # as from a buffer of the engine's own
+            copies = decoder.decode(FILES).pixels  # as from a buffer of the backend
         assert jax.sharding.get_mesh() == mesh  # the user's is back
     for shards in (found, rows.pixels, copies):
         assert [shard.devices() for shard in shards] == [{device} for device in cpu_devices[1:3]]
@@ -367,12 +370,12 @@ def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, 
     held = threading.Event()
     order = []
     decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
-    real = decoder._engine.decode
-    end = decoder._engine.close
+    real = decoder._backend.decode
+    end = decoder._backend.close
     monkeypatch.setattr(
-        decoder._engine, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a))
+        decoder._backend, "decode", lambda *a: begun.set() or (held.wait(30) and real(*a))
     )
-    monkeypatch.setattr(decoder._engine, "close", lambda: order.append("engine closed") or end())
+    monkeypatch.setattr(decoder._backend, "close", lambda: order.append("engine closed") or end())
     with ThreadPoolExecutor(3) as callers:
         running = callers.submit(decoder.decode, FILES)
         assert begun.wait(30)
@@ -393,7 +396,7 @@ def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, 
 def test_a_failed_call_does_not_keep_close_waiting(cpu_devices, monkeypatch):
     decoder = Decoder((64, 64), "host", cpu_devices[:1], num_threads=2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(decoder._engine, "decode", raise_interrupt)
+        patch.setattr(decoder._backend, "decode", raise_interrupt)
         decoder.decode(FILES)
     assert decoder.decode(FILES).valid.all()
     decoder.close()
@@ -404,7 +407,7 @@ def raise_interrupt(*arguments):
 
 
 def in_child(work) -> str:
-    """What `work` returns in a forked child that has 30 seconds."""
+    """Return the result of `work` in a forked child that has 30 seconds."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 and jax warn: other threads are lost

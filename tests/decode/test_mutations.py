@@ -108,7 +108,7 @@ def test_damaged_jpegs_the_byte_check_decides():
 def assert_read_alike_together_and_alone(
     files: list[bytes], together: Headers, max_pixels: int
 ) -> None:
-    """Many files are read with numpy and one without: every column is the same, of bad files, too."""
+    """Every column is the same for many files, read with numpy, as for one, read without."""
     for row, file in enumerate(files):
         alone = read_headers(Encoded.from_bytes([file]), max_pixels)
         for name, one, many in zip(Headers._fields, alone, together):
@@ -145,7 +145,7 @@ def test_damaged_files_of_other_formats():
 
 @pytest.mark.filterwarnings("ignore:::PIL")
 def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypatch):
-    """A header that is read without Pillow gives what Pillow does: every column, of bad files, too."""
+    """A header that is read without Pillow gives the same columns, also for bad files."""
     rng = random.Random(SEED)
     read = 0
     image = Image.fromarray(PICTURE)
@@ -210,7 +210,7 @@ def damage_head(file: bytes, rng: random.Random) -> bytes:
 
 
 def run_fields(count: int) -> None:
-    """What the check calls good the host decodes, and a file is read alike together and alone."""
+    """The host decodes all that the check calls good; files are read alike together and alone."""
     seed = int(np.random.SeedSequence().generate_state(1)[0])
     print("seed", seed)
     rng = random.Random(seed)

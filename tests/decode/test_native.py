@@ -8,19 +8,19 @@ import pytest
 
 from jaxaug import _doctor
 from jaxaug.decode import Decoder, _decoder
-from jaxaug.decode.native import cuda, load, nvjpeg
+from jaxaug.decode.native import cuda, libnvjpeg, load_library
 
 
 def test_a_missing_library_names_what_was_tried(monkeypatch, tmp_path):
     monkeypatch.setenv("JAXAUG_TEST_LIBRARY", str(tmp_path / "libnone.so"))
     with pytest.raises(ImportError, match=r"(?s)libx\.so.*libnone\.so.*install this"):
-        load.load_library(("libx.so",), (), "JAXAUG_TEST_LIBRARY", "install this")
+        load_library.load_library(("libx.so",), (), "JAXAUG_TEST_LIBRARY", "install this")
 
 
 def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
     choose_nvjpeg("libc.so.6")  # a library that is surely there, and surely has none of them
     with pytest.raises(ImportError, match=r"too old: it has no nvjpegGetProperty.*cuda13"):
-        nvjpeg.load()
+        libnvjpeg.load()
 
 
 def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
@@ -38,12 +38,12 @@ def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
 def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
     monkeypatch, cpu_devices
 ):
-    from jaxaug.decode.nvjpeg import engine
+    from jaxaug.decode.nvjpeg import nvjpeg_backend
 
     def fails(*arguments):
-        raise load.LibraryError("there is no library")
+        raise load_library.LibraryError("there is no library")
 
-    monkeypatch.setattr(engine, "NvjpegEngine", fails)
+    monkeypatch.setattr(nvjpeg_backend, "NvjpegBackend", fails)
     monkeypatch.setattr(
         _decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
     )
@@ -63,19 +63,21 @@ def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
 
 
 def test_status_codes_have_names():
-    assert str(nvjpeg.NvjpegError("nvjpegDecode", 4)) == "nvjpegDecode: JPEG_NOT_SUPPORTED (4)"
-    assert "unknown" in str(nvjpeg.NvjpegError("nvjpegDecode", 99))
+    assert str(libnvjpeg.NvjpegError("nvjpegDecode", 4)) == "nvjpegDecode: JPEG_NOT_SUPPORTED (4)"
+    assert "unknown" in str(libnvjpeg.NvjpegError("nvjpegDecode", 99))
     assert jax.devices("cpu")
 
 
 def test_wheels_that_lack_the_library_are_named(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        load.importlib.util,
+        load_library.importlib.util,
         "find_spec",
         lambda name: SimpleNamespace(submodule_search_locations=[tmp_path]),
     )
     with pytest.raises(ImportError, match=str(tmp_path / "cu13/lib/libx.so")):
-        load.load_library(("libx.so",), ("cu13/lib",), "JAXAUG_TEST_LIBRARY", "install this")
+        load_library.load_library(
+            ("libx.so",), ("cu13/lib",), "JAXAUG_TEST_LIBRARY", "install this"
+        )
 
 
 def test_the_doctor_says_why_the_host_decodes():
@@ -84,13 +86,13 @@ def test_the_doctor_says_why_the_host_decodes():
 
 def test_the_doctor_knows_gpus_without_engines(monkeypatch, cpu_devices):
     def create_handle(backend):
-        raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        raise libnvjpeg.NvjpegError("nvjpegCreateEx", 7)
 
     gpus = [SimpleNamespace(id=each, local_hardware_id=each) for each in (0, 1)]
     current = []
-    monkeypatch.setattr(nvjpeg, "version", lambda: "13.3")
-    monkeypatch.setattr(nvjpeg, "path", lambda: "somewhere")
-    monkeypatch.setattr(nvjpeg, "create_handle", create_handle)
+    monkeypatch.setattr(libnvjpeg, "version", lambda: "13.3")
+    monkeypatch.setattr(libnvjpeg, "path", lambda: "somewhere")
+    monkeypatch.setattr(libnvjpeg, "create_handle", create_handle)
 
     def call(name, *given):
         current.append((name, *given))

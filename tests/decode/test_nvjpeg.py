@@ -1,4 +1,4 @@
-"""The nvJPEG engine on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow`
+"""The nvJPEG backend on a real GPU. `python -m pytest tests/decode/test_nvjpeg.py`, and `-m slow`
 for the long ones.
 """
 
@@ -18,11 +18,11 @@ import simplejpeg
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
-from jaxaug.decode.native import cuda, nvjpeg
-from jaxaug.decode.nvjpeg import buffers as lanes
-from jaxaug.decode.nvjpeg import engine as nvjpeg_engine
-from jaxaug.decode.nvjpeg.batched import BatchedDecoder
-from jaxaug.decode.nvjpeg.buffers import Lane
+from jaxaug.decode.native import cuda, libnvjpeg
+from jaxaug.decode.nvjpeg import canvas_buffers, nvjpeg_backend
+from jaxaug.decode.nvjpeg import gpu as gpu_module
+from jaxaug.decode.nvjpeg.batched_decoder import BatchedDecoder
+from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
 from jaxaug.errors import DecodeError
 from tests.decode import fields
 from tests.decode.samples import patch_sof
@@ -50,7 +50,7 @@ def balanced(gpu):
 
 
 def noisy(seed: int, height: int = 97, width: int = 131) -> np.ndarray:
-    """A picture with edges and grain: what chroma upsampling is visible on."""
+    """Return a picture with edges and grain, which show the upsampling of chroma."""
     grain = np.random.default_rng(seed).normal(0, 12, (height, width, 1))
     return np.clip(picture(seed, height, width) + grain, 0, 255).astype(np.uint8)
 
@@ -90,8 +90,8 @@ def host_pixels(images: list[bytes], canvas: tuple[int, int] = CANVAS) -> np.nda
 # The engines' chroma is interpolated as libjpeg-turbo's, up to one rounding; the host's share is
 # libjpeg-turbo's own. nvJPEG 12 rounds more coarsely.
 def most() -> int:
-    """By how many levels the engines may differ from libjpeg-turbo."""
-    return 1 if nvjpeg.version() >= "13" else 3
+    """Return how many levels the engines may differ from libjpeg-turbo."""
+    return 1 if libnvjpeg.version() >= "13" else 3
 
 
 ON_ENGINES = ("444", "422", "420", "440", "gray", "restart", "larger", "exif")
@@ -135,7 +135,7 @@ def test_deterministic_bits_do_not_depend_on_the_batch(engines):
 
 
 def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
-    for _ in range(4):  # every lane once with large images
+    for _ in range(4):  # every buffer once with large images
         engines.decode([encode(np.full((*CANVAS, 3), 255, np.uint8))] * 8)
     batch = engines.decode([encode(np.full((20, 30, 3), 255, np.uint8))] * 4 + [b"broken"] * 4)
     pixels = np.asarray(batch.pixels)
@@ -144,9 +144,11 @@ def test_what_is_outside_the_image_is_zero_even_in_a_used_buffer(engines):
 
 
 def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
-    routes = nvjpeg_engine.routes
+    assign = nvjpeg_backend.assign_backends
     monkeypatch.setattr(
-        nvjpeg_engine, "routes", lambda h, s, b: np.where(h.coding == 2, 0, routes(h, s, b))
+        nvjpeg_backend,
+        "assign_backends",
+        lambda h, s, b: np.where(h.coding == 2, 0, assign(h, s, b)),
     )
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
@@ -200,10 +202,8 @@ def slow_checksum(pixels, work):
 
 
 def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
-    """How many of `rounds` batches were read wrong while later ones were decoded into the same one
-    buffer.
-    """
-    monkeypatch.setattr(lanes, "_MOST", 1)
+    """Return how many batches were read wrong while later ones were decoded into one buffer."""
+    monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     batches = [
         Encoded.from_bytes([encode(noisy(100 * b + i), **form) for i in range(32)])
         for b in range(4)
@@ -229,7 +229,7 @@ def test_buffers_are_not_written_while_they_are_read(monkeypatch, gpu):
 
 
 def test_the_stress_test_fails_without_the_wait(monkeypatch, gpu):
-    monkeypatch.setattr(Lane, "_wait_for_readers", lambda self: None)
+    monkeypatch.setattr(CanvasBuffer, "_wait_for_readers", lambda self: None)
     assert stress(monkeypatch, gpu) > 0
 
 
@@ -249,14 +249,16 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
     def on_its_stream(self, sampling):
         return state_of(self, sampling)._replace(stream=made[0]._stream)
 
-    monkeypatch.setattr(Lane, "prepare", prepare)
-    monkeypatch.setattr(Lane, "wipe_marks", lambda self, asked: np.zeros(len(asked), bool))
+    monkeypatch.setattr(CanvasBuffer, "prepare", prepare)
+    monkeypatch.setattr(
+        CanvasBuffer, "take_unwritten_rows", lambda self, rows: np.zeros(len(rows), bool)
+    )
     state_of = BatchedDecoder._take_state
     made = []
-    create = Lane.__init__
+    create = CanvasBuffer.__init__
     monkeypatch.setattr(BatchedDecoder, "_take_state", on_its_stream)
     monkeypatch.setattr(
-        Lane, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0]
+        CanvasBuffer, "__init__", lambda self, *args: (create(self, *args), made.append(self))[0]
     )
     assert stress(monkeypatch, gpu) > 0
 
@@ -372,13 +374,13 @@ def fuzz(
         ) as ours,
         Decoder(CANVAS, "host", jax.devices("cpu")[:1], on_error="mask", max_pixels=2**22) as host,
     ):
-        ours._engine._gpus[0].lanes._most = 1
+        ours._backend._gpus[0].buffers._max_count = 1
         ours.decode(good[:1] * (batch_size + guard_rows))
-        (lane,) = ours._engine._gpus[0].lanes._all
+        (buffer,) = ours._backend._gpus[0].buffers._buffers
         row_bytes = CANVAS[0] * CANVAS[1] * 3
         guard = np.empty(guard_rows * row_bytes, np.uint8)
         assert guard.size > 3 * ours.max_pixels
-        guarded = lane._pointer + batch_size * row_bytes
+        guarded = buffer._pointer + batch_size * row_bytes
         for _ in range(-(-count // (batch_size - 8))):
             images = [damaged(rng) for _ in range(batch_size - 8)]
             images = [*images[: batch_size // 2], *good, *images[batch_size // 2 :]]
@@ -541,9 +543,9 @@ def resampled(image: bytes, size: tuple[int, int], orientation: int) -> np.ndarr
     stored = size[::-1] if orientation >= 5 else size
     pixels = simplejpeg.decode_jpeg(image, "RGB")
     shrunk = Image.fromarray(pixels).resize(stored[::-1], Image.Resampling.BILINEAR)
-    turns = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # of PIL.Image.Transpose
+    methods = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # of PIL.Image.Transpose
     if orientation > 1:
-        shrunk = shrunk.transpose(Image.Transpose(turns[orientation]))
+        shrunk = shrunk.transpose(Image.Transpose(methods[orientation]))
     return np.asarray(shrunk)
 
 
@@ -577,7 +579,7 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
     """Regions of two or three images: every image lies on its own canvas, whatever lay in the slot
     before.
     """
-    monkeypatch.setattr(nvjpeg_engine, "_MAX_REGION", 20 * 2**20)
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 20 * 2**20)
     images = [simplejpeg.encode_jpeg(noisy(n, 500 + 40 * n, 900 - 30 * n), 90) for n in range(12)]
     with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
         expected = np.asarray(decoder.decode(images).pixels)
@@ -593,9 +595,10 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
 
 def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
     call = cuda.call
-    small = lambda name, *given: (
-        (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)
-    )
+
+    def small(name, *given):
+        return (2**34, 24 * 2**30) if name == "cudaMemGetInfo" else call(name, *given)
+
     monkeypatch.setattr(cuda, "call", small)
     images = [simplejpeg.encode_jpeg(noisy(n, 700 + n, 900), 90) for n in range(4)] * 64
     with Decoder((640, 832), "nvjpeg", gpu, deterministic=True) as decoder:
@@ -632,14 +635,14 @@ def test_memory_that_does_not_suffice_is_explained(gpu):
 
 
 def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
-    create = nvjpeg.create_handle
+    create = libnvjpeg.create_handle
 
     def no_engines(backend):
-        if backend == nvjpeg.HARDWARE:
-            raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        if backend == libnvjpeg.HARDWARE:
+            raise libnvjpeg.NvjpegError("nvjpegCreateEx", 7)
         return create(backend)
 
-    monkeypatch.setattr(nvjpeg, "create_handle", no_engines)
+    monkeypatch.setattr(libnvjpeg, "create_handle", no_engines)
     images = [*jpegs(60), *variants().values()]
     with Decoder(CANVAS, "nvjpeg", gpu) as decoder:
         batch = decoder.decode(images)
@@ -654,14 +657,14 @@ def test_gpus_without_engines_use_their_multiprocessors(gpu, monkeypatch):
 
 def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, monkeypatch):
     """The other decoder's would (2 levels between 64 and 128 images), so that the host decodes."""
-    create = nvjpeg.create_handle
+    create = libnvjpeg.create_handle
 
     def no_engines(backend):
-        if backend == nvjpeg.HARDWARE:
-            raise nvjpeg.NvjpegError("nvjpegCreateEx", 7)
+        if backend == libnvjpeg.HARDWARE:
+            raise libnvjpeg.NvjpegError("nvjpegCreateEx", 7)
         return create(backend)
 
-    monkeypatch.setattr(nvjpeg, "create_handle", no_engines)
+    monkeypatch.setattr(libnvjpeg, "create_handle", no_engines)
     with pytest.raises(ImportError, match=r"no JPEG engines.*'auto' or 'host'"):
         Decoder(CANVAS, "nvjpeg", gpu, deterministic=True)
     _decoder._warn_once.cache_clear()

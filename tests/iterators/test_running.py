@@ -146,7 +146,7 @@ class WaitsForCanvases(Decoder):
     def decode_rows(self, encoded, headers=None):
         started = time.perf_counter()
         time.sleep(0.03)
-        return super().decode_rows(encoded, headers)._replace(waited=time.perf_counter() - started)
+        return super().decode_rows(encoded, headers)._replace(wait_seconds=time.perf_counter() - started)
 
 
 def test_the_wait_for_canvases_that_the_device_reads_is_the_devices_time():

@@ -1,1 +1,1 @@
-"""The native libraries, each in a module of its own; nothing is loaded before it is asked for."""
+"""The native libraries, each in its own module; a library is loaded when it is first used."""

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxaug.decode.native.load import LibraryError
+from jaxaug.decode.native.load_library import LibraryError
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
@@ -24,7 +24,7 @@ class CudaError(RuntimeError):
 
 @functools.cache
 def runtime() -> Any:
-    """The module cuda.bindings.runtime.
+    """Return the module cuda.bindings.runtime.
 
     Raises:
       LibraryError: cuda-bindings is not installed.
@@ -39,7 +39,7 @@ def runtime() -> Any:
 
 
 def call(function: str, *arguments: Any) -> Any:
-    """Call a function of the runtime: None, its result, or a tuple of its results.
+    """Call a function of the runtime; return None, its result, or a tuple of its results.
 
     Raises:
       CudaError: it did not succeed.
@@ -59,7 +59,7 @@ def set_device(ordinal: int) -> None:
 
 @contextlib.contextmanager
 def on_device(ordinal: int) -> Iterator[None]:
-    """Make device `ordinal` current in this thread, and afterwards the one that was."""
+    """Make device `ordinal` current in this thread inside of a `with` block."""
     before = int(call("cudaGetDevice"))
     set_device(ordinal)
     try:
@@ -69,10 +69,10 @@ def on_device(ordinal: int) -> Iterator[None]:
 
 
 def create_stream() -> int:
-    """A stream that does not wait for the legacy default stream, and goes before what the GPU
-    computes meanwhile.
+    """Return a stream of the highest priority that does not wait for the legacy default stream.
 
-    A decode's few small kernels would else stand behind whole training steps.
+    With a lower priority, the few small kernels of a decode would be queued after whole training
+    steps.
     """
     non_blocking = 1
     _, greatest = call("cudaDeviceGetStreamPriorityRange")
@@ -83,8 +83,8 @@ def allocate(size: int, purpose: str = "for the canvases of a batch") -> int:
     """Return device memory outside of XLA's pool.
 
     Raises:
-      MemoryError: none is left; says how XLA can leave more.
-      CudaError: something else is wrong.
+      MemoryError: none is left; the message says how XLA can leave more.
+      CudaError: any other failure.
     """
     try:
         return int(call("cudaMalloc", size))
@@ -94,32 +94,32 @@ def allocate(size: int, purpose: str = "for the canvases of a batch") -> int:
         raise memory_error(f"of {size / 2**20:.0f} MiB {purpose}", error) from error
 
 
-def memory_error(what: str, cause: Exception) -> MemoryError:
-    """Return an error that says what there is no device memory for, and how XLA can leave more."""
+def memory_error(purpose: str, cause: Exception) -> MemoryError:
+    """Return an error that names the memory's purpose and how XLA can leave more."""
     try:
         free, total = call("cudaMemGetInfo")
         left = f"; {free / 2**20:.0f} of {total / 2**20:.0f} MiB are free"
     except CudaError as error:
         left = f"; {error}"
     return MemoryError(
-        f"no device memory {what} ({cause}{left}): JAX reserves three quarters of the device for "
-        "itself; set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
+        f"no device memory {purpose} ({cause}{left}): JAX reserves three quarters of the device "
+        "for itself; set XLA_CLIENT_MEM_FRACTION=0.7 or lower, or take a smaller batch or canvas."
     )
 
 
 def pinned_array(shape: tuple[int, ...]) -> tuple[np.ndarray, int]:
-    """A page-locked uint8 array and its address, for `cudaFreeHost`."""
+    """Return a page-locked uint8 array and its address, for `cudaFreeHost`."""
     size = int(np.prod(shape))
     address = int(call("cudaMallocHost", size))
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).reshape(
-        shape
-    ), address
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    return np.ctypeslib.as_array(memory).reshape(shape), address
 
 
 @functools.cache
 def core() -> tuple[Any, Any]:
-    """cuda.core's Buffer and StridedMemoryView; first called from one thread alone, as its import
-    needs.
+    """Return cuda.core's Buffer and StridedMemoryView.
+
+    The first call must not run in two threads at once, because of the import.
 
     Raises:
       LibraryError: cuda-core is not installed.
@@ -135,7 +135,7 @@ def core() -> tuple[Any, Any]:
 
 
 def import_buffer(pointer: int, shape: tuple[int, ...]) -> jax.Array:
-    """A jax.Array uint8[shape] that views device memory, which must outlive it."""
+    """Return a jax.Array uint8[shape] that views device memory, which must outlive it."""
     buffer_class, view_class = core()
     buffer = buffer_class.from_handle(pointer, int(np.prod(shape)))
     return jax.dlpack.from_dlpack(view_class.from_buffer(buffer, shape, dtype=np.dtype(np.uint8)))

@@ -1,4 +1,4 @@
-"""CUDA C++ that is compiled when it is needed, by NVRTC through cuda.core."""
+"""CUDA C++ compiled at run time by NVRTC, through cuda.core."""
 
 import functools
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode.native import cuda
-from jaxaug.decode.native.load import LibraryError
+from jaxaug.decode.native.load_library import LibraryError
 
 
 class Kernel:
-    """A compiled kernel; it runs on whatever device is current in the thread that launches it."""
+    """A compiled kernel; it runs on the device that is current in the launching thread."""
 
     def __init__(self, compiled: Any):
         self._compiled = compiled
@@ -22,7 +22,13 @@ class Kernel:
         block: tuple[int, int, int],
         *arguments: np.generic,
     ) -> None:
-        """Start the kernel on `stream`; the arguments are numpy scalars of the parameters' sizes."""
+        """Start the kernel on `stream`.
+
+        Args:
+          stream: of the device.
+          grid, block: numbers of blocks and of threads per block.
+          arguments: numpy scalars, each of the size of its parameter.
+        """
         core = _core()
         config = core.LaunchConfig(grid=grid, block=block)
         core.launch(core.Stream.from_handle(stream), config, self._compiled, *arguments)
@@ -40,14 +46,11 @@ def compile_kernels(source: str, names: tuple[str, ...]) -> dict[str, Kernel]:
     """
     attribute = cuda.runtime().cudaDeviceAttr
     device = int(cuda.call("cudaGetDevice"))
-    version = [
-        int(cuda.call("cudaDeviceGetAttribute", kind, device))
-        for kind in (
-            attribute.cudaDevAttrComputeCapabilityMajor,
-            attribute.cudaDevAttrComputeCapabilityMinor,
-        )
-    ]
-    return _compile(source, names, f"sm_{version[0]}{version[1]}")
+    major_number = attribute.cudaDevAttrComputeCapabilityMajor
+    minor_number = attribute.cudaDevAttrComputeCapabilityMinor
+    major = int(cuda.call("cudaDeviceGetAttribute", major_number, device))
+    minor = int(cuda.call("cudaDeviceGetAttribute", minor_number, device))
+    return _compile(source, names, f"sm_{major}{minor}")
 
 
 @functools.cache
@@ -57,7 +60,7 @@ def _compile(source: str, names: tuple[str, ...], architecture: str) -> dict[str
     try:
         compiled = core.Program(source, "c++", options).compile("cubin")
         return {name: Kernel(compiled.get_kernel(name)) for name in names}
-    except Exception as error:  # cuda.core raises its own of many kinds, NVRTC's loader others
+    except Exception as error:  # of many classes: cuda.core's own, NVRTC's loader's
         raise LibraryError(
             f"NVRTC cannot compile jaxaug's CUDA kernels for {architecture} ({error}): install "
             "jaxaug[cuda13] or jaxaug[cuda12]."

@@ -1,6 +1,4 @@
-"""Calls of the C library about files and their mapped memory, which Python has no functions for or
-slower ones.
-"""
+"""Functions of the C library for files and mapped memory that Python lacks or has slower."""
 
 import ctypes
 import functools
@@ -14,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-_MOST_RANGES = 1024  # of one call: IOV_MAX of Linux
-# Linux's struct stat in int64: its size, and the places of st_dev, st_ino, st_size, st_mtim
+_MAX_RANGES = 1024  # of one call: IOV_MAX of Linux
+# Linux's struct stat in int64: its size, and the places of st_dev, st_ino, st_size, st_mtim.
 _STAT_WORDS = 18
 _DEVICE = 0
 _INODE = 1
@@ -26,21 +24,21 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def will_need(address: int, length: int) -> None:
-    """Ask the kernel to begin to read a range of a mapped file; advice that it may refuse.
+    """Advise the kernel to begin to read a range of a mapped file.
 
     Args:
       address: of the beginning of a page.
+      length: bytes.
     """
     _madvise()(address, length, mmap.MADV_WILLNEED)
 
 
 def map_pages(addresses: np.ndarray) -> None:
-    """Have the kernel read the byte at each address, which puts its page into this process's page
-    tables.
+    """Put the pages of some addresses into the page tables of this process.
 
-    A page's first use takes microseconds even where the page cache holds it. Here they pass without
-    the GIL, in one call; where the system has or allows no such call, whoever reads the page first
-    takes them.
+    The first use of a page takes microseconds even if the page cache holds it. This function spends
+    them in one call without the GIL: the kernel reads the byte at each address. If the system has
+    or allows no such call, the first reader of the page spends them.
 
     Args:
       addresses: int64[k].
@@ -50,25 +48,25 @@ def map_pages(addresses: np.ndarray) -> None:
         return
     ranges = np.ones((addresses.size, 2), np.uint64)  # struct iovec: address, length
     ranges[:, 0] = addresses
-    seen = np.empty(_MOST_RANGES, np.uint8)
-    for first in range(0, len(ranges), _MOST_RANGES):
-        piece = ranges[first : first + _MOST_RANGES]
+    seen = np.empty(_MAX_RANGES, np.uint8)
+    for first in range(0, len(ranges), _MAX_RANGES):
+        piece = ranges[first : first + _MAX_RANGES]
         destination = np.array([seen.ctypes.data, len(piece)], np.uint64)
         read(os.getpid(), destination.ctypes.data, 1, piece.ctypes.data, len(piece), 0)
 
 
 class Mapping:
-    """A file mapped into memory for reading until nobody refers to it.
+    """A file that is mapped into memory for reading, as long as this object lives.
 
-    Unlike Python's `mmap`, which keeps a duplicate of the descriptor, it needs none once it is
-    made: a process may map many more files than it may hold open.
+    Unlike Python's `mmap`, it keeps no descriptor: a process may map many more files than it may
+    hold open.
 
     Args:
       descriptor: of the open file; it may be closed afterwards.
       length: bytes to map, at least 1.
 
     Attributes:
-      address: where the file begins in memory.
+      address: of the file's first byte.
 
     Raises:
       OSError: the system refuses.
@@ -84,10 +82,10 @@ class Mapping:
 
 
 def file_system(path: str) -> int | None:
-    """Return the type of the file system that holds a path, as Linux numbers them.
+    """Return the number that Linux gives to the type of a path's file system.
 
     Returns:
-      f_type of statfs(2); None where the system is not Linux, or cannot tell.
+      f_type of statfs(2); None if the system is not Linux or does not answer.
     """
     call = _statfs()
     facts = np.zeros(_STATFS_WORDS, np.int64)
@@ -97,15 +95,15 @@ def file_system(path: str) -> int | None:
 
 
 class FileFacts:
-    """Identities, sizes and times of modification of local files, asked for with every batch.
+    """Identities, sizes and modification times of local files, read again for every batch.
 
-    `os.stat` gives the GIL away each time, and beside busy threads it takes tens of microseconds to
-    have it back: 8.7 ms for 220 files beside a Decoder. Here one call after the other keeps it,
-    0.3 ms in all. So it is for disks of this machine alone: all threads wait for one that does not
-    answer. The calls' arguments are made once, as making them takes as long as the call.
+    `os.stat` releases the GIL each time, and while other threads are busy it takes tens of
+    microseconds to get it back: 8.7 ms for 220 files while a Decoder runs. Here the GIL is kept,
+    which takes 0.3 ms in all. So it is for local disks only: all threads wait for a disk that does
+    not answer. The arguments of the calls are made once, as making them takes as long as the call.
 
     Args:
-      count: the files have numbers below it.
+      count: number of files; they are numbered from 0.
     """
 
     def __init__(self, count: int):
@@ -113,15 +111,15 @@ class FileFacts:
         self._arguments = [(ctypes.c_char_p(b""), ctypes.c_void_p())] * count
 
     def add(self, number: int, path: str) -> None:
-        """Set the path of file `number`; links in it are not followed anew with each question."""
+        """Set the path of file `number`; its links are followed only now."""
         address = self._facts.ctypes.data + number * self._facts.strides[0]
         name = os.fsencode(os.path.realpath(path))
         self._arguments[number] = ctypes.c_char_p(name), ctypes.c_void_p(address)
 
     def ask(self, numbers: np.ndarray) -> np.ndarray:
-        """Return int64[k, 4]: device, inode, size, and time in ns of each file now.
+        """Return int64[k, 4]: device, inode, size, and modification time in ns of each file.
 
-        -1 where there is no file under the path any more.
+        A row is -1 if the path has no file any more.
         """
         call = _stat()
         arguments = [self._arguments[number] for number in numbers.tolist()]
@@ -146,7 +144,7 @@ def _python_stat(path: bytes | None) -> tuple[int, int, int, int]:
 
 @functools.cache
 def _stat() -> Callable[[ctypes.c_char_p, ctypes.c_void_p], int] | None:
-    """Called with the GIL; None where libc has none (glibc before 2.33) or another struct stat."""
+    """Return stat, called with the GIL; None before glibc 2.33, or if its struct is not known."""
     function = getattr(ctypes.PyDLL(None), "stat", None)
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
     return function if known else None
@@ -154,7 +152,7 @@ def _stat() -> Callable[[ctypes.c_char_p, ctypes.c_void_p], int] | None:
 
 @functools.cache
 def _statfs() -> Any:
-    """Called without the GIL: a network disk may not answer; None where the struct is not known."""
+    """Return statfs, called without the GIL; None if its struct is not known."""
     function = getattr(ctypes.CDLL(None), "statfs", None)
     if function is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
         return None
@@ -184,8 +182,9 @@ def _munmap() -> Any:
 
 @functools.cache
 def _madvise() -> Callable[[int, int, int], int]:
-    """Called with the GIL: it takes 10 us, and beside busy threads giving the GIL away costs
-    milliseconds.
+    """Return madvise, called with the GIL.
+
+    It takes 10 us, and releasing the GIL while other threads are busy costs milliseconds.
     """
     function = ctypes.PyDLL(None).madvise
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -194,7 +193,7 @@ def _madvise() -> Callable[[int, int, int], int]:
 
 @functools.cache
 def _process_vm_readv() -> Any:
-    """Called without the GIL; None where there is none."""
+    """Return process_vm_readv, called without the GIL; None if libc lacks it."""
     function = getattr(ctypes.CDLL(None), "process_vm_readv", None)
     if function is not None:
         size = ctypes.c_size_t

@@ -1,4 +1,4 @@
-"""The host threads of one GPU: they decode what its engines refuse, and a share of the rest."""
+"""The host threads of one GPU: they decode what its engines cannot, and help with the rest."""
 
 import contextlib
 import threading
@@ -14,57 +14,58 @@ from jaxaug.decode.nvjpeg.dispatch import Batch
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
-# Bytes an image has in the mean of a batch; above, twice as many threads share. A thread needs the
-# GIL so many times an image, and a large one takes longer. Beside an H200: of 101 kB more than 4 of
-# 16 threads decode no more and hold up a Loader, of 257 kB 8 threads decode 7 per cent more than 4,
-# with a Loader and without.
-_LARGE = 180_000
+# Mean bytes of a batch's images from which twice as many threads help. A thread takes the GIL a
+# fixed number of times per image, and a large image takes longer. Measured with an H200: for
+# images of 101 kB, more than 4 helpers of 16 threads decode no more and delay a Loader; for images
+# of 257 kB, 8 helpers decode 7 per cent more than 4, with and without a Loader.
+_MIN_LARGE_IMAGE = 180_000
 
 T = TypeVar("T")
 
 
 class HostThreads:
-    """Two groups of threads, so that neither kind of image waits for the other.
+    """Two groups of threads, so that neither group of images waits for the other.
 
     Args:
-      ordinal: the CUDA device.
+      ordinal: number of the CUDA device.
       canvas: (H, W) of each row.
-      num_threads: for images that the engines refuse.
-      num_sharing: for images that they could decode as well, if those are small; twice as many for
-        large ones.
+      num_threads: threads for images that the engines cannot decode.
+      num_helpers: threads for images that the engines could decode as well, if these images are
+        small; twice as many if they are large.
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_sharing: int):
+    def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_helpers: int):
         self._ordinal = ordinal
         self._canvas = canvas
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
-        self._sharing = [  # for batches of small images, of large ones
-            (count, ThreadPoolExecutor(max(1, count), thread_name_prefix="jaxaug-share"))
-            for count in (num_sharing, 2 * num_sharing)
-        ]
+        self._small_helpers = _Helpers(num_helpers)
+        self._large_helpers = _Helpers(2 * num_helpers)
         self._stream = cuda.create_stream()
-        self._uploaders = []
+        self._uploaders: list[Uploader] = []
         self._local = threading.local()
 
     def start(
-        self, batch: Batch, pointers: np.ndarray, chosen: list[int], line: deque[int]
+        self, batch: Batch, pointers: np.ndarray, assigned: list[int], queue: deque[int]
     ) -> "HostWork":
-        """Begin to decode the chosen rows and, from its end on, the line, from which others take
-        rows as well.
+        """Begin to decode the assigned rows, and the rows at the end of the queue.
 
         Args:
-          batch: the images.
-          pointers: uint64[n], where each canvas begins.
+          batch: n images.
+          pointers: uint64[n], the address of each canvas.
+          assigned: rows that only these threads decode.
+          queue: rows that others take from the beginning at the same time.
         """
-        work = HostWork(batch, pointers, line, self._uploader)
-        rows = iter(chosen)  # shared: each thread takes the next when it is free
+        work = HostWork(batch, pointers, queue, self._uploader)
+        rows = iter(assigned)  # shared: each thread takes the next row when it is free
+        large = bool(queue) and batch.encoded.lengths.mean() > _MIN_LARGE_IMAGE
+        helpers = self._large_helpers if large else self._small_helpers
+
         try:
-            for _ in range(min(self._num_threads, len(chosen))):
+            for _ in range(min(self._num_threads, len(assigned))):
                 work.tasks.append(self._pool.submit(work.decode, rows))
-            count, pool = self._sharing[bool(line and batch.encoded.lengths.mean() > _LARGE)]
-            for _ in range(min(count, len(line))):
-                work.shares.append(pool.submit(work.decode, _from_the_end(line)))
+            for _ in range(min(helpers.count, len(queue))):
+                work.helper_tasks.append(helpers.pool.submit(work.decode, _pop_from_end(queue)))
         except BaseException:
             work.finish()
             raise
@@ -72,50 +73,69 @@ class HostThreads:
 
     def close(self) -> None:
         """Stop the threads and free their memory; the device is current."""
-        for pool in (self._pool, *(pool for _, pool in self._sharing)):
+        for pool in (self._pool, self._small_helpers.pool, self._large_helpers.pool):
             pool.shutdown()
         for uploader in self._uploaders:
             uploader.close()
         cuda.call("cudaStreamDestroy", self._stream)
 
     def _uploader(self) -> Uploader:
-        """The calling thread's own."""
+        """Return the calling thread's own uploader."""
         if not hasattr(self._local, "uploader"):
             self._local.uploader = Uploader(self._ordinal, self._canvas, self._stream)
             self._uploaders.append(self._local.uploader)
         return self._local.uploader
 
 
+class _Helpers:
+    """Threads that help the engines; there may be none."""
+
+    def __init__(self, count: int):
+        self.count = count
+        self.pool = ThreadPoolExecutor(max(1, count), thread_name_prefix="jaxaug-help")
+
+
 class HostWork:
-    """What the host threads do for one batch.
+    """The work of the host threads on one batch.
+
+    Args:
+      batch: n images.
+      pointers: uint64[n], the address of each canvas.
+      queue: rows that the helpers take from the end.
+      uploader: returns the calling thread's own uploader.
 
     Attributes:
-      failures: row -> why it could not be decoded.
+      tasks: those of the assigned rows; the result of each is the rows that it decoded.
+      helper_tasks: those of the queue.
+      failures: row -> reason, for rows that could not be decoded.
     """
 
     def __init__(
-        self, batch: Batch, pointers: np.ndarray, line: deque[int], uploader: Callable[[], Uploader]
+        self,
+        batch: Batch,
+        pointers: np.ndarray,
+        queue: deque[int],
+        uploader: Callable[[], Uploader],
     ):
         self._batch = batch
         self._pointers = pointers
-        self._line = line
+        self._queue = queue
         self._uploader = uploader
         self.tasks: list[Future[list[int]]] = []
-        self.shares: list[Future[list[int]]] = []
+        self.helper_tasks: list[Future[list[int]]] = []
         self.failures: dict[int, str] = {}
 
     def decode(self, rows: Iterable[int]) -> list[int]:
-        """Decode rows in this thread: those that succeeded."""
+        """Decode rows in this thread; return those that succeeded."""
         uploader = self._uploader()
         decoded = []
         try:
             for row in rows:
                 data = self._batch.encoded.view(row)
+                header = self._batch.headers.row(row)
                 size = tuple(self._batch.size[row].tolist())
                 try:
-                    uploader.decode(
-                        data, self._batch.headers.row(row), size, int(self._pointers[row])
-                    )
+                    uploader.decode(data, header, size, int(self._pointers[row]))
                     decoded.append(row)
                 except DecodeError as error:
                     self.failures[row] = error.reason
@@ -124,29 +144,27 @@ class HostWork:
         return decoded
 
     def finish(self) -> list[int]:
-        """Take no more from the line and wait until nothing is written any more: the rows that were
-        decoded.
+        """Empty the queue, wait until no thread writes any more, and return the decoded rows.
 
-        Threads that still work on another batch's line are not waited for.
+        This does not wait for helpers that have not started because they work on another batch.
         """
-        self._line.clear()
-        decoded = all_results(
-            [*self.tasks, *(share for share in self.shares if not share.cancel())]
-        )
+        self._queue.clear()
+        started = [task for task in self.helper_tasks if not task.cancel()]
+        decoded = all_results([*self.tasks, *started])
         return [row for rows in decoded for row in rows]
 
 
 def all_results(futures: Sequence[Future[T]]) -> list[T]:
-    """The results of all, or, once all have ended, the first exception."""
+    """Return all results, or raise the first exception, once all futures have ended."""
     try:
         wait(futures)
-    except BaseException:  # Ctrl-C: they still write
+    except BaseException:  # Ctrl-C: the threads still write
         wait(futures)
         raise
     return [future.result() for future in futures]
 
 
-def _from_the_end(line: deque[int]) -> Iterator[int]:
+def _pop_from_end(queue: deque[int]) -> Iterator[int]:
     with contextlib.suppress(IndexError):
         while True:
-            yield line.pop()
+            yield queue.pop()

@@ -1,8 +1,7 @@
-"""From whole decoded images to canvases: shrunk with antialiasing and turned upright, by a CUDA
-kernel.
+"""CUDA kernels that resample whole decoded images to their canvases, shrunk and upright.
 
-XLA's stream is busy with training steps; this kernel runs on a stream of the decoder's own, before
-them.
+The stream of XLA is busy with training steps, so the kernels run on a stream of the decoder's own,
+with a higher priority.
 """
 
 from typing import NamedTuple
@@ -11,21 +10,25 @@ import numpy as np
 
 from jaxaug.decode.native.kernels import Kernel, compile_kernels
 
-# One image of a launch; the layout of `Image` below.
+# One image of a launch, with the memory layout of the C++ struct `Image` below.
 RECORD = np.dtype(
     [
-        ("slot", np.uint64),  # where the whole image lies, rows of 3 width bytes
-        ("canvas", np.uint64),
+        ("slot", np.uint64),  # address of the whole image, in rows of 3 x width bytes
+        ("canvas", np.uint64),  # address of the canvas
         ("height", np.int32),  # as stored
         ("width", np.int32),
         ("out_height", np.int32),  # upright, on the canvas
         ("out_width", np.int32),
-        ("orientation", np.int32),
+        ("transpose", np.int32),  # from stored to upright: transpose, then mirror
+        ("flip_x", np.int32),
+        ("flip_y", np.int32),
         ("unused", np.int32),
     ]
 )
 
-_BLOCK = 16  # threads a side: square, so that turned images read few lines of memory, too
+# Threads per side of a block, square so that transposed images read few cache lines, too.
+_BLOCK_SIDE = 16
+_SENTINEL_BLOCK = 128  # threads of a block that writes sentinels
 
 # Weights as Pillow's: a triangle of half-width max(1, scale) about the output pixel's center (i +
 # 1/2) scale, cut at the image's border and divided by their sum (Pillow, src/libImaging/Resample.c,
@@ -35,7 +38,7 @@ _SOURCE = r"""
 struct Image {
   unsigned char* slot;
   unsigned char* canvas;
-  int height, width, out_height, out_width, orientation, unused;
+  int height, width, out_height, out_width, transpose, flip_x, flip_y, unused;
 };
 
 struct Taps {
@@ -61,37 +64,37 @@ __device__ float weight(const Taps& taps, int tap) {
   return fmaxf(0.0f, 1.0f - fabsf((float)tap - taps.center) * taps.inverse);
 }
 
-__device__ bool is_marked(const unsigned char* pixel, uchar3 mark) {
-  return pixel[0] == mark.x && pixel[1] == mark.y && pixel[2] == mark.z;
+__device__ bool has_sentinel(const unsigned char* pixel, uchar3 sentinel) {
+  return pixel[0] == sentinel.x && pixel[1] == sentinel.y && pixel[2] == sentinel.z;
 }
 
 __device__ unsigned char round_level(float value) {
   return (unsigned char)fminf(fmaxf(floorf(value + 0.5f), 0.0f), 255.0f);
 }
 
-extern "C" __global__ void mark_slots(const Image* images, int count, int mark) {
+extern "C" __global__ void write_sentinels(const Image* images, int count, int sentinel) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
   for (int channel = 0; channel < 3; ++channel) {
-    images[i].slot[channel] = (unsigned char)(mark >> (8 * channel));
+    images[i].slot[channel] = (unsigned char)(sentinel >> (8 * channel));
   }
 }
 
-extern "C" __global__ void resample(const Image* images, int pitch, int mark) {
+extern "C" __global__ void resample(const Image* images, int pitch, int sentinel) {
   Image image = images[blockIdx.z];
-  uchar3 marked = make_uchar3(mark, mark >> 8, mark >> 16);
-  if (is_marked(image.slot, marked)) return;  // not written: the canvas keeps its own mark
+  uchar3 color = make_uchar3(sentinel, sentinel >> 8, sentinel >> 16);
+  if (has_sentinel(image.slot, color)) return;  // not decoded: the canvas keeps its own sentinel
   int x = blockIdx.x * blockDim.x + threadIdx.x;
   int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= image.out_width || y >= image.out_height) return;
 
-  // EXIF: upright is the stored image transposed, then mirrored.
-  int o = image.orientation;
-  bool transposed = o >= 5;
-  int u = (o == 2 || o == 3 || o == 6 || o == 7) ? image.out_width - 1 - x : x;
-  int v = (o == 3 || o == 4 || o == 7 || o == 8) ? image.out_height - 1 - y : y;
-  Taps across = find_taps(transposed ? v : u, image.width, transposed ? image.out_height : image.out_width);
-  Taps down = find_taps(transposed ? u : v, image.height, transposed ? image.out_width : image.out_height);
+  int u = image.flip_x ? image.out_width - 1 - x : x;
+  int v = image.flip_y ? image.out_height - 1 - y : y;
+  bool transpose = image.transpose;
+  int stored_width = transpose ? image.out_height : image.out_width;
+  int stored_height = transpose ? image.out_width : image.out_height;
+  Taps across = find_taps(transpose ? v : u, image.width, stored_width);
+  Taps down = find_taps(transpose ? u : v, image.height, stored_height);
 
   float red = 0.0f, green = 0.0f, blue = 0.0f, total = 0.0f;
   for (int j = down.first; j < down.last; ++j) {
@@ -122,40 +125,47 @@ class Resampler(NamedTuple):
     """The compiled kernels.
 
     Attributes:
-      mark: writes a color to the first pixel of each slot.
-      resample: fills the canvases of all slots whose first pixel is another one.
+      sentinel_kernel: writes a color to the first pixel of each slot.
+      resample_kernel: fills the canvases of all slots whose first pixel has another color.
     """
 
-    mark: Kernel
-    resample: Kernel
+    sentinel_kernel: Kernel
+    resample_kernel: Kernel
 
-    def mark_slots(self, table: int, count: int, color: np.ndarray, stream: int) -> None:
-        """Start writing `color` (uint8[3]) to `count` slots of the table of `RECORD`s on the
-        device.
+    def write_sentinels(self, table: int, count: int, sentinel: np.ndarray, stream: int) -> None:
+        """Start writing `sentinel` (uint8[3]) to the slots of the first `count` records.
+
+        Args:
+          table: address of the records on the device.
         """
-        grid = (-(-count // 128), 1, 1)
-        self.mark.launch(
-            stream, grid, (128, 1, 1), np.uint64(table), np.int32(count), _as_int(color)
-        )
+        grid = (-(-count // _SENTINEL_BLOCK), 1, 1)
+        block = (_SENTINEL_BLOCK, 1, 1)
+        arguments = (np.uint64(table), np.int32(count), _pack_color(sentinel))
+        self.sentinel_kernel.launch(stream, grid, block, *arguments)
 
     def fill_canvases(
-        self, table: int, records: np.ndarray, pitch: int, color: np.ndarray, stream: int
+        self, table: int, records: np.ndarray, pitch: int, sentinel: np.ndarray, stream: int
     ) -> None:
-        """Start shrinking and turning the slots of `records`, which the table holds, to their
-        canvases.
+        """Start shrinking and orienting images from their slots to their canvases.
+
+        Args:
+          table: address of the records on the device.
+          records: the same records on the host.
+          pitch: bytes of a canvas row.
+          sentinel: uint8[3]; slots that begin with it are left out.
+          stream: the kernel runs on it.
         """
-        grid = (
-            -(-int(records["out_width"].max()) // _BLOCK),
-            -(-int(records["out_height"].max()) // _BLOCK),
-            len(records),
-        )
-        self.resample.launch(
-            stream, grid, (_BLOCK, _BLOCK, 1), np.uint64(table), np.int32(pitch), _as_int(color)
-        )
+        columns = -(-int(records["out_width"].max()) // _BLOCK_SIDE)
+        rows = -(-int(records["out_height"].max()) // _BLOCK_SIDE)
+        grid = (columns, rows, len(records))
+        block = (_BLOCK_SIDE, _BLOCK_SIDE, 1)
+        arguments = (np.uint64(table), np.int32(pitch), _pack_color(sentinel))
+        self.resample_kernel.launch(stream, grid, block, *arguments)
 
 
-def _as_int(color: np.ndarray) -> np.int32:
-    return np.int32(int(color[0]) | int(color[1]) << 8 | int(color[2]) << 16)
+def _pack_color(color: np.ndarray) -> np.int32:
+    red, green, blue = color.tolist()
+    return np.int32(red | green << 8 | blue << 16)
 
 
 def compile_resampler() -> Resampler:
@@ -164,5 +174,7 @@ def compile_resampler() -> Resampler:
     Raises:
       LibraryError: they cannot be compiled.
     """
-    kernels = compile_kernels(_SOURCE, ("mark_slots", "resample"))
-    return Resampler(kernels["mark_slots"], kernels["resample"])
+    kernels = compile_kernels(_SOURCE, ("write_sentinels", "resample"))
+    return Resampler(
+        sentinel_kernel=kernels["write_sentinels"], resample_kernel=kernels["resample"]
+    )

@@ -1,27 +1,27 @@
-"""A host thread's way to a canvas on the GPU: libjpeg-turbo or Pillow, then an upload.
+"""Decoding on a host thread with libjpeg-turbo or Pillow, and the upload to a canvas on the GPU.
 
 nvJPEG's own host-and-GPU decoder (HYBRID) is a quarter faster than libjpeg-turbo, but its kernels
-slow the engines down by as much, and beside a training they wait for the multiprocessors; a copy
+slow the engines down by as much, and during a training they wait for the multiprocessors; a copy
 does neither (measured on an H200).
 """
 
-from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.native import cuda
 from jaxaug.decode.parse.headers import Headers
 
-# Each call into CUDA gives the GIL away and waits to have it back: so a thread waits for several
-# copies at once.
+# Bytes of a thread's staging memory. Each call into CUDA releases the GIL and waits to get it back,
+# so a thread waits once for several copies.
 _STAGING_BYTES = 2**22
 
 
 class Uploader:
-    """What one thread needs; after its last image it calls `finish`.
+    """The staging memory of one thread, which calls `finish` after its last image.
 
     Args:
-      ordinal: the CUDA device.
+      ordinal: number of the CUDA device.
       canvas: (H, W) of each row.
-      stream: for the copies; the threads of a GPU share one, as its streams are few (see
-        `jaxaug/__init__.py`).
+      stream: the copies run on it. All threads of a GPU use the same one, as a GPU has few
+        hardware queues (see `jaxaug/__init__.py`).
     """
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], stream: int):
@@ -38,20 +38,19 @@ class Uploader:
         """Decode any good image and start its copy to the canvas at `pointer`.
 
         Raises:
-          DecodeError: the pixels cannot be read; the canvas is untouched.
+          DecodeError: the pixels cannot be read; the canvas is not touched.
         """
         if self._used == len(self._staging):
             self.finish()
+
         height, width = size
-        decode_into(
-            data,
-            header,
-            size,
-            self._staging[self._used, : height * width * 3].reshape(height, width, 3),
-        )
+        pixels = self._staging[self._used, : height * width * 3].reshape(height, width, 3)
+        decode_into(data, header, size, pixels)
+
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         address = self._address + self._used * self._staging.shape[1]
-        copy = pointer, self._pitch, address, width * 3, width * 3, height, kind, self._stream
+        row_bytes = width * 3
+        copy = (pointer, self._pitch, address, row_bytes, row_bytes, height, kind, self._stream)
         cuda.call("cudaMemcpy2DAsync", *copy)
         self._used += 1
 

@@ -1,15 +1,15 @@
-"""Header facts and the byte check: which images are good, decided before any way of decoding is
-chosen.
-"""
+"""Header facts and the byte check, which decides which images are good before any is decoded."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxaug.decode import _pillow
+from jaxaug.decode._orientation import upright_size
 from jaxaug.decode._types import Encoded, memory_view
-from jaxaug.decode.parse.jpeg import LOSSLESS, JpegColumns, check_jpeg, check_jpegs
-from jaxaug.decode.parse.memory import read_windows
+from jaxaug.decode.parse.jpeg import JpegColumns, check_jpeg, check_jpegs
+from jaxaug.decode.parse.jpeg_rules import LOSSLESS
+from jaxaug.decode.parse.memory_windows import read_windows
 from jaxaug.decode.parse.other_formats import HEAD, SIZES
 from jaxaug.errors import DecodeError
 
@@ -17,31 +17,34 @@ BAD = 0
 JPEG = 1
 OTHER = 2
 
-# 400 MB as RGB: above the 108 million of the largest common camera, far below what exhausts a host.
+# 400 MB as RGB. The largest common camera makes 108 million pixels, and a host has more memory.
 MAX_PIXELS = 2**27
-_MAX_PASSES = 32  # scans over an image of `max_pixels`: one of a few bytes takes as long as any
-# Up to so many JPEGs one after the other take less time than numpy's calls for all at once.
-_FEW = 16
+# Scans of an image of `max_pixels`; even a scan of a few bytes is a pass over the whole image.
+_MAX_SCANS = 32
+# Up to so many JPEGs are read one by one, which takes less time than numpy's calls for all at once.
+_MAX_LOOPED_JPEGS = 16
 
 
 class Headers(NamedTuple):
-    """Header facts of n images, one numpy column each; those of a bad image are not to be used.
+    """Header facts of n images, one numpy column each; only `reason` counts for a bad image.
 
     Attributes:
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
-      height, width: int32, as the file stores them, before EXIF turns them.
+      height, width: int32, as the file stores them, before EXIF is applied.
       orientation: uint8, the EXIF orientation 1..8.
       coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
         3 lossless, 9 and 10 extended and progressive with arithmetic coding.
-      precision: uint8, bits a sample.
+      precision: uint8, bits per sample.
       components: uint8, color components of a JPEG.
       scan_components: uint8, those of its first scan; fewer than `components` means several scans.
-      sampling: uint32, one byte a component, the first one on top, horizontal factor << 4 | vertical factor.
-      color: uint8, the color model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of `jpeg.py`.
+      sampling: uint32, one byte per component, the first in the highest byte: horizontal factor
+        << 4 | vertical factor.
+      color: uint8, the color model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of
+        `jpeg_rules.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
-      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read in another way: bytes
-        between its segments, a DNL segment, 16-bit tables, signs of two color models.
-      reason: object, what is wrong with a bad image, in one clause; "" for a good one.
+      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read differently: bytes
+        between its segments, a DNL segment, 16-bit tables, hints at two color models.
+      reason: object, the fault of a bad image in one clause; "" for a good one.
     """
 
     kind: np.ndarray
@@ -64,25 +67,22 @@ class Headers(NamedTuple):
 
     def original_size(self) -> np.ndarray:
         """Return int32[n, 2], (height, width) of the upright images."""
-        turned = self.orientation >= 5
-        height = np.where(turned, self.width, self.height)
-        width = np.where(turned, self.height, self.width)
-        return np.stack([height, width], -1).astype(np.int32)
+        return upright_size(self.height, self.width, self.orientation)
 
 
 def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     """Check the bytes of n images and read their headers.
 
-    Good is what can be decoded to an image: a JPEG whose header is well formed and whose end is
-    there (damage inside its entropy-coded data costs pixels, not the image), or a file whose header
+    A file is good if it can be decoded to an image: a JPEG with a well-formed header and an end
+    (damage inside its entropy-coded data costs pixels, not the image), or a file whose header
     Pillow can read.
 
     Args:
       encoded: n images in readable host memory; nothing outside of them is read.
-      max_pixels: an image of more is bad.
+      max_pixels: an image of more pixels is bad.
 
     Returns:
-      Headers of n rows. It never raises for bad images.
+      Headers of n rows; bad images raise no error.
 
     Raises:
       ValueError: `encoded` has not as many lengths as addresses.
@@ -98,11 +98,11 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
-    max_scanned = _MAX_PASSES * max(max_pixels, MAX_PIXELS)
+    max_scanned = _MAX_SCANS * max(max_pixels, MAX_PIXELS)
     rows = range(starts.size)
-    if starts.size <= _FEW:
+    if starts.size <= _MAX_LOOPED_JPEGS:
         files = zip(rows, starts.tolist(), stops.tolist())
-        rows = [row for row, a, b in files if not _read_jpeg(headers, row, a, b, max_scanned)]
+        rows = [file[0] for file in files if not _read_jpeg(headers, *file, max_scanned)]
     if rows:
         _read_jpegs(headers, starts, stops, np.asarray(rows), max_scanned)
     _read_others(headers, encoded, starts, stops, max_pixels)
@@ -114,19 +114,23 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     pixels = headers.height.astype(np.int64) * headers.width
     rows = ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist()
     if rows:
-        copies = (headers.kind.copy(), headers.orientation.copy(), headers.reason.copy())
-        headers = headers._replace(**dict(zip(("kind", "orientation", "reason"), copies)))
+        headers = headers._replace(
+            kind=headers.kind.copy(),
+            orientation=headers.orientation.copy(),
+            reason=headers.reason.copy(),
+        )
     for row in rows:
         _refuse_large(headers, row, int(headers.height[row]), int(headers.width[row]), max_pixels)
     return headers
 
 
 def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:
-    """Read one file; return False if it is no JPEG, or one that `_read_jpegs` must read."""
+    """Read one file; return False if it is no JPEG, or if `_read_jpegs` must read it."""
     data = memory_view(start, stop - start)
     found = check_jpeg(data, start, max_scanned) if data[:2] == b"\xff\xd8" else None
     if found is None:
         return False
+
     facts, fault = found
     headers.kind[row] = JPEG
     for name, fact in zip(JpegColumns._fields, facts):
@@ -149,48 +153,53 @@ def _read_jpegs(
     jpegs = rows[magic == 0xFFD8]
     if not jpegs.size:
         return
+
     columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
-    # The usual batch of JPEGs alone is copied, not scattered.
+    # A batch of JPEGs only, the usual case, is copied and not scattered.
     target = jpegs if jpegs.size < starts.size else slice(None)
     headers.kind[target] = JPEG
     for name in JpegColumns._fields:
         getattr(headers, name)[target] = getattr(columns, name)
+
     for row, fault in failures.items():
         _refuse(headers, jpegs[row], fault)
-    lossless = jpegs[(headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)].tolist()
-    for row in lossless if lossless and not _pillow.reads_lossless_jpegs() else ():
-        _refuse(headers, row, "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later")
+    lossless = (headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)
+    _refuse_lossless(headers, jpegs[lossless].tolist())
+
+
+def _refuse_lossless(headers: Headers, rows: list[int]) -> None:
+    """Refuse good lossless JPEGs if this Pillow cannot decode them."""
+    if rows and not _pillow.reads_lossless_jpegs():
+        for row in rows:
+            reason = "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later"
+            _refuse(headers, row, reason)
 
 
 def _blank(count: int) -> Headers:
-    bytewise = np.zeros((8, count), np.uint8)
-    kind, orientation, coding, precision, components, scanned, color, plain = bytewise
-    height, width = np.zeros((2, count), np.int32)
-    sampling = np.zeros(count, np.uint32)
-    scan_offset = np.zeros(count, np.int64)
-    reason = np.full(count, "", object)
-    orientation += 1
+    """Return headers of `count` bad images without a reason."""
+    flags = iter(np.zeros((7, count), np.uint8))
+    sides = iter(np.zeros((2, count), np.int32))
     return Headers(
-        kind,
-        height,
-        width,
-        orientation,
-        coding,
-        precision,
-        components,
-        scanned,
-        sampling,
-        color,
-        scan_offset,
-        plain,
-        reason,
+        kind=next(flags),
+        height=next(sides),
+        width=next(sides),
+        orientation=np.ones(count, np.uint8),
+        coding=next(flags),
+        precision=next(flags),
+        components=next(flags),
+        scan_components=next(flags),
+        sampling=np.zeros(count, np.uint32),
+        color=next(flags),
+        scan_offset=np.zeros(count, np.int64),
+        plain=next(flags),
+        reason=np.full(count, "", object),
     )
 
 
-def _refuse(headers: Headers, row: int, clause: str) -> None:
+def _refuse(headers: Headers, row: int, reason: str) -> None:
     headers.kind[row] = BAD
     headers.orientation[row] = 1
-    headers.reason[row] = clause
+    headers.reason[row] = reason
 
 
 def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixels: int) -> None:
@@ -208,6 +217,7 @@ def _read_others(
     others = headers.kind == BAD
     if not np.count_nonzero(others):
         return
+
     others[headers.reason != ""] = False
     headers.reason[others & (starts == stops)] = "empty"
     rows = (others & (starts < stops)).nonzero()[0]
@@ -215,7 +225,9 @@ def _read_others(
     for row, head in zip(rows.tolist(), heads):
         data = encoded.view(row)
         format = _pillow.format_of(head[: len(data)])
-        size = SIZES[format](data, head) if format in SIZES and _pillow.has_codec(format) else None
+        size = None
+        if format in SIZES and _pillow.has_codec(format):
+            size = SIZES[format](data, head)
         if size and size[0] * size[1] <= max_pixels:
             _fill_other(headers, row, *size)
         else:
@@ -232,10 +244,12 @@ def _open_other(
     """Read a file that Pillow must open."""
     if format is None:
         start = bytes(data[:8])
-        return _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})")
+        _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})")
+        return
     height, width = _pillow.stated_size(data, format) or (0, 0)
     if height * width > max_pixels:
-        return _refuse_large(headers, row, height, width, max_pixels)
+        _refuse_large(headers, row, height, width, max_pixels)
+        return
     try:
         _fill_other(headers, row, *_pillow.read_facts(data, format))
     except DecodeError as error:

@@ -1,22 +1,28 @@
-"""The image data of JPEG files: their end, and how many scans they have."""
+"""Checks of the image data of JPEG files: the end marker, and the number of scans."""
 
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 from jaxaug.decode.parse.segments import EOI, SOS
 
-_MOST_SCANS = 500  # each costs a pass over the image, however few bytes it has
-# Bytes behind the end marker that paddings rarely exceed; `read_windows` takes less than 64.
+_MAX_SCANS = 500  # each costs a pass over the image, however few bytes it has
+# Bytes of a file's end that are read for all files at once: few have more behind the end marker.
+# `read_windows` takes fewer than 64 bytes at once.
 _TAIL = 48
 _END = bytes((0xFF, EOI))
 _TRUNCATED = "a truncated JPEG: no end marker behind its image data"
 
 
 def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
-    """Check that the end marker is there, behind image data.
+    """Check that image data and an end marker are there.
 
-    After it a file may hold what it likes: zeros, a second picture.
+    Any bytes may follow the end marker: zeros, a second picture.
+
+    Args:
+      scan_start: int64[k], where the image data begins.
+      stops: int64[k], the address after the end of each file.
+      failures: receives row -> reason.
     """
     ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
     ended &= stops - scan_start >= 3
@@ -34,8 +40,13 @@ def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str
         failures.setdefault(row, _TRUNCATED)
 
 
-def end_fault(data: memoryview, start: int) -> str:
-    """Return what `check_end` finds wrong with the image data of one file, at an address, or ""."""
+def find_end_fault(data: memoryview, start: int) -> str:
+    """Return what `check_end` finds wrong with one file, or "".
+
+    Args:
+      data: the file from its image data on.
+      start: address of the data.
+    """
     ended = len(data) >= 3 and data[-2:] == _END
     if data[:2] == _END or not (ended or _has_end(start + 1, start + len(data))):
         return _TRUNCATED
@@ -43,7 +54,7 @@ def end_fault(data: memoryview, start: int) -> str:
 
 
 def _has_end(start: int, stop: int) -> bool:
-    """Return True if an end marker lies in the memory [start, stop), looked for from its end on."""
+    """Return True if an end marker lies in the memory [start, stop); search backwards."""
     size = 4096
     while start < stop:
         first = max(start, stop - size)
@@ -61,27 +72,37 @@ def check_scans(
     max_scanned: int,
     failures: dict[int, str],
 ) -> None:
-    """Check that files of several scans have not too many; `pixels` is 0 for other files."""
+    """Check the number of scans of the files that may have several.
+
+    Args:
+      scan_start: int64[k], where the image data begins.
+      stops: int64[k], the address after the end of each file.
+      pixels: int64[k], of each image; 0 for a file of one scan.
+      max_scanned: bound on scans times pixels.
+      failures: receives row -> reason.
+    """
     for row in pixels.nonzero()[0].tolist():
         if row in failures:
             continue
-        span = int(scan_start[row]), int(stops[row])
-        if fault := scans_fault(*span, int(pixels[row]), max_scanned):
+        fault = find_scans_fault(
+            int(scan_start[row]), int(stops[row]), int(pixels[row]), max_scanned
+        )
+        if fault:
             failures[row] = fault
 
 
-def scans_fault(scan_start: int, stop: int, pixels: int, max_scanned: int) -> str:
+def find_scans_fault(scan_start: int, stop: int, pixels: int, max_scanned: int) -> str:
     """Return what is wrong with the number of scans of one file that may have several, or ""."""
     scans = 1 + _count(SOS, scan_start, stop)
-    if scans > _MOST_SCANS:
-        return f"a JPEG of more than {_MOST_SCANS} scans"
+    if scans > _MAX_SCANS:
+        return f"a JPEG of more than {_MAX_SCANS} scans"
     if scans * pixels > max_scanned:
         return f"a JPEG of {scans} scans of {pixels} pixels, more than {max_scanned} in all"
     return ""
 
 
 def _count(marker: int, start: int, stop: int) -> int:
-    """Return how many times a marker is in the memory [start, stop); mostly without the GIL."""
+    """Return the number of markers in the memory [start, stop); mostly without the GIL."""
     data = np.frombuffer(memory_view(start, stop - start), np.uint8)
     code = np.uint16(0xFF | marker << 8)
     pairs = (data[shift : shift + (data.size - shift & ~1)].view("<u2") for shift in (0, 1))

@@ -1,8 +1,8 @@
-"""The sizes of PNG, WebP, GIF and BMP files, from their fixed places.
+"""The sizes of usual PNG, WebP, GIF and BMP files, read without Pillow.
 
-Which files are good Pillow decides by opening them. A file whose first bytes are as the format's
-usual writers put them opens for certain, and its size and orientation are known without: only for
-such files these functions return a size. All others are Pillow's to open.
+Pillow decides which files are good, by opening them. A file that begins as common writers make it
+opens for certain, and its size and orientation are known without Pillow. These functions return a
+size only for such files; Pillow must open all others.
 """
 
 import struct
@@ -11,27 +11,29 @@ from collections.abc import Callable
 
 Size = tuple[int, int]  # height, width
 
-HEAD = 56  # bytes of a file that these functions are given; the last one of a shorter file repeats
+HEAD = 56  # bytes of a file that these functions get; the last byte of a shorter file repeats
 
-_LARGEST_SIDE = 2**31 - 1
+_MAX_SIDE = 2**31 - 1
 
 # Bits a sample and color types of PNG, ISO/IEC 15948 table 11.1.
 _PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-_PNG_KINDS = frozenset(bytes((bits, color)) for color, each in _PNG_BITS.items() for bits in each)
-# Chunks before the pixels that neither turn nor animate an image, and how long they are at least.
+_PNG_BITS_AND_COLORS = frozenset(
+    bytes((bits, color)) for color, each in _PNG_BITS.items() for bits in each
+)
+# Chunks before the pixels that neither orient nor animate an image, and their minimal lengths.
 _PNG_CHUNKS = {b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"pHYs": 9, b"tIME": 7, b"PLTE": 0, b"tRNS": 6}
 # Registered keywords of texts, ISO/IEC 15948 11.3.4.2, and ImageMagick's; others may hold EXIF.
 _PNG_KEYWORDS = frozenset(
     b"Title,Author,Description,Copyright,Creation Time,Software,Disclaimer,Warning,Source,Comment,"
     b"date:create,date:modify,date:timestamp".split(b",")
 )
-_MOST_TEXT = 2**20  # bytes of a color profile, or before the pixels, that Pillow reads in any case
+_MAX_TEXT = 2**20  # bytes of a color profile, or before the pixels, that Pillow always reads
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
 
 
 def png_size(data: memoryview, head: bytes) -> Size | None:
-    """Return the size of a usual PNG that nothing turns.
+    """Return the size of a usual PNG without an orientation.
 
     Reference: ISO/IEC 15948 (PNG) 11.2.2 and 5.3.
     """
@@ -39,30 +41,32 @@ def png_size(data: memoryview, head: bytes) -> Size | None:
         return None
     height = int.from_bytes(head[20:24], "big")
     width = int.from_bytes(head[16:20], "big")
-    kind = head[24:26]
-    rest = head[27:28]
-    if kind not in _PNG_KINDS or rest != b"\0" or not _is_checked(data, 8, 13):
+    bits_and_color = head[24:26]
+    filter_method = head[27:28]
+    if bits_and_color not in _PNG_BITS_AND_COLORS or filter_method != b"\0":
         return None
-    if not (1 <= height <= _LARGEST_SIDE and 1 <= width <= _LARGEST_SIDE):
+    if not _is_intact(data, 8, 13):
+        return None
+    if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE):
         return None
     return (height, width) if _png_has_no_exif(data, 33) else None
 
 
 def _png_has_no_exif(data: memoryview, at: int) -> bool:
-    """Return True if plain chunks lead to the pixels, and none behind them holds an orientation."""
+    """Return True if plain chunks lead to the pixels, and no eXIf chunk follows them."""
     size = len(data)
     while at + 8 <= size:
         length, name = _CHUNK.unpack_from(data, at)
         if name == b"IDAT":
             break
-        if at + length > _MOST_TEXT or not _is_checked(data, at, length):
+        if at + length > _MAX_TEXT or not _is_intact(data, at, length):
             return False
         if not _is_plain_chunk(name, data[at + 8 : at + 8 + length]):
             return False
         at += 12 + length
     else:
         return False
-    while at + 12 <= size:  # an eXIf chunk may stand behind the pixels
+    while at + 12 <= size:  # an eXIf chunk may follow the pixels
         length, name = _CHUNK.unpack_from(data, at)
         if name == b"eXIf":
             return False
@@ -71,7 +75,7 @@ def _png_has_no_exif(data: memoryview, at: int) -> bool:
 
 
 def _is_plain_chunk(name: bytes, payload: memoryview) -> bool:
-    """Return True for a well-formed chunk that tells nothing of an orientation."""
+    """Return True for a well-formed chunk without an orientation."""
     if name == b"tEXt":
         return bytes(payload[:80]).split(b"\0")[0] in _PNG_KEYWORDS
     if name == b"iCCP":
@@ -83,14 +87,14 @@ def _is_plain_chunk(name: bytes, payload: memoryview) -> bool:
 def _inflates(data: bytes) -> bool:
     inflater = zlib.decompressobj()
     try:
-        inflater.decompress(data, _MOST_TEXT)
+        inflater.decompress(data, _MAX_TEXT)
     except zlib.error:
         return False
     return inflater.eof
 
 
-def _is_checked(data: memoryview, at: int, length: int) -> bool:
-    """Return True if the chunk at `at` is all there, and its checksum is right."""
+def _is_intact(data: memoryview, at: int, length: int) -> bool:
+    """Return True if the chunk at `at` is complete and its checksum is right."""
     stop = at + 8 + length
     if stop + 4 > len(data):
         return False
@@ -98,7 +102,7 @@ def _is_checked(data: memoryview, at: int, length: int) -> bool:
 
 
 def webp_size(data: memoryview, head: bytes) -> Size | None:
-    """Return the size of a WebP that is not animated and has no metadata but a color profile.
+    """Return the size of a WebP without animation, and without metadata but a color profile.
 
     Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 9.1, 9649 3.4.
     """
@@ -132,18 +136,43 @@ def _riff_length(data: memoryview, at: int) -> int:
 
 
 def _webp_frame(chunk: bytes) -> Size | None:
-    """Return the size of a VP8 or VP8L frame, of which the first bytes are given."""
+    """Return the size of a VP8 or VP8L frame.
+
+    Args:
+      chunk: its first 18 bytes.
+    """
     length = int.from_bytes(chunk[4:8], "little")
     if chunk[:4] == b"VP8L" and length >= 5:
-        bits = int.from_bytes(chunk[9:13], "little")
-        usual = chunk[8] == 0x2F and not bits >> 29
-        return (1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)) if usual else None
-    if chunk[:4] != b"VP8 " or length < 10 or chunk[11:14] != b"\x9d\x01\x2a":
+        return _lossless_webp_frame(chunk)
+    if chunk[:4] == b"VP8 " and length >= 10:
+        return _lossy_webp_frame(chunk, length)
+    return None
+
+
+def _lossless_webp_frame(chunk: bytes) -> Size | None:
+    """Return the size of a VP8L frame, RFC 9649 3.4."""
+    bits = int.from_bytes(chunk[9:13], "little")
+    has_signature = chunk[8] == 0x2F
+    version = bits >> 29
+    if not has_signature or version:
         return None
-    tag = int.from_bytes(chunk[8:11], "little")  # of a key frame: 0, version, 1 for shown, length
-    height, width = (int.from_bytes(chunk[at : at + 2], "little") & 0x3FFF for at in (16, 14))
-    usual = tag & 0x11 == 0x10 and tag >> 1 & 7 <= 3 and tag >> 5 < length
-    return (height, width) if usual and height and width else None
+    return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
+
+
+def _lossy_webp_frame(chunk: bytes, length: int) -> Size | None:
+    """Return the size of a VP8 frame, RFC 6386 9.1."""
+    if chunk[11:14] != b"\x9d\x01\x2a":
+        return None
+    tag = int.from_bytes(chunk[8:11], "little")
+    is_shown_key_frame = tag & 0x11 == 0x10
+    version = tag >> 1 & 7
+    partition_length = tag >> 5
+    if not is_shown_key_frame or version > 3 or partition_length >= length:
+        return None
+
+    height = int.from_bytes(chunk[16:18], "little") & 0x3FFF
+    width = int.from_bytes(chunk[14:16], "little") & 0x3FFF
+    return (height, width) if height and width else None
 
 
 def gif_size(data: memoryview, head: bytes) -> Size | None:
@@ -152,25 +181,33 @@ def gif_size(data: memoryview, head: bytes) -> Size | None:
     Reference: GIF89a 18 to 26.
     """
     width, height = struct.unpack_from("<HH", head, 6)
-    at = 13 + _palette_length(head[10])
-    while data[at : at + 1] == b"!":  # extensions: of applications, only that of loops
-        kind = bytes(data[at + 1 : at + 3])
+    at = _skip_gif_extensions(data, 13 + _palette_length(head[10]))
+    if at is None or data[at : at + 1] != b"," or len(data) < at + 11:
+        return None
+
+    left, top, frame_width, frame_height, flags = struct.unpack_from("<4HB", data, at + 1)
+    complete = len(data) >= at + 11 + _palette_length(flags)
+    # Pillow's screen grows with a frame that exceeds it.
+    inside = 0 < top + frame_height <= height and 0 < left + frame_width <= width
+    return (height, width) if complete and inside else None
+
+
+def _skip_gif_extensions(data: memoryview, at: int) -> int | None:
+    """Return the offset after the extensions at an offset; None if one of them is unusual."""
+    while data[at : at + 1] == b"!":
+        label = bytes(data[at + 1 : at + 3])
         looping = data[at : at + 16] == _GIF_LOOP and data[at + 18 : at + 19] == b"\0"
-        if not (looping or kind == b"\xf9\4" or kind[:1] == b"\xfe"):
+        if not (looping or label == b"\xf9\4" or label[:1] == b"\xfe"):
             return None
+
         at += 2
         while at < len(data) and data[at]:  # sub-blocks
             at += 1 + data[at]
         at += 1
-    if data[at : at + 1] != b"," or len(data) < at + 11:
-        return None
-    left, top, wide, high, flags = struct.unpack_from("<4HB", data, at + 1)
-    whole = len(data) >= at + 11 + _palette_length(flags)
-    # Pillow's screen grows with a frame that exceeds it.
-    inside = 0 < top + high <= height and 0 < left + wide <= width
-    return (height, width) if whole and inside else None
+    return at
 
 
+# The only application extension that is usual.
 _GIF_LOOP = b"!\xff\x0bNETSCAPE2.0\3\1"
 
 
@@ -190,7 +227,7 @@ def bmp_size(data: memoryview, head: bytes) -> Size | None:
     if bits not in (24, 32) and not (bits == 8 and colors <= 256):
         return None
     height = abs(height)  # negative for rows from the top
-    return (height, width) if 1 <= width <= _LARGEST_SIDE and 1 <= height < 2**24 else None
+    return (height, width) if 1 <= width <= _MAX_SIDE and 1 <= height < 2**24 else None
 
 
 SIZES: dict[str, Callable[[memoryview, bytes], Size | None]] = {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 
 # Marker codes, ITU-T T.81 table B.1.
 EOI = 0xD9
@@ -23,54 +23,71 @@ APP14 = 0xEE
 COM = 0xFE
 FRAMES = (0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 
-NOWHERE = 2**60  # beyond the stop of every file: what has no defined size does not fit
+# A size beyond the end of every file, for segments and tables that have no defined size.
+NOWHERE = 2**60
 
-HEAD = (
-    22  # bytes of a segment read at once, marker and length included: a whole SOF or SOS, any tag
-)
+# Bytes of a segment that are read at once, marker and length included: a whole SOF or SOS, any tag.
+HEAD = 22
 _WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": HEAD})
-MOST_SEGMENTS = (
-    1000  # 255 ICC parts and 16 MB of XMP stay below it; it bounds the walk over hostile files
-)
-_FEW = 8  # files: a loop in Python over so many segments takes less time than numpy's calls
+# Bound on the walk over hostile files: 255 parts of an ICC profile and 16 MB of XMP stay below it.
+MAX_SEGMENTS = 1000
+# Up to so many files, a loop in Python over all their segments takes less time than numpy's calls.
+_MAX_LOOPED_FILES = 8
 _NEXT_MARKER = re.compile(rb"\xff([^\x00\xff])")  # linear also over long filling
 
 
-def lookup(values: dict[int, int], default: int, size: int = 256) -> np.ndarray:
-    """Return int64[size]: the values at their keys, the default elsewhere."""
+def make_table(values: dict[int, int], default: int, size: int = 256) -> np.ndarray:
+    """Return int64[size], with the values at their keys and the default elsewhere."""
     table = np.full(size, default)
     table[list(values)] = list(values.values())
     return table
 
 
 _WITH_LENGTH = {*FRAMES, SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0 + 16)}
-CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)  # markers whose length follows
-_SIZE = lookup(dict.fromkeys(CODES, 2), NOWHERE, 2**16)  # of the marker; its length follows
+# Markers, with FF, that are followed by a length.
+CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)
+_SOS_CODE = 0xFF00 | SOS
+_MARKER_SIZE = make_table(dict.fromkeys(CODES, 2), NOWHERE, 2**16)
 _CODE_AND_LENGTH = struct.Struct(">HH")
 
 
 class Segments(NamedTuple):
-    """Marker segments of many files; the payload of each is the memory [start, stop)."""
+    """The m marker segments of k files, up to the first SOS of each.
+
+    Attributes:
+      row: int64[m], the file of each segment.
+      marker: uint8[m].
+      start, stop: int64[m], the memory [start, stop) of each payload.
+      head: V22[m], the first bytes from the marker on; the payload begins at 4.
+      resumed: rows of files with other bytes between their segments: rubbish, filling or TEM.
+    """
 
     row: np.ndarray
     marker: np.ndarray
     start: np.ndarray
     stop: np.ndarray
-    head: np.ndarray  # V22, from the marker on; the payload begins at 4
-    resumed: list[int]  # rows of files with rubbish, fillings or TEM between them
+    head: np.ndarray
+    resumed: list[int]
 
     def pick(self, marker: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return row, start and stop of the segments of one marker."""
         chosen = (self.marker == marker).nonzero()[0]
         return self.row[chosen], self.start[chosen], self.stop[chosen]
 
-    def tagged(self, marker: int, tag: bytes, least: int) -> np.ndarray:
-        """Return which segments of one marker have `least` bytes or more, tag and a zero first."""
+    def find_tagged(self, marker: int, tag: bytes, min_length: int) -> np.ndarray:
+        """Return the numbers of the segments that begin with a tag and a zero.
+
+        Args:
+          marker: of the segments.
+          tag: up to five bytes.
+          min_length: bytes of the payload; shorter segments do not count.
+        """
         chosen = (self.marker == marker).nonzero()[0]
         if not chosen.size:
             return chosen
-        match = as_bytes(self.head[chosen])[:, 4 : 4 + 5].view("S5")[:, 0] == tag
-        return chosen[match & (self.stop[chosen] - self.start[chosen] >= least)]
+        tags = as_bytes(self.head[chosen])[:, 4 : 4 + 5].view("S5")[:, 0]
+        long_enough = self.stop[chosen] - self.start[chosen] >= min_length
+        return chosen[(tags == tag) & long_enough]
 
 
 def walk(
@@ -78,92 +95,144 @@ def walk(
 ) -> Segments:
     """Return all marker segments up to the first SOS.
 
-    Every step advances each unfinished file by one segment; the last few files go on alone.
-
     Args:
       starts, stops: int64[k], the memory [start, stop) of each file.
       row: int64[m], the files to walk over.
-      failures: takes what is wrong with a file whose walk does not end at an SOS.
+      failures: receives row -> reason for the files whose segments do not lead to an SOS.
     """
-    position = starts[row] + 2
-    stop = stops[row]
-    parts: list[tuple[np.ndarray, ...]] = [
-        (row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))
-    ]
-    resumed_rows: list[int] = []
+    files = _Walk(row, starts[row] + 2, stops[row], failures)
     steps = 0
-    while row.size > _FEW and steps < MOST_SEGMENTS:
+    while files.row.size > _MAX_LOOPED_FILES and steps < MAX_SEGMENTS:
+        files.step()
         steps += 1
-        head = read_windows(position, HEAD, stop)
+    files.finish_one_by_one(MAX_SEGMENTS - steps)
+    return files.segments()
+
+
+class _Walk:
+    """A walk over many files; each step goes over one segment of every unfinished file.
+
+    Args:
+      row: int64[m], the files.
+      position: int64[m], the address of the first segment of each.
+      stop: int64[m], the address after the end of each.
+      failures: receives row -> reason.
+
+    Attributes:
+      row, position, stop: of the unfinished files.
+    """
+
+    def __init__(
+        self, row: np.ndarray, position: np.ndarray, stop: np.ndarray, failures: dict[int, str]
+    ):
+        self.row = row
+        self.position = position
+        self.stop = stop
+        self._failures = failures
+        self._resumed: list[int] = []
+        # Row, start, stop and head of the segments found; the first entry gives the dtypes.
+        self._found: list[tuple[np.ndarray, ...]] = [
+            (row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))
+        ]
+
+    def step(self) -> None:
+        """Go over one segment of each unfinished file."""
+        head = read_windows(self.position, HEAD, self.stop)
         words = head.view(_WORDS)
         code = words["code"].astype(np.int64)
         length = words["length"].astype(np.int64)
-        after = position + _SIZE[code] + length
-        good = (after <= stop) & (length >= 2)
-        going = good & (code != (0xFF00 | SOS))
-        step = row, position, after, head
-        if np.count_nonzero(good) < row.size:
-            parts.append(tuple(column[good] for column in step))
-            for odd in (
-                (~good).nonzero()[0].tolist()
-            ):  # filling, rubbish between segments, or an error
-                resumed = _resume(int(position[odd]), int(stop[odd]))
-                if isinstance(resumed, str):
-                    failures[int(row[odd])] = resumed
-                else:
-                    after[odd] = resumed
-                    going[odd] = True
-                    resumed_rows.append(int(row[odd]))
+        after = self.position + _MARKER_SIZE[code] + length
+        good = (after <= self.stop) & (length >= 2)
+        unfinished = good & (code != _SOS_CODE)
+
+        columns = (self.row, self.position, after, head)
+        if np.count_nonzero(good) < self.row.size:
+            self._found.append(tuple(column[good] for column in columns))
+            self._skip_other_bytes((~good).nonzero()[0].tolist(), after, unfinished)
         else:
-            parts.append(step)
-        position = after
-        if np.count_nonzero(going) < row.size:
-            kept = going.nonzero()[0]
-            row = row[kept]
-            position = position[kept]
-            stop = stop[kept]
-    alone: list[tuple[int, int, int, int]] = []
-    for file in zip(row.tolist(), position.tolist(), stop.tolist()):
-        if failure := _walk_alone(*file, MOST_SEGMENTS - steps, alone, resumed_rows):
-            failures[file[0]] = failure
-    row, position, after, stop = np.array(alone, np.int64).reshape(-1, 4).T
-    parts.append((row, position, after, read_windows(position, HEAD, stop)))
-    rows, positions, ends, heads = (np.concatenate(column) for column in zip(*parts))
-    markers = as_bytes(heads)[:, 1].copy()
-    return Segments(rows, markers, positions + 4, ends, heads, resumed_rows)
+            self._found.append(columns)
+
+        self.position = after
+        if np.count_nonzero(unfinished) < self.row.size:
+            kept = unfinished.nonzero()[0]
+            self.row = self.row[kept]
+            self.position = self.position[kept]
+            self.stop = self.stop[kept]
+
+    def _skip_other_bytes(
+        self, numbers: list[int], after: np.ndarray, unfinished: np.ndarray
+    ) -> None:
+        """Move `after` to the next segment of some files, or note why there is none."""
+        for number in numbers:
+            row = int(self.row[number])
+            resumed = _resume(int(self.position[number]), int(self.stop[number]))
+            if isinstance(resumed, str):
+                self._failures[row] = resumed
+                continue
+            after[number] = resumed
+            unfinished[number] = True
+            self._resumed.append(row)
+
+    def finish_one_by_one(self, max_steps: int) -> None:
+        """Go over the last files in a loop, with at most `max_steps` segments each."""
+        found: list[tuple[int, int, int, int]] = []
+        for row, position, stop in zip(
+            self.row.tolist(), self.position.tolist(), self.stop.tolist()
+        ):
+            fault = _walk_alone(row, position, stop, max_steps, found, self._resumed)
+            if fault:
+                self._failures[row] = fault
+
+        rows, positions, ends, stops = np.array(found, np.int64).reshape(-1, 4).T
+        self._found.append((rows, positions, ends, read_windows(positions, HEAD, stops)))
+
+    def segments(self) -> Segments:
+        """Return all segments that were found."""
+        rows, positions, ends, heads = (np.concatenate(column) for column in zip(*self._found))
+        markers = as_bytes(heads)[:, 1].copy()
+        return Segments(rows, markers, positions + 4, ends, heads, self._resumed)
 
 
 def _walk_alone(
     row: int,
     position: int,
     stop: int,
-    steps: int,
+    max_steps: int,
     found: list[tuple[int, int, int, int]],
     resumed_rows: list[int],
 ) -> str | None:
-    """Add a file's (row, position, after, stop) of each segment from `position` on, and its row to
-    `resumed_rows` if it holds anything else; return what is wrong, if anything."""
+    """Walk over one file; return the fault that ends the walk, or None at an SOS.
+
+    Args:
+      row: of the file.
+      position: address of its next segment.
+      stop: address after its end.
+      max_steps: bound on the number of segments.
+      found: receives (row, position, end, stop) of each segment.
+      resumed_rows: receives the row if there are other bytes between the segments.
+    """
     data = memory_view(position, stop - position)
     at = 0
-    for _ in range(steps):
+    for _ in range(max_steps):
         code, length = _CODE_AND_LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (0, 0)
         after = at + 2 + length
         if code in CODES and length >= 2 and after <= len(data):
             found.append((row, position + at, position + after, stop))
-            if code == 0xFF00 | SOS:
+            if code == _SOS_CODE:
                 return None
             at = after
             continue
+
         resumed = _resume(position + at, stop)
         if isinstance(resumed, str):
             return resumed
         at = resumed - position
         resumed_rows.append(row)
-    return f"more than {MOST_SEGMENTS} segments before the image data"
+    return f"more than {MAX_SEGMENTS} segments before the image data"
 
 
 def _resume(position: int, stop: int) -> int | str:
-    """Return where a file goes on behind what is no well-formed segment, or what is wrong."""
+    """Return the address of the next segment after other bytes, or the fault."""
     data = memory_view(position, max(stop - position, 0))
     found = _NEXT_MARKER.search(data)
     if not found:

@@ -1,4 +1,4 @@
-"""nvJPEG: the functions jaxaug calls, with one place that turns a status into an exception.
+"""The functions of nvJPEG that jaxaug calls, with status codes as exceptions.
 
 Names and meanings: https://docs.nvidia.com/cuda/nvjpeg/. ctypes releases the GIL during each call.
 """
@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug.decode.native.load import LibraryError, load_library
+from jaxaug.decode.native.load_library import LibraryError, load_library
 
 # nvjpegBackend_t
 GPU_HYBRID = 2
 HARDWARE = 3
 RGB_INTERLEAVED = 5  # nvjpegOutputFormat_t: NVJPEG_OUTPUT_RGBI
-# Memory pools spare an allocation a batch; interpolated chroma is libjpeg-turbo's "fancy"
-# upsampling.
-_FLAGS = (
-    1 << 1 | 1 << 5
-)  # NVJPEG_FLAGS_ENABLE_MEMORY_POOLS | NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
+# Memory pools save an allocation per batch; interpolation is libjpeg-turbo's "fancy" upsampling.
+_ENABLE_MEMORY_POOLS = 1 << 1  # NVJPEG_FLAGS_ENABLE_MEMORY_POOLS
+_INTERPOLATE_CHROMA = 1 << 5  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
+_FLAGS = _ENABLE_MEMORY_POOLS | _INTERPOLATE_CHROMA
 
 _STATUS = (
     "SUCCESS",
@@ -38,9 +37,8 @@ _STATUS = (
 
 ALLOCATOR_FAILURE = _STATUS.index("ALLOCATOR_FAILURE")
 
-# an opaque pointer, and where a new one is written
-_HANDLE = c_void_p
-_OUT = POINTER(c_void_p)
+_HANDLE = c_void_p  # an opaque pointer
+_OUT = POINTER(c_void_p)  # receives a new one
 _PROTOTYPES: dict[str, tuple] = {
     "nvjpegGetProperty": (c_int, POINTER(c_int)),
     "nvjpegCreateEx": (c_int, c_void_p, c_void_p, c_uint, _OUT),
@@ -68,13 +66,15 @@ def _find() -> tuple[ctypes.CDLL, str]:
         names=("libnvjpeg.so.13", "libnvjpeg.so.12"),
         folders=("cu13/lib", "nvjpeg/lib"),
         variable="JAXAUG_NVJPEG",
-        advice="install jaxaug[cuda13] or jaxaug[cuda12], or set JAXAUG_NVJPEG to the library's path.",
+        advice=(
+            "install jaxaug[cuda13] or jaxaug[cuda12], or set JAXAUG_NVJPEG to the library's path."
+        ),
     )
 
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """libnvjpeg with its prototypes set; loaded once.
+    """Return libnvjpeg with its prototypes set; it is loaded once.
 
     Raises:
       LibraryError: it is not installed, or too old.
@@ -84,8 +84,9 @@ def load() -> ctypes.CDLL:
         function = getattr(loaded, name, None)
         if function is None:
             raise LibraryError(
-                f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]) or nvidia-nvjpeg-cu12 "
-                "(jaxaug[cuda12]), or set JAXAUG_NVJPEG to the path of a newer one."
+                f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]) "
+                "or nvidia-nvjpeg-cu12 (jaxaug[cuda12]), or set JAXAUG_NVJPEG to the path of a "
+                "newer one."
             )
         function.argtypes = arguments
         function.restype = c_int
@@ -94,39 +95,39 @@ def load() -> ctypes.CDLL:
 
 
 def path() -> str:
-    """Where the library was found."""
+    """Return the path of the loaded library."""
     return _find()[1]
 
 
 def version() -> str:
-    """nvJPEG's version, as in "13.3.2"."""
+    """Return nvJPEG's version, as in "13.3.2"."""
     parts = []
-    for which in range(3):  # libraryPropertyType: major, minor, patch
+    for number in range(3):  # libraryPropertyType: major, minor, patch
         value = c_int()
-        load().nvjpegGetProperty(which, ctypes.byref(value))
+        load().nvjpegGetProperty(number, ctypes.byref(value))
         parts.append(str(value.value))
     return ".".join(parts)
 
 
 def create(function: str, *arguments: Any) -> c_void_p:
-    """Call a function whose last argument is where the new object goes."""
+    """Call a function whose last argument receives a new object; return the object."""
     made = c_void_p()
     getattr(load(), function)(*arguments, ctypes.byref(made))
     return made
 
 
 def destroy(function: str, made: c_void_p) -> None:
-    """Call the function that takes an object of `create` apart."""
+    """Call the function that destroys an object of `create`."""
     getattr(load(), function)(made)
 
 
 def create_handle(backend: int) -> c_void_p:
-    """A library handle on the current device."""
+    """Return a library handle on the current device."""
     return create("nvjpegCreateEx", backend, None, None, _FLAGS)
 
 
 def engine_count(handle: c_void_p) -> int:
-    """How many JPEG engines the handle's device has."""
+    """Return the number of JPEG engines of the handle's device."""
     engines = c_uint()
     cores = c_uint()
     load().nvjpegGetHardwareDecoderInfo(handle, ctypes.byref(engines), ctypes.byref(cores))
@@ -134,7 +135,14 @@ def engine_count(handle: c_void_p) -> int:
 
 
 def destinations(pointers: np.ndarray, pitches: np.ndarray) -> np.ndarray:
-    """nvjpegImage_t for interleaved output: uint64[n, 8], four channel pointers and four pitches."""
+    """Return nvjpegImage_t for interleaved output, uint64[n, 8].
+
+    Each row has the pointers and then the pitches of four channels; only the first is used.
+
+    Args:
+      pointers: uint64[n].
+      pitches: uint64[n], bytes from one row of an image to the next.
+    """
     images = np.zeros((len(pointers), 8), np.uint64)
     images[:, 0] = pointers
     images[:, 4] = pitches
@@ -151,8 +159,8 @@ def decode_batched(
 ) -> None:
     """Decode a batch of any size on `stream`; the arrays are C contiguous uint64.
 
-    Initialising for the size of each batch costs microseconds (measured, 13.3), so that sizes may
-    vary freely.
+    Initialization for the size of each batch takes microseconds (measured, 13.3), so sizes may vary
+    freely.
     """
     load().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, RGB_INTERLEAVED)
     pointers = (array.ctypes.data for array in (addresses, lengths, images))

@@ -1,4 +1,4 @@
-"""How several threads share nvJPEG's states, on a library that only keeps count."""
+"""Several threads with the states of nvJPEG, on a library that only keeps count."""
 
 import signal
 import threading
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxaug.decode import Encoded
-from jaxaug.decode.native.nvjpeg import NvjpegError
-from jaxaug.decode.nvjpeg import batched
+from jaxaug.decode.native.libnvjpeg import NvjpegError
+from jaxaug.decode.nvjpeg import batched_decoder
 
 
 class Interrupts:
@@ -73,10 +73,12 @@ def library(monkeypatch):
         with lock:
             library.running.pop(stream, None)  # nothing runs there once it was interrupted
 
-    monkeypatch.setattr(batched.nvjpeg, "create", create)
-    monkeypatch.setattr(batched.nvjpeg, "decode_batched", INTERRUPTS.in_c(decode_batched))
-    monkeypatch.setattr(batched.cuda, "create_stream", lambda: object())
-    monkeypatch.setattr(batched.cuda, "call", INTERRUPTS.in_c(call))
+    monkeypatch.setattr(batched_decoder.libnvjpeg, "create", create)
+    monkeypatch.setattr(
+        batched_decoder.libnvjpeg, "decode_batched", INTERRUPTS.in_c(decode_batched)
+    )
+    monkeypatch.setattr(batched_decoder.cuda, "create_stream", lambda: object())
+    monkeypatch.setattr(batched_decoder.cuda, "call", INTERRUPTS.in_c(call))
     return library
 
 
@@ -87,9 +89,9 @@ PITCHES = np.full(len(POINTERS), 30, np.uint64)
 
 
 def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(library):
-    decoder = batched.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None)
     for _ in range(3):
-        with decoder.turns:
+        with decoder.permits:
             decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         assert sorted(library.decoded) == [*range(8)] and not library.running
         library.decoded.clear()
@@ -99,13 +101,13 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
-    decoder = batched.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None)
     errors = []
 
     def work():
         try:
             for _ in range(20):
-                with decoder.turns:
+                with decoder.permits:
                     decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
         except BaseException as error:
             errors.append(error)
@@ -120,20 +122,20 @@ def test_several_threads_never_have_a_third_state_at_work(library):
     assert library.made == 8
 
 
-def test_a_refused_call_ends_what_it_began_and_its_turns(library):
-    decoder = batched.BatchedDecoder(None)
+def test_a_refused_call_ends_what_it_began_and_its_permits(library):
+    decoder = batched_decoder.BatchedDecoder(None)
     library.fails = True
-    with pytest.raises(NvjpegError), decoder.turns:
+    with pytest.raises(NvjpegError), decoder.permits:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
     assert not library.running
-    with decoder.turns:
-        assert decoder.idle()
-        with decoder.turns:
-            assert not decoder.idle()
+    with decoder.permits:
+        assert decoder.has_free_permit()
+        with decoder.permits:
+            assert not decoder.has_free_permit()
 
 
 def interrupted(seconds: float, call) -> bool:
-    """Whether `call` was interrupted by a Ctrl-C after that time."""
+    """Return True if a Ctrl-C after that time interrupts `call`."""
 
     before = signal.signal(signal.SIGALRM, INTERRUPTS.handle)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -148,16 +150,16 @@ def interrupted(seconds: float, call) -> bool:
 
 
 @pytest.mark.parametrize("which", [1, 2, 3, 4, 5])
-def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
+def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_permits(
     library, monkeypatch, which
 ):
     """There is nothing left to wait for, and later calls go as the first did."""
-    decoder = batched.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None)
     count = [0]
-    call = batched.cuda.call
+    call = batched_decoder.cuda.call
 
     def decode():
-        with decoder.turns:
+        with decoder.permits:
             decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
 
     def call_and_interrupt(function, stream):
@@ -167,7 +169,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
             signal.raise_signal(signal.SIGALRM)
 
     decode()
-    monkeypatch.setattr(batched.cuda, "call", call_and_interrupt)
+    monkeypatch.setattr(batched_decoder.cuda, "call", call_and_interrupt)
     for _ in range(3):
         count[0] = 0
         assert interrupted(60, decode) == (which <= 4)
@@ -175,7 +177,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
         assert {
             sampling: len(states) for sampling, states in decoder._idle.items()
         } == dict.fromkeys((3, 1, 2, 5), 2)
-        assert decoder.turns._value == 2
+        assert decoder.permits._value == 2
     count[0] = 99
     decode()
     assert library.made == 8
@@ -184,11 +186,15 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_turns(
 def test_closing_destroys_every_state_once(library, monkeypatch):
     destroyed = []
     ended = []
-    decoder = batched.BatchedDecoder(None)
-    with decoder.turns:
+    decoder = batched_decoder.BatchedDecoder(None)
+    with decoder.permits:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
-    monkeypatch.setattr(batched.nvjpeg, "destroy", lambda *arguments: destroyed.append(arguments))
-    monkeypatch.setattr(batched.cuda, "call", lambda function, stream: ended.append(function))
+    monkeypatch.setattr(
+        batched_decoder.libnvjpeg, "destroy", lambda *arguments: destroyed.append(arguments)
+    )
+    monkeypatch.setattr(
+        batched_decoder.cuda, "call", lambda function, stream: ended.append(function)
+    )
     decoder.close()
     assert sorted(destroyed) == [("nvjpegJpegStateDestroy", number) for number in range(1, 9)]
     assert ended == ["cudaStreamDestroy"] * 8

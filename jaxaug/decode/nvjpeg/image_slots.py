@@ -1,5 +1,6 @@
-"""Memory for images that the engines decode whole before they are shrunk or turned to their
-canvases.
+"""Device memory for images that the engines decode whole before they are shrunk or oriented.
+
+A slot holds one whole image; a region holds the slots of one call.
 """
 
 import contextlib
@@ -8,31 +9,32 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode.native import cuda
-from jaxaug.decode.nvjpeg.buffers import MARK
+from jaxaug.decode.nvjpeg.canvas_buffers import SENTINEL
 from jaxaug.decode.nvjpeg.dispatch import Batch, slot_bytes
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
 
-class Slots:
+class RegionPool:
     """The regions of one GPU, one for each call that may run at a time.
 
     Args:
       resampler: the kernels.
-      count: how many regions.
-      region_bytes: of each; an image that needs more is not for the engines.
+      count: number of regions.
+      region_bytes: size of a region; the engines cannot decode an image that needs more.
       pitch: bytes of a canvas row.
     """
 
     def __init__(self, resampler: Resampler, count: int, region_bytes: int, pitch: int):
         self.region_bytes = region_bytes
-        self._regions = [Region(resampler, region_bytes, pitch) for _ in range(count)]
+        self._regions = [SlotRegion(resampler, region_bytes, pitch) for _ in range(count)]
         self._free = list(self._regions)
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def lend(self) -> Iterator["Region"]:
-        """Lend a region; there are as many as callers at a time."""
+    def borrow(self) -> Iterator["SlotRegion"]:
+        """Give a free region to the caller; there is one for each caller at a time."""
         with self._lock:
             region = self._free.pop()
         try:
@@ -43,7 +45,7 @@ class Slots:
 
     @property
     def bytes_held(self) -> int:
-        """The device memory that is taken by now."""
+        """The device memory that the regions take now."""
         return sum(region.bytes_held for region in self._regions)
 
     def close(self) -> None:
@@ -52,12 +54,12 @@ class Slots:
             region.close()
 
 
-class Region:
-    """Slots of one call, one behind the other; memory is taken when the first image comes.
+class SlotRegion:
+    """The slots of one call; the region takes its memory when the first image comes.
 
     Args:
       resampler: the kernels.
-      size: bytes in all.
+      size: bytes of the region.
       pitch: bytes of a canvas row.
     """
 
@@ -67,21 +69,21 @@ class Region:
         self._pitch = pitch
         self._pointer = 0
         self._table = 0  # of RECORDs, on the device
-        self._records = np.zeros(0, RECORD)  # the same, in page-locked memory
+        self._records = np.zeros(0, RECORD)  # the same table in page-locked memory
         self._records_address = 0
         self._stream = 0
         self._count = 0
 
     @property
     def bytes_held(self) -> int:
-        """The device memory that is taken by now."""
+        """The device memory that the region takes now."""
         return self._size if self._pointer else 0
 
-    def groups(self, sizes: np.ndarray) -> list[np.ndarray]:
-        """Return the images in groups that fit the region, by their numbers, in order.
+    def split_to_fit(self, sizes: np.ndarray) -> list[np.ndarray]:
+        """Return the numbers of the images, in order, in groups that each fit the region.
 
         Args:
-          sizes: int64[n], from `slot_bytes`, none above the region's.
+          sizes: int64[n], from `slot_bytes`; none is larger than the region.
         """
         groups: list[list[int]] = [[]]
         used = 0
@@ -94,52 +96,38 @@ class Region:
         return [np.array(group, np.int64) for group in groups]
 
     def prepare(self, batch: Batch, rows: np.ndarray, canvases: np.ndarray) -> np.ndarray:
-        """Lay out a slot for each of some rows of a batch, with a mark in its first pixel.
+        """Lay out a slot for each row, with the sentinel in its first pixel.
 
         Args:
           batch: the images.
-          rows: int64[k], their rows.
-          canvases: uint64[k], where their canvases begin.
+          rows: int64[k], rows of the batch.
+          canvases: uint64[k], the address of the canvas of each row.
 
         Returns:
-          uint64[k], where each slot begins.
+          uint64[k], the address of each slot.
 
         Raises:
-          MemoryError: no device memory is left.
+          MemoryError: the device has no memory left.
         """
         self._take_memory(len(rows))
-        headers = batch.headers
-        sizes = slot_bytes(headers.height[rows], headers.width[rows])
-        begins = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.uint64)
         self._count = len(rows)
         records = self._records[: self._count]
-        records["slot"] = np.uint64(self._pointer) + begins
-        records["canvas"] = canvases
-        records["height"] = headers.height[rows]
-        records["width"] = headers.width[rows]
-        records["out_height"] = batch.size[rows, 0]
-        records["out_width"] = batch.size[rows, 1]
-        records["orientation"] = headers.orientation[rows]
+        self._fill_records(records, batch, rows, canvases)
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
-        cuda.call(
-            "cudaMemcpyAsync",
-            self._table,
-            self._records_address,
-            records.nbytes,
-            kind,
-            self._stream,
-        )
-        self._resampler.mark_slots(self._table, self._count, MARK, self._stream)
+        copy = (self._table, self._records_address, records.nbytes, kind, self._stream)
+        cuda.call("cudaMemcpyAsync", *copy)
+        self._resampler.write_sentinels(self._table, self._count, SENTINEL, self._stream)
         self._synchronize()  # the engines do not wait for the stream
         return records["slot"].copy()
 
     def resample(self) -> None:
-        """Shrink and turn the prepared images to their canvases; those that still bear the mark are
-        left out.
+        """Shrink and orient the prepared images to their canvases.
+
+        Images whose slot still has the sentinel are left out.
         """
         records = self._records[: self._count]
-        self._resampler.fill_canvases(self._table, records, self._pitch, MARK, self._stream)
+        self._resampler.fill_canvases(self._table, records, self._pitch, SENTINEL, self._stream)
         self._synchronize()
 
     def close(self) -> None:
@@ -150,10 +138,29 @@ class Region:
             cuda.call("cudaStreamDestroy", self._stream)
         self._pointer = 0
 
+    def _fill_records(
+        self, records: np.ndarray, batch: Batch, rows: np.ndarray, canvases: np.ndarray
+    ) -> None:
+        headers = batch.headers
+        sizes = slot_bytes(headers.height[rows], headers.width[rows])
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.uint64)
+        records["slot"] = np.uint64(self._pointer) + offsets
+        records["canvas"] = canvases
+        records["height"] = headers.height[rows]
+        records["width"] = headers.width[rows]
+        records["out_height"] = batch.size[rows, 0]
+        records["out_width"] = batch.size[rows, 1]
+
+        orientation = headers.orientation[rows]
+        records["transpose"] = TRANSPOSE[orientation]
+        records["flip_x"] = FLIP_X[orientation]
+        records["flip_y"] = FLIP_Y[orientation]
+
     def _take_memory(self, count: int) -> None:
         if not self._pointer:
             self._pointer = cuda.allocate(self._size, "for whole images larger than their canvases")
             self._stream = cuda.create_stream()
+
         if count > len(self._records):
             self._free_table()
             size = count * RECORD.itemsize

@@ -100,7 +100,7 @@ def test_few_jpegs_are_read_one_by_one(monkeypatch):
     usual = [
         file for name, file in JPEGS.items() if not name.startswith(("lossless", "arithmetic"))
     ]
-    assert len(files) > parse_headers._FEW >= 8
+    assert len(files) > parse_headers._MAX_LOOPED_JPEGS >= 8
     few = [check(*files[first : first + 8]) for first in range(0, len(files), 8)]
     for name, column in together._asdict().items():
         pieces = [getattr(each, name) for each in few]
@@ -348,7 +348,7 @@ def test_bad_files_and_what_is_wrong_with_them(file, clause):
     assert re.search(clause, reason(file)) if clause else reason(file) == ""
 
 
-def test_a_bad_file_does_not_touch_its_neighbours():
+def test_a_bad_file_does_not_touch_its_neighbors():
     headers = check(PLAIN, PLAIN[:200], PLAIN, b"", OTHERS["PNG"])
     assert headers.kind.tolist() == [1, 0, 1, 0, 2]
     assert headers.orientation.tolist() == [1] * 5
@@ -440,13 +440,17 @@ from jaxaug.decode import Decoder, Encoded
 from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert
 from tests.images import encode
 
-jpegs = [*JPEGS.values(), insert(JPEGS["4:2:0"], exif_segment(6, "<")), insert(JPEGS["4:2:0"], exif_segment(6, ">"))]
+jpegs = [*JPEGS.values()]
+jpegs += [insert(JPEGS["4:2:0"], exif_segment(6, order)) for order in "<>"]
 files = jpegs + [encode(PICTURE, kind) for kind in ("PNG", "WEBP", "BMP", "GIF", "TIFF")]
 files += [file[:length] for file in jpegs for length in range(0, min(len(file), 900), 7)]
-page, libc = mmap.PAGESIZE, ctypes.CDLL(None)
+page = mmap.PAGESIZE
+libc = ctypes.CDLL(None)
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-starts, memory = [], []
-for at_end in (True, False):  # the readable bytes touch the forbidden page behind them, or the one before
+starts = []
+memory = []
+# The readable bytes touch the forbidden page after them, or the one before.
+for at_end in (True, False):
     for file in files:
         pages = -(-max(len(file), 1) // page)
         block = mmap.mmap(-1, (pages + 2) * page)
@@ -457,7 +461,8 @@ for at_end in (True, False):  # the readable bytes touch the forbidden page behi
             assert libc.mprotect(guard, page, 0) == 0
         starts.append(base + offset)
         memory.append(block)
-encoded = Encoded(np.array(starts, np.uint64), np.array([len(file) for file in files] * 2, np.uint64), memory)
+lengths = [len(file) for file in files] * 2
+encoded = Encoded(np.array(starts, np.uint64), np.array(lengths, np.uint64), memory)
 with Decoder((64, 64), "host", on_error="mask") as decoder:
     valid = decoder.decode(encoded).valid
 print(len(files), valid[: len(files)].sum(), (valid[: len(files)] == valid[len(files) :]).all())

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, features
 
 from jaxaug.decode import Decoder, Encoded, _pillow, decode_image, read_headers
 from jaxaug.decode._fit import fit_size
-from jaxaug.decode.host.decode import decode_into
+from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.errors import DecodeError
 from tests.decode.samples import (
     ARITHMETIC,
@@ -42,7 +42,7 @@ def with_pillow(file: bytes) -> np.ndarray:
 
 
 def on_canvas(file: bytes, canvas: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
-    """One image on a canvas of 9s, so that what the decoder does not write can be told."""
+    """One image on a canvas of 9s, which shows what the decoder does not write."""
     encoded = Encoded.from_bytes([file])
     headers = read_headers(encoded)
     height, width = fit_size(headers.original_size(), canvas)[0].tolist()

@@ -1,6 +1,4 @@
-"""Finding a shared library: where an environment variable says, where pip put it, where the system
-looks.
-"""
+"""Loading a shared library from an environment variable's path, a wheel, or the system."""
 
 import ctypes
 import importlib.util
@@ -10,28 +8,26 @@ from pathlib import Path
 
 
 class LibraryError(ImportError):
-    """A native library is missing, too old, or does not run on this machine; the message says what
-    to do.
-    """
+    """A native library is missing, too old, or does not run here; the message says what to do."""
 
 
 def load_library(
     names: Sequence[str], folders: Sequence[str], variable: str, advice: str
 ) -> tuple[ctypes.CDLL, str]:
-    """Load the first library that can be.
+    """Load the first library that can be loaded.
 
     Args:
       names: file names, the preferred one first, as in ("libnvjpeg.so.13", "libnvjpeg.so.12").
-      folders: where wheels put them, relative to the `nvidia` package, as in ("cu13/lib",).
-      variable: an environment variable that holds the library's path and goes before everything
-        else.
-      advice: what to install when none is found.
+      folders: folders of wheels, relative to the `nvidia` package, as in ("cu13/lib",).
+      variable: an environment variable with the library's path; no other place is tried if it is
+        set.
+      advice: the end of the error message, such as the package to install.
 
     Returns:
       (library, path it was loaded from).
 
     Raises:
-      LibraryError: none can be loaded; names each place and what happened there.
+      LibraryError: none can be loaded; the message names each place and its error.
     """
     chosen = os.environ.get(variable)
     candidates = [chosen] if chosen else [*_in_wheels(names, folders), *names]
@@ -47,6 +43,6 @@ def load_library(
 
 
 def _in_wheels(names: Sequence[str], folders: Sequence[str]) -> list[str]:
-    spec = importlib.util.find_spec("nvidia")  # a namespace package: one folder a site-packages
+    spec = importlib.util.find_spec("nvidia")  # a namespace package: one folder per site-packages
     roots = [] if spec is None else list(spec.submodule_search_locations or [])
     return [str(Path(root, folder, name)) for name in names for folder in folders for root in roots]

@@ -4,14 +4,17 @@ from functools import cache
 
 import numpy as np
 
+# The largest address spaces have 57 bits. More would overflow as a size in bytes.
+_ADDRESSES = 2**57
+
 
 @cache
 def _memory(width: int) -> np.ndarray:
-    """All of this process's memory as overlapping items of `width` bytes; item i begins at address
-    i + 1.
+    """Return all memory of this process as an array of overlapping items of `width` bytes.
 
-    numpy takes a null data pointer for "no data", hence the 1. It copies an item at once, however
-    wide it is: a window costs no more than a byte. Only `read_windows` indexes it.
+    Item i begins at address i + 1, because numpy takes a null data pointer for "no data". numpy
+    copies an item at once, however wide it is, so a window costs no more than a byte. Only
+    `read_windows` may index the array.
     """
 
     class HostMemory:
@@ -19,9 +22,7 @@ def _memory(width: int) -> np.ndarray:
             "version": 3,
             "typestr": f"|V{width}",
             "data": (1, True),
-            "shape": (
-                2**57,
-            ),  # the largest address spaces have 57 bits; more would overflow as a size in bytes
+            "shape": (_ADDRESSES,),
             "strides": (1,),
         }
 
@@ -29,16 +30,15 @@ def _memory(width: int) -> np.ndarray:
 
 
 def read_windows(starts: np.ndarray, width: int, stops: np.ndarray) -> np.ndarray:
-    """The `width` bytes from each start on, never one at or beyond its stop.
+    """Return the `width` bytes from each start on; no byte at or beyond its stop is read.
 
     Args:
       starts: int64[k] absolute addresses inside readable memory.
-      width: how many bytes to read for each.
-      stops: int64[k], where the readable memory of each ends; what would lie beyond repeats the
-        last byte.
+      width: bytes of each window.
+      stops: int64[k], where the readable memory of each ends; beyond it the last byte repeats.
 
     Returns:
-      V{width}[k]: an item a window, to be viewed as whatever it holds.
+      V{width}[k], one item for each window.
 
     Example:
       >>> import numpy as np
@@ -59,5 +59,5 @@ def read_windows(starts: np.ndarray, width: int, stops: np.ndarray) -> np.ndarra
 
 
 def as_bytes(windows: np.ndarray) -> np.ndarray:
-    """V{width}[k] as uint8[k, width], the same memory."""
+    """Return a view of V{width}[k] as uint8[k, width]."""
     return windows.view(np.uint8).reshape(windows.size, windows.itemsize)

@@ -1,6 +1,4 @@
-"""From bytes to pixels on the host: libjpeg-turbo through simplejpeg, and Pillow for everything
-else.
-"""
+"""Decoding one image on the host, with libjpeg-turbo through simplejpeg, or with Pillow."""
 
 import contextlib
 from collections.abc import Callable
@@ -10,15 +8,16 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug.decode import _pillow
+from jaxaug.decode._orientation import steps, upright
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.host.repair import repaired_jpegs
+from jaxaug.decode.host.repair_jpeg import repaired_jpegs
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
-from jaxaug.decode.parse.jpeg import GRAY, LOSSLESS, RGB, YCBCR
+from jaxaug.decode.parse.jpeg_rules import GRAY, LOSSLESS, RGB, YCBCR
 from jaxaug.errors import DecodeError
 
-# Three components as the TurboJPEG interface, and so simplejpeg, knows them: 4:4:4, 4:2:2, 4:4:0,
-# 4:2:0, 4:1:1, 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow decodes the others with
-# libjpeg-turbo, too.
+# Samplings of three components that the TurboJPEG interface, and so simplejpeg, supports: 4:4:4,
+# 4:2:2, 4:4:0, 4:2:0, 4:1:1, 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow decodes the
+# others, with libjpeg-turbo as well.
 _TURBO_SAMPLINGS = frozenset(
     (0x11111100, 0x21111100, 0x12111100, 0x22111100, 0x41111100, 0x14111100, 0x22121200, 0x22212100)
 )
@@ -54,8 +53,8 @@ def decode_image(
       of such TIFF files. Gray of fewer than 8 bits, and PGM, is scaled to 0..255 or 0..65535.
 
     Raises:
-      DecodeError: the bytes are not such an image, or not a whole one, or one of too many pixels.
-        With "unchanged" also PNG, TIFF and PPM color of 16 bits, of which Pillow reads only 8.
+      DecodeError: the bytes are no such image, or a truncated one, or one of too many pixels. With
+        "unchanged" also PNG, TIFF and PPM color of 16 bits, of which Pillow reads only 8.
         JPEG 2000 and AVIF color of more than 8 bits is reduced to 8.
       TypeError: `data` is not bytes-like.
       ValueError: an argument is wrong.
@@ -68,7 +67,7 @@ def decode_image(
       >>> decode_image(file.getvalue()).shape, decode_image(file.getvalue(), "gray").shape
       ((2, 3, 3), (2, 3))
 
-    Differs from PIL in that the image is turned upright, and a JPEG without its end is refused.
+    Differs from PIL in that the image is upright, and a JPEG without its end is refused.
     Differs from torchvision's `decode_image` in that channels come last and one alone has no axis,
     "rgb" is the default, EXIF always counts, and "unchanged" keeps the numbers of a palette.
     """
@@ -106,40 +105,47 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
 
     Args:
       data: the bytes of one image.
-      header: its facts, `Headers.row(i)`; its kind is good.
+      header: `Headers.row(i)` of a good image.
       size: (h, w) of the upright image on the canvas, from `fit_size`.
       row: uint8[H, W, 3] for RGB or uint8[H, W, 1] for luma, C contiguous.
 
     Raises:
-      DecodeError: the pixels cannot be read; then the canvas may be partly written.
+      DecodeError: the pixels cannot be read; the canvas may be partly written.
     """
-    height, width = size
-    if not _suits_turbojpeg(header):
-        channels = row.shape[2]
-        image = _despite_damage(lambda data: _open_upright(data, header, channels), data, header)
-        row[:height, :width] = _shrink(image, size, image.size)
+    if _suits_turbojpeg(header):
+        _decode_with_turbojpeg(data, header, size, row)
         return
-    stored = (int(header.height), int(header.width))
-    wanted = (width, height) if header.orientation >= 5 else size
-    if wanted == stored and header.orientation == 1 and width == row.shape[1]:
-        # The rows follow each other on the canvas as well: no copy.
-        _decode_jpeg(data, header, 8, row.shape[2], row)
-        return
-    scale = _dct_scale(stored, wanted)
-    pixels = _decode_jpeg(data, header, scale, row.shape[2])
-    if wanted != stored:
-        from PIL import Image
 
-        extent = (
-            stored[1] * scale / 8,
-            stored[0] * scale / 8,
-        )  # libjpeg rounds it up to whole pixels
-        image = Image.fromarray(pixels[..., 0] if row.shape[2] == 1 else pixels)
-        pixels = _shrink(image, wanted, extent)
-    # Items of a whole pixel: turned, numpy would copy each byte alone.
-    pixel = f"V{row.shape[2]}"
+    height, width = size
+    channels = row.shape[2]
+    image = _despite_damage(lambda data: _open_upright(data, header, channels), data, header)
+    row[:height, :width] = _shrink(image, size, image.size)
+
+
+def _decode_with_turbojpeg(
+    data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray
+) -> None:
+    height, width = size
+    channels = row.shape[2]
+    orientation = int(header.orientation)
+    stored = (int(header.height), int(header.width))
+    transpose, _, _ = steps(orientation)
+    wanted = (width, height) if transpose else size
+
+    if wanted == stored and orientation == 1 and width == row.shape[1]:
+        # The rows follow each other on the canvas as well: no copy.
+        _decode_jpeg(data, header, 8, channels, row)
+        return
+
+    scale = _dct_scale(stored, wanted)
+    pixels = _decode_jpeg(data, header, scale, channels)
+    if wanted != stored:
+        pixels = _shrink_scaled(pixels, stored, scale, wanted)
+
+    # Items of a whole pixel: numpy would copy each byte of a transposed view alone.
+    pixel = f"V{channels}"
     target = row.view(pixel)[:height, :width, 0]
-    target[:] = _upright(np.ascontiguousarray(pixels).view(pixel)[..., 0], int(header.orientation))
+    target[:] = upright(np.ascontiguousarray(pixels).view(pixel)[..., 0], orientation)
 
 
 def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> Any:
@@ -161,7 +167,13 @@ def _suits_turbojpeg(header: Headers) -> bool:
 
 
 def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:
-    """Return `extent` (w, h) pixels of a Pillow image, antialiased, as uint8[h, w, channels]."""
+    """Return uint8[h, w, channels], the top-left `extent` of an image, antialiased.
+
+    Args:
+      image: of Pillow.
+      size: (h, w) of the result.
+      extent: (w, h) of the part of the image.
+    """
     from PIL import Image
 
     if image.size != size[::-1]:
@@ -169,24 +181,25 @@ def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> n
     return np.asarray(image).reshape(*size, -1)
 
 
-def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
-    """Return the least s with which the image at s/8 covers the wanted size; never 6 or 7.
+def _shrink_scaled(
+    pixels: np.ndarray, stored: tuple[int, int], scale: int, wanted: tuple[int, int]
+) -> np.ndarray:
+    """Return pixels that libjpeg decoded at scale / 8 of the stored size, shrunk to `wanted`."""
+    from PIL import Image
 
-    libjpeg-turbo has no vector code for those two: they take longer than the whole image.
+    # libjpeg rounds its size up to whole pixels.
+    extent = (stored[1] * scale / 8, stored[0] * scale / 8)
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    return _shrink(image, wanted, extent)
+
+
+def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
+    """Return the smallest s for which the image at s / 8 covers the wanted size; never 6 or 7.
+
+    libjpeg-turbo has no vector code for these two: they take longer than the whole image.
     """
     scale = max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
     return scale if scale < 6 else 8
-
-
-def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Return a view of the pixels, turned as EXIF orientation 1..8 asks (CIPA DC-008)."""
-    if orientation >= 5:
-        pixels = pixels.swapaxes(0, 1)
-    if orientation in (3, 4, 7, 8):
-        pixels = pixels[::-1]
-    if orientation in (2, 3, 6, 7):
-        pixels = pixels[:, ::-1]
-    return pixels
 
 
 def _decode_jpeg(
@@ -196,10 +209,14 @@ def _decode_jpeg(
     channels: int,
     buffer: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return uint8[h, w, channels] at scale / 8 of the size; accurate DCT, fancy upsampling."""
+    """Return uint8[h, w, channels] at scale / 8 of the stored size.
+
+    The DCT is accurate, the upsampling "fancy". `buffer` receives the pixels if it is given.
+    """
     import simplejpeg
 
-    height, width = -(-int(header.height) * scale // 8), -(-int(header.width) * scale // 8)
+    height = -(-int(header.height) * scale // 8)
+    width = -(-int(header.width) * scale // 8)
     colors = "RGB" if channels == 3 else "GRAY"
     options = {"min_height": height, "min_width": width, "buffer": buffer, "strict": False}
 
@@ -213,10 +230,7 @@ def _decode_jpeg(
 
 
 def _despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Headers) -> _T:
-    """Return what `decode` makes of an image, or else of what is sound in it.
-
-    The byte check has called it good.
-    """
+    """Return the result of `decode` for a good image, or for its repaired forms if that fails."""
     try:
         return decode(data)
     except DecodeError:

@@ -1,0 +1,333 @@
+"""One GPU: its JPEG engines, its host threads, and the balance between them."""
+
+import contextlib
+import warnings
+from collections import deque
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxaug._typing import Device
+from jaxaug.decode.native import cuda, libnvjpeg
+from jaxaug.decode.native.load_library import LibraryError
+from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
+from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
+from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, most_common_first, slot_bytes
+from jaxaug.decode.nvjpeg.host_threads import HostThreads
+from jaxaug.decode.nvjpeg.image_slots import RegionPool
+from jaxaug.decode.nvjpeg.resample import compile_resampler
+
+_REGION_FRACTION = 1 / 8  # of the device budget, for each region of slots
+_MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
+
+# Images of a batched call, if there are as many; fewer keep the engines less busy.
+_MIN_CALL = 64
+# Fraction of the queue that the engines take at once. With the engines of an H200, 4 or 8 host
+# threads decode a fifth.
+_QUEUE_FRACTION = 3 / 4
+# A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
+# the engines a call for a few images.
+_MAX_RARITY = 64
+
+
+class GpuResult(NamedTuple):
+    """The outcome of the rows of one GPU.
+
+    Attributes:
+      failures: row -> reason.
+      counts: how many images each backend decoded, see `NvjpegBackend.counted`.
+    """
+
+    failures: dict[int, str]
+    counts: dict[str, int]
+
+
+class Gpu:
+    """One GPU with its canvas buffers, its batched decoder and its host threads.
+
+    Args:
+      device: of CUDA.
+      canvas: (H, W).
+      num_threads: host threads for images that the engines cannot decode.
+      num_helpers: host threads that take some of the other images; 0 for none.
+      deterministic: see `nvjpeg_backend.py`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        canvas: tuple[int, int],
+        num_threads: int,
+        num_helpers: int,
+        deterministic: bool,
+    ):
+        self._device = device
+        self._canvas = canvas
+        self._has_helpers = num_helpers > 0
+        self._ordinal = device.local_hardware_id or 0
+        cuda.set_device(self._ordinal)
+        self._threads = HostThreads(self._ordinal, canvas, num_threads, num_helpers)
+        try:
+            self._handle = _make_handle(deterministic)
+        except BaseException:
+            self._threads.close()
+            raise
+
+        self._batched = BatchedDecoder(self._handle)
+        self._regions = _make_regions(canvas)
+        budget = _device_budget() - MAX_RUNNING_CALLS * self.max_slot_bytes
+        self.buffers = BufferPool(self._ordinal, canvas, budget)
+
+    @property
+    def max_slot_bytes(self) -> int:
+        """Bytes of the largest image that can be decoded whole; 0 if none can."""
+        return 0 if self._regions is None else self._regions.region_bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """The device memory that canvases and slots take now."""
+        regions = 0 if self._regions is None else self._regions.bytes_held
+        return self.buffers.bytes_held + regions
+
+    def empty(self) -> jax.Array:
+        """Return the pixels of a batch of no rows."""
+        return jax.device_put(np.zeros((0, *self._canvas, 3), np.uint8), self._device)
+
+    def take_buffer(self, rows: int) -> tuple[CanvasBuffer, np.ndarray]:
+        """Return a buffer, which the caller gives back, and the addresses of its canvases."""
+        cuda.set_device(self._ordinal)
+        return self.buffers.take(rows)
+
+    def decode(self, batch: Batch, buffer: CanvasBuffer, pointers: np.ndarray) -> GpuResult:
+        """Decode a batch into a buffer.
+
+        Args:
+          batch: n images.
+          buffer: from `take_buffer`.
+          pointers: uint64[n], the address of each canvas.
+        """
+        cuda.set_device(self._ordinal)
+        queue, assigned = self._divide(batch)
+        help_queue = queue if self._is_worth_helping(queue) else deque[int]()
+        work = self._threads.start(batch, pointers, assigned, help_queue)
+
+        engine_rows: list[int] = []
+        refused: list[list[int]] = []
+        try:
+            while queue:
+                rows, decoded = self._decode_next(batch, queue, pointers)
+                engine_rows += rows
+                refused += [] if decoded else [rows]
+        finally:  # until then the threads write to the buffer
+            host_rows = work.finish()
+
+        skipped = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
+        skipped[[row for rows in refused for row in rows]] = False
+        skipped_rows = [row for row in engine_rows if skipped[row]]
+        given_up = self._decode_again(buffer, batch, pointers, refused, skipped_rows)
+
+        last_work = self._threads.start(batch, pointers, given_up, deque())
+        host_rows += last_work.finish()
+        failures = work.failures | last_work.failures
+        buffer.clear(list(failures))
+        counts = {
+            "engines": len(engine_rows) - len(given_up),
+            "host": len(host_rows),
+            "refused": len(given_up),
+        }
+        return GpuResult(failures, counts)
+
+    def close(self) -> None:
+        """Stop the threads and free the buffers."""
+        # The garbage collector may call this in a thread that uses another device.
+        with cuda.on_device(self._ordinal):
+            for resource in (self._threads, self.buffers, self._batched, self._regions):
+                if resource is not None:
+                    resource.close()
+            libnvjpeg.destroy("nvjpegDestroy", self._handle)
+
+    def _divide(self, batch: Batch) -> tuple[deque[int], list[int]]:
+        """Return the rows for the engines, the rarest samplings last, and those for the host."""
+        for_engines = np.isin(batch.backends, (ENGINE, SLOT)).nonzero()[0]
+        for_engines, frequency = most_common_first(for_engines, batch.headers.sampling)
+        rare = (frequency * _MAX_RARITY < len(for_engines)) & self._has_helpers
+
+        queue = deque(for_engines[~rare].tolist())
+        for_host = (batch.backends == HOST).nonzero()[0]
+        return queue, [*for_engines[rare].tolist(), *for_host.tolist()]
+
+    def _is_worth_helping(self, queue: deque[int]) -> bool:
+        if not self._has_helpers:
+            return False
+        return len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
+
+    def _decode_next(
+        self, batch: Batch, queue: deque[int], pointers: np.ndarray
+    ) -> tuple[list[int], bool]:
+        """Decode the next rows of the queue on the engines.
+
+        Returns:
+          The rows, and False if the engines refused some image: a batched call has no status per
+          image.
+        """
+        with self._batched.permits:
+            count = len(queue)
+            if self._has_helpers and count >= 2 * _MIN_CALL:
+                count = int(count * _QUEUE_FRACTION)
+            rows = _pop_from_start(queue, count)
+            return rows, self._decode_rows(batch, rows, pointers)
+
+    def _decode_rows(self, batch: Batch, row_list: list[int], pointers: np.ndarray) -> bool:
+        """Decode rows on the engines; return False if they refuse one. The caller has a permit."""
+        rows = np.array(row_list, np.int64)
+        whole = batch.backends[rows] == SLOT
+        try:
+            if whole.any():
+                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers)
+            else:
+                self._call_engines(batch, rows, pointers[rows], self._pitches(len(rows)))
+        except libnvjpeg.NvjpegError as error:
+            if error.status == libnvjpeg.ALLOCATOR_FAILURE:
+                raise cuda.memory_error("for the buffers of nvJPEG", error) from error
+            return False
+        return True
+
+    def _decode_through_slots(
+        self, batch: Batch, direct: np.ndarray, whole: np.ndarray, pointers: np.ndarray
+    ) -> None:
+        """Decode rows of which some need a slot; the first call decodes the direct ones, too.
+
+        Args:
+          batch: the images.
+          direct: int64[k], rows that are decoded onto their canvases.
+          whole: int64[m], rows that are decoded into slots and resampled from there.
+          pointers: uint64[n], the address of each canvas.
+        """
+        assert self._regions is not None
+        headers = batch.headers
+        widths = headers.width[whole].astype(np.uint64)
+        sizes = slot_bytes(headers.height[whole], headers.width[whole])
+
+        with self._regions.borrow() as region:
+            for group in region.split_to_fit(sizes):
+                rows = whole[group]
+                slots = region.prepare(batch, rows, pointers[rows])
+                self._call_engines(
+                    batch,
+                    np.concatenate([direct, rows]),
+                    np.concatenate([pointers[direct], slots]),
+                    np.concatenate([self._pitches(len(direct)), 3 * widths[group]]),
+                )
+                region.resample()
+                direct = direct[:0]
+
+    def _call_engines(
+        self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray
+    ) -> None:
+        sampling = batch.headers.sampling[rows]
+        self._batched.decode(batch.encoded.take(rows), sampling, pointers, pitches)
+
+    def _pitches(self, count: int) -> np.ndarray:
+        """Return uint64[count], the bytes of a canvas row."""
+        return np.full(count, self._canvas[1] * 3, np.uint64)
+
+    def _decode_again(
+        self,
+        buffer: CanvasBuffer,
+        batch: Batch,
+        pointers: np.ndarray,
+        refused: list[list[int]],
+        skipped: list[int],
+    ) -> list[int]:
+        """Decode rows again that the engines refused or skipped; return those they still do not.
+
+        A refused call is halved until the bad image stands alone: for 256 images after 16 calls.
+
+        Args:
+          buffer: of the canvases.
+          batch: n images.
+          pointers: uint64[n], the address of each canvas.
+          refused: the rows of each refused call.
+          skipped: rows that were not written.
+        """
+        pending = [skipped] if skipped else []
+        given_up: list[int] = []
+        for rows in refused:
+            _halve(rows, pending, given_up)
+
+        while pending:
+            rows = pending.pop()
+            buffer.write_sentinels(rows)
+            with self._batched.permits:
+                decoded = self._decode_rows(batch, rows, pointers)
+            unwritten = buffer.take_unwritten_rows(_row_mask(rows, len(pointers)))
+            if decoded:
+                given_up += [row for row in rows if unwritten[row]]
+            else:
+                _halve(rows, pending, given_up)
+        return given_up
+
+
+def _halve(rows: list[int], pending: list[list[int]], given_up: list[int]) -> None:
+    """Add both halves of a refused call to `pending`, or its only row to `given_up`."""
+    if len(rows) == 1:
+        given_up.extend(rows)
+        return
+    middle = len(rows) // 2
+    pending.extend((rows[:middle], rows[middle:]))
+
+
+def _pop_from_start(queue: deque[int], count: int) -> list[int]:
+    """Return at most `count` rows, while other threads take some from the end."""
+    rows = []
+    with contextlib.suppress(IndexError):
+        while len(rows) < count:
+            rows.append(queue.popleft())
+    return rows
+
+
+def _row_mask(rows: list[int], count: int) -> np.ndarray:
+    """Return bool[count], True at `rows`."""
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return mask
+
+
+def _make_handle(deterministic: bool) -> Any:
+    """Return a handle for the engines, or for the GPU's multiprocessors if it has no engines.
+
+    Raises:
+      LibraryError: it has none, but the pixels must be deterministic.
+    """
+    try:
+        return libnvjpeg.create_handle(libnvjpeg.HARDWARE)
+    except libnvjpeg.NvjpegError as error:
+        if deterministic:
+            raise LibraryError(
+                f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of "
+                "an image depend on its batch, which `deterministic` forbids: take backend='auto' "
+                "or 'host'."
+            ) from error
+        return libnvjpeg.create_handle(libnvjpeg.GPU_HYBRID)
+
+
+def _make_regions(canvas: tuple[int, int]) -> RegionPool | None:
+    """Return the regions of the current device, or None, with a warning, without their kernels."""
+    try:
+        resampler = compile_resampler()
+    except LibraryError as error:
+        warnings.warn(
+            f"images larger than the canvas, or turned by EXIF, are decoded on the host: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    size = min(int(_device_budget() * _REGION_FRACTION), _MAX_REGION)
+    return RegionPool(resampler, MAX_RUNNING_CALLS, size, canvas[1] * 3)
+
+
+def _device_budget() -> int:
+    """Return the bytes that canvases and slots may take of the current device."""
+    _, total = cuda.call("cudaMemGetInfo")
+    return buffer_budget(int(total))

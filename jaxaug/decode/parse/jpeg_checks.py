@@ -1,0 +1,351 @@
+"""The checks of JPEG headers, done with numpy for many files at once.
+
+What differs from file to file (lengths, contents of tables, the sides) is checked here. What is
+left becomes one short record for each file, its `Checks`. A data set has few different ones, so
+`jpeg_rules.py` applies its rules to each of them only once. For example, all files of one camera
+have equal checks: the same components and tables, no malformed segment.
+"""
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug.decode._types import memory_view
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
+from jaxaug.decode.parse.segments import (
+    APP0,
+    APP14,
+    DAC,
+    DHT,
+    DNL,
+    DQT,
+    DRI,
+    FRAMES,
+    NOWHERE,
+    SOS,
+    Segments,
+    make_table,
+)
+
+MAX_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
+MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
+
+# Values of `Checks.sides`; 0 is a good one.
+SIDE_ZERO = 1
+SIDE_TOO_LARGE = 2
+
+_IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
+
+# T.81 B.2.4. Indexed by the first byte of a quantization table: its size. Indexed by the first byte
+# of a Huffman table (class << 4 | number): its size without its symbols, and its place in
+# `Checks.tables`.
+_HUFFMAN_TABLES = [(group, number) for group in (0, 1) for number in range(4)]
+QUANTIZATION_SIZE = make_table(
+    {number: 65 for number in range(4)} | {16 + number: 129 for number in range(4)}, NOWHERE
+)
+HUFFMAN_SIZE = make_table({group << 4 | number: 17 for group, number in _HUFFMAN_TABLES}, NOWHERE)
+HUFFMAN_PLACE = make_table(
+    {group << 4 | number: 4 + 4 * group + number for group, number in _HUFFMAN_TABLES}, 0
+)
+
+# Multiplied by the 16 code counts: the number of symbols, and the codes out of 2^16 that they
+# use. float32 is exact up to 2^24.
+_CODE_SUMS = np.stack([np.ones(16), 2.0 ** np.arange(15, -1, -1)], 1).astype(np.float32)
+
+
+def _masks(width: int, used: list[int], byte: int = 0xFF) -> np.ndarray:
+    """Return V{width}[k]: used[i] times the byte, then zeros."""
+    covered = np.arange(width) < np.array(used)[:, None]
+    return np.where(covered, np.uint8(byte), np.uint8(0)).view(f"V{width}")[:, 0]
+
+
+# Indexed by the number of components: the bytes of a SOF and of an SOS that are kept.
+FRAME_MASK = _masks(22, [10 + 3 * min(count, 4) for count in range(256)])
+as_bytes(FRAME_MASK)[:, 5:9] = 0  # height and width
+SCAN_MASK = _masks(14, [3 + (2 * count + 3) * (count <= 4) for count in range(256)])
+
+# Indexed by a side: its fault.
+_TOO_LARGE = dict.fromkeys(range(MAX_SIDE + 1, 2**16), SIDE_TOO_LARGE)
+SIDE_FAULT = make_table({0: SIDE_ZERO} | _TOO_LARGE, 0, 2**16).astype(np.uint8)
+
+# Indexed by a number of symbols: the bits of them that are zero in a DC table.
+_DC_MASK = _masks(16, [*range(17)], 0xF0)
+
+# A record of `Checks`, as numpy and as `struct` see it.
+CHECKS = np.dtype(
+    [
+        ("frame", "V22"),
+        ("scan", "V14"),
+        ("sides", "V2"),
+        ("tables", "u1", (12,)),
+        ("frames", "u1"),
+        ("bad_quantization", "u1"),
+        ("bad_huffman", "u1"),
+        ("bad_restart", "u1"),
+        ("bad_conditioning", "u1"),
+        ("jfif", "u1"),
+        ("adobe", "u1"),
+        ("unusual", "u1"),
+    ]
+)
+CHECKS_STRUCT = struct.Struct("22s14s2s12s8B")
+
+
+class Component(NamedTuple):
+    """A component of a frame header."""
+
+    identity: int
+    factors: int  # horizontal << 4 | vertical
+    table: int
+
+    @property
+    def horizontal(self) -> int:
+        return self.factors >> 4
+
+    @property
+    def vertical(self) -> int:
+        return self.factors & 15
+
+
+class Checks(NamedTuple):
+    """All that decides about a header; bytes that do not matter are zero.
+
+    Attributes:
+      frame: the last SOF up to its first four components, without height and width.
+      scan: the first SOS, from its length on.
+      sides: of height and width, 0, `SIDE_ZERO` or `SIDE_TOO_LARGE`.
+      tables: 1 for each one defined: four quantization tables, four Huffman tables of DC
+        coefficients, four of AC coefficients.
+      frames: number of SOF segments, at most 2.
+      bad_quantization, bad_huffman, bad_restart, bad_conditioning: 1 if such a segment is
+        malformed.
+      jfif: 1 with a JFIF segment.
+      adobe: 0 without an Adobe segment, 1 with transform 0, 2 with another transform.
+      unusual: 1 if the header holds bytes between its segments, a DNL or DAC segment, or a
+        quantization table of 16 bits.
+    """
+
+    frame: bytes
+    scan: bytes
+    sides: bytes
+    tables: bytes
+    frames: int
+    bad_quantization: int
+    bad_huffman: int
+    bad_restart: int
+    bad_conditioning: int
+    jfif: int
+    adobe: int
+    unusual: int
+
+    @property
+    def coding(self) -> int:
+        return self.frame[1] & 15
+
+    @property
+    def frame_length(self) -> int:
+        return int.from_bytes(self.frame[2:4], "big")
+
+    @property
+    def precision(self) -> int:
+        return self.frame[4]
+
+    @property
+    def component_count(self) -> int:
+        return self.frame[9]
+
+    def components(self) -> list[Component]:
+        """Return the first four components."""
+        stop = 10 + 3 * min(self.component_count, 4)
+        return [Component(*self.frame[at : at + 3]) for at in range(10, stop, 3)]
+
+    @property
+    def scan_length(self) -> int:
+        return int.from_bytes(self.scan[:2], "big")
+
+    @property
+    def scan_count(self) -> int:
+        """The number of components in the first scan."""
+        return self.scan[2]
+
+    @property
+    def scan_identities(self) -> bytes:
+        """The components of the first scan."""
+        return self.scan[3 : 3 + 2 * self.scan_count : 2]
+
+    @property
+    def scan_tables(self) -> bytes:
+        """DC << 4 | AC, the numbers of the Huffman tables of each component in the first scan."""
+        return self.scan[4 : 4 + 2 * self.scan_count : 2]
+
+    @property
+    def scan_parameters(self) -> bytes:
+        """The last three bytes of the first scan's header: Ss, Se, Ah << 4 | Al."""
+        start = 3 + 2 * self.scan_count
+        return self.scan[start : start + 3]
+
+
+class FoundChecks(NamedTuple):
+    """The checks of k files, and facts that do not decide about them.
+
+    Attributes:
+      checks: `CHECKS`[k].
+      size: int32[k, 2], height and width.
+      scan_start: int64[k], where the entropy-coded data begins; the end of a file without a scan.
+    """
+
+    checks: np.ndarray
+    size: np.ndarray
+    scan_start: np.ndarray
+
+
+def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
+    """Return the checks of files.
+
+    Args:
+      segments: of the k files.
+      stops: int64[k], the address after the end of each file.
+    """
+    checks = np.zeros(stops.size, CHECKS)
+    size = _read_frames(segments, checks)
+    scan_start = _read_scans(segments, checks, stops)
+    _read_quantization(segments, checks)
+    _read_huffman(segments, checks, stops)
+    _read_restart(segments, checks)
+    _read_conditioning(segments, checks)
+    _read_color(segments, checks)
+    _read_unusual(segments, checks)
+    return FoundChecks(checks, size, scan_start)
+
+
+def _read_frames(segments: Segments, checks: np.ndarray) -> np.ndarray:
+    """Fill in the frames; return int32[k, 2], height and width."""
+    chosen = _IS_FRAME[segments.marker].nonzero()[0]
+    row = segments.row[chosen]
+    head = as_bytes(segments.head[chosen])
+
+    sides = head[:, 5:9].view(">u2")
+    size = np.zeros((checks.size, 2), np.int32)
+    size[row] = sides
+
+    checks["sides"][row] = SIDE_FAULT[sides].view("V2")[:, 0]
+    checks["frame"][row] = (head & as_bytes(FRAME_MASK[head[:, 9]])).view("V22")[:, 0]
+    checks["frames"] = np.minimum(np.bincount(row, minlength=checks.size), 2)
+    return size
+
+
+def _read_scans(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Fill in the scans; return int64[k], where the entropy-coded data begins."""
+    chosen = (segments.marker == SOS).nonzero()[0]
+    row = segments.row[chosen]
+    head = as_bytes(segments.head[chosen])
+    checks["scan"][row] = (head[:, 2:16] & as_bytes(SCAN_MASK[head[:, 4]])).view("V14")[:, 0]
+
+    start = stops.copy()
+    start[row] = segments.stop[chosen]
+    return start
+
+
+def _read_quantization(segments: Segments, checks: np.ndarray) -> None:
+    """Fill in the quantization tables, T.81 B.2.4.1."""
+    row, position, stop = segments.pick(DQT)
+    while (inside := (position < stop).nonzero()[0]).size:  # a segment may hold several tables
+        row = row[inside]
+        position = position[inside]
+        stop = stop[inside]
+
+        first = read_windows(position, 1, stop).view(np.uint8)
+        position = position + QUANTIZATION_SIZE[first]
+        checks["tables"][row, first & 3] = 1
+        checks["bad_quantization"][row[position > stop]] = 1
+        checks["unusual"][row[first > 15]] = 1
+
+
+def _read_huffman(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> None:
+    """Fill in the Huffman tables, T.81 B.2.4.2."""
+    row, position, stop = segments.pick(DHT)
+    while (inside := (position < stop).nonzero()[0]).size:
+        row = row[inside]
+        position = position[inside]
+        stop = stop[inside]
+
+        table = as_bytes(read_windows(position, 33, stops[row]))  # with the first 16 symbols
+        first = table[:, 0]
+        sums = table[:, 1:17].astype(np.float32) @ _CODE_SUMS
+        symbols = sums[:, 0].astype(np.int64)
+        symbols_at = position + 17
+        position = position + HUFFMAN_SIZE[first] + symbols
+
+        good = fits_huffman(position, stop, symbols, sums[:, 1])
+        dc = (good & (first < 16)).nonzero()[0]
+        good[dc] = _has_good_dc_symbols(table[dc][:, 17:], symbols[dc], symbols_at[dc])
+        checks["tables"][row, HUFFMAN_PLACE[first]] = 1
+        checks["bad_huffman"][row[~good]] = 1
+        position[~good] = NOWHERE  # what follows a malformed table is not looked at
+
+
+def _has_good_dc_symbols(
+    first_symbols: np.ndarray, counts: np.ndarray, addresses: np.ndarray
+) -> np.ndarray:
+    """Return bool[k], True for DC tables whose symbols are bit counts.
+
+    Args:
+      first_symbols: uint8[k, 16], the first bytes at the addresses.
+      counts: int64[k], how many symbols each table has.
+      addresses: int64[k], where the symbols begin.
+    """
+    excess = first_symbols & as_bytes(_DC_MASK[np.minimum(counts, 16)])
+    excess = excess.view(np.uint64)  # 16 bytes as two numbers
+    doubtful = (counts > 16) | ((excess[:, 0] | excess[:, 1]) > 0)
+
+    good = ~doubtful
+    for table in doubtful.nonzero()[0].tolist():
+        symbols = memory_view(int(addresses[table]), int(counts[table]))
+        good[table] = max(symbols) <= MAX_DC_SYMBOL
+    return good
+
+
+def fits_huffman(position: Any, stop: Any, symbols: Any, space: Any) -> Any:
+    """Return True for a Huffman table that is well formed but for the values of its symbols.
+
+    Args:
+      position, stop: where the table and its segment end.
+      symbols: how many it has.
+      space: the codes out of 2^16 that they use. They never use all, as a code of all ones is not
+        allowed (T.81 C.2).
+    """
+    return (position <= stop) & (symbols <= 256) & (space < 2**16)
+
+
+def _read_restart(segments: Segments, checks: np.ndarray) -> None:
+    row, start, stop = segments.pick(DRI)
+    checks["bad_restart"][row[stop - start != 2]] = 1
+
+
+def _read_conditioning(segments: Segments, checks: np.ndarray) -> None:
+    """Check arithmetic conditioning, T.81 B.2.4.3."""
+    for row, start, stop in zip(*(column.tolist() for column in segments.pick(DAC))):
+        data = np.frombuffer(memory_view(start, stop - start), np.uint8)
+        table = data[: data.size & ~1 : 2]
+        value = data[1::2]
+        good_dc = (table < 16) & (value & 15 <= value >> 4)
+        good_ac = (table >= 16) & (table < 32)
+        checks["bad_conditioning"][row] |= data.size % 2 or not (good_dc | good_ac).all()
+
+
+def _read_color(segments: Segments, checks: np.ndarray) -> None:
+    """Fill in the segments that name the color model."""
+    jfif = segments.find_tagged(APP0, b"JFIF", 14)
+    checks["jfif"][segments.row[jfif]] = 1
+
+    adobe = segments.find_tagged(APP14, b"Adobe", 12)
+    transform = as_bytes(segments.head[adobe])[:, 15]
+    checks["adobe"][segments.row[adobe]] = 1 + (transform > 0)
+
+
+def _read_unusual(segments: Segments, checks: np.ndarray) -> None:
+    """Mark the files that other parsers may read differently."""
+    checks["unusual"][segments.resumed] = 1
+    for marker in (DNL, DAC):
+        checks["unusual"][segments.pick(marker)[0]] = 1

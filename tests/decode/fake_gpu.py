@@ -1,0 +1,264 @@
+"""A GPU made of host memory, for the tests of the nvJPEG backend."""
+
+import contextlib
+import ctypes
+import io
+import threading
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode._fit import fit_size
+from jaxaug.decode.host.decode_image import decode_into
+from jaxaug.decode.native import cuda
+from jaxaug.decode.native.libnvjpeg import NvjpegError
+from jaxaug.decode.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
+from jaxaug.decode.nvjpeg import gpu as gpu_module
+from jaxaug.decode.nvjpeg.resample import RECORD
+from tests.images import encode, picture
+
+CANVAS = (64, 64)
+
+
+class HostBuffer:
+    """A `CanvasBuffer` in host memory."""
+
+    bytes_held = 0
+
+    def __init__(self, canvas):
+        self.canvas = canvas
+        self.pixels = np.empty((0, *canvas, 3), np.uint8)
+        self.readers = ()
+
+    def prepare(self, rows):
+        self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
+        self.pixels[:, 0, 0] = canvas_buffers.SENTINEL
+        return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(
+            self.pixels[0].nbytes
+        )
+
+    def write_sentinels(self, rows):
+        self.pixels[rows, 0, 0] = canvas_buffers.SENTINEL
+
+    def take_unwritten_rows(self, candidates):
+        unwritten = (self.pixels[:, 0, 0] == canvas_buffers.SENTINEL).all(1) & candidates
+        self.pixels[unwritten, 0, 0] = 0
+        return unwritten
+
+    def clear(self, rows):
+        self.pixels[rows] = 0
+
+    def view(self, rows):
+        return jax.numpy.array(self.pixels)
+
+    def is_idle(self) -> bool:
+        return True
+
+    def close(self):
+        pass
+
+
+def write(pixels, pointer, pitch=CANVAS[1] * 3):
+    """Lay pixels down at an address."""
+    for number, row in enumerate(pixels):
+        ctypes.memmove(int(pointer) + number * int(pitch), row.tobytes(), row.nbytes)
+
+
+def on_canvas(image):
+    """The image as the host lays it on the canvas."""
+    headers = read_headers(Encoded.from_bytes([image]))
+    size = tuple(fit_size(headers.original_size(), CANVAS)[0].tolist())
+    pixels = np.zeros((*CANVAS, 3), np.uint8)
+    decode_into(memoryview(image), headers.row(0), size, pixels)
+    return pixels[: size[0], : size[1]]
+
+
+def as_stored(image):
+    """The whole image, not turned."""
+    return np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
+
+
+class HostMemory:
+    """Allocations of a device in host memory."""
+
+    def __init__(self):
+        self.kept = []
+
+    def pinned_array(self, shape):
+        self.kept.append(np.empty(shape, np.uint8))
+        return self.kept[-1], self.kept[-1].ctypes.data
+
+    def allocate(self, size, purpose=""):
+        return self.pinned_array((size,))[1]
+
+    @staticmethod
+    def call(name, *given):
+        if name == "cudaMemcpyAsync":
+            ctypes.memmove(*given[:3])
+        return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
+
+
+class HostResampler:
+    """The kernels in numpy and Pillow."""
+
+    @staticmethod
+    def _records(table, count):
+        return np.frombuffer(ctypes.string_at(table, count * RECORD.itemsize), RECORD)
+
+    def write_sentinels(self, table, count, color, stream):
+        for record in self._records(table, count):
+            ctypes.memmove(int(record["slot"]), color.tobytes(), 3)
+
+    def fill_canvases(self, table, records, pitch, color, stream):
+        for each in self._records(table, len(records)):
+            height = int(each["height"])
+            width = int(each["width"])
+            transpose, flip_x, flip_y = (
+                bool(each[name]) for name in ("transpose", "flip_x", "flip_y")
+            )
+            data = ctypes.string_at(int(each["slot"]), height * width * 3)
+            if data[:3] == color.tobytes():
+                continue
+            wanted = (int(each["out_height"]), int(each["out_width"]))
+            stored = wanted[::-1] if transpose else wanted
+            whole = Image.frombytes("RGB", (width, height), data)
+            shrunk = np.asarray(whole.resize(stored[::-1], Image.Resampling.BILINEAR))
+            upright = shrunk.swapaxes(0, 1) if transpose else shrunk
+            upright = upright[::-1] if flip_y else upright
+            upright = upright[:, ::-1] if flip_x else upright
+            write(upright, each["canvas"], pitch)
+
+
+def engines_of(gpu):
+    """Return a `BatchedDecoder` that does as `gpu` says."""
+
+    class Engines:
+        def __init__(self, handle):
+            self.permits = threading.BoundedSemaphore(2)
+
+        def has_free_permit(self):
+            return self.permits._value > 0
+
+        def decode(self, encoded, sampling, pointers, pitches):
+            images = [bytes(encoded.view(row)) for row in range(len(pointers))]
+            gpu.calls.append(len(images))
+            time.sleep(gpu.seconds(len(images)))
+            if any(image in gpu.refused for image in images):
+                raise NvjpegError("nvjpegDecodeBatched", 4)
+            for image, pointer, pitch in zip(images, pointers, pitches):
+                if image not in gpu.skipped:
+                    write(as_stored(image), pointer, pitch)
+
+        def close(self):
+            pass
+
+    return Engines
+
+
+def uploader_of(gpu):
+    """Return an `Uploader` that writes late, in `finish`."""
+
+    class Threads:
+        def __init__(self, ordinal, canvas, stream):
+            self.started = []
+
+        def decode(self, data, header, size, pointer):
+            gpu.in_thread(bytes(data))
+            self.started.append((bytes(data), pointer))
+
+        def finish(self):
+            while self.started:
+                image, pointer = self.started.pop()
+                write(on_canvas(image), pointer)
+
+        def close(self):
+            pass
+
+    return Threads
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU to be configured by a test.
+
+    `calls` are the sizes of the batched calls; a thread calls `in_thread` before each image.
+    """
+    gpu = SimpleNamespace(
+        calls=[],
+        seconds=lambda images: 0.0,
+        in_thread=lambda image: None,
+        refused=set(),
+        skipped=set(),
+    )
+
+    monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
+    monkeypatch.setattr(gpu_module, "BatchedDecoder", engines_of(gpu))
+    monkeypatch.setattr(host_threads, "Uploader", uploader_of(gpu))
+    monkeypatch.setattr(gpu_module, "_make_handle", lambda deterministic: None)
+    monkeypatch.setattr(gpu_module.libnvjpeg, "destroy", lambda function, made: None)
+
+    for name in ("core", "set_device", "create_stream"):
+        monkeypatch.setattr(cuda, name, lambda *arguments: 0)
+
+    memory = HostMemory()
+    for name in ("call", "allocate", "pinned_array"):
+        monkeypatch.setattr(cuda, name, getattr(memory, name))
+    kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
+    monkeypatch.setattr(cuda, "runtime", lambda: kinds)
+    monkeypatch.setattr(gpu_module, "compile_resampler", HostResampler)
+    monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
+
+    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", make_backend)
+    return gpu
+
+
+def make_backend(backend, devices, canvas, num_threads, deterministic):
+    return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, canvas, num_threads, deterministic)
+
+
+def decoder(gpus=1, **options):
+    return Decoder(
+        CANVAS, devices=jax.devices("cpu")[:gpus], num_threads=12, on_error="mask", **options
+    )
+
+
+def check(decoder, images):
+    """Decode; every image must be on its canvas."""
+    pixels = np.asarray(decoder.decode(images).pixels)
+    if isinstance(images, Encoded):
+        images = [bytes(images.view(row)) for row in range(len(images.lengths))]
+    for row, image in enumerate(images):
+        expected = decode_image(image)
+        np.testing.assert_array_equal(
+            pixels[row, : expected.shape[0], : expected.shape[1]], expected
+        )
+
+
+def turned(seed, height, width, orientation):
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return encode(picture(seed, height, width), quality=95, exif=tags.tobytes())
+
+
+def check_fitted(decoder, images, *, levels=1.5):
+    """Decode; every canvas must be near that of the host, which shrinks images differently."""
+    batch = decoder.decode(images)
+    pixels = np.asarray(batch.pixels).astype(int)
+    assert batch.valid.all()
+    for row, image in enumerate(images):
+        expected = on_canvas(image)
+        height, width = expected.shape[:2]
+        assert np.abs(pixels[row, :height, :width] - expected).mean() < levels, row
+        assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
+
+
+WHOLE = [
+    *(encode(picture(i, 90 + 7 * i, 130 - 5 * i), quality=95) for i in range(6)),
+    *(turned(i, 40, 60, i + 1) for i in range(8)),
+    *(turned(i, 140, 90, i + 1) for i in range(8)),
+]

@@ -1,0 +1,57 @@
+"""Images that are decoded whole before they are shrunk or oriented."""
+
+import pytest
+
+from jaxaug.decode.native.load_library import LibraryError
+from jaxaug.decode.nvjpeg import gpu as gpu_module
+from tests.decode.fake_gpu import WHOLE, check_fitted, decoder
+from tests.images import encode, jpegs, picture
+
+
+@pytest.mark.parametrize("options", [{"deterministic": True}, {}])
+def test_larger_and_turned_images_are_decoded_by_the_engines(gpu, options):
+    images = [*jpegs(30, 40, 50), *WHOLE, *jpegs(30, 40, 50, seed=50)]
+    with decoder(**options) as one:
+        check_fitted(one, images)
+        check_fitted(one, images[::-1])
+        if options:
+            assert one.stats["engines"] == 2 * len(images) and one.stats["host"] == 0
+            assert gpu.calls == [len(images)] * 2  # one call each: all fit a region
+
+
+def test_regions_are_filled_one_after_another(gpu, monkeypatch):
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
+    with decoder(deterministic=True) as one:
+        check_fitted(one, [*jpegs(10, 40, 50), *WHOLE])
+        assert one.stats["engines"] == 10 + len(WHOLE)
+        assert len(gpu.calls) > 3 and sum(gpu.calls) == 10 + len(WHOLE) and gpu.calls[0] > 10
+
+
+def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
+    large = encode(picture(0, 200, 300), quality=95)
+    with decoder(deterministic=True) as one:
+        check_fitted(one, [large, *WHOLE])
+        assert one.stats["host"] == 1 and one.stats["engines"] == len(WHOLE)
+
+
+@pytest.mark.parametrize("fault", ["refused", "skipped"])
+def test_whole_images_that_the_engines_do_not_decode_go_to_the_host(gpu, fault):
+    setattr(gpu, fault, set(WHOLE[3:12:4]))
+    with decoder(deterministic=True) as one:
+        check_fitted(one, [*jpegs(9, 40, 50), *WHOLE])
+        assert one.stats["host"] == 3 and one.stats["refused"] == 3
+
+
+def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, monkeypatch):
+    def fails():
+        raise LibraryError("no NVRTC here")
+
+    monkeypatch.setattr(gpu_module, "compile_resampler", fails)
+    with pytest.warns(
+        RuntimeWarning, match=r"larger than the canvas, .* on the host: no NVRTC here"
+    ):
+        one = decoder(deterministic=True)
+    with one:
+        check_fitted(one, [*jpegs(9, 40, 50), *WHOLE], levels=0.1)
+        assert one.stats["host"] == len(WHOLE) - 1 and one.stats["engines"] == 10  # one is direct
