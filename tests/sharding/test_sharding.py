@@ -7,8 +7,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxaug.sharding import assemble, batch_sharding, sample_keys
-from jaxaug.sharding._keys import TRANSFORM, fold_words, seed_key, split_words
+from jaxaug.sharding import assemble, batch_sharding
 from jaxaug.sharding._mesh import check_batch_sharding
 from jaxaug.sharding._split import count_parts, local_parts, spans_processes
 
@@ -115,37 +114,3 @@ def test_only_the_batch_axis_may_be_split():
         check_batch_sharding(NamedSharding(mesh(AxisType.Auto, 8), P(None, "a")))
     with pytest.raises(TypeError, match="NamedSharding"):
         check_batch_sharding(jax.sharding.SingleDeviceSharding(DEVICES[0]))
-
-
-def key_bits(keys):
-    return [tuple(bits) for bits in np.asarray(jax.random.key_data(keys)).tolist()]
-
-
-def test_sample_keys_belong_to_epoch_and_record():
-    root = jax.random.key(3)
-    indices = np.arange(100)
-    keys = key_bits(sample_keys(root, 0, indices))
-    assert len(set(keys)) == 100
-    assert key_bits(sample_keys(root, 0, indices[::-1])) == keys[::-1]
-    assert not set(keys) & set(key_bits(sample_keys(root, 1, indices)))
-
-
-def test_sample_keys_fold_both_words():
-    wide = np.array([[0, 5], [1, 5]], np.uint32)
-    keys = key_bits(sample_keys(jax.random.key(0), 0, wide))
-    assert (
-        keys[0] == key_bits(sample_keys(jax.random.key(0), 0, np.array([5])))[0]
-        and keys[0] != keys[1]
-    )
-
-
-def test_sample_keys_are_the_keys_of_the_loader():
-    root = jax.random.fold_in(seed_key(np.array([0, 9], np.uint32)), TRANSFORM)
-    inside = fold_words(root, jnp.array([4, *split_words(17)], jnp.uint32))
-    outside = sample_keys(jax.random.fold_in(jax.random.key(9), TRANSFORM), 4, np.array([17]))
-    assert bool(inside == outside[0])
-
-
-def test_seeds_above_32_bits_stay_apart():
-    keys = [seed_key(np.array(split_words(seed), np.uint32)) for seed in (5, 2**32 + 5, 2**63 + 5)]
-    assert len({key_bits(key[None])[0] for key in keys}) == 3
