@@ -7,9 +7,9 @@ from typing import Any
 from jaxaug._checks import check_choice, check_positive_int, check_size, is_int
 from jaxaug.decode import Decoder
 from jaxaug.iterators._compile import Transform, group_size
-from jaxaug.iterators._cursor import batches_per_epoch
-from jaxaug.iterators._order import Order, Sequential, Shuffled, check_order
 from jaxaug.iterators._protocol import Source, Stream
+from jaxaug.iterators._sampler import Sampler, Sequential, Shuffled, check_sampler
+from jaxaug.iterators._state import batches_per_epoch
 from jaxaug.sharding._split import Part
 
 _RESERVED = {"image", "size", "valid", "index"}  # what the Loader itself puts into a batch
@@ -24,7 +24,7 @@ class Options:
     transform: Transform | None
     batch_transform: Transform | None
     seed: int
-    shuffle: bool | Order
+    shuffle: bool | Sampler
     epochs: int | None
     canvas: tuple[int, int] | None
     mask_fill: int
@@ -103,16 +103,16 @@ def _check_source(source: Any) -> None:
     )
 
 
-def make_order(
-    source: Source | Stream, shuffle: "bool | Order", seed: int, on_error: str
-) -> Order | None:
+def make_sampler(
+    source: Source | Stream, shuffle: bool | Sampler, seed: int, on_error: str
+) -> Sampler | None:
     """Return the order of the records, None for a stream.
 
     Raises:
       TypeError, ValueError: `shuffle` or `on_error` does not fit the source.
     """
-    if not isinstance(shuffle, (bool, Order)):
-        raise TypeError(f"`shuffle` must be True, False or an `Order`, got {shuffle!r}.")
+    if not isinstance(shuffle, (bool, Sampler)):
+        raise TypeError(f"`shuffle` must be True, False or a `Sampler`, got {shuffle!r}.")
     if isinstance(source, Stream):
         if shuffle is not False:
             raise ValueError(
@@ -124,17 +124,17 @@ def make_order(
             )
         return None
 
-    if isinstance(shuffle, Order):
-        check_order(shuffle, len(source))
+    if isinstance(shuffle, Sampler):
+        check_sampler(shuffle, len(source))
         return shuffle
     return Shuffled(len(source), seed) if shuffle else Sequential(len(source))
 
 
-def check_batch_size(order: Order | None, batch_size: int, drop: bool) -> None:
+def check_batch_size(sampler: Sampler | None, batch_size: int, drop: bool) -> None:
     """Refuse a batch size that leaves an epoch without a batch."""
-    if order is not None and batches_per_epoch(order.length, batch_size, drop) == 0:
+    if sampler is not None and batches_per_epoch(sampler.length, batch_size, drop) == 0:
         raise ValueError(
-            f"`batch_size` must be at most {order.length}, the records of an epoch, got {batch_size}: "
+            f"`batch_size` must be at most {sampler.length}, the records of an epoch, got {batch_size}: "
             "take a smaller one, or last_batch='pad'."
         )
 

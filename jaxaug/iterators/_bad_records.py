@@ -9,9 +9,9 @@ from jaxaug.decode import Decoded, Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._features import Features
-from jaxaug.iterators._order import Order, find_records
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._reader import PADDING, EncodedBatch, ReadRecords
+from jaxaug.iterators._sampler import Sampler, find_records
 
 _REPLACEMENT_TRIES = 32
 
@@ -46,7 +46,7 @@ def decode_batch(
     records: EncodedBatch,
     decoder: Decoder,
     source: Source | Stream,
-    order: Order | None,
+    sampler: Sampler | None,
     on_error: str,
     read: ReadRecords | None,
 ) -> DecodedRows:
@@ -60,8 +60,8 @@ def decode_batch(
       BadRecordsError: with "raise"; with "replace" where none of 32 records can stand in.
     """
     if on_error == "replace":
-        assert order is not None and read is not None and isinstance(source, Source)
-        return _Replacement(records, decoder, source, order, read).decode()
+        assert sampler is not None and read is not None and isinstance(source, Source)
+        return _Replacement(records, decoder, source, sampler, read).decode()
 
     assert isinstance(records.images, Encoded)
     decoded = decoder.decode_rows(records.images)
@@ -91,13 +91,13 @@ class _Replacement:
         records: EncodedBatch,
         decoder: Decoder,
         source: Source,
-        order: Order,
+        sampler: Sampler,
         read: ReadRecords,
     ):
         self._records = records
         self._decoder = decoder
         self._source = source
-        self._order = order
+        self._sampler = sampler
         self._read = read
         self._tries = np.zeros(len(records.indices), np.int64)
         self._bad: list[BadRecord] = []
@@ -144,8 +144,8 @@ class _Replacement:
 
         self._tries[rows] += 1
         records = self._records
-        positions = (records.positions[rows] + self._tries[rows]) % self._order.length
-        indices = find_records(self._order, records.epoch, positions, len(self._source))
+        positions = (records.positions[rows] + self._tries[rows]) % self._sampler.length
+        indices = find_records(self._sampler, records.epoch, positions, len(self._source))
         images, features = self._read(indices)
         assert isinstance(images, Encoded)
         self._records = _substitute(records, rows, indices, images, features)

@@ -14,10 +14,10 @@ from jaxaug.decode import Decoder
 from jaxaug.iterators._bad_records import BadRecord, decode_batch
 from jaxaug.iterators._compile import CompiledBatch
 from jaxaug.iterators._features import Column, FeatureSpec, blank_rows
-from jaxaug.iterators._order import Order
 from jaxaug.iterators._place import check_mask_shape, check_masks, place_points
 from jaxaug.iterators._protocol import Pixels, Source, Stream
 from jaxaug.iterators._reader import PADDING, EncodedBatch, ReadRecords
+from jaxaug.iterators._sampler import Sampler
 from jaxaug.sharding._assemble import assemble
 from jaxaug.sharding._keys import split_words
 from jaxaug.sharding._mesh import auto_mesh
@@ -113,7 +113,7 @@ class BatchBuilder:
     def __init__(
         self,
         source: Source | Stream,
-        order: Order | None,
+        sampler: Sampler | None,
         read: ReadRecords | None,
         decoder: Decoder | None,
         layout: RowLayout,
@@ -124,7 +124,7 @@ class BatchBuilder:
         on_error: str,
     ):
         self._source = source
-        self._order = order
+        self._sampler = sampler
         self._read = read
         self._decoder = decoder
         self._layout = layout
@@ -133,7 +133,7 @@ class BatchBuilder:
         self._mask_fill = mask_fill
         self._on_error = on_error
         self._wide_index = isinstance(source, Source) and len(source) >= 2**31
-        self._word_count = word_count(order)
+        self._word_count = word_count(sampler)
         self._split = layout.split
         self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
 
@@ -184,7 +184,7 @@ class BatchBuilder:
 
         assert self._decoder is not None
         records, decoded, bad = decode_batch(
-            records, self._decoder, self._source, self._order, self._on_error, self._read
+            records, self._decoder, self._source, self._sampler, self._on_error, self._read
         )
         shape = (len(records.indices), *decoded.pixels[0].shape[1:])
         array = jax.make_array_from_single_device_arrays(shape, self._split, decoded.pixels)
@@ -291,11 +291,11 @@ def row_shapes(
     }
 
 
-def word_count(order: Order | None) -> int:
+def word_count(sampler: Sampler | None) -> int:
     """Return how many words are folded into a key: epoch and record, the position too where records
     repeat.
     """
-    return 5 if order is not None and order.with_replacement else 3
+    return 5 if sampler is not None and sampler.with_replacement else 3
 
 
 def _take_pixels(pixels: Pixels) -> Images:

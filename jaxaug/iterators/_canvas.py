@@ -9,8 +9,8 @@ import numpy as np
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode.parse.headers import BAD
-from jaxaug.iterators._order import permute
 from jaxaug.iterators._protocol import Indexed, Source, Stream
+from jaxaug.iterators._sampler import permute
 
 _SAMPLE = 1000  # records looked at where no index holds all headers
 _CHUNK = 1 << 18  # records of an index looked at in one go

@@ -16,21 +16,22 @@ from jaxaug.iterators._agreement import peers_of
 from jaxaug.iterators._arguments import Options, check_options
 from jaxaug.iterators._bad_records import BadRecordsError
 from jaxaug.iterators._builder import BuiltBatch
-from jaxaug.iterators._checkpoint import load_state, write_state
 from jaxaug.iterators._compile import CompiledBatch, Transform
-from jaxaug.iterators._cursor import (
-    Cursor,
-    batches_per_epoch,
-    from_state,
-    start_of_batch,
-    to_state,
-)
-from jaxaug.iterators._order import Order
 from jaxaug.iterators._pipeline import Item, Pipeline
 from jaxaug.iterators._plan import make_plan
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._reader import read_batches, read_stream
 from jaxaug.iterators._sample import take_sample
+from jaxaug.iterators._sampler import Sampler
+from jaxaug.iterators._state import (
+    Cursor,
+    batches_per_epoch,
+    from_state,
+    load_state,
+    start_of_batch,
+    to_state,
+    write_state,
+)
 from jaxaug.iterators._stats import Stats
 from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding
 
@@ -62,7 +63,7 @@ class Loader:
       batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its
         attribute, 2 by default), such as MixUp; the group also holds "valid" bool[group_size].
       seed: of the order and of every key.
-      shuffle: True for a global shuffle each epoch, False for the source's order, or an `Order` of
+      shuffle: True for a global shuffle each epoch, False for the source's order, or a `Sampler` of
         your own.
       epochs: how many epochs to yield in all; None never ends.
       canvas: (H, W) that images are decoded to. By default the size of the images where all have
@@ -106,7 +107,7 @@ class Loader:
         transform: Transform | None = None,
         batch_transform: Transform | None = None,
         seed: int = 0,
-        shuffle: bool | Order = True,
+        shuffle: bool | Sampler = True,
         epochs: int | None = None,
         canvas: tuple[int, int] | None = None,
         mask_fill: int = 255,
@@ -165,7 +166,7 @@ class Loader:
 
     def __repr__(self) -> str:
         rows = self._plan.batches.batch_size
-        return f"Loader({self.source!r}, batch_size={rows}, order={self._plan.order_name})"
+        return f"Loader({self.source!r}, batch_size={rows}, order={self._plan.sampler_name})"
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rest of the current epoch, the whole of it at its start."""
@@ -187,13 +188,13 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
-        order = self._plan.order
-        if order is None:
+        sampler = self._plan.sampler
+        if sampler is None:
             raise TypeError(
                 "a Loader of a stream has no length: how many records it holds shows at its end."
             )
         return batches_per_epoch(
-            order.length, self._plan.batches.batch_size, self._plan.batches.drop
+            sampler.length, self._plan.batches.batch_size, self._plan.batches.drop
         )
 
     def steps(self, count: int | None = None) -> Iterator[dict[str, Any]]:
@@ -246,7 +247,7 @@ class Loader:
         """Return where the consumer stands, as JSON scalars: the same on every process, for any
         batch size.
         """
-        return to_state(self._cursor, self._plan.seed, self._fingerprint, self._plan.order_name)
+        return to_state(self._cursor, self._plan.seed, self._fingerprint, self._plan.sampler_name)
 
     async def save(self, directory: Any) -> Awaitable[None]:
         """Write `get_state()` into a checkpoint: Orbax v1's `StatefulCheckpointable`, to be awaited
@@ -271,9 +272,9 @@ class Loader:
           ValueError: another process was given another state.
         """
         plan = self._plan
-        length = None if plan.order is None else plan.order.length
+        length = None if plan.sampler is None else plan.sampler.length
         with self._peers.compare("Loader.set_state") as facts:
-            cursor = from_state(state, plan.seed, self._fingerprint, plan.order_name, length)
+            cursor = from_state(state, plan.seed, self._fingerprint, plan.sampler_name, length)
             facts["state"] = state
         if length is not None:
             cursor = start_of_batch(cursor, length, plan.batches.batch_size, plan.batches.drop)
@@ -398,9 +399,9 @@ class Loader:
                     plan.source, plan.batches, plan.features, plan.mask_fill, self._next
                 )
             else:
-                assert plan.order is not None and plan.read is not None
+                assert plan.sampler is not None and plan.read is not None
                 reads = read_batches(
-                    plan.read, len(plan.source), plan.order, plan.batches, self._next
+                    plan.read, len(plan.source), plan.sampler, plan.batches, self._next
                 )
             return self._resources.start(
                 Pipeline(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from jaxaug.iterators._cursor import Cursor
 from jaxaug.iterators._reader import EncodedBatch, Read
+from jaxaug.iterators._state import Cursor
 
 T = TypeVar("T")
 

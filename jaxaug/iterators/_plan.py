@@ -14,9 +14,9 @@ from jaxaug.iterators._builder import BatchBuilder, RowLayout, row_shapes, word_
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
 from jaxaug.iterators._compile import BatchFunction, CompiledBatch, compile_batch
 from jaxaug.iterators._features import Column, FeatureSpec, feature_spec, stack_features
-from jaxaug.iterators._order import Order, order_name
 from jaxaug.iterators._protocol import Pixels, Source, Stream
 from jaxaug.iterators._reader import BatchPlan, ReadRecords, record_reader
+from jaxaug.iterators._sampler import Sampler, sampler_name
 from jaxaug.sharding._split import Part, local_parts, spans_processes
 
 
@@ -37,7 +37,7 @@ class Plan:
     """
 
     options: Options
-    order: Order | None
+    sampler: Sampler | None
     read: ReadRecords | None
     batches: BatchPlan
     layout: RowLayout
@@ -68,9 +68,9 @@ class Plan:
         return self.function.mask_fill
 
     @property
-    def order_name(self) -> str:
+    def sampler_name(self) -> str:
         """The name that a state knows the order by."""
-        return "Stream" if self.order is None else order_name(self.order)
+        return "Stream" if self.sampler is None else sampler_name(self.sampler)
 
     @property
     def builders(self) -> int:
@@ -84,7 +84,7 @@ class Plan:
             function = function._replace(batch_transform=None)
         rows = row_shapes(
             len(self.layout.rows),
-            word_count(self.order),
+            word_count(self.sampler),
             self.features,
             self.image,
             function.canvas,
@@ -95,7 +95,7 @@ class Plan:
         """Return what makes batches by this computation; it does not refer to the user's functions."""
         return BatchBuilder(
             self.source,
-            self.order,
+            self.sampler,
             self.read,
             self.decoder,
             self.layout,
@@ -112,7 +112,7 @@ class Plan:
         sharding = self.layout.sharding
         return {
             "seed": self.seed,
-            "shuffle": self.order_name,
+            "shuffle": self.sampler_name,
             "batch_size": int(options.batch_size),
             "epochs": None if options.epochs is None else int(options.epochs),
             "last_batch": options.last_batch,
@@ -121,7 +121,7 @@ class Plan:
                 f"{sharding.spec} over {dict(sharding.mesh.shape)} of {np.asarray(sharding.mesh.device_ids).tolist()}"
             ),
             "fingerprint": self.source.fingerprint(),
-            "length": None if self.order is None else self.order.length,
+            "length": None if self.sampler is None else self.sampler.length,
             "canvas": tuple(map(int, self.function.canvas)),
         }
 
@@ -145,10 +145,10 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     """
     source = options.source
     batch_size = int(options.batch_size)
-    order = _arguments.make_order(source, options.shuffle, int(options.seed), options.on_error)
+    sampler = _arguments.make_sampler(source, options.shuffle, int(options.seed), options.on_error)
     parts = local_parts(sharding, batch_size)
     _arguments.check_groups(options.batch_transform, parts)
-    _arguments.check_batch_size(order, batch_size, options.drop)
+    _arguments.check_batch_size(sampler, batch_size, options.drop)
     features, image = _first_record(source)
     _arguments.check_names(list(features))
 
@@ -168,7 +168,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     mask_fill = int(options.mask_fill)
     return Plan(
         options,
-        order,
+        sampler,
         None if isinstance(source, Stream) else record_reader(source, features, mask_fill),
         BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
         layout,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators._cursor import Cursor, next_step
 from jaxaug.iterators._features import (
     Features,
     FeatureSpec,
@@ -17,8 +16,9 @@ from jaxaug.iterators._features import (
     narrow_features,
     stack_features,
 )
-from jaxaug.iterators._order import Order, find_records
 from jaxaug.iterators._protocol import Pixels, Source, Stream
+from jaxaug.iterators._sampler import Sampler, find_records
+from jaxaug.iterators._state import Cursor, next_step
 
 PADDING = -1
 
@@ -66,11 +66,11 @@ ReadRecords = Callable[[np.ndarray], tuple[Encoded | Pixels, Features]]
 
 
 def read_batches(
-    read: ReadRecords, count: int, order: Order, plan: BatchPlan, cursor: Cursor
+    read: ReadRecords, count: int, sampler: Sampler, plan: BatchPlan, cursor: Cursor
 ) -> Generator[Read, None, None]:
     """Yield the batches of a random access source of `count` records from `cursor` on."""
     while True:
-        step = next_step(cursor, order.length, plan.batch_size, plan.drop)
+        step = next_step(cursor, sampler.length, plan.batch_size, plan.drop)
         if plan.epochs is not None and step.epoch >= plan.epochs:
             return
 
@@ -80,7 +80,7 @@ def read_batches(
         real = positions != PADDING
         started = time.perf_counter()
         try:
-            indices[real] = find_records(order, step.epoch, positions[real], count)
+            indices[real] = find_records(sampler, step.epoch, positions[real], count)
             images, features = read(indices)
         except Exception as error:  # handed to the consumer in its place
             yield Read(step.epoch, cursor, error)

@@ -51,13 +51,13 @@ def take_sample(
 
 
 def _check_record(plan: Plan, index: int, position: int | None) -> tuple[int, int]:
-    if isinstance(plan.source, Stream) or plan.order is None:
+    if isinstance(plan.source, Stream) or plan.sampler is None:
         raise TypeError("`sample` needs a source with random access, got a stream: take a batch.")
     if not isinstance(index, (int, np.integer)) or not 0 <= index < len(plan.source):
         raise IndexError(f"`index` must be an int in [0, {len(plan.source)}), got {index!r}.")
-    if position is None and plan.order.with_replacement:
+    if position is None and plan.sampler.with_replacement:
         raise ValueError(
-            f"`position` must be given with {type(plan.order).__name__}, which may draw a record twice in an epoch: "
+            f"`position` must be given with {type(plan.sampler).__name__}, which may draw a record twice in an epoch: "
             "each position has a key of its own."
         )
     return int(index), 0 if position is None else int(position)
@@ -65,9 +65,9 @@ def _check_record(plan: Plan, index: int, position: int | None) -> tuple[int, in
 
 def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:
     """Return the key that the transform gets, as the compiled call makes it."""
-    assert plan.order is not None
+    assert plan.sampler is not None
     words = [epoch, *split_words(index)]
-    if plan.order.with_replacement:
+    if plan.sampler.with_replacement:
         words += split_words(position)
     seed, folded = jax.device_put(
         (np.array(split_words(plan.seed), np.uint32), np.array(words, np.uint32)),

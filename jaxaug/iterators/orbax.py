@@ -5,8 +5,8 @@ from pathlib import Path
 
 import orbax.checkpoint as ocp
 
-from jaxaug.iterators._checkpoint import read_file, write_file
 from jaxaug.iterators._loader import Loader
+from jaxaug.iterators._state import read_file, write_file
 
 
 class LoaderHandler(ocp.CheckpointHandler):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxaug._typing import Array, Key
 
 # The purposes a seed is spent on are folded in first, so that their keys never meet. The order of
-# the records is the third purpose; it is drawn on the host (iterators/_order.py) with a hash of its
+# the records is the third purpose; it is drawn on the host (iterators/_sampler.py) with a hash of its
 # own.
 TRANSFORM = 1
 BATCH_TRANSFORM = 2

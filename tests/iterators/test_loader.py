@@ -25,7 +25,7 @@ from jaxaug.iterators import (
     _builder,
     _plan,
 )
-from jaxaug.iterators._order import order_name
+from jaxaug.iterators._sampler import sampler_name
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 
@@ -198,8 +198,8 @@ def test_padding_rows_without_transform_have_the_size_of_the_canvas(source):
 
 
 def test_with_replacement_the_position_is_part_of_the_key(source):
-    order = Weighted(np.eye(N)[5], num_samples=8)  # record 5 alone, eight times
-    with Loader(source, 8, shuffle=order, transform=jitter, sharding=one_device()) as loader:
+    sampler = Weighted(np.eye(N)[5], num_samples=8)  # record 5 alone, eight times
+    with Loader(source, 8, shuffle=sampler, transform=jitter, sharding=one_device()) as loader:
         batch = next(loader)
     assert batch["index"].tolist() == [5] * 8
     assert len({np.asarray(image).tobytes() for image in batch["image"]}) == 8
@@ -423,10 +423,10 @@ def test_every_decode_buffer_is_given_back_once(monkeypatch, on_error, fails):
     ever.
     """
     source = InMemory([b"no"] * 8) if fails == "all" else Failing(fails)
-    order = Unable() if fails == "order" else False
+    sampler = Unable() if fails == "order" else False
     with Lending((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(
-            source, 4, shuffle=order, on_error=on_error, decoder=decoder, sharding=one_device()
+            source, 4, shuffle=sampler, on_error=on_error, decoder=decoder, sharding=one_device()
         ) as loader:
             if fails == "transfer":
                 monkeypatch.setattr(_builder, "place_points", lambda *facts: 1 / 0)
@@ -645,7 +645,7 @@ def test_sequential_order_is_an_order(source):
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"shuffle": "yes"}, r"`shuffle` must be True, False or an `Order`, got 'yes'"),
+        ({"shuffle": "yes"}, r"`shuffle` must be True, False or a `Sampler`, got 'yes'"),
         ({"decoder": "host"}, r"`decoder` must be a jaxaug.Decoder"),
         (
             {"transform": augment.RandomHorizontalFlip},
@@ -689,7 +689,8 @@ def test_a_state_of_other_parameters_of_the_order_is_refused(source, saved, othe
         loader.set_state(state)
     with Loader(source, 4, shuffle=other, sharding=one_device()) as loader:
         with pytest.raises(
-            StateError, match=re.escape(f"{order_name(saved)}, this Loader has {order_name(other)}")
+            StateError,
+            match=re.escape(f"{sampler_name(saved)}, this Loader has {sampler_name(other)}"),
         ):
             loader.set_state(state)
         loader.set_state(state | {"order": type(saved).__name__})
@@ -754,10 +755,10 @@ class Huge(InMemory):
 
 
 def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
-    order = Listed([2**32 + 7, 5, 2**33 - 1])
+    sampler = Listed([2**32 + 7, 5, 2**33 - 1])
     options = {"sharding": one_device(), "last_batch": "pad"}
     with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
-        with Loader(Huge(jpegs(1)), 4, shuffle=order, decoder=decoder, **options) as loader:
+        with Loader(Huge(jpegs(1)), 4, shuffle=sampler, decoder=decoder, **options) as loader:
             batch = next(loader)["index"]
             spec = loader.element_spec["index"]
     assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]

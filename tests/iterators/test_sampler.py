@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxaug.iterators._order import (
+from jaxaug.iterators._sampler import (
     Sequential,
     Shuffled,
     Weighted,
     balanced_weights,
     find_records,
-    order_name,
     permute,
+    sampler_name,
 )
 
 SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
@@ -128,16 +128,16 @@ def test_sequential_and_shuffled():
 
 def test_weighted_draws_follow_the_weights():
     weights = np.array([0.0, 1.0, 2.0, 0.0, 5.0, 0.0])
-    order = Weighted(weights, seed=1, num_samples=40_000)
-    records = order.records(3, np.arange(order.length))
+    sampler = Weighted(weights, seed=1, num_samples=40_000)
+    records = sampler.records(3, np.arange(sampler.length))
     counts = np.bincount(records, minlength=6)
     assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
     drawn = weights > 0
-    expected = order.length * weights[drawn] / weights.sum()
+    expected = sampler.length * weights[drawn] / weights.sum()
     assert stats.chisquare(counts[drawn], expected).pvalue > 1e-4
-    assert not np.array_equal(records, order.records(4, np.arange(order.length)))
-    assert np.array_equal(records[[5, 77]], order.records(3, np.array([5, 77])))  # stateless
-    assert order.with_replacement
+    assert not np.array_equal(records, sampler.records(4, np.arange(sampler.length)))
+    assert np.array_equal(records[[5, 77]], sampler.records(3, np.array([5, 77])))  # stateless
+    assert sampler.with_replacement
 
 
 def test_weighted_neighbours_are_independent():
@@ -148,8 +148,8 @@ def test_weighted_neighbours_are_independent():
 
 def test_balanced_weights_draw_every_class_equally():
     labels = np.repeat([3, 8, 9], [900, 90, 10])
-    order = Weighted(balanced_weights(labels), seed=2, num_samples=30_000)
-    counts = np.bincount(labels[order.records(0, np.arange(30_000))])[[3, 8, 9]]
+    sampler = Weighted(balanced_weights(labels), seed=2, num_samples=30_000)
+    counts = np.bincount(labels[sampler.records(0, np.arange(30_000))])[[3, 8, 9]]
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
@@ -175,9 +175,9 @@ def test_the_name_of_an_order_tells_its_parameters():
         ],
         Weighted(np.array([1, 1 + 1e-15, 1])),
     ]
-    assert len({order_name(order) for order in orders}) == len(orders)
-    assert order_name(Weighted([1, 2])) == order_name(Weighted(np.array([1.0, 2.0])))  # type: ignore
-    assert order_name(Shuffled(np.int64(4), np.uint8(1))) == order_name(Shuffled(4, 1))  # type: ignore
+    assert len({sampler_name(sampler) for sampler in orders}) == len(orders)
+    assert sampler_name(Weighted([1, 2])) == sampler_name(Weighted(np.array([1.0, 2.0])))  # type: ignore
+    assert sampler_name(Shuffled(np.int64(4), np.uint8(1))) == sampler_name(Shuffled(4, 1))  # type: ignore
 
 
 def test_orders_of_ones_own_are_named_alike_in_every_process():
@@ -186,12 +186,12 @@ def test_orders_of_ones_own_are_named_alike_in_every_process():
         start: int
         source: object  # prints with its address
 
-    assert order_name(Mine(3, object())) == "Mine(start=3, source=object)"  # type: ignore
+    assert sampler_name(Mine(3, object())) == "Mine(start=3, source=object)"  # type: ignore
 
     class Plain:
         pass
 
-    assert order_name(Plain()) == "Plain"  # type: ignore
+    assert sampler_name(Plain()) == "Plain"  # type: ignore
 
 
 def test_records_of_an_order_may_be_a_list_and_none():

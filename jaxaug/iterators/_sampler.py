@@ -69,7 +69,7 @@ def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
 
 
 @runtime_checkable
-class Order(Protocol):
+class Sampler(Protocol):
     """What the Loader asks of an order; make yours a dataclass, and a resume checks its fields too."""
 
     with_replacement: ClassVar[
@@ -122,8 +122,8 @@ class Shuffled:
       seed: another seed gives other shuffles.
 
     Example:
-      >>> order = Shuffled(5, seed=0)
-      >>> sorted(order.records(epoch=3, positions=np.arange(5)).tolist())
+      >>> sampler = Shuffled(5, seed=0)
+      >>> sorted(sampler.records(epoch=3, positions=np.arange(5)).tolist())
       [0, 1, 2, 3, 4]
     """
 
@@ -151,8 +151,8 @@ class Weighted:
       num_samples: positions in an epoch; the number of records when None.
 
     Example:
-      >>> order = Weighted(np.array([0.0, 1.0, 3.0]), seed=0, num_samples=4000)
-      >>> counts = np.bincount(order.records(0, np.arange(4000)))
+      >>> sampler = Weighted(np.array([0.0, 1.0, 3.0]), seed=0, num_samples=4000)
+      >>> counts = np.bincount(sampler.records(0, np.arange(4000)))
       >>> bool(counts[0] == 0 and 900 < counts[1] < 1100)
       True
     """
@@ -220,28 +220,28 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
     return 1.0 / counts[inverse]
 
 
-def check_order(order: Order, count: int) -> None:
+def check_sampler(sampler: Sampler, count: int) -> None:
     """Refuse an order that was made for another source than one of `count` records; unknown kinds
     show as they go.
     """
-    if isinstance(order, Weighted) and len(order.weights) != count:
+    if isinstance(sampler, Weighted) and len(sampler.weights) != count:
         raise ValueError(
-            f"`shuffle` must have one weight for each of {count} records, got {len(order.weights)} weights: compute "
+            f"`shuffle` must have one weight for each of {count} records, got {len(sampler.weights)} weights: compute "
             "them from this source's records."
         )
-    if isinstance(order, (Sequential, Shuffled)) and order.length > count:
+    if isinstance(sampler, (Sequential, Shuffled)) and sampler.length > count:
         raise ValueError(
-            f"`shuffle` must order at most {count} records, those of the source, got {order}: give it length={count}."
+            f"`shuffle` must order at most {count} records, those of the source, got {sampler}: give it length={count}."
         )
 
 
-def find_records(order: Order, epoch: int, positions: np.ndarray, count: int) -> np.ndarray:
+def find_records(sampler: Sampler, epoch: int, positions: np.ndarray, count: int) -> np.ndarray:
     """int64[k], the records at `positions`, each in [0, count).
 
     Raises:
       ValueError: the order gave anything else.
     """
-    records = np.asarray(order.records(epoch, positions))
+    records = np.asarray(sampler.records(epoch, positions))
     good = records.shape == positions.shape and (records.dtype.kind in "iu" or not records.size)
     if not good or (records.size and not (0 <= records.min() and records.max() < count)):
         found = (
@@ -250,26 +250,26 @@ def find_records(order: Order, epoch: int, positions: np.ndarray, count: int) ->
             else f"{records.dtype}{list(records.shape)}"
         )
         raise ValueError(
-            f"`shuffle`: {order_name(order)}.records must give int64[{positions.size}] in [0, {count}), the records of "
+            f"`shuffle`: {sampler_name(sampler)}.records must give int64[{positions.size}] in [0, {count}), the records of "
             f"the source, got {found} in epoch {epoch}."
         )
     return records.astype(np.int64, copy=False)
 
 
-def order_name(order: Order) -> str:
+def sampler_name(sampler: Sampler) -> str:
     """What a state knows an order by: its kind, and the parameters where it is a dataclass, arrays
     as a hash.
 
     Example:
-      >>> order_name(Shuffled(5, seed=1))
+      >>> sampler_name(Shuffled(5, seed=1))
       'Shuffled(length=5, seed=1)'
-      >>> order_name(Weighted(np.ones(3)))
+      >>> sampler_name(Weighted(np.ones(3)))
       'Weighted(weights=float64[3] 1244ffc7, seed=0, num_samples=None)'
     """
-    kind = type(order).__name__
-    if not dataclasses.is_dataclass(order):
+    kind = type(sampler).__name__
+    if not dataclasses.is_dataclass(sampler):
         return kind
-    values = {field.name: getattr(order, field.name) for field in dataclasses.fields(order)}
+    values = {field.name: getattr(sampler, field.name) for field in dataclasses.fields(sampler)}
     return f"{kind}({', '.join(f'{name}={_value_name(value)}' for name, value in values.items())})"
 
 

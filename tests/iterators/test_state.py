@@ -1,7 +1,7 @@
 import pytest
 
 from jaxaug.errors import StateError
-from jaxaug.iterators._cursor import Cursor, batches_per_epoch, from_state, next_step, to_state
+from jaxaug.iterators._state import Cursor, batches_per_epoch, from_state, next_step, to_state
 
 
 @pytest.mark.parametrize("drop", [True, False])
