@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxaug._typing import Array, Device
 from jaxaug.decode import Decoder
 from jaxaug.iterators._bad_records import BadRecord, decode_batch
-from jaxaug.iterators._compile import CompiledBatch
+from jaxaug.iterators._compile import CompiledBatch, key_words
 from jaxaug.iterators._features import Column, FeatureSpec, blank_rows
 from jaxaug.iterators._place import check_mask_shape, check_masks, place_points
 from jaxaug.iterators._protocol import Pixels, Source, Stream
@@ -225,21 +225,15 @@ class BatchBuilder:
             canvas = np.array(self._canvas, np.int32)
             sample["size"] = np.where(valid[:, None], images.size, canvas).astype(np.int32)
         return {
-            "words": self._words(records),
+            "words": key_words(
+                records.epoch,
+                records.indices,
+                records.positions if self._word_count > 3 else None,
+            ),
             "valid": valid,
             "sample": sample,
             "placement": placement,
         }
-
-    def _words(self, records: EncodedBatch) -> np.ndarray:
-        """Return uint32[n, k] to fold into the keys: epoch, record, and the position where records
-        repeat.
-        """
-        epoch = np.full(len(records.indices), records.epoch, np.int64)
-        columns = [epoch, *split_words(records.indices)]
-        if self._word_count > 3:
-            columns += split_words(records.positions)
-        return np.stack(columns, axis=1).astype(np.uint32)
 
     def _index(self, indices: np.ndarray) -> np.ndarray:
         if self._wide_index:

@@ -16,7 +16,13 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device, Key
 from jaxaug.iterators._features import blank_value, fill_of
 from jaxaug.iterators._place import place_mask
-from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, fold_words, seed_key
+from jaxaug.sharding._keys import (
+    BATCH_TRANSFORM,
+    TRANSFORM,
+    sample_keys,
+    seed_key,
+    split_words,
+)
 from jaxaug.sharding._mesh import auto_mesh
 
 Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
@@ -53,9 +59,10 @@ class BatchFunction(NamedTuple):
 
     def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
         """Return the batch, and a small array that is ready when the batch is."""
-        key = jax.random.fold_in(seed_key(seed), TRANSFORM)
-        one = functools.partial(self._transform_one, key)
-        batch = jax.vmap(one)(rows["words"], rows["valid"], rows["sample"], rows["placement"])
+        keys = row_keys(seed, TRANSFORM, rows["words"])
+        batch = jax.vmap(self._transform_one)(
+            keys, rows["valid"], rows["sample"], rows["placement"]
+        )
         if self.batch_transform is not None:
             batch = self._mix(seed, rows, batch)
         return batch, jnp.logical_not(rows["valid"])
@@ -63,7 +70,6 @@ class BatchFunction(NamedTuple):
     def _transform_one(
         self,
         key: Key,
-        words: Array,
         valid: Array,
         sample: dict[str, Array],
         placement: dict[str, Array],
@@ -76,20 +82,18 @@ class BatchFunction(NamedTuple):
 
         output = sample
         if self.transform is not None:
-            output = self.transform(fold_words(key, words), sample)
+            output = self.transform(key, sample)
         _check_output("transform", output)
         # The selection also makes the output a fresh buffer where there is no transform.
         return self._blank(output, valid)
 
     def _mix(self, seed: Array, rows: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
         assert self.batch_transform is not None
-        key = jax.random.fold_in(seed_key(seed), BATCH_TRANSFORM)
         size = group_size(self.batch_transform)
         groups = jax.tree.map(
             lambda x: x.reshape(-1, size, *x.shape[1:]), batch | {"valid": rows["valid"]}
         )
-        first = rows["words"].reshape(-1, size, rows["words"].shape[1])[:, 0]
-        keys = jax.vmap(lambda words: fold_words(key, words))(first)
+        keys = row_keys(seed, BATCH_TRANSFORM, rows["words"][::size])  # the first row of each group
         mixed = jax.vmap(self.batch_transform)(keys, groups)
         if isinstance(mixed, dict):
             mixed.pop("valid", None)
@@ -113,6 +117,30 @@ class BatchFunction(NamedTuple):
             name: value if name == "size" else jax.tree.map(functools.partial(blank, name), value)
             for name, value in output.items()
         }
+
+
+def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
+    """Return the words that make the keys of rows, in the form that `row_keys` takes.
+
+    Args:
+      epoch: the epoch of all rows.
+      indices: int64[n], the records.
+      positions: int64[n], their positions in the epoch where records repeat, else None.
+
+    Returns:
+      uint32[n, 3], or uint32[n, 5] with positions.
+    """
+    columns = [np.full(len(indices), epoch, np.int64), *split_words(indices)]
+    if positions is not None:
+        columns += split_words(positions)
+    return np.stack(columns, axis=1).astype(np.uint32)
+
+
+def row_keys(seed: Array, purpose: int, words: Array) -> Key:
+    """Return the key of each row, from the seed's words uint32[2] and those of `key_words`."""
+    key = jax.random.fold_in(seed_key(seed), purpose)
+    position = words[:, 3:5] if words.shape[1] == 5 else None
+    return sample_keys(key, words[:, 0], words[:, 1:3], position)
 
 
 def _three_channels(image: Array) -> Array:

@@ -10,11 +10,11 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Key
 from jaxaug.decode import decode_image
 from jaxaug.iterators._bad_records import BadRecordsError
-from jaxaug.iterators._compile import CompiledBatch
+from jaxaug.iterators._compile import CompiledBatch, key_words, row_keys
 from jaxaug.iterators._plan import Plan
 from jaxaug.iterators._protocol import Pixels, Stream
 from jaxaug.iterators._reader import EncodedBatch
-from jaxaug.sharding._keys import TRANSFORM, fold_words, seed_key, split_words
+from jaxaug.sharding._keys import TRANSFORM, split_words
 
 
 def take_sample(
@@ -66,17 +66,15 @@ def _check_record(plan: Plan, index: int, position: int | None) -> tuple[int, in
 def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:
     """Return the key that the transform gets, as the compiled call makes it."""
     assert plan.sampler is not None
-    words = [epoch, *split_words(index)]
-    if plan.sampler.with_replacement:
-        words += split_words(position)
-    seed, folded = jax.device_put(
-        (np.array(split_words(plan.seed), np.uint32), np.array(words, np.uint32)),
-        plan.layout.devices[0],
+    repeats = plan.sampler.with_replacement
+    words = key_words(epoch, np.array([index]), np.array([position]) if repeats else None)
+    seed, words = jax.device_put(
+        (np.array(split_words(plan.seed), np.uint32), words), plan.layout.devices[0]
     )
     with no_mesh():
-        return _fold(seed, folded)
+        return _transform_key(seed, words)
 
 
 @jax.jit
-def _fold(seed: Array, words: Array) -> Key:
-    return fold_words(jax.random.fold_in(seed_key(seed), TRANSFORM), words)
+def _transform_key(seed: Array, words: Array) -> Key:
+    return row_keys(seed, TRANSFORM, words)[0]

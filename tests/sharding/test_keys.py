@@ -8,7 +8,7 @@ import pytest
 from jaxaug import Loader
 from jaxaug.iterators import InMemory, Weighted
 from jaxaug.sharding import batch_sharding, sample_keys
-from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, fold_words, seed_key, split_words
+from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, seed_key, split_words
 from tests.images import jpegs
 
 
@@ -30,6 +30,9 @@ def test_stored_keys(seed, purpose, epoch, index, expected):
     root = jax.random.fold_in(seed_key(np.array(split_words(seed), np.uint32)), purpose)
     words = np.array([split_words(index)], np.uint32)
     assert key_bits(sample_keys(root, epoch, words)) == [expected]
+
+
+ONE = batch_sharding(jax.devices("cpu")[:1])
 
 
 def show_key(key, sample):
@@ -78,7 +81,7 @@ def test_stored_keys_of_a_loader(shuffle, index, keys, group_keys, sampled):
         batch_transform=show_group_key,
         seed=2**40 + 11,
         shuffle=shuffle,
-        sharding=batch_sharding(jax.devices()[:1]),
+        sharding=ONE,
     ) as loader:
         next(loader)
         batch = next(loader)
@@ -108,11 +111,31 @@ def test_sample_keys_fold_both_words():
     )
 
 
-def test_sample_keys_are_the_keys_of_the_loader():
-    root = jax.random.fold_in(seed_key(np.array([0, 9], np.uint32)), TRANSFORM)
-    inside = fold_words(root, jnp.array([4, *split_words(17)], jnp.uint32))
-    outside = sample_keys(jax.random.fold_in(jax.random.key(9), TRANSFORM), 4, np.array([17]))
-    assert bool(inside == outside[0])
+@pytest.mark.parametrize("seed", [9, 2**40 + 9])
+def test_sample_keys_are_the_keys_of_a_loader_for_users_of_both(seed):
+    root = jax.random.fold_in(jax.random.key(seed % 2**32), TRANSFORM)
+    if seed >= 2**32:  # without x64, jax.random.key takes 32 bits
+        root = jax.random.fold_in(seed_key(np.array(split_words(seed), np.uint32)), TRANSFORM)
+    with Loader(InMemory(jpegs(4)), 4, seed=seed, sharding=ONE) as loader:
+        sampled = loader.sample(3, epoch=4)["key"]
+    assert key_bits(sample_keys(root, 4, np.array([3]))) == key_bits(sampled[None])
+
+
+def test_positions_tell_repeated_records_apart():
+    root = jax.random.key(3)
+    twice = np.array([5, 5])
+    keys = key_bits(sample_keys(root, 0, twice, np.array([0, 1])))
+    assert keys[0] != keys[1]
+    folded = root
+    for word in (0, 0, 5, 0, 1):  # epoch, the words of the record, those of the position
+        folded = jax.random.fold_in(folded, word)
+    assert keys[1] == key_bits(folded[None])[0]
+
+
+def test_each_record_may_have_an_epoch_of_its_own():
+    root = jax.random.key(3)
+    mixed = key_bits(sample_keys(root, jnp.array([2, 0], jnp.uint32), np.array([5, 5])))
+    assert mixed == [key_bits(sample_keys(root, e, np.array([5])))[0] for e in (2, 0)]
 
 
 def test_seeds_above_32_bits_stay_apart():
