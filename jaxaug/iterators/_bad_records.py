@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be decoded: raise, mask, or replace."""
+"""Records that cannot be decoded: raise for them, mask them, or replace them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,20 +10,19 @@ from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._features import Features
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.iterators._reader import PADDING, EncodedBatch, ReadRecords
-from jaxaug.iterators._sampler import Sampler, find_records
+from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
 
-_REPLACEMENT_TRIES = 32
+_MAX_REPLACEMENT_TRIES = 32
 
 BadRecord = dict[str, Any]  # "index", "file", "reason", "action"
 
 
 class BadRecordsError(Exception):
-    """A batch that fails for its bad records: the error to raise, and all of their names.
+    """A batch fails because of its bad records.
 
     Args:
-      error: of the first.
-      bad: all of the batch.
+      error: the error to raise, that of the first bad record.
+      bad: all bad records of the batch.
     """
 
     def __init__(self, error: DecodeError, bad: Sequence[BadRecord]):
@@ -33,8 +32,12 @@ class BadRecordsError(Exception):
 
 
 class DecodedRows(NamedTuple):
-    """The rows of a batch as they are delivered: with replacements in it, or with rows that are not
-    valid.
+    """The rows of a batch as they are delivered.
+
+    Attributes:
+      records: the rows that were read, with the replacements in their places.
+      decoded: their images.
+      bad: the records that could not be decoded.
     """
 
     records: EncodedBatch
@@ -43,71 +46,57 @@ class DecodedRows(NamedTuple):
 
 
 def decode_batch(
-    records: EncodedBatch,
-    decoder: Decoder,
-    source: Source | Stream,
-    sampler: Sampler | None,
-    on_error: str,
-    read: ReadRecords | None,
+    records: EncodedBatch, decoder: Decoder, reader: Reader, on_error: str
 ) -> DecodedRows:
-    """Decode a batch, and deal with what cannot be decoded.
+    """Decode a batch and treat the records that cannot be decoded.
 
     Args:
-      order, read: the order of the records, and how to read them; None for a stream.
+      records: the encoded rows.
+      decoder: decodes them.
+      reader: names the records, and reads replacements.
       on_error: "raise", "mask" or "replace".
 
     Raises:
       BadRecordsError: with "raise"; with "replace" where none of 32 records can stand in.
     """
     if on_error == "replace":
-        assert sampler is not None and read is not None and isinstance(source, Source)
-        return _Replacement(records, decoder, source, sampler, read).decode()
+        return _Replacement(records, decoder, reader).decode()
 
     assert isinstance(records.images, Encoded)
     decoded = decoder.decode_rows(records.images)
     try:
-        errors = _name_failures(records, decoded.failures, source)
+        errors = _name_failures(records, decoded.failures, reader.source)
+        if errors and on_error == "raise":
+            raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
     except BaseException:
         decoded.release(())
         raise
-    if not errors:
-        return DecodedRows(records, decoded, [])
-
-    if on_error == "mask":
-        return DecodedRows(records, decoded, _notes(errors, "masked"))
-    decoded.release(())
-    raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
+    return DecodedRows(records, decoded, _notes(errors, "masked"))
 
 
 class _Replacement:
-    """Puts the next decodable record of the epoch's order in the place of each broken one.
+    """Puts the next decodable record of the epoch's order in the place of each bad one.
 
     Rows whose headers are bad are replaced before anything is decoded; damage that only decoding
     shows costs another decode of the batch.
     """
 
-    def __init__(
-        self,
-        records: EncodedBatch,
-        decoder: Decoder,
-        source: Source,
-        sampler: Sampler,
-        read: ReadRecords,
-    ):
+    def __init__(self, records: EncodedBatch, decoder: Decoder, reader: Reader):
+        assert reader.length is not None
+        self._length = reader.length
         self._records = records
         self._decoder = decoder
-        self._source = source
-        self._sampler = sampler
-        self._read = read
+        self._reader = reader
         self._tries = np.zeros(len(records.indices), np.int64)
         self._bad: list[BadRecord] = []
 
     def decode(self) -> DecodedRows:
+        """Return the decoded batch, all of its rows good."""
         headers = read_headers(self._images, self._decoder.max_pixels)
         while True:
             headers = self._replace_bad_headers(headers)
             decoded = self._decoder.decode_rows(self._images, headers)
-            if not self._failures(decoded.failures):
+            if not self._without_padding(decoded.failures):
                 return DecodedRows(self._records, decoded, self._bad)
             decoded.release(())
             headers = self._replace(decoded.failures, headers)
@@ -117,44 +106,45 @@ class _Replacement:
         assert isinstance(self._records.images, Encoded)
         return self._records.images
 
-    def _failures(self, failures: dict[int, str]) -> dict[int, str]:
-        return {
-            row: reason for row, reason in failures.items() if self._records.indices[row] != PADDING
-        }
+    def _without_padding(self, failures: dict[int, str]) -> dict[int, str]:
+        indices = self._records.indices
+        return {row: reason for row, reason in failures.items() if indices[row] != PADDING}
 
     def _replace_bad_headers(self, headers: Headers) -> Headers:
         while True:
             rows = np.flatnonzero((headers.kind == BAD) & (self._records.indices != PADDING))
             if not rows.size:
                 return headers
-            headers = self._replace(
-                {row: str(headers.reason[row]) for row in rows.tolist()}, headers
-            )
+            failures = {row: str(headers.reason[row]) for row in rows.tolist()}
+            headers = self._replace(failures, headers)
 
     def _replace(self, failures: dict[int, str], headers: Headers) -> Headers:
-        """Put the next record of the order into the rows that failed; return the headers with
-        theirs.
-        """
-        errors = _name_failures(self._records, failures, self._source)
+        """Put the next record into each row that failed; return the headers with theirs."""
+        errors = _name_failures(self._records, failures, self._reader.source)
         rows = np.array(sorted(errors))
-        first = rows[self._tries[rows] == 0]
-        self._bad += _notes({row: errors[row] for row in first.tolist()}, "replaced")
-        if exhausted := [row for row in rows.tolist() if self._tries[row] == _REPLACEMENT_TRIES]:
-            raise BadRecordsError(_none_of_the_next(errors[exhausted[0]]), self._bad)
-
+        self._note(errors)
         self._tries[rows] += 1
+
         records = self._records
-        positions = (records.positions[rows] + self._tries[rows]) % self._sampler.length
-        indices = find_records(self._sampler, records.epoch, positions, len(self._source))
-        images, features = self._read(indices)
+        positions = (records.positions[rows] + self._tries[rows]) % self._length
+        indices, images, features = self._reader.read_positions(records.epoch, positions)
         assert isinstance(images, Encoded)
         self._records = _substitute(records, rows, indices, images, features)
         return _with_rows(headers, rows, read_headers(images, self._decoder.max_pixels))
 
+    def _note(self, errors: dict[int, DecodeError]) -> None:
+        """Remember the rows that fail for the first time; raise for one that was tried enough."""
+        first = {row: error for row, error in errors.items() if self._tries[row] == 0}
+        self._bad += _notes(first, "replaced")
+        for row, error in sorted(errors.items()):
+            if self._tries[row] == _MAX_REPLACEMENT_TRIES:
+                raise BadRecordsError(_exhausted(error), self._bad)
 
-def _none_of_the_next(error: DecodeError) -> DecodeError:
+
+def _exhausted(error: DecodeError) -> DecodeError:
     return DecodeError(
-        f"{error.reason}, and none of the next {_REPLACEMENT_TRIES} records of the order can be decoded either",
+        f"{error.reason}, and none of the next {_MAX_REPLACEMENT_TRIES} records of the order can "
+        "be decoded either",
         index=error.index,
         file=error.file,
         byte_count=error.byte_count,
@@ -197,28 +187,26 @@ def _substitute(
     """Return the batch with other records in `rows`."""
     assert isinstance(records.images, Encoded)
     addresses, lengths, owner = records.images
-    addresses = addresses.copy()
-    lengths = lengths.copy()
-    addresses[rows] = images.addresses
-    lengths[rows] = images.lengths
-    columns = {name: column.copy() for name, column in records.features.items()}
-    for name, column in columns.items():
-        column[rows] = features[name]
-
-    all_indices = records.indices.copy()
-    all_indices[rows] = indices
-    return records._replace(
-        indices=all_indices,
-        images=Encoded(addresses, lengths, (owner, images.owner)),
-        features=columns,
+    both = Encoded(
+        _with_values(addresses, rows, images.addresses),
+        _with_values(lengths, rows, images.lengths),
+        (owner, images.owner),
     )
+    columns = {
+        name: _with_values(column, rows, features[name])
+        for name, column in records.features.items()
+    }
+    all_indices = _with_values(records.indices, rows, indices)
+    return records._replace(indices=all_indices, images=both, features=columns)
 
 
 def _with_rows(headers: Headers, rows: np.ndarray, others: Headers) -> Headers:
     """Return the headers with those of other images in `rows`."""
-    columns = []
-    for column, other in zip(headers, others):
-        column = column.copy()
-        column[rows] = other
-        columns.append(column)
-    return Headers(*columns)
+    return Headers(*(_with_values(old, rows, new) for old, new in zip(headers, others)))
+
+
+def _with_values(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return a copy of the column with other values in `rows`."""
+    column = column.copy()
+    column[rows] = values
+    return column

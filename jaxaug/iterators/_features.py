@@ -168,11 +168,11 @@ def blank_value(name: str, dtype: Any, mask_fill: int) -> int:
     0.
     """
     if name == "mask":
-        return fill_of(dtype, mask_fill)
+        return mask_blank_value(dtype, mask_fill)
     return -1 if name in LABELS and jnp.issubdtype(dtype, np.signedinteger) else 0
 
 
-def fill_of(dtype: Any, mask_fill: int) -> int:
+def mask_blank_value(dtype: Any, mask_fill: int) -> int:
     """Return the value of a mask where there is no image: `mask_fill` for integers, else False or
     0.
 

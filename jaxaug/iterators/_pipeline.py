@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from jaxaug.iterators._reader import EncodedBatch, Read
+from jaxaug.iterators._reader import EncodedBatch, ReadBatch
 from jaxaug.iterators._state import Cursor
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _JOIN_SECONDS = 10.0  # what a `close` waits for a source that does not answer
 _running: "set[Pipeline]" = set()
 
 
-class Item(NamedTuple, Generic[T]):
+class PendingBatch(NamedTuple, Generic[T]):
     """One batch, finished or not.
 
     Attributes:
@@ -55,7 +55,7 @@ class Pipeline(Generic[T]):
 
     def __init__(
         self,
-        reads: Generator[Read, None, None],
+        reads: Generator[ReadBatch, None, None],
         build: Callable[[EncodedBatch], T],
         workers: int,
         depth: int,
@@ -66,7 +66,7 @@ class Pipeline(Generic[T]):
         self._depth = depth
         # Reentrant: the collector may stop a pipeline in a thread that holds the lock already.
         self._changed = threading.Condition(threading.RLock())
-        self._items: deque[Item[T]] = deque()
+        self._pending: deque[PendingBatch[T]] = deque()
         self._stopped = False
         self._end: BaseException | None = None
         self._ended = False
@@ -76,18 +76,18 @@ class Pipeline(Generic[T]):
         _running.add(self)
         self._thread.start()
 
-    def peek(self) -> Item[T] | None:
+    def peek(self) -> PendingBatch[T] | None:
         """Return the next batch without taking it, None at the end.
 
         Raises:
           BaseException: what ended `reads`.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._ended or self._stopped)
+            self._changed.wait_for(lambda: self._pending or self._ended or self._stopped)
             if self._stopped:
                 raise CancelledError
-            if self._items:
-                return self._items[0]
+            if self._pending:
+                return self._pending[0]
             if self._end is not None:
                 raise self._end
             return None
@@ -95,23 +95,23 @@ class Pipeline(Generic[T]):
     def pop(self) -> None:
         """Take the batch that `peek` gave."""
         with self._changed:
-            if self._items:
-                self._items.popleft()
+            if self._pending:
+                self._pending.popleft()
             self._changed.notify_all()
 
     def stop(self, at_end: Callable[[], None] | None = None) -> None:
         """Tell the threads to end, without waiting; `at_end` is called by the last of them."""
         with self._changed:
             self._stopped = True
-            pending = list(self._items)
-            self._items.clear()
+            pending = list(self._pending)
+            self._pending.clear()
             self._changed.notify_all()
             ended = self._ended
             if not ended:
                 self._at_end = at_end
 
-        for item in pending:
-            item.result.cancel()
+        for each in pending:
+            each.result.cancel()
         if self._waiter is not None:
             self._waiter.shutdown(wait=False, cancel_futures=True)
         if ended and at_end is not None:
@@ -156,10 +156,10 @@ class Pipeline(Generic[T]):
             pool.shutdown(cancel_futures=self._stopped)
             self._finish()
 
-    def _put(self, read: Read, pool: ThreadPoolExecutor) -> bool:
+    def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
         """Start a batch once there is room for it; return False when the consumer has stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or len(self._items) < self._depth)
+            self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
             if self._stopped:
                 return False
             if isinstance(read.batch, Exception):
@@ -167,7 +167,7 @@ class Pipeline(Generic[T]):
                 result.set_exception(read.batch)
             else:
                 result = pool.submit(self._build, read.batch)
-            self._items.append(Item(read.epoch, read.after, result))
+            self._pending.append(PendingBatch(read.epoch, read.after, result))
             self._changed.notify_all()
             return True
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 
 from jaxaug.iterators._loader import Loader
-from jaxaug.iterators._state import read_file, write_file
+from jaxaug.iterators._state import read_state, write_state
 
 
 class LoaderHandler(ocp.CheckpointHandler):
@@ -14,11 +14,11 @@ class LoaderHandler(ocp.CheckpointHandler):
 
     def save(self, directory: Path, args: "LoaderState") -> None:
         """Write the Loader's state, as it is at the call, also in an asynchronous save."""
-        write_file(args.loader.get_state(), directory)
+        write_state(args.loader.get_state(), directory)
 
     def restore(self, directory: Path, args: "LoaderState") -> Loader:
         """Set the Loader to the saved state."""
-        args.loader.set_state(read_file(directory))
+        args.loader.set_state(read_state(directory))
         return args.loader
 
 

@@ -64,7 +64,7 @@ def test_two_calls_at_once_are_an_error():
     with Loader(source, 4, sharding=one_device()) as loader:
         first = threading.Thread(target=lambda: next(loader))
         first.start()
-        assert soon(lambda: loader._one_consumer.locked())
+        assert soon(lambda: loader._consumer._one_at_a_time.locked())
         with pytest.raises(RuntimeError, match="two calls take a batch of this Loader at once"):
             next(loader)
         source.go.set()
@@ -85,7 +85,7 @@ def test_close_in_another_thread_ends_a_waiting_loop_with_an_error():
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert soon(lambda: loader._one_consumer.locked())
+    assert soon(lambda: loader._consumer._one_at_a_time.locked())
     closing = threading.Thread(target=loader.close)
     closing.start()
     consumer.join(20)

@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxaug.sharding import assemble, batch_sharding
 from jaxaug.sharding._mesh import check_batch_sharding
-from jaxaug.sharding._split import count_parts, local_parts, spans_processes
+from jaxaug.sharding._split import count_row_ranges, local_row_ranges, spans_processes
 
 DEVICES = np.array(jax.devices("cpu"))
 
@@ -45,9 +45,9 @@ def test_batch_sharding_takes_devices_meshes_and_axes():
 def test_assemble_is_device_put_without_the_host(kind, shape, spec):
     sharding = NamedSharding(mesh(kind, *shape), spec)
     rows = np.arange(48, dtype=np.float32).reshape(16, 3)
-    parts = local_parts(sharding, 16)
-    assert [part.start for part in parts] == sorted(part.start for part in parts)
-    shards = [jax.device_put(rows[part.start : part.stop], part.devices[-1]) for part in parts]
+    ranges = local_row_ranges(sharding, 16)
+    assert [each.start for each in ranges] == sorted(each.start for each in ranges)
+    shards = [jax.device_put(rows[each.start : each.stop], each.devices[-1]) for each in ranges]
     result = assemble(shards, sharding)
     expected = jax.device_put(rows, sharding)
     assert result.sharding == expected.sharding
@@ -67,17 +67,17 @@ def test_assemble_copies_nothing_but_replicas():
 
 def test_assemble_names_what_is_wrong():
     shards = [jax.device_put(jnp.zeros((2, 3)), device) for device in DEVICES[:2]]
-    with pytest.raises(ValueError, match="one array for each of 4 local parts, got 2"):
+    with pytest.raises(ValueError, match="one array for each of 4 local ranges of rows, got 2"):
         assemble(shards, batch_sharding(DEVICES[:4]))
     with pytest.raises(ValueError, match="rows 0:2 must lie on one of"):
         assemble(shards[::-1], batch_sharding(DEVICES[:2]))
 
 
-def test_local_parts_wants_a_divisible_batch():
+def test_local_row_ranges_want_a_divisible_batch():
     with pytest.raises(ValueError, match=r"multiple of 8, .* got 12: take 8 or 16"):
-        local_parts(batch_sharding(), 12)
+        local_row_ranges(batch_sharding(), 12)
     with pytest.raises(ValueError, match=r"got 3: take 8\."):
-        local_parts(batch_sharding(), 3)
+        local_row_ranges(batch_sharding(), 3)
 
 
 class Elsewhere:
@@ -100,7 +100,7 @@ class Elsewhere:
 )
 def test_replicas_on_several_processes_are_seen(spec, processes, spans):
     local = NamedSharding(Mesh(DEVICES[:4].reshape(2, 2), ("a", "b")), spec)
-    indices = local.devices_indices_map((count_parts(local),))
+    indices = local.devices_indices_map((count_row_ranges(local),))
     spread = {Elsewhere(number): indices[device] for device, number in zip(DEVICES, processes)}
     fake = SimpleNamespace(
         spec=local.spec, mesh=local.mesh, devices_indices_map=lambda shape: spread
