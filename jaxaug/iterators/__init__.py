@@ -1,4 +1,4 @@
-"""From records on disk or in memory to batches in a training loop."""
+"""Sources of records, and the Loader that makes batches of them for a training loop."""
 
 from jaxaug.iterators._export import for_pmap as for_pmap
 from jaxaug.iterators._export import to_numpy as to_numpy

@@ -69,7 +69,8 @@ def canvas_of(sizes: np.ndarray) -> CanvasChoice:
             f"most images fit {sides[0]} x {sides[1]} pixels, but the Loader's own canvas has at "
             f"most {_MAX_SIDE} a side: larger ones are shrunk to {height} x {width}. Give the "
             "Loader a `canvas=(height, width)` of your own, this one if it is right.",
-            stacklevel=6,  # canvas_of, pick_canvas, _make_decoder, make_plan, the Loader, its caller
+            # canvas_of, pick_canvas, _make_decoder, make_plan, the Loader, its caller
+            stacklevel=6,
         )
     return CanvasChoice((height, width), uniform)
 

@@ -191,7 +191,7 @@ class Loader(Checkpointable):
         return take_sample(self._plan, index, epoch, position)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the consumer's place as JSON scalars, the same for all processes and batch sizes."""
+        """Return the place reached, as JSON scalars: the same on every process."""
         return to_state(self._consumer.delivered, self._plan.run)
 
     def set_state(self, state: dict[str, Any]) -> None:

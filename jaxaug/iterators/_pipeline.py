@@ -1,4 +1,4 @@
-"""The threads behind a Loader: one reads, a pool builds, the consumer takes the batches in order."""
+"""The threads of a Loader: one reads, a pool builds, the consumer takes the batches in order."""
 
 import atexit
 import contextlib
@@ -15,13 +15,13 @@ from jaxaug.iterators._state import Cursor
 
 T = TypeVar("T")
 
-_JOIN_SECONDS = 10.0  # what a `close` waits for a source that does not answer
+_JOIN_SECONDS = 10.0  # that a `close` waits for a source that does not answer
 
 _running: "set[Pipeline]" = set()
 
 
 class PendingBatch(NamedTuple, Generic[T]):
-    """One batch, finished or not.
+    """One batch in its place among the others, finished or not.
 
     Attributes:
       epoch: the epoch that it belongs to.
@@ -37,20 +37,20 @@ class PendingBatch(NamedTuple, Generic[T]):
 class Pipeline(Generic[T]):
     """Reads and builds batches ahead of the consumer.
 
-    One thread iterates `reads`, hands each to a pool of `workers` threads that call `build`, and
-    owns both: it closes them when the batches end or when it is told to stop. As many batches are
-    in the making or finished as `depth`; each is built to its end, so that a decoder that others
+    One thread iterates `reads`, hands each batch to a pool of `workers` threads that call `build`,
+    and owns both: it closes them when the batches end or when it is told to stop. `depth` batches
+    are being built or finished at a time. Each is built to its end, so that a decoder that others
     use too is never held by a batch that waits for its consumer.
 
     Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
     threads.
 
     Args:
-      reads: a generator; an exception of it ends the batches and reaches the consumer at that
-        place.
-      build: from what was read to a batch, called in the pool.
+      reads: a generator; an exception that it raises ends the batches and reaches the consumer at
+        that place.
+      build: makes a batch of the rows that were read; called in the pool.
       workers: how many batches are built at a time.
-      depth: how many are in the making or wait for the consumer.
+      depth: how many batches are being built or wait for the consumer.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Pipeline(Generic[T]):
         """Return the next batch without taking it, None at the end.
 
         Raises:
-          BaseException: what ended `reads`.
+          CancelledError: the pipeline was stopped.
+          BaseException: the exception that ended `reads`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._ended or self._stopped)
@@ -100,7 +101,7 @@ class Pipeline(Generic[T]):
             self._changed.notify_all()
 
     def stop(self, at_end: Callable[[], None] | None = None) -> None:
-        """Tell the threads to end, without waiting; `at_end` is called by the last of them."""
+        """Tell the threads to end, without waiting; the last of them calls `at_end`."""
         with self._changed:
             self._stopped = True
             pending = list(self._pending)
@@ -118,13 +119,14 @@ class Pipeline(Generic[T]):
             at_end()
 
     def join(self) -> None:
-        """Wait until the threads have ended, with a warning where that takes longer."""
+        """Wait until the threads have ended; warn if a read keeps one alive."""
         if threading.current_thread() is self._thread:
             return
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             warnings.warn(
-                f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends once it does.",
+                f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends "
+                "once it does.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -132,8 +134,9 @@ class Pipeline(Generic[T]):
             self._waiter.shutdown()
 
     def when_ready(self, done: Any) -> "Future[float] | None":
-        """Return when the device will have computed `done`, by a thread that waits; None if it has
-        already.
+        """Return a future of the time at which the device has `done`; None if it already has it.
+
+        A thread waits for it.
         """
         if done.is_ready():
             return None
@@ -184,16 +187,15 @@ class Pipeline(Generic[T]):
 
 
 def _wait_until_ready(done: Any) -> float:
-    """Return the time at which it is."""
-    with contextlib.suppress(
-        Exception
-    ):  # what failed on the device is told to whoever uses the batch
+    """Wait until an array is ready; return the time at which it is."""
+    # An error of the device is raised where the batch is used.
+    with contextlib.suppress(Exception):
         done.block_until_ready()
     return time.perf_counter()
 
 
 def _stop_all() -> None:
-    """No thread may be inside of native code when the interpreter ends."""
+    """Stop all pipelines: no thread may be inside of native code when the interpreter ends."""
     for pipeline in list(_running):
         pipeline.stop(pipeline._at_end)
     for pipeline in list(_running):

@@ -123,7 +123,7 @@ class Plan:
         return batches_per_epoch(self.reader.length, self.batches.batch_size, self.batches.drop)
 
     def start_of_batch(self, cursor: Cursor) -> Cursor:
-        """Return the start of the batch at `cursor`, in the next epoch if this one has none left."""
+        """Return the start of the batch at `cursor`, in the next epoch if this one is over."""
         if self.reader.length is None:
             return cursor
         return start_of_batch(
