@@ -18,7 +18,7 @@ TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0
 
 @pytest.fixture
 def packed(tmp_path):
-    """40 images: 38 of 30 x 50, one stored 130 x 200 that stands upright as 200 x 130, one broken."""
+    """40 images: 38 of 30 x 50, one of 130 x 200 that is upright as 200 x 130, one broken."""
     images = [encode(picture(i, 30, 50)) for i in range(38)]
     images += [encode(picture(1, 130, 200), exif=TURNED), b"no image"]
     files = {f"{i:02d}.jpg": image for i, image in enumerate(images)}

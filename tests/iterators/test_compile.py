@@ -1,4 +1,4 @@
-"""The compiled call: made once, at construction, in the caller's settings, under a mesh of our own."""
+"""The compiled call: made once, at construction, in the caller's settings, on our own mesh."""
 
 import dataclasses
 import gc

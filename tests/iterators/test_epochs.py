@@ -157,5 +157,6 @@ def test_a_stop_iteration_in_a_source_does_not_end_the_loop_in_silence():
 def test_a_loader_tells_what_it_is(source):
     with make(source) as loader:
         assert repr(loader) == (
-            "Loader(InMemory(10 images, features ['label']), batch_size=2, order=Shuffled(length=10, seed=1))"
+            "Loader(InMemory(10 images, features ['label']), batch_size=2, "
+            "order=Shuffled(length=10, seed=1))"
         )

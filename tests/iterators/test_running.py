@@ -193,7 +193,8 @@ def test_progress_writes_nothing_into_a_pipe(capsys):
 
 INTERRUPTED = """
 import pathlib, signal, sys, threading, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background inherits "ignore"
+# a job in a shell's background inherits "ignore"
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 from jaxaug import Loader
@@ -206,7 +207,8 @@ class Slow(ImageFolder):
     reads = 0
     def read(self, indices):
         Slow.reads += 1
-        if Slow.reads > 7:  # two at construction and five batches: the sixth keeps the consumer waiting
+        # two at construction and five batches: the sixth keeps the consumer waiting
+        if Slow.reads > 7:
             time.sleep(1.5)
         return super().read(indices)
 loader = Loader(Slow(root), 32)
@@ -235,9 +237,7 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
         assert child.stdout is not None and child.stdout.readline().startswith("BATCH")
     children = f"/proc/{child.pid}/task/{child.pid}/children"
     assert not os.path.exists(children) or not open(children).read().split()
-    time.sleep(
-        0.3
-    )  # until the child waits for its next batch: an interrupt of its own code is no matter of the Loader
+    time.sleep(0.3)  # until the child waits for its next batch
     child.send_signal(signal.SIGINT)
     try:
         out, err = child.communicate(timeout=60)

@@ -1,13 +1,14 @@
-"""The order: a permutation each epoch, uniform, the same everywhere; draws with replacement;
-splits.
-"""
+"""Samplers: a permutation each epoch, uniform, the same everywhere; draws; samplers of users."""
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
 
+from jaxaug import Decoder, Loader
+from jaxaug.iterators import InMemory
 from jaxaug.iterators._sampler import (
     Sequential,
     Shuffled,
@@ -17,6 +18,8 @@ from jaxaug.iterators._sampler import (
     permute,
     sampler_name,
 )
+from tests.images import jpegs
+from tests.iterators.loaders import N, jitter, one_device
 
 SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
 
@@ -202,3 +205,92 @@ def test_records_of_an_order_may_be_a_list_and_none():
     assert find_records(Listed(), 0, np.array([2, 0]), 4).tolist() == [3, 1]  # type: ignore
     none = find_records(Listed(), 0, np.zeros(0, np.int64), 4)  # type: ignore
     assert none.dtype == np.int64 and none.shape == (0,)
+
+
+def test_sequential_order_is_an_order(source):
+    with Loader(source, 4, shuffle=Sequential(N), sharding=one_device()) as loader:
+        assert next(loader)["index"].tolist() == [0, 1, 2, 3]
+
+
+class Listed:
+    """An order of one's own: the records of its list."""
+
+    with_replacement = False
+
+    def __init__(self, records):
+        self.listed = np.array(records)
+        self.length = len(records)
+
+    def records(self, epoch, positions):
+        return self.listed[positions] if self.listed.ndim == 1 else self.listed
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ([3, -1], r"-1 to 3 in epoch 0"),
+        ([3, N], r"3 to 24 in epoch 0"),
+        ([3.0, 1.0], r"float64\[2\] in epoch 0"),
+        ([[3], [1]], r"int64\[2, 1\] in epoch 0"),
+    ],
+)
+def test_an_order_of_wrong_records_is_named_and_delivers_none(source, wrong, words):
+    with Loader(source, 2, shuffle=Listed(wrong), sharding=one_device()) as loader:
+        with pytest.raises(
+            ValueError, match=rf"Listed.records must give int64\[2\] in \[0, 24\).* got {words}"
+        ):
+            next(loader)
+
+
+def test_a_wrong_record_among_replacements_is_named():
+    source = InMemory([*jpegs(2), b"no", *jpegs(1)])
+    with Loader(
+        source, 2, shuffle=Listed([0, 2, -1, 1]), on_error="replace", sharding=one_device()
+    ) as loader:
+        with pytest.raises(
+            ValueError, match=r"Listed.records must give int64\[1\] in \[0, 4\).* got -1 to -1"
+        ):
+            next(loader)
+
+
+def test_an_order_may_leave_records_out(source):
+    with Loader(source, 2, shuffle=Listed([7, 3]), sharding=one_device()) as loader:
+        assert next(loader)["index"].tolist() == [7, 3]
+    with Loader(source, 4, shuffle=Shuffled(4), sharding=one_device()) as loader:
+        assert sorted(next(loader)["index"].tolist()) == [0, 1, 2, 3]
+
+
+class Huge(InMemory):
+    """2^33 records: the same image over and over."""
+
+    def __len__(self):
+        return 2**33
+
+    def read(self, indices):
+        return super().read(indices % super().__len__())
+
+
+def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
+    sampler = Listed([2**32 + 7, 5, 2**33 - 1])
+    options = {"sharding": one_device(), "last_batch": "pad"}
+    with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(Huge(jpegs(1)), 4, shuffle=sampler, decoder=decoder, **options) as loader:
+            batch = next(loader)["index"]
+            spec = loader.element_spec["index"]
+    assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]
+    assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, 2), np.uint32)
+
+
+def test_indices_of_a_source_are_int32_however_long_its_order(source):
+    with Loader(
+        source, 4, shuffle=Weighted(np.ones(N), num_samples=2**32), sharding=one_device()
+    ) as loader:
+        assert next(loader)["index"].dtype == loader.element_spec["index"].dtype == np.int32
+
+
+def test_with_replacement_the_position_is_part_of_the_key(source):
+    sampler = Weighted(np.eye(N)[5], num_samples=8)  # record 5 alone, eight times
+    with Loader(source, 8, shuffle=sampler, transform=jitter, sharding=one_device()) as loader:
+        batch = next(loader)
+    assert batch["index"].tolist() == [5] * 8
+    assert len({np.asarray(image).tobytes() for image in batch["image"]}) == 8

@@ -1,4 +1,4 @@
-"""The columns of a batch: no value changes in silence, and every batch has the form of the first."""
+"""The columns of a batch: no value changes in silence, every batch has the form of the first."""
 
 import jax
 import jax.numpy as jnp
@@ -243,7 +243,8 @@ mosaic.group_size = 4
     [
         (
             mosaic,
-            r"as many rows as it gets, `group_size` = 4, got shape \[40, 56, 3\] as output\['image'\]",
+            r"as many rows as it gets, `group_size` = 4, got shape \[40, 56, 3\] "
+            r"as output\['image'\]",
         ),
         (
             lambda key, group: group | {"image": group["image"][:1]},

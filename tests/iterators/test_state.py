@@ -1,6 +1,19 @@
+"""The state of a Loader: the arithmetic of its cursor, and the states that are refused."""
+
+import json
+import re
+
+import numpy as np
 import pytest
 
+from jaxaug import Loader
 from jaxaug.errors import StateError
+from jaxaug.iterators import (
+    InMemory,
+    Shuffled,
+    Weighted,
+)
+from jaxaug.iterators._sampler import sampler_name
 from jaxaug.iterators._state import (
     Cursor,
     RunIdentity,
@@ -9,6 +22,7 @@ from jaxaug.iterators._state import (
     next_span,
     to_state,
 )
+from tests.iterators.loaders import N, one_device
 
 
 @pytest.mark.parametrize("drop", [True, False])
@@ -31,6 +45,8 @@ def test_a_rest_too_short_for_another_batch_size_is_dropped():
 
 
 RUN = RunIdentity(seed=7, fingerprint="abc", sampler="Shuffled(length=10, seed=1)", length=10)
+
+
 GOOD = to_state(Cursor(2, 3), RUN)
 
 
@@ -79,3 +95,45 @@ def test_a_newer_version_is_told_before_its_fields_are_read(state):
 def test_a_state_must_be_a_dict():
     with pytest.raises(StateError, match="must be the dict"):
         from_state("x", RUN)
+
+
+def test_a_state_of_another_data_set_is_refused(source, images):
+    with Loader(source, 4, sharding=one_device()) as loader:
+        state = loader.get_state()
+    with Loader(InMemory(images[:-1]), 4, sharding=one_device()) as loader:
+        with pytest.raises(StateError, match="another data set"):
+            loader.set_state(state)
+
+
+def test_a_state_of_another_order_is_refused(images):
+    with (
+        Loader(InMemory(images), 8) as shuffled,
+        Loader(InMemory(images), 8, shuffle=False) as sequential,
+    ):
+        with pytest.raises(
+            StateError, match=r"saved with the order Shuffled\(.*\), this Loader has Sequential"
+        ):
+            sequential.set_state(shuffled.get_state())
+
+
+@pytest.mark.parametrize(
+    "saved, other",
+    [
+        (Weighted(np.ones(N), seed=1), Weighted(np.ones(N), seed=2)),
+        (Weighted(np.ones(N)), Weighted(np.arange(N))),
+        (Weighted(np.ones(N)), Weighted(np.ones(N), num_samples=12)),
+        (Shuffled(N, seed=1), Shuffled(N, seed=2)),
+    ],
+)
+def test_a_state_of_other_parameters_of_the_order_is_refused(source, saved, other):
+    with Loader(source, 4, shuffle=saved, sharding=one_device()) as loader:
+        next(loader)
+        state = json.loads(json.dumps(loader.get_state()))
+        loader.set_state(state)
+    with Loader(source, 4, shuffle=other, sharding=one_device()) as loader:
+        with pytest.raises(
+            StateError,
+            match=re.escape(f"{sampler_name(saved)}, this Loader has {sampler_name(other)}"),
+        ):
+            loader.set_state(state)
+        loader.set_state(state | {"order": type(saved).__name__})
