@@ -4,7 +4,13 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from jaxaug._checks import check_choice, check_positive_int, check_size, is_int
+from jaxaug._checks import (
+    check_choice,
+    check_positive_int,
+    check_probability,
+    check_size,
+    is_int,
+)
 from jaxaug.decode import Decoder
 from jaxaug.iterators._batch_function import Transform, group_size
 from jaxaug.iterators._protocol import Source, Stream
@@ -28,6 +34,7 @@ class Options:
     epochs: int | None
     canvas: tuple[int, int] | None
     mask_fill: int
+    max_bad: float | None
     last_batch: str
     on_error: str
     decoder: Decoder | None
@@ -55,6 +62,9 @@ def check_options(options: Options) -> None:
         raise ValueError(f"`mask_fill` must be an int, got {options.mask_fill!r}.")
     if not isinstance(options.shuffle, (bool, Sampler)):
         raise TypeError(f"`shuffle` must be True, False or a `Sampler`, got {options.shuffle!r}.")
+
+    if options.max_bad is not None:
+        check_probability("max_bad", options.max_bad)
 
     _check_function("transform", options.transform)
     _check_function("batch_transform", options.batch_transform)

@@ -1,5 +1,7 @@
-"""Records that cannot be decoded: raise for them, mask them, or replace them."""
+"""Records that cannot be decoded: raise for them, mask them, replace them, and limit them."""
 
+import collections
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +15,9 @@ from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
 
 _MAX_REPLACEMENT_TRIES = 32
+_WINDOW_RECORDS = 10_000  # the last records, among which bad ones are limited
+_MIN_BAD = 100  # fewer bad records never end a run
+_NAMED_RECORDS = 10  # in the error
 
 BadRecord = dict[str, Any]  # "index", "file", "reason", "action"
 
@@ -210,3 +215,84 @@ def _with_values(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np
     column = column.copy()
     column[rows] = values
     return column
+
+
+class BadRecordLimit:
+    """Tells of the bad records of a run, and ends it where they are too many.
+
+    Args:
+      max_bad: the largest share of bad records among the last 10,000; None for no limit.
+    """
+
+    def __init__(self, max_bad: float | None):
+        self._max_bad = max_bad
+        self._total_records = 0
+        self._total_bad = 0
+        self._start_window()
+
+    def _start_window(self) -> None:
+        self._window: collections.deque[tuple[int, list[BadRecord]]] = collections.deque()
+        self._window_records = 0
+        self._window_bad = 0
+
+    def add(self, records: int, bad: list[BadRecord]) -> BadRecordsError | None:
+        """Count a batch; return the error that ends the run, after which the window begins anew.
+
+        Args:
+          records: the records of the batch, good and bad.
+          bad: the bad ones, masked or replaced.
+        """
+        self._total_records += records
+        self._total_bad += len(bad)
+        self._move_window(records, bad)
+        # The number of digits grows with the first bad record, the tenth, the hundredth ...
+        if bad and _digits(self._total_bad) > _digits(self._total_bad - len(bad)):
+            self._warn(bad[-1])
+
+        if self._max_bad is None or self._window_bad < _MIN_BAD:
+            return None
+        if self._window_bad <= self._max_bad * self._window_records:
+            return None
+        error = self._error()
+        self._start_window()
+        return BadRecordsError(error, bad)
+
+    def _move_window(self, records: int, bad: list[BadRecord]) -> None:
+        """Take a batch into the window, and drop the batches that lie behind its 10,000 records."""
+        self._window.append((records, bad))
+        self._window_records += records
+        self._window_bad += len(bad)
+        while self._window_records - self._window[0][0] >= _WINDOW_RECORDS:
+            old_records, old_bad = self._window.popleft()
+            self._window_records -= old_records
+            self._window_bad -= len(old_bad)
+
+    def _warn(self, record: BadRecord) -> None:
+        warnings.warn(
+            f"{self._total_bad} of {self._total_records} records could not be decoded and were "
+            f'{record["action"]}; `loader.stats["bad_records"]` names them. The last: '
+            f"{_describe(record)}",
+            # _warn, add, _deliver, _take_next, take, the Loader or its generator, the caller
+            stacklevel=7,
+        )
+
+    def _error(self) -> DecodeError:
+        names = [record for _, bad in self._window for record in bad][:_NAMED_RECORDS]
+        listed = "; ".join(map(_describe, names))
+        return DecodeError(
+            f"{names[0]['reason']}, and {self._window_bad:,} of the last {self._window_records:,} "
+            f"records are bad, more than `max_bad`={self._max_bad:g} of them. The first ten: "
+            f"{listed}. Mend the data, or give a larger `max_bad`; max_bad=None sets no limit.",
+            index=names[0]["index"],
+            file=names[0]["file"],
+        )
+
+
+def _digits(number: int) -> int:
+    """Return the number of decimal digits, 0 for 0."""
+    return len(str(number)) if number else 0
+
+
+def _describe(record: BadRecord) -> str:
+    file = f" ({record['file']})" if record["file"] else ""
+    return f"record {record['index']}{file}: {record['reason']}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxaug._typing import Array
 from jaxaug.decode import Decoder
-from jaxaug.iterators._bad_records import BadRecordsError
+from jaxaug.iterators._bad_records import BadRecordLimit, BadRecordsError
 from jaxaug.iterators._builder import BatchBuilder, BuiltBatch
 from jaxaug.iterators._pipeline import PendingBatch, Pipeline
 from jaxaug.iterators._plan import Plan
@@ -39,6 +39,7 @@ class Consumer:
         self.delivered = Cursor(0, 0)
         self.upcoming = Cursor(0, 0)
         self.stats = Stats(plan.builders)
+        self._limit = BadRecordLimit(plan.options.max_bad)
         # No thread outlives the consumer: when the last reference goes it tells them to end.
         self._finalizer = weakref.finalize(self, resources.abandon)
 
@@ -136,6 +137,10 @@ class Consumer:
             raise self._error_to_raise(error)
 
         batch = pending.result.result()
+        error = self._limit.add(batch.counts["images"] + batch.counts["masked"], batch.bad)
+        if error is not None:
+            raise self._error_to_raise(error)
+
         self._resources.take()
         self.delivered = pending.after
         self.stats.delivered(batch.counts, batch.bad, batch.seconds)

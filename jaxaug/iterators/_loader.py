@@ -52,6 +52,9 @@ class Loader(Checkpointable):
         one, else what fits 95 per cent of them on each side, at most 1,024.
       mask_fill: what a "mask" of integers [n, Hm, Wm(, C)] holds outside of its image; bool has
         False, float 0.
+      max_bad: the largest share of records, among the last 10,000 of this process, that may be
+        masked or replaced; where at least 100 exceed it, a DecodeError names ten of them. None sets
+        no limit. A warning tells of the first bad record, the tenth, the hundredth, and so on.
       last_batch: "drop" the tail of an epoch, or "pad" it with blank rows.
       on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a blank
         row), or "replace" (the next decodable record of the epoch's order takes its place, with its
@@ -92,6 +95,7 @@ class Loader(Checkpointable):
         epochs: int | None = None,
         canvas: tuple[int, int] | None = None,
         mask_fill: int = 255,
+        max_bad: float | None = 0.01,
         last_batch: str = "drop",
         on_error: str = "raise",
         sharding: NamedSharding | None = None,
@@ -109,6 +113,7 @@ class Loader(Checkpointable):
             epochs,
             canvas,
             mask_fill,
+            max_bad,
             last_batch,
             on_error,
             decoder,
@@ -129,8 +134,7 @@ class Loader(Checkpointable):
             raise
 
         self._consumer = Consumer(plan, builder, resources)
-        note = plan.note(self.element_spec)
-        if note is not None:
+        for note in plan.notes(self.element_spec):
             warnings.warn(note, stacklevel=2)
 
     def __repr__(self) -> str:

@@ -142,6 +142,7 @@ class Plan:
             "epochs": None if options.epochs is None else int(options.epochs),
             "last_batch": options.last_batch,
             "on_error": options.on_error,
+            "max_bad": options.max_bad,
             "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
             "fingerprint": self.run.fingerprint,
             "length": self.run.length,
@@ -149,17 +150,17 @@ class Plan:
             "element_spec": spec,
         }
 
-    def note(self, spec: dict[str, Any]) -> str | None:
-        """Return what the user should know about the canvas that the Loader picked."""
+    def notes(self, spec: dict[str, Any]) -> list[str]:
+        """Return the warnings about the canvas that the Loader picked."""
         if self.choice is None or self.choice.uniform or "size" not in spec:
-            return None
+            return []
         height, width = self.choice.canvas
-        return (
+        return [
             f"the images have different sizes and lie on canvases of {height} x {width}, zero "
             'outside of their "size", which is still in the batch: let the transform end at one '
             "size, with CenterCrop, Resize or RandomResizedCrop, or have the model use "
             '"size" (a `canvas=` of your own says that it does).'
-        )
+        ]
 
 
 def make_plan(options: Options, sharding: NamedSharding) -> Plan:
