@@ -10,7 +10,13 @@ import numpy as np
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
-from jaxaug.iterators._features import Column, FeatureSpec, blank_value, mask_blank_value
+from jaxaug.iterators._features import (
+    Column,
+    FeatureSpec,
+    blank_value,
+    feature_spec,
+    mask_blank_value,
+)
 from jaxaug.iterators._place import check_mask_shape, place_mask, place_points
 from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key, split_words
 
@@ -69,9 +75,8 @@ class BatchFunction(NamedTuple):
     ) -> dict[str, Any]:
         assert self.batch_transform is not None
         size = group_size(self.batch_transform)
-        groups = jax.tree.map(
-            lambda x: x.reshape(-1, size, *x.shape[1:]), batch | {"valid": rows["valid"]}
-        )
+        batch = batch | {"valid": rows["valid"]}
+        groups = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
         words = rows["words"][::size]  # of the first row of each group
         mixed = jax.vmap(self.batch_transform)(row_keys(seed, BATCH_TRANSFORM, words), groups)
         if isinstance(mixed, dict):
@@ -170,12 +175,13 @@ def _row_shape(count: int, dtype: Any, shape: tuple[int, ...]) -> jax.ShapeDtype
     return jax.ShapeDtypeStruct((count, *shape), dtype)
 
 
-def _placed_spec(features: FeatureSpec) -> dict[str, Column]:
+def _placed_spec(features: FeatureSpec) -> FeatureSpec:
     """Return the form of the features once boxes and keypoints are placed on the canvas."""
     one = np.ones((1, 2), np.int32)
-    blank = {name: np.zeros((1, *column.shape), column.dtype) for name, column in features.items()}
-    placed = place_points(blank, one, one, np.ones(1, np.uint8))
-    return {name: Column(column.dtype, column.shape[1:]) for name, column in placed.items()}
+    blank = {}
+    for name, column in features.items():
+        blank[name] = np.zeros((1, *column.shape), column.dtype)
+    return feature_spec(place_points(blank, one, one, np.ones(1, np.uint8)))
 
 
 def _three_channels(image: Array) -> Array:

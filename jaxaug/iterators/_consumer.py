@@ -137,7 +137,8 @@ class Consumer:
             raise self._error_to_raise(error)
 
         batch = pending.result.result()
-        error = self._limit.add(batch.counts["images"] + batch.counts["masked"], batch.bad)
+        records = batch.counts["images"] + batch.counts["masked"]
+        error = self._limit.add(records, batch.bad)
         if error is not None:
             raise self._error_to_raise(error)
 

@@ -42,7 +42,9 @@ def place_points(
         boxes = _unflatten("boxes", features["boxes"], 4)
         corners = _place(boxes.reshape(len(boxes), -1, 2), size, original_size, orientation)
         corners = corners.reshape(*boxes.shape[:2], 2, 2)
-        moved = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
+        low = corners.min(axis=2)
+        high = corners.max(axis=2)
+        moved = np.concatenate([low, high], axis=-1)
         padding = (boxes == 0).all(axis=-1, keepdims=True)
         placed["boxes"] = np.where(padding, np.float32(0), moved)
 
@@ -73,8 +75,10 @@ def _place(
 
     transposed = np.isin(orientation, _TRANSPOSED)[:, None]
     x, y = np.where(transposed, y, x), np.where(transposed, x, y)
-    x = np.where(np.isin(orientation, _MIRRORED_X)[:, None], width - x, x)
-    y = np.where(np.isin(orientation, _MIRRORED_Y)[:, None], height - y, y)
+    mirrored_x = np.isin(orientation, _MIRRORED_X)[:, None]
+    mirrored_y = np.isin(orientation, _MIRRORED_Y)[:, None]
+    x = np.where(mirrored_x, width - x, x)
+    y = np.where(mirrored_y, height - y, y)
 
     scale_x = size[:, 1:] / np.maximum(width, 1)
     scale_y = size[:, :1] / np.maximum(height, 1)
@@ -95,7 +99,8 @@ def check_masks(
     """
     transposed = np.isin(orientation, _TRANSPOSED)[:, None]
     stored = np.where(transposed, original_size[:, ::-1], original_size)
-    small = valid & (stored > np.array(mask.shape[1:3])).any(axis=1)
+    larger = (stored > np.array(mask.shape[1:3])).any(axis=1)
+    small = valid & larger
     if not small.any():
         return
 
@@ -151,7 +156,9 @@ def place_mask(
     columns = jnp.broadcast_to(x[None, :], canvas)
     transposed = _is_one_of(orientation, _TRANSPOSED)
     rows, columns = jnp.where(transposed, columns, rows), jnp.where(transposed, rows, columns)
-    placed = mask[jnp.clip(rows, 0, mask.shape[0] - 1), jnp.clip(columns, 0, mask.shape[1] - 1)]
+    rows = jnp.clip(rows, 0, mask.shape[0] - 1)
+    columns = jnp.clip(columns, 0, mask.shape[1] - 1)
+    placed = mask[rows, columns]
 
     inside = y_inside[:, None] & x_inside[None, :]
     inside = inside.reshape(inside.shape + (1,) * (placed.ndim - 2))

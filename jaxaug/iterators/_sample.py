@@ -32,12 +32,14 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     except BadRecordsError as error:
         raise error.error from None
 
-    outputs = {name: batch.arrays[name] for name in batch.arrays if name not in ("valid", "index")}
-    first_rows = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
+    outputs = dict(batch.arrays)
+    del outputs["valid"], outputs["index"]
+    first_shards = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
+    sample = jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_shards))
     original = images.array[0] if isinstance(images, Pixels) else decode_image(images.view(0))
     return {
         "original": original,
-        "sample": jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_rows)),
+        "sample": sample,
         "key": _key(plan, index, epoch, position),
         "describe": plan.source.describe(index),
     }

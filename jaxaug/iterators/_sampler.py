@@ -13,6 +13,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from jaxaug._checks import is_int
+
 # Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby
 # and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are
 # chi-square clean.
@@ -196,7 +198,8 @@ class Weighted:
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
 
-        bits = _mix(positions.astype(np.uint64) * _GOLDEN + np.uint64(_key(self.seed, epoch)))
+        key = np.uint64(_key(self.seed, epoch))
+        bits = _mix(positions.astype(np.uint64) * _GOLDEN + key)
         uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
         draws = uniform * self._cumulative[-1]
         # side="right" finds the first record whose cumulative weight exceeds the draw: never one of
@@ -336,7 +339,7 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
 
 
 def _check_length(value: int, name: str = "length") -> None:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+    if not is_int(value) or value < 1:
         raise ValueError(
             f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}."
         )
