@@ -20,6 +20,7 @@ from jaxaug.iterators import (
     _plan,
 )
 from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
 from tests.iterators.loaders import N, one_device, threads
 
 
@@ -184,3 +185,11 @@ def test_missing_and_empty_folders_are_named(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceError, match="no images below"):
         ImageFolder(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("name", ["image", "size", "valid", "index"])
+def test_features_with_the_names_of_a_batch_are_refused(name):
+    with pytest.raises(
+        ValueError, match=f"`source` must not have a feature named '{name}'.*Rename it"
+    ):
+        Loader(InMemory(jpegs(4), {name: np.arange(4)}), 4, sharding=one_device())

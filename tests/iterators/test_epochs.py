@@ -2,20 +2,15 @@
 
 import weakref
 
-import jax
 import numpy as np
 import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators import FromIterable, InMemory
-from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
+from tests.iterators.loaders import one_device
 
 N = 10
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 @pytest.fixture(scope="module")

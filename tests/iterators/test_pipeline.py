@@ -9,19 +9,14 @@ import threading
 import time
 import weakref
 
-import jax
 import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators import InMemory
-from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
+from tests.iterators.loaders import one_device
 
 N = 12
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 def threads():

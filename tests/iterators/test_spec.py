@@ -11,12 +11,9 @@ from jaxaug.iterators import FromIterable, InMemory
 from jaxaug.iterators._features import narrow
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
+from tests.iterators.loaders import one_device
 
 N = 8
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 def first_batch(features, **options):
