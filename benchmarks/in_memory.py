@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxaug import Loader, augment
 from jaxaug.iterators import InMemory
-from jaxaug.iterators._order import permute
+from jaxaug.iterators._sampler import permute
 from jaxaug.sharding import batch_sharding, sample_keys
 
 

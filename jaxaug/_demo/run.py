@@ -11,7 +11,6 @@ from jaxaug._demo.preview import draw_sheet
 from jaxaug._demo.speed import augment_rate, decode_rate, pipeline_rate
 from jaxaug._typing import PathLike
 from jaxaug.iterators import ImageFolder
-from jaxaug.iterators._canvas import pick_canvas
 
 IMAGE_SIZE = 64
 MEAN = (0.5, 0.5, 0.5)
@@ -69,8 +68,9 @@ def run_demo(
 
 
 def _measure(images: ImageFolder, batch_size: int) -> None:
-    canvas = pick_canvas(images, seed=0).canvas  # as the Loader does
     with Loader(images, batch_size, transform=TRAIN) as loader:
+        assert loader.decoder is not None
+        canvas = loader.decoder.canvas
         pipeline = pipeline_rate(loader, batch_size)
     decode, batch = decode_rate(images, batch_size, canvas)
     height, width = canvas

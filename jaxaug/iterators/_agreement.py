@@ -1,6 +1,6 @@
-"""Processes that make a Loader over the same devices compare what they were given.
+"""The comparison of the Loaders that several processes make over the same devices.
 
-Nothing of this is a collective, which would hang everywhere when one process does not come: each
+None of it is a collective, which would hang everywhere when one process does not come: each process
 posts its facts to the key-value store of `jax.distributed`, the first compares them and posts the
 verdict, and all read that. So n processes cost O(n) requests, of about 0.4 ms each.
 """
@@ -21,9 +21,9 @@ from jax.sharding import NamedSharding
 
 from jaxaug.errors import JaxaugError
 
-_POLL = 0.5  # seconds of one request: Ctrl-C and the failure of another process are seen after it
-_LONGEST = 1000  # characters of a value that are posted and shown
-# the verdicts
+_POLL_SECONDS = 0.5  # of one request: Ctrl-C and the failure of another process are seen after it
+_MAX_CHARACTERS = 1000  # of a value that is posted and shown
+# The verdicts.
 _SAME = "same"
 _DIFFER = "differ"
 _FAILED = "failed"
@@ -44,10 +44,10 @@ class Peers:
     """The processes that own the devices of a sharding, on each of which a Loader is made.
 
     Args:
-      client: of the key-value store of `jax.distributed`; None compares nothing.
-      key: of these processes and this Loader in the store, the same on each of them.
-      rank: this process.
-      ranks: all of them, ascending.
+      client: the client of the key-value store of `jax.distributed`; None compares nothing.
+      key: names these processes and this Loader in the store, the same on each of them.
+      rank: the number of this process.
+      ranks: the numbers of all of them, ascending.
       warn_after: seconds after which a warning names the processes that have not come.
       give_up_after: seconds after which it is an error.
     """
@@ -64,11 +64,11 @@ class Peers:
     def compare(self, call: str) -> Iterator[dict[str, Any]]:
         """Yield a dict for facts; at the end of the block compare it with that of the others.
 
-        A block that raises tells the others, which then raise too instead of waiting. What the
-        block makes is the caller's to close when the comparison raises.
+        A block that raises tells the others, which then raise too instead of waiting. The caller
+        closes what the block made when the comparison raises.
 
         Args:
-          call: names in the messages what every process calls, such as "Loader(...)".
+          call: the call that every process makes, for messages, such as "Loader(...)".
 
         Raises:
           ValueError: facts differ; on every process, naming each of them with its values.
@@ -103,18 +103,24 @@ class _Comparison:
         self._warned = False
 
     def run(self, facts: Mapping[str, str]) -> None:
-        """Post the own facts and raise the common verdict."""
-        ranks = self._peers.ranks
+        """Post this process's facts and raise the common verdict."""
         self._start = time.monotonic()
         self._client.key_value_set(f"{self._key}/facts/{self._peers.rank}", json.dumps(facts))
-
-        if self._peers.rank == ranks[0]:
-            texts = [self._wait(f"facts/{rank}") for rank in ranks]
-            lines = differences(dict(zip(ranks, map(json.loads, texts))))
-            message = "\n- ".join([f"{self._call} differs between processes:", *lines])
-            self.post(_DIFFER if lines else _SAME, message if lines else "")
-
+        if self._peers.rank == self._peers.ranks[0]:
+            all_facts = {}
+            for rank in self._peers.ranks:
+                all_facts[rank] = json.loads(self._wait(f"facts/{rank}"))
+            self._judge(all_facts)
         _raise_verdict(self._wait("verdict"))
+
+    def _judge(self, facts: Mapping[int, Mapping[str, str]]) -> None:
+        """Compare the facts of all processes and post the verdict."""
+        lines = differences(facts)
+        if lines:
+            message = "\n- ".join([f"{self._call} differs between processes:", *lines])
+            self.post(_DIFFER, message)
+        else:
+            self.post(_SAME, "")
 
     def post(self, kind: str, message: str) -> None:
         """Post a verdict, unless there is one."""
@@ -122,16 +128,15 @@ class _Comparison:
             self._client.key_value_set(f"{self._key}/verdict", json.dumps([kind, message]))
 
     def clear(self) -> None:
-        """Delete the own facts: the verdict alone stays in the store."""
+        """Delete this process's facts; only the verdict stays in the store."""
         with contextlib.suppress(RuntimeError):
             self._client.key_value_delete(f"{self._key}/facts/{self._peers.rank}")
 
     def _wait(self, name: str) -> str:
         """Return the value of `name` once it is there."""
+        milliseconds = int(_POLL_SECONDS * 1000)
         while True:
-            get = self._client.blocking_key_value_get
-            milliseconds = int(_POLL * 1000)
-            value = _look(get, f"{self._key}/{name}", milliseconds)
+            value = _look(self._client.blocking_key_value_get, f"{self._key}/{name}", milliseconds)
             if value is not None:
                 return value
             _raise_verdict(_look(self._client.key_value_try_get, f"{self._key}/verdict"))
@@ -147,18 +152,18 @@ class _Comparison:
                 warnings.warn(message + _MUST_CALL, RuntimeWarning, stacklevel=6)
 
     def _missing(self) -> str:
-        """Name the processes without facts; where none is, the first one owes the verdict."""
+        """Name the processes without facts; the first one if only the verdict is missing."""
         entries = self._client.key_value_dir_get(f"{self._key}/facts/")
         come = {int(name.rsplit("/", 1)[1]) for name, _ in entries}
-        ranks = self._peers.ranks
-        return name_processes([rank for rank in ranks if rank not in come] or ranks[:1])
+        missing = [rank for rank in self._peers.ranks if rank not in come]
+        return name_processes(missing or self._peers.ranks[:1])
 
 
 def peers_of(sharding: NamedSharding, **seconds: Any) -> Peers:
     """Return the processes of `sharding`; one process alone has nothing to compare.
 
     Args:
-      sharding: of the batches.
+      sharding: the sharding of the batches.
       seconds: `warn_after` and `give_up_after` of `Peers`.
 
     Raises:
@@ -201,7 +206,7 @@ def _client() -> Any:
 
 
 def flatten(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Turn nested dicts of scalars, tuples and `jax.ShapeDtypeStruct` into one of texts.
+    """Return nested dicts of scalars, tuples and `jax.ShapeDtypeStruct` as one dict of texts.
 
     Example:
       >>> flatten({"seed": 3, "element_spec": {"label": jax.ShapeDtypeStruct((8,), "int32")}})
@@ -220,14 +225,15 @@ def flatten(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def shorten(text: str) -> str:
-    """Cut a long text, and add its hash so that it stays comparable."""
-    if len(text) <= _LONGEST:
+    """Return a text, cut if it is long, with its hash so that it stays comparable."""
+    if len(text) <= _MAX_CHARACTERS:
         return text
-    return f"{text[:_LONGEST]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{text[:_MAX_CHARACTERS]}... (sha256 {digest})"
 
 
 def differences(facts: Mapping[int, Mapping[str, str]]) -> list[str]:
-    """Name each fact that is not the same on all processes, with its values and the cure.
+    """Return a line for each fact that differs between processes, with its values and the cure.
 
     Example:
       >>> differences({0: {"seed": "3"}, 1: {"seed": "4"}, 2: {"seed": "3"}})
@@ -248,22 +254,24 @@ def differences(facts: Mapping[int, Mapping[str, str]]) -> list[str]:
 
 def _hold(ranks: Sequence[int], name: str, text: str | None) -> str:
     verb = "has" if len(ranks) == 1 else "have"
-    return f"{name_processes(ranks)} {verb} " + (f"no {name}" if text is None else f"{name}={text}")
+    value = f"no {name}" if text is None else f"{name}={text}"
+    return f"{name_processes(ranks)} {verb} {value}"
 
 
 def name_processes(ranks: Sequence[int]) -> str:
-    """Name processes, the first eight of them.
+    """Return the names of processes, of the first eight of them.
 
     Example:
       >>> name_processes([1]), name_processes([0, 2])
       ('process 1', 'processes 0, 2')
     """
+    plural = "es" if len(ranks) > 1 else ""
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"process{'es' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}{more}"
+    return f"process{plural} {', '.join(map(str, ranks[:8]))}{more}"
 
 
 def _look(get: Callable[..., str], *args: Any) -> str | None:
-    """Return what `get` gives, None where there is nothing yet."""
+    """Return the value that `get` gives, None if there is nothing yet."""
     try:
         return get(*args)
     except RuntimeError as error:  # jax.errors.JaxRuntimeError
@@ -273,6 +281,11 @@ def _look(get: Callable[..., str], *args: Any) -> str | None:
 
 
 def _raise_verdict(verdict: str | None) -> None:
-    kind, message = (_SAME, "") if verdict is None else json.loads(verdict)
-    if kind != _SAME:
-        raise (ValueError if kind == _DIFFER else JaxaugError)(message)
+    """Raise the error of a verdict; do nothing for a good one, or for none yet."""
+    if verdict is None:
+        return
+    kind, message = json.loads(verdict)
+    if kind == _DIFFER:
+        raise ValueError(message)
+    if kind == _FAILED:
+        raise JaxaugError(message)

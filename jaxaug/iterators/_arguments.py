@@ -1,18 +1,24 @@
-"""Checks of a Loader's arguments that need more than one of them, and what follows from them."""
+"""Checks of a Loader's arguments: each by itself, against each other, and against the source."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from jaxaug._checks import check_choice, check_positive_int, check_size, is_int
+from jaxaug._checks import (
+    check_choice,
+    check_positive_int,
+    check_probability,
+    check_size,
+    is_int,
+)
 from jaxaug.decode import Decoder
-from jaxaug.iterators._compile import Transform, group_size
-from jaxaug.iterators._cursor import batches_per_epoch
-from jaxaug.iterators._order import Order, Sequential, Shuffled, check_order
+from jaxaug.iterators._batch_function import Transform, group_size
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.sharding._split import Part
+from jaxaug.iterators._sampler import Sampler, Sequential, Shuffled, check_sampler
+from jaxaug.iterators._state import batches_per_epoch
+from jaxaug.sharding._split import RowRange
 
-_RESERVED = {"image", "size", "valid", "index"}  # what the Loader itself puts into a batch
+_RESERVED = {"image", "size", "valid", "index"}  # entries that the Loader itself puts into a batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +30,11 @@ class Options:
     transform: Transform | None
     batch_transform: Transform | None
     seed: int
-    shuffle: bool | Order
+    shuffle: bool | Sampler
     epochs: int | None
     canvas: tuple[int, int] | None
     mask_fill: int
+    max_bad: float | None
     last_batch: str
     on_error: str
     decoder: Decoder | None
@@ -35,7 +42,7 @@ class Options:
 
     @property
     def drop(self) -> bool:
-        """The tail of an epoch is dropped."""
+        """True if the tail of an epoch is dropped."""
         return self.last_batch == "drop"
 
 
@@ -53,22 +60,36 @@ def check_options(options: Options) -> None:
         raise ValueError(f"`seed` must be an int in [0, 2^64), got {options.seed!r}.")
     if not is_int(options.mask_fill):
         raise ValueError(f"`mask_fill` must be an int, got {options.mask_fill!r}.")
+    if not isinstance(options.shuffle, (bool, Sampler)):
+        raise TypeError(f"`shuffle` must be True, False or a `Sampler`, got {options.shuffle!r}.")
+
+    if options.max_bad is not None:
+        check_probability("max_bad", options.max_bad)
 
     _check_function("transform", options.transform)
     _check_function("batch_transform", options.batch_transform)
     _check_decoder(options.decoder, options.canvas)
 
 
-def _check_decoder(decoder: Any, canvas: tuple[int, int] | None) -> None:
-    if not isinstance(decoder, (Decoder, type(None))):
-        raise TypeError(f"`decoder` must be a jaxaug.Decoder or None, got {decoder!r}.")
-    if canvas is None:
+def _check_source(source: Any) -> None:
+    """Refuse a source that is neither a `Source` nor a `Stream`."""
+    if isinstance(source, type):
+        raise TypeError(f"`source` is the class {source.__name__}: write {source.__name__}(...).")
+    if isinstance(source, (Source, Stream)):
         return
-    check_size("canvas", canvas)
-    if decoder is not None:
-        raise ValueError(
-            f"`canvas` must be left out where a `decoder` is given, which has its own {decoder.canvas}, got {canvas}."
+
+    has_items = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    if has_items and not isinstance(source, (list, tuple)):
+        remedy = "wrap it in jaxaug.iterators.RandomAccess"
+    else:
+        remedy = (
+            "wrap lists in InMemory, items with `[]` and `len` in RandomAccess and iterables in "
+            "FromIterable"
         )
+    raise TypeError(
+        "`source` must have __len__, read, describe and fingerprint, got "
+        f"{type(source).__name__}: see jaxaug.iterators.Source, or {remedy}."
+    )
 
 
 def _check_function(name: str, function: Any) -> None:
@@ -84,113 +105,113 @@ def _check_function(name: str, function: Any) -> None:
         )
 
 
-def _check_source(source: Any) -> None:
-    """Refuse what is neither a `Source` nor a `Stream`."""
-    if isinstance(source, type):
-        raise TypeError(f"`source` is the class {source.__name__}: write {source.__name__}(...).")
-    if isinstance(source, (Source, Stream)):
+def _check_decoder(decoder: Any, canvas: tuple[int, int] | None) -> None:
+    """Refuse a decoder that is none, and a canvas beside one."""
+    if not isinstance(decoder, (Decoder, type(None))):
+        raise TypeError(f"`decoder` must be a jaxaug.Decoder or None, got {decoder!r}.")
+    if canvas is None:
         return
-    remedy = "wrap lists in InMemory, items with `[]` and `len` in RandomAccess and iterables in FromIterable"
-    if (
-        hasattr(source, "__getitem__")
-        and hasattr(source, "__len__")
-        and not isinstance(source, (list, tuple))
-    ):
-        remedy = "wrap it in jaxaug.iterators.RandomAccess"
-    raise TypeError(
-        f"`source` must have __len__, read, describe and fingerprint, got {type(source).__name__}: see "
-        f"jaxaug.iterators.Source, or {remedy}."
-    )
+    check_size("canvas", canvas)
+    if decoder is not None:
+        raise ValueError(
+            "`canvas` must be left out where a `decoder` is given, which has its own "
+            f"{decoder.canvas}, got {canvas}."
+        )
 
 
-def make_order(
-    source: Source | Stream, shuffle: "bool | Order", seed: int, on_error: str
-) -> Order | None:
-    """Return the order of the records, None for a stream.
+def check_stream_options(options: Options) -> None:
+    """Refuse options that only a source with random access can follow."""
+    if options.shuffle is not False:
+        raise ValueError(
+            "`shuffle` must be False for a stream, which has an order of its own, got True."
+        )
+    if options.on_error == "replace":
+        raise ValueError(
+            "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other "
+            "records."
+        )
+
+
+def make_sampler(shuffle: bool | Sampler, count: int, seed: int) -> Sampler:
+    """Return the sampler of a source of `count` records.
 
     Raises:
-      TypeError, ValueError: `shuffle` or `on_error` does not fit the source.
+      ValueError: `shuffle` is a sampler for another source.
     """
-    if not isinstance(shuffle, (bool, Order)):
-        raise TypeError(f"`shuffle` must be True, False or an `Order`, got {shuffle!r}.")
-    if isinstance(source, Stream):
-        if shuffle is not False:
-            raise ValueError(
-                "`shuffle` must be False for a stream, which has an order of its own, got True."
-            )
-        if on_error == "replace":
-            raise ValueError(
-                "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other records."
-            )
-        return None
-
-    if isinstance(shuffle, Order):
-        check_order(shuffle, len(source))
-        return shuffle
-    return Shuffled(len(source), seed) if shuffle else Sequential(len(source))
+    if isinstance(shuffle, bool):
+        return Shuffled(count, seed) if shuffle else Sequential(count)
+    check_sampler(shuffle, count)
+    return shuffle
 
 
-def check_batch_size(order: Order | None, batch_size: int, drop: bool) -> None:
-    """Refuse a batch size that leaves an epoch without a batch."""
-    if order is not None and batches_per_epoch(order.length, batch_size, drop) == 0:
+def check_batch_size(length: int | None, batch_size: int, drop: bool) -> None:
+    """Refuse a batch size that leaves an epoch of `length` records without a batch."""
+    if length is not None and batches_per_epoch(length, batch_size, drop) == 0:
         raise ValueError(
-            f"`batch_size` must be at most {order.length}, the records of an epoch, got {batch_size}: "
+            f"`batch_size` must be at most {length}, the records of an epoch, got {batch_size}: "
             "take a smaller one, or last_batch='pad'."
         )
 
 
-def check_groups(batch_transform: Transform | None, parts: Sequence[Part]) -> None:
+def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) -> None:
     """Refuse shards that do not hold whole groups of a batch transform."""
-    rows = parts[0].stop - parts[0].start
-    if batch_transform is not None and rows % group_size(batch_transform):
+    if batch_transform is None:
+        return
+    rows = ranges[0].length
+    size = group_size(batch_transform)
+    if rows % size:
         raise ValueError(
-            f"`batch_size` must give each shard a multiple of {group_size(batch_transform)} rows, the group of "
+            f"`batch_size` must give each shard a multiple of {size} rows, the group of "
             f"`batch_transform`, got {rows} rows a shard."
         )
 
 
-def check_names(names: Sequence[str]) -> None:
+def check_names(names: Collection[str]) -> None:
     """Refuse features that have the names of a batch's own entries."""
-    if taken := sorted(set(names) & _RESERVED):
+    taken = sorted(set(names) & _RESERVED)
+    if taken:
         raise ValueError(
-            f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own entries are "
-            f"{', '.join(map(repr, sorted(_RESERVED)))}. Rename it, or leave it out."
+            f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own "
+            f"entries are {', '.join(map(repr, sorted(_RESERVED)))}. Rename it, or leave it out."
         )
 
 
-def order_parts(parts: Sequence[Part], decoder: Decoder) -> list[Part]:
-    """Return the parts in the order of the decoder's devices.
+def order_ranges(ranges: Sequence[RowRange], decoder: Decoder) -> list[RowRange]:
+    """Return the ranges of rows in the order of the decoder's devices.
 
     Raises:
       ValueError: the decoder has not one device for each.
     """
-    by_device = {device: part for part in parts for device in part.devices}
-    chosen = [by_device.get(device) for device in decoder.devices]
-    if None in chosen or len(chosen) != len(parts) or len(set(chosen)) != len(parts):
+    by_device = {device: each for each in ranges for device in each.devices}
+    found = [by_device[device] for device in decoder.devices if device in by_device]
+    one_each = len(found) == len(decoder.devices) == len(ranges) == len(set(found))
+    if not one_each:
         raise ValueError(
-            f"`decoder` must have one device for each of {len(parts)} local shards, such as "
-            f"{[part.devices[0] for part in parts]}, got {list(decoder.devices)}."
+            f"`decoder` must have one device for each of {len(ranges)} local shards, such as "
+            f"{[each.devices[0] for each in ranges]}, got {list(decoder.devices)}."
         )
-    return [part for part in chosen if part is not None]
+    return found
 
 
 def check_replicas(decoder: Decoder) -> None:
     """Refuse a decoder whose rows another process would decode to other pixels.
 
-    Engines and host threads differ by a level: processes that decode the same rows must choose
-      alike.
+    Engines and host threads differ by one level, so that processes that decode the same rows must
+    choose alike.
     """
     if decoder.backend == "nvjpeg" and not decoder.deterministic:
         raise ValueError(
-            "`decoder` must be deterministic where several processes hold the same rows, or their replicas would "
-            "differ, got one that is not: make it with Decoder(..., deterministic=True)."
+            "`decoder` must be deterministic where several processes hold the same rows, or their "
+            "replicas would differ, got one that is not: make it with Decoder(..., "
+            "deterministic=True)."
         )
 
 
 def check_no_decoder(decoder: Decoder | None, canvas: tuple[int, int] | None) -> None:
-    """Refuse what only encoded images have."""
+    """Refuse options that only encoded images have."""
     for name, value in {"decoder": decoder, "canvas": canvas}.items():
         if value is not None:
             raise ValueError(
-                f"`{name}` must be left out for a source of pixels, which are not decoded, got {value!r}."
+                f"`{name}` must be left out for a source of pixels, which are not decoded, "
+                f"got {value!r}."
             )

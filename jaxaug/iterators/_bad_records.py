@@ -1,5 +1,7 @@
-"""What becomes of records that cannot be decoded: raise, mask, or replace."""
+"""Records that cannot be decoded: raise for them, mask them, replace them, and limit them."""
 
+import collections
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,21 +11,23 @@ from jaxaug.decode import DecodedBatch, Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._features import Features
-from jaxaug.iterators._order import Order, find_records
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.iterators._reader import PADDING, EncodedBatch, ReadRecords
+from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
 
-_REPLACEMENT_TRIES = 32
+_MAX_REPLACEMENT_TRIES = 32
+_WINDOW_RECORDS = 10_000  # the last records, among which bad ones are limited
+_MIN_BAD = 100  # fewer bad records never end a run
+_NAMED_RECORDS = 10  # in the error
 
 BadRecord = dict[str, Any]  # "index", "file", "reason", "action"
 
 
 class BadRecordsError(Exception):
-    """A batch that fails for its bad records: the error to raise, and all of their names.
+    """A batch fails because of its bad records.
 
     Args:
-      error: of the first.
-      bad: all of the batch.
+      error: the error to raise, that of the first bad record.
+      bad: all bad records of the batch.
     """
 
     def __init__(self, error: DecodeError, bad: Sequence[BadRecord]):
@@ -33,8 +37,12 @@ class BadRecordsError(Exception):
 
 
 class DecodedRows(NamedTuple):
-    """The rows of a batch as they are delivered: with replacements in it, or with rows that are not
-    valid.
+    """The rows of a batch as they are delivered.
+
+    Attributes:
+      records: the rows that were read, with the replacements in their places.
+      decoded: their images.
+      bad: the records that could not be decoded.
     """
 
     records: EncodedBatch
@@ -43,71 +51,57 @@ class DecodedRows(NamedTuple):
 
 
 def decode_batch(
-    records: EncodedBatch,
-    decoder: Decoder,
-    source: Source | Stream,
-    order: Order | None,
-    on_error: str,
-    read: ReadRecords | None,
+    records: EncodedBatch, decoder: Decoder, reader: Reader, on_error: str
 ) -> DecodedRows:
-    """Decode a batch, and deal with what cannot be decoded.
+    """Decode a batch and treat the records that cannot be decoded.
 
     Args:
-      order, read: the order of the records, and how to read them; None for a stream.
+      records: the encoded rows.
+      decoder: decodes them.
+      reader: names the records, and reads replacements.
       on_error: "raise", "mask" or "replace".
 
     Raises:
       BadRecordsError: with "raise"; with "replace" where none of 32 records can stand in.
     """
     if on_error == "replace":
-        assert order is not None and read is not None and isinstance(source, Source)
-        return _Replacement(records, decoder, source, order, read).decode()
+        return _Replacement(records, decoder, reader).decode()
 
     assert isinstance(records.images, Encoded)
     decoded = decoder.decode_rows(records.images)
     try:
-        errors = _name_failures(records, decoded.failures, source)
+        errors = _name_failures(records, decoded.failures, reader.source)
+        if errors and on_error == "raise":
+            raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
     except BaseException:
         decoded.release(())
         raise
-    if not errors:
-        return DecodedRows(records, decoded, [])
-
-    if on_error == "mask":
-        return DecodedRows(records, decoded, _notes(errors, "masked"))
-    decoded.release(())
-    raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
+    return DecodedRows(records, decoded, _notes(errors, "masked"))
 
 
 class _Replacement:
-    """Puts the next decodable record of the epoch's order in the place of each broken one.
+    """Puts the next decodable record of the epoch's order in the place of each bad one.
 
     Rows whose headers are bad are replaced before anything is decoded; damage that only decoding
     shows costs another decode of the batch.
     """
 
-    def __init__(
-        self,
-        records: EncodedBatch,
-        decoder: Decoder,
-        source: Source,
-        order: Order,
-        read: ReadRecords,
-    ):
+    def __init__(self, records: EncodedBatch, decoder: Decoder, reader: Reader):
+        assert reader.length is not None
+        self._length = reader.length
         self._records = records
         self._decoder = decoder
-        self._source = source
-        self._order = order
-        self._read = read
+        self._reader = reader
         self._tries = np.zeros(len(records.indices), np.int64)
         self._bad: list[BadRecord] = []
 
     def decode(self) -> DecodedRows:
+        """Return the decoded batch, all of its rows good."""
         headers = read_headers(self._images, self._decoder.max_pixels)
         while True:
             headers = self._replace_bad_headers(headers)
             decoded = self._decoder.decode_rows(self._images, headers)
-            if not self._failures(decoded.failures):
+            if not self._without_padding(decoded.failures):
                 return DecodedRows(self._records, decoded, self._bad)
             decoded.release(())
             headers = self._replace(decoded.failures, headers)
@@ -117,44 +111,45 @@ class _Replacement:
         assert isinstance(self._records.images, Encoded)
         return self._records.images
 
-    def _failures(self, failures: dict[int, str]) -> dict[int, str]:
-        return {
-            row: reason for row, reason in failures.items() if self._records.indices[row] != PADDING
-        }
+    def _without_padding(self, failures: dict[int, str]) -> dict[int, str]:
+        indices = self._records.indices
+        return {row: reason for row, reason in failures.items() if indices[row] != PADDING}
 
     def _replace_bad_headers(self, headers: Headers) -> Headers:
         while True:
             rows = np.flatnonzero((headers.kind == BAD) & (self._records.indices != PADDING))
             if not rows.size:
                 return headers
-            headers = self._replace(
-                {row: str(headers.reason[row]) for row in rows.tolist()}, headers
-            )
+            failures = {row: str(headers.reason[row]) for row in rows.tolist()}
+            headers = self._replace(failures, headers)
 
     def _replace(self, failures: dict[int, str], headers: Headers) -> Headers:
-        """Put the next record of the order into the rows that failed; return the headers with
-        theirs.
-        """
-        errors = _name_failures(self._records, failures, self._source)
+        """Put the next record into each row that failed; return the headers with theirs."""
+        errors = _name_failures(self._records, failures, self._reader.source)
         rows = np.array(sorted(errors))
-        first = rows[self._tries[rows] == 0]
-        self._bad += _notes({row: errors[row] for row in first.tolist()}, "replaced")
-        if exhausted := [row for row in rows.tolist() if self._tries[row] == _REPLACEMENT_TRIES]:
-            raise BadRecordsError(_none_of_the_next(errors[exhausted[0]]), self._bad)
-
+        self._note(errors)
         self._tries[rows] += 1
+
         records = self._records
-        positions = (records.positions[rows] + self._tries[rows]) % self._order.length
-        indices = find_records(self._order, records.epoch, positions, len(self._source))
-        images, features = self._read(indices)
+        positions = (records.positions[rows] + self._tries[rows]) % self._length
+        indices, images, features = self._reader.read_positions(records.epoch, positions)
         assert isinstance(images, Encoded)
         self._records = _substitute(records, rows, indices, images, features)
         return _with_rows(headers, rows, read_headers(images, self._decoder.max_pixels))
 
+    def _note(self, errors: dict[int, DecodeError]) -> None:
+        """Remember the rows that fail for the first time; raise for one that was tried enough."""
+        first = {row: error for row, error in errors.items() if self._tries[row] == 0}
+        self._bad += _notes(first, "replaced")
+        for row, error in sorted(errors.items()):
+            if self._tries[row] == _MAX_REPLACEMENT_TRIES:
+                raise BadRecordsError(_exhausted(error), self._bad)
 
-def _none_of_the_next(error: DecodeError) -> DecodeError:
+
+def _exhausted(error: DecodeError) -> DecodeError:
     return DecodeError(
-        f"{error.reason}, and none of the next {_REPLACEMENT_TRIES} records of the order can be decoded either",
+        f"{error.reason}, and none of the next {_MAX_REPLACEMENT_TRIES} records of the order can "
+        "be decoded either",
         index=error.index,
         file=error.file,
         byte_count=error.byte_count,
@@ -197,28 +192,107 @@ def _substitute(
     """Return the batch with other records in `rows`."""
     assert isinstance(records.images, Encoded)
     addresses, lengths, owner = records.images
-    addresses = addresses.copy()
-    lengths = lengths.copy()
-    addresses[rows] = images.addresses
-    lengths[rows] = images.lengths
-    columns = {name: column.copy() for name, column in records.features.items()}
-    for name, column in columns.items():
-        column[rows] = features[name]
-
-    all_indices = records.indices.copy()
-    all_indices[rows] = indices
-    return records._replace(
-        indices=all_indices,
-        images=Encoded(addresses, lengths, (owner, images.owner)),
-        features=columns,
+    both = Encoded(
+        _with_values(addresses, rows, images.addresses),
+        _with_values(lengths, rows, images.lengths),
+        (owner, images.owner),
     )
+    columns = {
+        name: _with_values(column, rows, features[name])
+        for name, column in records.features.items()
+    }
+    all_indices = _with_values(records.indices, rows, indices)
+    return records._replace(indices=all_indices, images=both, features=columns)
 
 
 def _with_rows(headers: Headers, rows: np.ndarray, others: Headers) -> Headers:
     """Return the headers with those of other images in `rows`."""
-    columns = []
-    for column, other in zip(headers, others):
-        column = column.copy()
-        column[rows] = other
-        columns.append(column)
-    return Headers(*columns)
+    return Headers(*(_with_values(old, rows, new) for old, new in zip(headers, others)))
+
+
+def _with_values(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return a copy of the column with other values in `rows`."""
+    column = column.copy()
+    column[rows] = values
+    return column
+
+
+class BadRecordLimit:
+    """Tells of the bad records of a run, and ends it where they are too many.
+
+    Args:
+      max_bad: the largest share of bad records among the last 10,000; None for no limit.
+    """
+
+    def __init__(self, max_bad: float | None):
+        self._max_bad = max_bad
+        self._total_records = 0
+        self._total_bad = 0
+        self._start_window()
+
+    def _start_window(self) -> None:
+        self._window: collections.deque[tuple[int, list[BadRecord]]] = collections.deque()
+        self._window_records = 0
+        self._window_bad = 0
+
+    def add(self, records: int, bad: list[BadRecord]) -> BadRecordsError | None:
+        """Count a batch; return the error that ends the run, after which the window begins anew.
+
+        Args:
+          records: the records of the batch, good and bad.
+          bad: the bad ones, masked or replaced.
+        """
+        self._total_records += records
+        self._total_bad += len(bad)
+        self._move_window(records, bad)
+        # The number of digits grows with the first bad record, the tenth, the hundredth ...
+        if bad and _digits(self._total_bad) > _digits(self._total_bad - len(bad)):
+            self._warn(bad[-1])
+
+        if self._max_bad is None or self._window_bad < _MIN_BAD:
+            return None
+        if self._window_bad <= self._max_bad * self._window_records:
+            return None
+        error = self._error()
+        self._start_window()
+        return BadRecordsError(error, bad)
+
+    def _move_window(self, records: int, bad: list[BadRecord]) -> None:
+        """Take a batch into the window, and drop the batches that lie behind its 10,000 records."""
+        self._window.append((records, bad))
+        self._window_records += records
+        self._window_bad += len(bad)
+        while self._window_records - self._window[0][0] >= _WINDOW_RECORDS:
+            old_records, old_bad = self._window.popleft()
+            self._window_records -= old_records
+            self._window_bad -= len(old_bad)
+
+    def _warn(self, record: BadRecord) -> None:
+        warnings.warn(
+            f"{self._total_bad} of {self._total_records} records could not be decoded and were "
+            f'{record["action"]}; `loader.stats["bad_records"]` names them. The last: '
+            f"{_describe(record)}",
+            # _warn, add, _deliver, _take_next, take, the Loader or its generator, the caller
+            stacklevel=7,
+        )
+
+    def _error(self) -> DecodeError:
+        names = [record for _, bad in self._window for record in bad][:_NAMED_RECORDS]
+        listed = "; ".join(map(_describe, names))
+        return DecodeError(
+            f"{names[0]['reason']}, and {self._window_bad:,} of the last {self._window_records:,} "
+            f"records are bad, more than `max_bad`={self._max_bad:g} of them. The first ten: "
+            f"{listed}. Mend the data, or give a larger `max_bad`; max_bad=None sets no limit.",
+            index=names[0]["index"],
+            file=names[0]["file"],
+        )
+
+
+def _digits(number: int) -> int:
+    """Return the number of decimal digits, 0 for 0."""
+    return len(str(number)) if number else 0
+
+
+def _describe(record: BadRecord) -> str:
+    file = f" ({record['file']})" if record["file"] else ""
+    return f"record {record['index']}{file}: {record['reason']}"

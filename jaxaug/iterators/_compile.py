@@ -1,31 +1,21 @@
-"""The one compiled call of a batch: masks placed, samples transformed, groups mixed, blank rows
-blanked.
-"""
+"""The compilation of a batch function, shared by Loaders whose functions are equal in value."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
-from jaxaug._typing import Array, Device, Key
-from jaxaug.iterators._features import blank_value, fill_of
-from jaxaug.iterators._place import place_mask
-from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, fold_words, seed_key
+from jaxaug._typing import Array, Device
+from jaxaug.iterators._batch_function import BatchFunction
 from jaxaug.sharding._mesh import auto_mesh
 
-Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
+_MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader
 
-_SHARED_CALLS = 8  # compiled calls that outlive their Loader
-_OWN_NAMES = ("index", "valid")  # entries of a batch that only the Loader may set
-
-# What a trace depends on beside its arguments; thread-local in `with jax.enable_x64():` and its
-# like.
+# The settings that a trace depends on; `with jax.enable_x64():` and its like are thread-local.
 _TRACE_CONFIG = (
     "jax_enable_x64",
     "jax_numpy_dtype_promotion",
@@ -35,136 +25,6 @@ _TRACE_CONFIG = (
     "jax_debug_nans",
     "jax_disable_jit",
 )
-
-
-class BatchFunction(NamedTuple):
-    """A pure function of the rows of one device.
-
-    Attributes:
-      transform, batch_transform: see `Loader`.
-      mask_fill: the value of masks outside of the image.
-      canvas: (H, W) of the images.
-    """
-
-    transform: Transform | None
-    batch_transform: Transform | None
-    mask_fill: int
-    canvas: tuple[int, int]
-
-    def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
-        """Return the batch, and a small array that is ready when the batch is."""
-        key = jax.random.fold_in(seed_key(seed), TRANSFORM)
-        one = functools.partial(self._transform_one, key)
-        batch = jax.vmap(one)(rows["words"], rows["valid"], rows["sample"], rows["placement"])
-        if self.batch_transform is not None:
-            batch = self._mix(seed, rows, batch)
-        return batch, jnp.logical_not(rows["valid"])
-
-    def _transform_one(
-        self,
-        key: Key,
-        words: Array,
-        valid: Array,
-        sample: dict[str, Array],
-        placement: dict[str, Array],
-    ) -> dict[str, Any]:
-        sample = dict(sample)
-        sample["image"] = _three_channels(sample["image"])
-        if "mask" in sample:
-            fill = fill_of(sample["mask"].dtype, self.mask_fill)
-            sample["mask"] = place_mask(sample["mask"], **placement, canvas=self.canvas, fill=fill)
-
-        output = sample
-        if self.transform is not None:
-            output = self.transform(fold_words(key, words), sample)
-        _check_output("transform", output)
-        # The selection also makes the output a fresh buffer where there is no transform.
-        return self._blank(output, valid)
-
-    def _mix(self, seed: Array, rows: dict[str, Any], batch: dict[str, Any]) -> dict[str, Any]:
-        assert self.batch_transform is not None
-        key = jax.random.fold_in(seed_key(seed), BATCH_TRANSFORM)
-        size = group_size(self.batch_transform)
-        groups = jax.tree.map(
-            lambda x: x.reshape(-1, size, *x.shape[1:]), batch | {"valid": rows["valid"]}
-        )
-        first = rows["words"].reshape(-1, size, rows["words"].shape[1])[:, 0]
-        keys = jax.vmap(lambda words: fold_words(key, words))(first)
-        mixed = jax.vmap(self.batch_transform)(keys, groups)
-        if isinstance(mixed, dict):
-            mixed.pop("valid", None)
-        _check_output("batch_transform", mixed)
-        _check_group(mixed, size)
-
-        mixed = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mixed)
-        return jax.vmap(self._blank)(mixed, rows["valid"])
-
-    def _blank(self, output: dict[str, Any], valid: Array) -> dict[str, Any]:
-        """Return the output of a valid row, else its blank values; "size" is the canvas's own
-        already.
-        """
-
-        def blank(name: str, value: Any) -> Array:
-            value = jnp.asarray(value)
-            fill = blank_value(name, value.dtype, self.mask_fill)
-            return jnp.where(valid, value, jnp.full_like(value, fill))
-
-        return {
-            name: value if name == "size" else jax.tree.map(functools.partial(blank, name), value)
-            for name, value in output.items()
-        }
-
-
-def _three_channels(image: Array) -> Array:
-    """Return a gray image [H, W] or [H, W, 1] with its channel repeated."""
-    if image.ndim == 2:
-        image = image[..., None]
-    return jnp.broadcast_to(image, (*image.shape[:2], 3))
-
-
-def _check_output(name: str, output: Any) -> None:
-    if not isinstance(output, dict):
-        raise TypeError(
-            f"`{name}` must return a dict, as it is given one, got {type(output).__name__}."
-        )
-    if not output or not all(isinstance(key, str) for key in output):
-        raise TypeError(f"`{name}` must return a dict of names and arrays, got {output!r}.")
-    if taken := [key for key in _OWN_NAMES if key in output]:
-        raise ValueError(
-            f"`{name}` must not return {taken[0]!r}, which the Loader itself puts into a batch: give it another name."
-        )
-    for path, leaf in jax.tree_util.tree_leaves_with_path(output):
-        try:
-            jax.dtypes.canonicalize_dtype(jnp.result_type(leaf))
-        except TypeError:
-            raise TypeError(
-                f"`{name}` must return arrays and numbers, got {leaf!r} as output{jax.tree_util.keystr(path)}."
-            ) from None
-
-
-def _check_group(mixed: dict[str, Any], size: int) -> None:
-    """Refuse outputs [groups, ...] of a batch transform that do not keep the rows of a group."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(mixed):
-        if leaf.ndim < 2 or leaf.shape[1] != size:
-            raise ValueError(
-                f"`batch_transform` must return as many rows as it gets, `group_size` = {size}, got shape "
-                f"{list(leaf.shape[1:])} as output{jax.tree_util.keystr(path)}."
-            )
-
-
-def group_size(batch_transform: Transform) -> int:
-    """Return how many consecutive samples a batch transform mixes: its `group_size`, 2 where it has
-    none.
-
-    Raises:
-      ValueError: it is no int of at least 1.
-    """
-    size = getattr(batch_transform, "group_size", 2)
-    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
-        raise ValueError(
-            f"`batch_transform.group_size` must be an int of at least 1, got {size!r}."
-        )
-    return int(size)
 
 
 class CompiledBatch(NamedTuple):
@@ -182,8 +42,7 @@ class CompiledBatch(NamedTuple):
 def compile_batch(
     function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
 ) -> CompiledBatch:
-    """Compile the call for rows of these shapes, on a mesh of our own, whatever mesh the caller has
-    set.
+    """Compile a function for rows of these shapes, on our own mesh, whatever mesh the caller set.
 
     A function that is equal in value to an earlier one, and holds no function of the user's, shares
     its call.
@@ -196,13 +55,15 @@ def compile_batch(
     Raises:
       Exception: whatever the transforms raise when they are traced.
     """
-    key = value_key(function)
-    if key is None:
+    value = value_key(function)
+    if value is None:
         return _compile(function, rows, devices)
+
     leaves, tree = jax.tree.flatten(rows)
-    config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
-    return _SHARED.get((key, str(tree), shapes, tuple(devices), config), function, rows, devices)
+    config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
+    key = (value, str(tree), shapes, tuple(devices), config)
+    return _SHARED.get(key, function, rows, devices)
 
 
 def _compile(
@@ -229,7 +90,7 @@ def _compile(
 
 
 class _SharedCalls:
-    """The last few compiled calls by value."""
+    """The last few compiled calls, by the value of their functions."""
 
     def __init__(self, limit: int):
         self._limit = limit
@@ -238,6 +99,7 @@ class _SharedCalls:
     def get(
         self, key: Any, function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
     ) -> CompiledBatch:
+        """Return the call of `key`, compiled here if there is none."""
         call = self._calls.pop(key, None) or _compile(function, rows, devices)
         self._calls[key] = call  # the newest last
         while len(self._calls) > self._limit:
@@ -245,14 +107,14 @@ class _SharedCalls:
         return call
 
 
-_SHARED = _SharedCalls(_SHARED_CALLS)
+_SHARED = _SharedCalls(_MAX_SHARED_CALLS)
 
 
 def value_key(value: Any) -> Any:
-    """Return a hashable that is equal for equal configurations; None for what may hold a function
-    or an array.
+    """Return a hashable that is equal for equal configurations.
 
-    Values are told apart by type, so that 1, 1.0 and True are three.
+    It is None for a value that may hold a function or an array. Values are told apart by type, so
+    that 1, 1.0 and True are three.
 
     Example:
       >>> value_key((1, "a")) == value_key((1, "a")), value_key((1,)) == value_key((1.0,))
@@ -263,19 +125,20 @@ def value_key(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return type(value), repr(value)
     if isinstance(value, tuple):
-        parts = [value_key(part) for part in value]
+        fields = value
     elif _is_frozen(value):
-        parts = [value_key(getattr(value, field.name)) for field in dataclasses.fields(value)]
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
     else:
         return None
-    return None if None in parts else (type(value), tuple(parts))
+
+    keys = [value_key(field) for field in fields]
+    return None if None in keys else (type(value), tuple(keys))
 
 
 def _is_frozen(value: Any) -> bool:
-    """Return True for an instance of a frozen dataclass whose fields are all there is to it."""
+    """Return True for an instance of a frozen dataclass that has its fields and nothing else."""
     parameters = getattr(type(value), "__dataclass_params__", None)
     if parameters is None or not parameters.frozen or not parameters.eq:
         return False
-    return getattr(value, "__dict__", {}).keys() <= {
-        field.name for field in dataclasses.fields(value)
-    }
+    names = {field.name for field in dataclasses.fields(value)}
+    return getattr(value, "__dict__", {}).keys() <= names

@@ -27,9 +27,10 @@ class Export:
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
-      name: of the function that made this.
-      convert: from the local shards of an array, in row order, to what is yielded for it.
-      finish: changes a converted batch.
+      name: the name of the function that made this.
+      convert: a function of the local shards of an array, in row order, whose result is yielded in
+        the place of the array.
+      finish: a function that changes a converted batch.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Export:
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._loader:
             converted = jax.tree.map(lambda array: self._convert(local_shards(array)), batch)
-            del batch  # the consumer holds what it was converted to
+            del batch  # so that the consumer alone keeps it alive
             yield converted if self._finish is None else self._finish(converted)
             del converted
 
@@ -70,7 +71,7 @@ def local_shards(array: Array) -> list[Array]:
     """
     shards = {}
     for shard in array.addressable_shards:
-        start = shard.index[0].start or 0 if shard.index else 0
+        start = (shard.index[0].start or 0) if shard.index else 0
         shards.setdefault(start, shard.data)
     return [shards[start] for start in sorted(shards)]
 
@@ -106,16 +107,16 @@ def _to_array(shards: list[Array]) -> np.ndarray:
 
 
 def to_torch(loader: Loader) -> Export:
-    """Return a Loader's batches as dicts of torch tensors that share the JAX arrays' memory
-    (DLPack).
+    """Return a Loader's batches as dicts of torch tensors.
 
-    Iterating yields the rest of the current epoch. Each value is a tensor, or, where this process
-    has several local shards, a list with one tensor for each, on its own device, in row order.
+    They share the JAX arrays' memory (DLPack). Iterating yields the rest of the current epoch. Each
+    value is a tensor, or, where this process has several local shards, a list with one tensor for
+    each, on its own device, in row order.
+
     Integers are int32, as JAX has them: a loss that wants int64 labels takes
     `batch["label"].long()`. Integer "label" and "labels" of rows that are not valid are -100, which
-    torch's losses leave out; so they are copies.
-    Leave the other tensors unwritten if you also use the JAX arrays: torch ignores that they are
-      read-only.
+    torch's losses leave out; so they are copies. Leave the other tensors unwritten if you also use
+    the JAX arrays: torch ignores that they are read-only.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -137,16 +138,18 @@ def _to_torch_tensors(shards: list[Array]) -> Any:
 
 
 def _ignore_blank_labels(batch: Batch) -> Batch:
+    """Return the batch with labels that torch's losses leave out in rows that are not valid."""
     for name in LABELS:
         labels = batch.get(name)
         if isinstance(labels, list):
-            batch[name] = [_ignore(*pair) for pair in zip(labels, batch["valid"])]
+            batch[name] = [_ignore(*each) for each in zip(labels, batch["valid"])]
         elif hasattr(labels, "masked_fill"):
             batch[name] = _ignore(labels, batch["valid"])
     return batch
 
 
 def _ignore(labels: Any, valid: Any) -> Any:
+    """Return integer labels with -100 in the rows that are not valid; floats stay."""
     if labels.is_floating_point():
         return labels
     blank = ~valid.reshape(-1, *[1] * (labels.dim() - 1))
@@ -154,11 +157,11 @@ def _ignore(labels: Any, valid: Any) -> Any:
 
 
 def to_tf(loader: Loader) -> Export:
-    """Return a Loader's batches as dicts of eager TensorFlow tensors that share the JAX arrays'
-    memory (DLPack).
+    """Return a Loader's batches as dicts of eager TensorFlow tensors.
 
-    Iterating yields the rest of the current epoch. Each value is a tensor, or, where this process
-    has several local shards, a list with one tensor for each, on its own device, in row order.
+    They share the JAX arrays' memory (DLPack). Iterating yields the rest of the current epoch. Each
+    value is a tensor, or, where this process has several local shards, a list with one tensor for
+    each, on its own device, in row order.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
@@ -175,9 +178,8 @@ def to_tf(loader: Loader) -> Export:
 def _to_tf_tensors(shards: list[Array]) -> Any:
     import tensorflow as tf  # the user's, never ours  # pyright: ignore[reportMissingImports]
 
-    return _one_or_list(
-        [tf.experimental.dlpack.from_dlpack(shard.__dlpack__()) for shard in shards]
-    )
+    from_dlpack = tf.experimental.dlpack.from_dlpack
+    return _one_or_list([from_dlpack(shard.__dlpack__()) for shard in shards])
 
 
 def _one_or_list(tensors: list[Any]) -> Any:
@@ -186,11 +188,11 @@ def _one_or_list(tensors: list[Any]) -> Any:
 
 
 def for_pmap(loader: Loader) -> Export:
-    """Return a Loader's batches as `jax.pmap` takes them: each array is [local devices, rows a
-    device, ...].
+    """Return a Loader's batches in the form that `jax.pmap` takes.
 
-    Iterating yields the rest of the current epoch. The rows are on their devices already;
-    `flax.jax_utils.prefetch_to_device` and `shard` are not needed and would copy them.
+    Each array is [local devices, rows per device, ...]. Iterating yields the rest of the current
+    epoch. The rows are on their devices already; `flax.jax_utils.prefetch_to_device` and `shard`
+    are not needed and would copy them.
 
     Args:
       loader: a `Loader` whose batch is split over all devices, as it is by default.
@@ -204,7 +206,8 @@ def for_pmap(loader: Loader) -> Export:
       >>> from jaxaug.iterators import InMemory, Loader
       >>> file = io.BytesIO()
       >>> PIL.Image.new("RGB", (40, 30), "red").save(file, "JPEG")
-      >>> with Loader(InMemory([file.getvalue()] * 4), 2 * jax.device_count(), last_batch="pad") as loader:
+      >>> source = InMemory([file.getvalue()] * 4)
+      >>> with Loader(source, 2 * jax.device_count(), last_batch="pad") as loader:
       ...     images = next(iter(for_pmap(loader)))["image"]
       >>> images.shape == (jax.local_device_count(), 2, 30, 40, 3)
       True
@@ -216,8 +219,8 @@ def for_pmap(loader: Loader) -> Export:
     starts = [index[0].start or 0 for index in found if index]
     if len(starts) != jax.local_device_count() or sorted(set(starts)) != starts:
         raise ValueError(
-            f"`loader` must split its batch over all local devices in their order, as jax.pmap does, got "
-            f"sharding={spec.sharding}."
+            "`loader` must split its batch over all local devices in their order, as jax.pmap "
+            f"does, got sharding={spec.sharding}."
         )
     return export
 

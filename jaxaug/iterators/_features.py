@@ -1,6 +1,4 @@
-"""The columns of features: their dtypes, the fixed spec they are held to, and their values in blank
-rows.
-"""
+"""The columns of features: their dtypes, their fixed spec, and their values in blank rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,16 +8,15 @@ import numpy as np
 
 from jaxaug._typing import Features
 
-# Class numbers: -1 where there is no record, so that no loss or metric takes a blank row for class
-# 0.
+# Class numbers: -1 in blank rows, so that no loss or metric takes such a row for class 0.
 LABELS = ("label", "labels")
 
 _INT32 = np.iinfo(np.int32)
-_EXACT = 2**24  # whole numbers up to here are exact in float32
+_MAX_EXACT_FLOAT32 = 2**24  # integers up to here are exact in float32
 
 
 class Column(NamedTuple):
-    """The dtype and the shape of one record's value."""
+    """The form of a feature: the dtype and the shape of one record's value."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -32,16 +29,12 @@ FeatureSpec = Mapping[str, Column]
 
 
 def feature_spec(columns: Features) -> dict[str, Column]:
-    """Return the dtype and the shape of a record's features, from columns that went through
-    `narrow`.
-    """
+    """Return the form of a record's features, from columns that went through `narrow`."""
     return {name: Column(column.dtype, column.shape[1:]) for name, column in columns.items()}
 
 
 def narrow_features(columns: Features, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of records `indices` (int64[n]) in dtypes of at most 32 bits, see
-    `narrow`.
-    """
+    """Return the columns of records `indices` (int64[n]), each of them narrowed by `narrow`."""
     return {name: narrow(name, column, indices) for name, column in columns.items()}
 
 
@@ -52,7 +45,7 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
     rounded to float32.
 
     Args:
-      name: of the feature, for messages.
+      name: the feature's name, for messages.
       column: one row for each record.
       indices: int64[n], the records, for messages.
 
@@ -78,7 +71,11 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
             rounded = column.astype(np.float32)
         infinite = np.isinf(rounded) & np.isfinite(column)
         _check_values(name, column, infinite, indices, "fit float32", "scale it")
-        changed = (rounded != column) & (column == np.trunc(column)) & (np.abs(column) > _EXACT)
+        changed = (
+            (rounded != column)
+            & (column == np.trunc(column))
+            & (np.abs(column) > _MAX_EXACT_FLOAT32)
+        )
         _check_values(
             name, column, changed, indices, "be exact in float32", "pass whole numbers as integers"
         )
@@ -107,12 +104,14 @@ def _check_values(
     expected: str,
     remedy: str,
 ) -> None:
+    """Refuse a column in which `wrong` is True anywhere, with the first such value."""
     if not wrong.any():
         return
     place = tuple(axis[0] for axis in np.nonzero(wrong))
+    record = int(indices[place[0]])
     raise ValueError(
-        f"feature {name!r} must {expected}, got {column[place]} in record {int(indices[place[0]])}: "
-        f"{remedy}, or leave it out."
+        f"feature {name!r} must {expected}, got {column[place]} in record {record}: {remedy}, or "
+        "leave it out."
     )
 
 
@@ -124,22 +123,25 @@ def check_features(columns: Features, spec: FeatureSpec, count: int) -> None:
     """
     if columns.keys() != spec.keys():
         raise ValueError(
-            f"`source` must give the same features in every read, got {sorted(columns)} after {sorted(spec)}."
+            "`source` must give the same features in every read, got "
+            f"{sorted(columns)} after {sorted(spec)}."
         )
     for name, column in columns.items():
         found = Column(column.dtype, column.shape[1:])
         if found != spec[name]:
             raise ValueError(
-                f"`source` must give feature {name!r} as {spec[name]} in every read, as in the first, got {found}."
+                f"`source` must give feature {name!r} as {spec[name]} in every read, as in the "
+                f"first, got {found}."
             )
         if len(column) != count:
             raise ValueError(
-                f"`source` must give one row of feature {name!r} for each of {count} records, got {len(column)}."
+                f"`source` must give one row of feature {name!r} for each of {count} records, "
+                f"got {len(column)}."
             )
 
 
 def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Return dicts of scalars and arrays, one for each record of `indices`, as narrowed columns.
+    """Return narrowed columns of dicts of scalars and arrays, one dict for each of `indices`.
 
     Raises:
       ValueError: records differ in names or shapes.
@@ -148,33 +150,36 @@ def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, n
     for row in rows:
         if row.keys() != names:
             raise ValueError(
-                f"`source` must give the same features for every record, got {sorted(row)} after {sorted(names)}."
+                "`source` must give the same features for every record, got "
+                f"{sorted(row)} after {sorted(names)}."
             )
 
     columns = {}
     for name in names:
         values = [np.asarray(row[name]) for row in rows]
-        if len({value.shape for value in values}) > 1:
+        shapes = {value.shape for value in values}
+        if len(shapes) > 1:
             raise ValueError(
-                f"`source` must give feature {name!r} in one shape, got "
-                f"{sorted({value.shape for value in values})}: pad it to the largest."
+                f"`source` must give feature {name!r} in one shape, got {sorted(shapes)}: pad it "
+                "to the largest."
             )
         columns[name] = narrow(name, np.stack(values), indices)
     return columns
 
 
 def blank_value(name: str, dtype: Any, mask_fill: int) -> int:
-    """Return what a row without a record holds: -1 for integer labels, `mask_fill` for masks, else
-    0.
-    """
+    """Return the value of a blank row: -1 in integer labels, `mask_fill` in masks, else 0."""
     if name == "mask":
-        return fill_of(dtype, mask_fill)
-    return -1 if name in LABELS and jnp.issubdtype(dtype, np.signedinteger) else 0
+        return mask_blank_value(dtype, mask_fill)
+    if name in LABELS and jnp.issubdtype(dtype, np.signedinteger):
+        return -1
+    return 0
 
 
-def fill_of(dtype: Any, mask_fill: int) -> int:
-    """Return the value of a mask where there is no image: `mask_fill` for integers, else False or
-    0.
+def mask_blank_value(dtype: Any, mask_fill: int) -> int:
+    """Return the value of a mask where there is no image.
+
+    It is `mask_fill` for integers, else False or 0.
 
     Raises:
       ValueError: the dtype cannot hold `mask_fill`.
@@ -184,8 +189,8 @@ def fill_of(dtype: Any, mask_fill: int) -> int:
     limits = np.iinfo(dtype)
     if not limits.min <= mask_fill <= limits.max:
         raise ValueError(
-            f"`mask_fill` must fit the mask's {np.dtype(dtype)}, {limits.min} to {limits.max}, got {mask_fill}: "
-            "give another, or a mask of a wider dtype."
+            f"`mask_fill` must fit the mask's {np.dtype(dtype)}, {limits.min} to {limits.max}, "
+            f"got {mask_fill}: give another, or a mask of a wider dtype."
         )
     return mask_fill
 

@@ -1,4 +1,4 @@
-"""The threads behind a Loader: one reads, a pool builds, the consumer takes the batches in order."""
+"""The threads of a Loader: one reads, a pool builds, the consumer takes the batches in order."""
 
 import atexit
 import contextlib
@@ -10,18 +10,18 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from jaxaug.iterators._cursor import Cursor
-from jaxaug.iterators._reader import EncodedBatch, Read
+from jaxaug.iterators._reader import EncodedBatch, ReadBatch
+from jaxaug.iterators._state import Cursor
 
 T = TypeVar("T")
 
-_JOIN_SECONDS = 10.0  # what a `close` waits for a source that does not answer
+_JOIN_SECONDS = 10.0  # that a `close` waits for a source that does not answer
 
 _running: "set[Pipeline]" = set()
 
 
-class Item(NamedTuple, Generic[T]):
-    """One batch, finished or not.
+class PendingBatch(NamedTuple, Generic[T]):
+    """One batch in its place among the others, finished or not.
 
     Attributes:
       epoch: the epoch that it belongs to.
@@ -37,25 +37,25 @@ class Item(NamedTuple, Generic[T]):
 class Pipeline(Generic[T]):
     """Reads and builds batches ahead of the consumer.
 
-    One thread iterates `reads`, hands each to a pool of `workers` threads that call `build`, and
-    owns both: it closes them when the batches end or when it is told to stop. As many batches are
-    in the making or finished as `depth`; each is built to its end, so that a decoder that others
+    One thread iterates `reads`, hands each batch to a pool of `workers` threads that call `build`,
+    and owns both: it closes them when the batches end or when it is told to stop. `depth` batches
+    are being built or finished at a time. Each is built to its end, so that a decoder that others
     use too is never held by a batch that waits for its consumer.
 
     Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
     threads.
 
     Args:
-      reads: a generator; an exception of it ends the batches and reaches the consumer at that
-        place.
-      build: from what was read to a batch, called in the pool.
+      reads: a generator; an exception that it raises ends the batches and reaches the consumer at
+        that place.
+      build: makes a batch of the rows that were read; called in the pool.
       workers: how many batches are built at a time.
-      depth: how many are in the making or wait for the consumer.
+      depth: how many batches are being built or wait for the consumer.
     """
 
     def __init__(
         self,
-        reads: Generator[Read, None, None],
+        reads: Generator[ReadBatch, None, None],
         build: Callable[[EncodedBatch], T],
         workers: int,
         depth: int,
@@ -66,7 +66,7 @@ class Pipeline(Generic[T]):
         self._depth = depth
         # Reentrant: the collector may stop a pipeline in a thread that holds the lock already.
         self._changed = threading.Condition(threading.RLock())
-        self._items: deque[Item[T]] = deque()
+        self._pending: deque[PendingBatch[T]] = deque()
         self._stopped = False
         self._end: BaseException | None = None
         self._ended = False
@@ -76,18 +76,19 @@ class Pipeline(Generic[T]):
         _running.add(self)
         self._thread.start()
 
-    def peek(self) -> Item[T] | None:
+    def peek(self) -> PendingBatch[T] | None:
         """Return the next batch without taking it, None at the end.
 
         Raises:
-          BaseException: what ended `reads`.
+          CancelledError: the pipeline was stopped.
+          BaseException: the exception that ended `reads`.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._ended or self._stopped)
+            self._changed.wait_for(lambda: self._pending or self._ended or self._stopped)
             if self._stopped:
                 raise CancelledError
-            if self._items:
-                return self._items[0]
+            if self._pending:
+                return self._pending[0]
             if self._end is not None:
                 raise self._end
             return None
@@ -95,36 +96,37 @@ class Pipeline(Generic[T]):
     def pop(self) -> None:
         """Take the batch that `peek` gave."""
         with self._changed:
-            if self._items:
-                self._items.popleft()
+            if self._pending:
+                self._pending.popleft()
             self._changed.notify_all()
 
     def stop(self, at_end: Callable[[], None] | None = None) -> None:
-        """Tell the threads to end, without waiting; `at_end` is called by the last of them."""
+        """Tell the threads to end, without waiting; the last of them calls `at_end`."""
         with self._changed:
             self._stopped = True
-            pending = list(self._items)
-            self._items.clear()
+            pending = list(self._pending)
+            self._pending.clear()
             self._changed.notify_all()
             ended = self._ended
             if not ended:
                 self._at_end = at_end
 
-        for item in pending:
-            item.result.cancel()
+        for each in pending:
+            each.result.cancel()
         if self._waiter is not None:
             self._waiter.shutdown(wait=False, cancel_futures=True)
         if ended and at_end is not None:
             at_end()
 
     def join(self) -> None:
-        """Wait until the threads have ended, with a warning where that takes longer."""
+        """Wait until the threads have ended; warn if a read keeps one alive."""
         if threading.current_thread() is self._thread:
             return
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             warnings.warn(
-                f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends once it does.",
+                f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends "
+                "once it does.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -132,8 +134,9 @@ class Pipeline(Generic[T]):
             self._waiter.shutdown()
 
     def when_ready(self, done: Any) -> "Future[float] | None":
-        """Return when the device will have computed `done`, by a thread that waits; None if it has
-        already.
+        """Return a future of the time at which the device has `done`; None if it already has it.
+
+        A thread waits for it.
         """
         if done.is_ready():
             return None
@@ -156,10 +159,10 @@ class Pipeline(Generic[T]):
             pool.shutdown(cancel_futures=self._stopped)
             self._finish()
 
-    def _put(self, read: Read, pool: ThreadPoolExecutor) -> bool:
+    def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
         """Start a batch once there is room for it; return False when the consumer has stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or len(self._items) < self._depth)
+            self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
             if self._stopped:
                 return False
             if isinstance(read.batch, Exception):
@@ -167,7 +170,7 @@ class Pipeline(Generic[T]):
                 result.set_exception(read.batch)
             else:
                 result = pool.submit(self._build, read.batch)
-            self._items.append(Item(read.epoch, read.after, result))
+            self._pending.append(PendingBatch(read.epoch, read.after, result))
             self._changed.notify_all()
             return True
 
@@ -184,16 +187,15 @@ class Pipeline(Generic[T]):
 
 
 def _wait_until_ready(done: Any) -> float:
-    """Return the time at which it is."""
-    with contextlib.suppress(
-        Exception
-    ):  # what failed on the device is told to whoever uses the batch
+    """Wait until an array is ready; return the time at which it is."""
+    # An error of the device is raised where the batch is used.
+    with contextlib.suppress(Exception):
         done.block_until_ready()
     return time.perf_counter()
 
 
 def _stop_all() -> None:
-    """No thread may be inside of native code when the interpreter ends."""
+    """Stop all pipelines: no thread may be inside of native code when the interpreter ends."""
     for pipeline in list(_running):
         pipeline.stop(pipeline._at_end)
     for pipeline in list(_running):

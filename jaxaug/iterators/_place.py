@@ -1,5 +1,6 @@
-"""Boxes, keypoints and masks follow their image onto the canvas: upright by its EXIF orientation,
-scaled as it was.
+"""The places of boxes, keypoints and masks on the canvas.
+
+They follow their image: turned upright by its EXIF orientation, and scaled as it was.
 """
 
 import jax.numpy as jnp
@@ -37,7 +38,9 @@ def place_points(
         boxes = _unflatten("boxes", features["boxes"], 4)
         corners = _place(boxes.reshape(len(boxes), -1, 2), size, original_size, orientation)
         corners = corners.reshape(*boxes.shape[:2], 2, 2)
-        moved = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
+        low = corners.min(axis=2)
+        high = corners.max(axis=2)
+        moved = np.concatenate([low, high], axis=-1)
         padding = (boxes == 0).all(axis=-1, keepdims=True)
         placed["boxes"] = np.where(padding, np.float32(0), moved)
 
@@ -50,8 +53,9 @@ def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
     flat = column.ndim == 2 and column.shape[1] % numbers == 0
     if not flat and (column.ndim != 3 or column.shape[2] != numbers):
         raise ValueError(
-            f"feature {name!r} must have {numbers} numbers for each of k {name}, [n, k, {numbers}] or flat "
-            f"[n, {numbers} k], got {list(column.shape)}: what is no {name} needs another name."
+            f"feature {name!r} must have {numbers} numbers for each of k {name}, "
+            f"[n, k, {numbers}] or flat [n, {numbers} k], got {list(column.shape)}: other data "
+            "needs another name."
         )
     return column.reshape(len(column), -1, numbers)
 
@@ -59,7 +63,7 @@ def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
 def _place(
     points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
 ) -> np.ndarray:
-    """Transpose, mirror, scale points float[n, k, 2] (x, y)."""
+    """Return points float[n, k, 2] (x, y) transposed, mirrored and scaled."""
     height = original_size[:, :1].astype(np.float32)
     width = original_size[:, 1:].astype(np.float32)
     x = points[..., 0].astype(np.float32)
@@ -89,15 +93,17 @@ def check_masks(
     """
     transposed = TRANSPOSE[orientation][:, None]
     stored = np.where(transposed, original_size[:, ::-1], original_size)
-    small = valid & (stored > np.array(mask.shape[1:3])).any(axis=1)
+    larger = (stored > np.array(mask.shape[1:3])).any(axis=1)
+    small = valid & larger
     if not small.any():
         return
+
     row = int(np.flatnonzero(small)[0])
     height, width = stored[row].tolist()
     raise ValueError(
-        f"feature 'mask' must be at least as large as its stored image, {height} x {width} pixels in record "
-        f"{int(indices[row])}, got {mask.shape[1]} x {mask.shape[2]}: its top-left part is used, so pad masks of "
-        "images of different sizes to the largest."
+        f"feature 'mask' must be at least as large as its stored image, {height} x {width} pixels "
+        f"in record {int(indices[row])}, got {mask.shape[1]} x {mask.shape[2]}: its top-left part "
+        "is used, so pad masks of images of different sizes to the largest."
     )
 
 
@@ -105,8 +111,8 @@ def check_mask_shape(shape: tuple[int, ...]) -> None:
     """Refuse a column of masks that is not [n, Hm, Wm] or [n, Hm, Wm, C]."""
     if len(shape) not in (3, 4):
         raise ValueError(
-            f"feature 'mask' must be [n, height, width] or [n, height, width, channels], got {list(shape)}: "
-            "what is no mask needs another name."
+            "feature 'mask' must be [n, height, width] or [n, height, width, channels], got "
+            f"{list(shape)}: other data needs another name."
         )
 
 
@@ -118,11 +124,11 @@ def place_mask(
     canvas: tuple[int, int],
     fill: int,
 ) -> Array:
-    """Return one mask on the canvas: its top-left part turned upright and shrunk with nearest,
-    `fill` elsewhere.
+    """Return one mask on the canvas.
 
-    Pixel i of `size` takes pixel floor((i + 1/2) original / size) of the upright image, in whole
-    numbers, so that every device picks the same one.
+    Its top-left part is turned upright and shrunk with nearest; `fill` is elsewhere. Pixel i of
+    `size` takes pixel floor((i + 1/2) original / size) of the upright image, in integers, so that
+    every device picks the same one.
 
     Args:
       mask: [Hm, Wm] or [Hm, Wm, C], at least as large as the stored image.
@@ -135,8 +141,8 @@ def place_mask(
     Returns:
       [H, W] or [H, W, C] of the mask's dtype.
     """
-    y, y_inside = _nearest(canvas[0], size[0], original_size[0])
-    x, x_inside = _nearest(canvas[1], size[1], original_size[1])
+    y, y_inside = _nearest_pixels(canvas[0], size[0], original_size[0])
+    x, x_inside = _nearest_pixels(canvas[1], size[1], original_size[1])
     y = jnp.where(jnp.asarray(FLIP_Y)[orientation], original_size[0] - 1 - y, y)
     x = jnp.where(jnp.asarray(FLIP_X)[orientation], original_size[1] - 1 - x, x)
 
@@ -144,16 +150,19 @@ def place_mask(
     columns = jnp.broadcast_to(x[None, :], canvas)
     transposed = jnp.asarray(TRANSPOSE)[orientation]
     rows, columns = jnp.where(transposed, columns, rows), jnp.where(transposed, rows, columns)
-    placed = mask[jnp.clip(rows, 0, mask.shape[0] - 1), jnp.clip(columns, 0, mask.shape[1] - 1)]
+    rows = jnp.clip(rows, 0, mask.shape[0] - 1)
+    columns = jnp.clip(columns, 0, mask.shape[1] - 1)
+    placed = mask[rows, columns]
 
     inside = y_inside[:, None] & x_inside[None, :]
     inside = inside.reshape(inside.shape + (1,) * (placed.ndim - 2))
     return jnp.where(inside, placed, jnp.asarray(fill, placed.dtype))
 
 
-def _nearest(length: int, size: Array, original: Array) -> tuple[Array, Array]:
-    """Return the upright image's pixel for each of `length` on the canvas, and which of these are
-    used.
+def _nearest_pixels(length: int, size: Array, original: Array) -> tuple[Array, Array]:
+    """Return the upright image's pixel for each of `length` on the canvas.
+
+    The second array, bool[length], is True for those that the image covers.
     """
     position = jnp.arange(length, dtype=jnp.int32)
     pixel = (2 * position + 1) * original // (2 * jnp.maximum(size, 1))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,39 +11,38 @@ from jax.sharding import NamedSharding
 from jaxaug.decode import Decoder
 from jaxaug.iterators import _arguments
 from jaxaug.iterators._arguments import Options
-from jaxaug.iterators._builder import BatchBuilder, RowLayout, row_shapes, word_count
+from jaxaug.iterators._batch_function import BatchFunction, row_shapes
+from jaxaug.iterators._builder import BatchBuilder
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
-from jaxaug.iterators._compile import BatchFunction, CompiledBatch, compile_batch
-from jaxaug.iterators._features import Column, FeatureSpec, feature_spec, stack_features
-from jaxaug.iterators._order import Order, order_name
-from jaxaug.iterators._protocol import Pixels, Source, Stream
-from jaxaug.iterators._reader import BatchPlan, ReadRecords, record_reader
-from jaxaug.sharding._split import Part, local_parts, spans_processes
+from jaxaug.iterators._compile import CompiledBatch, compile_batch
+from jaxaug.iterators._layout import RowLayout
+from jaxaug.iterators._protocol import Source, Stream
+from jaxaug.iterators._reader import BatchPlan, Reader, RecordForm, RecordReader
+from jaxaug.iterators._state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
+from jaxaug.iterators._stream_reader import StreamReader
+from jaxaug.sharding._split import RowRange, local_row_ranges, spans_processes
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything that a Loader's options lead to, before any thread runs.
+    """The parts of a Loader's pipeline, before any thread runs.
 
     Attributes:
       options: the arguments.
-      order, read: the order of the records, and how to read them; None for a stream.
-      batches: how batches are cut.
-      layout: where the local rows lie.
-      features: the form of a record's features.
-      image: the form of a row of pixels; None where a decoder makes them.
+      reader: reads the source.
+      batches: the cut of epochs into batches.
+      layout: the places of the local rows.
+      form: the form of a record.
       decoder: None where the source has pixels.
       choice: the canvas, where the Loader picked it itself.
       function: the computation of a batch.
     """
 
     options: Options
-    order: Order | None
-    read: ReadRecords | None
+    reader: Reader
     batches: BatchPlan
     layout: RowLayout
-    features: FeatureSpec
-    image: Column | None
+    form: RecordForm
     decoder: Decoder | None
     choice: CanvasChoice | None
     function: BatchFunction
@@ -63,78 +63,104 @@ class Plan:
         return None if self.options.decoder is not None else self.decoder
 
     @property
-    def mask_fill(self) -> int:
-        """The value of integer masks where there is no image."""
-        return self.function.mask_fill
-
-    @property
-    def order_name(self) -> str:
-        """The name that a state knows the order by."""
-        return "Stream" if self.order is None else order_name(self.order)
-
-    @property
     def builders(self) -> int:
-        """How many batches at once keep decoder and device busy."""
+        """The number of batches at once that keep decoder and device busy."""
         return 2 if self.decoder is None else self.decoder.in_flight
 
-    def compile(self, batch_transform: bool = True) -> CompiledBatch:
-        """Compile the computation of a batch, with or without the batch transform."""
-        function = self.function
-        if not batch_transform:
-            function = function._replace(batch_transform=None)
+    @cached_property
+    def run(self) -> RunIdentity:
+        """The facts that a state must share with this Loader."""
+        fingerprint = self.source.fingerprint()
+        return RunIdentity(self.seed, fingerprint, self.reader.sampler_name, self.reader.length)
+
+    @cached_property
+    def compiled(self) -> CompiledBatch:
+        """The compiled computation of a batch."""
+        return self._compile(self.function)
+
+    @cached_property
+    def compiled_rows(self) -> CompiledBatch:
+        """The compiled computation of a batch without the batch transform."""
+        if self.function.batch_transform is None:
+            return self.compiled
+        return self._compile(self.function._replace(batch_transform=None))
+
+    def _compile(self, function: BatchFunction) -> CompiledBatch:
         rows = row_shapes(
             len(self.layout.rows),
-            word_count(self.order),
-            self.features,
-            self.image,
+            self.reader.with_replacement,
+            self.form.features,
+            self.form.image,
             function.canvas,
         )
         return compile_batch(function, rows, self.layout.devices)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
-        """Return what makes batches by this computation; it does not refer to the user's functions."""
+        """Return a builder of batches by this computation.
+
+        It does not refer to the user's functions, so that their owner can be collected.
+        """
         return BatchBuilder(
-            self.source,
-            self.order,
-            self.read,
+            self.reader,
             self.decoder,
             self.layout,
             compiled,
             self.function.canvas,
-            self.mask_fill,
             self.seed,
             on_error,
         )
 
-    def facts(self) -> dict[str, Any]:
-        """Return what must be the same on all processes, causes before what follows from them."""
+    def batches_per_epoch(self) -> int:
+        """Return the number of batches of a whole epoch.
+
+        Raises:
+          TypeError: the source is a stream.
+        """
+        if self.reader.length is None:
+            raise TypeError(
+                "a Loader of a stream has no length: how many records it holds shows at its end."
+            )
+        return batches_per_epoch(self.reader.length, self.batches.batch_size, self.batches.drop)
+
+    def start_of_batch(self, cursor: Cursor) -> Cursor:
+        """Return the start of the batch at `cursor`, in the next epoch if this one is over."""
+        if self.reader.length is None:
+            return cursor
+        return start_of_batch(
+            cursor, self.reader.length, self.batches.batch_size, self.batches.drop
+        )
+
+    def facts(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Return the facts that must be the same on all processes, causes before consequences."""
         options = self.options
         sharding = self.layout.sharding
+        device_ids = np.asarray(sharding.mesh.device_ids).tolist()
         return {
             "seed": self.seed,
-            "shuffle": self.order_name,
+            "shuffle": self.run.sampler,
             "batch_size": int(options.batch_size),
             "epochs": None if options.epochs is None else int(options.epochs),
             "last_batch": options.last_batch,
             "on_error": options.on_error,
-            "sharding": (
-                f"{sharding.spec} over {dict(sharding.mesh.shape)} of {np.asarray(sharding.mesh.device_ids).tolist()}"
-            ),
-            "fingerprint": self.source.fingerprint(),
-            "length": None if self.order is None else self.order.length,
+            "max_bad": options.max_bad,
+            "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
+            "fingerprint": self.run.fingerprint,
+            "length": self.run.length,
             "canvas": tuple(map(int, self.function.canvas)),
+            "element_spec": spec,
         }
 
-    def note(self, spec: dict[str, Any]) -> str | None:
-        """Return what the user should know about the canvas that the Loader picked."""
+    def notes(self, spec: dict[str, Any]) -> list[str]:
+        """Return the warnings about the canvas that the Loader picked."""
         if self.choice is None or self.choice.uniform or "size" not in spec:
-            return None
+            return []
         height, width = self.choice.canvas
-        return (
-            f"the images have different sizes and lie on canvases of {height} x {width}, zero outside of their "
-            '"size", which is still in the batch: let the transform end at one size, with CenterCrop, Resize or '
-            'RandomResizedCrop, or have the model use "size" (a `canvas=` of your own says that it does).'
-        )
+        return [
+            f"the images have different sizes and lie on canvases of {height} x {width}, zero "
+            'outside of their "size", which is still in the batch: let the transform end at one '
+            "size, with CenterCrop, Resize or RandomResizedCrop, or have the model use "
+            '"size" (a `canvas=` of your own says that it does).'
+        ]
 
 
 def make_plan(options: Options, sharding: NamedSharding) -> Plan:
@@ -143,45 +169,55 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     Raises:
       ValueError, TypeError: options that do not fit each other, the source or the sharding.
     """
-    source = options.source
     batch_size = int(options.batch_size)
-    order = _arguments.make_order(source, options.shuffle, int(options.seed), options.on_error)
-    parts = local_parts(sharding, batch_size)
-    _arguments.check_groups(options.batch_transform, parts)
-    _arguments.check_batch_size(order, batch_size, options.drop)
-    features, image = _first_record(source)
-    _arguments.check_names(list(features))
+    reader = _make_reader(options)
+    ranges = local_row_ranges(sharding, batch_size)
+    _arguments.check_groups(options.batch_transform, ranges)
+    _arguments.check_batch_size(reader.length, batch_size, options.drop)
+
+    form = reader.read_first()
+    _arguments.check_names(form.features)
+    reader = dataclasses.replace(reader, features=form.features)
 
     choice = None
-    if image is None:
-        decoder, choice = _decoder_of(options, parts, sharding)
-        parts = _arguments.order_parts(parts, decoder)
+    if form.image is None:
+        decoder, choice = _make_decoder(options, reader, ranges, sharding)
+        ranges = _arguments.order_ranges(ranges, decoder)
         devices = decoder.devices
         canvas = decoder.canvas
     else:
         _arguments.check_no_decoder(options.decoder, options.canvas)
         decoder = None
-        devices = [part.devices[0] for part in parts]
-        canvas = (image.shape[0], image.shape[1])
+        devices = [each.devices[0] for each in ranges]
+        canvas = (form.image.shape[0], form.image.shape[1])
 
-    layout = RowLayout(parts, devices, sharding)
-    mask_fill = int(options.mask_fill)
+    layout = RowLayout(ranges, devices, sharding)
     return Plan(
         options,
-        order,
-        None if isinstance(source, Stream) else record_reader(source, features, mask_fill),
+        reader,
         BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
         layout,
-        features,
-        image,
+        form,
         decoder,
         choice,
-        BatchFunction(options.transform, options.batch_transform, mask_fill, canvas),
+        BatchFunction(options.transform, options.batch_transform, reader.mask_fill, canvas),
     )
 
 
-def _decoder_of(
-    options: Options, parts: Sequence[Part], sharding: NamedSharding
+def _make_reader(options: Options) -> Reader:
+    """Return the reader of a stream or of a source: nothing else asks which of them it is."""
+    source = options.source
+    mask_fill = int(options.mask_fill)
+    if isinstance(source, Stream):
+        _arguments.check_stream_options(options)
+        return StreamReader(source=source, mask_fill=mask_fill)
+
+    sampler = _arguments.make_sampler(options.shuffle, len(source), int(options.seed))
+    return RecordReader(source=source, mask_fill=mask_fill, sampler=sampler)
+
+
+def _make_decoder(
+    options: Options, reader: Reader, ranges: Sequence[RowRange], sharding: NamedSharding
 ) -> tuple[Decoder, CanvasChoice | None]:
     """Return the user's decoder, or a new one; with the canvas if that was picked here."""
     shared = spans_processes(sharding)
@@ -193,22 +229,7 @@ def _decoder_of(
     choice = None
     canvas = options.canvas
     if canvas is None:
-        choice = pick_canvas(options.source, int(options.seed))
+        choice = pick_canvas(reader, int(options.seed))
         canvas = choice.canvas
-    devices = [part.devices[0] for part in parts]
+    devices = [each.devices[0] for each in ranges]
     return Decoder(canvas, devices=devices, deterministic=shared), choice
-
-
-def _first_record(source: Source | Stream) -> tuple[FeatureSpec, Column | None]:
-    """Return the form of the first record's features, and of its pixels if it has any."""
-    if isinstance(source, Stream):
-        first = next(source.iterate(), None)
-        if first is None:
-            raise ValueError("`source` must yield at least one record, got an empty stream.")
-        return feature_spec(stack_features([first[1]], np.zeros(1, np.int64))), None
-
-    images, columns = record_reader(source, None, 0)(np.zeros(1, np.int64))
-    image = (
-        Column(images.array.dtype, images.array.shape[1:]) if isinstance(images, Pixels) else None
-    )
-    return feature_spec(columns), image

@@ -1,4 +1,4 @@
-"""What the Loader asks of a source of records."""
+"""The protocols of sources: the methods that a Loader calls."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -10,7 +10,7 @@ from jaxaug.decode import Encoded, Headers
 
 
 class Pixels(NamedTuple):
-    """Images that need no decoding, as a source may hand them over in the place of `Encoded`.
+    """Images that need no decoding; a source may return them in the place of `Encoded`.
 
     Attributes:
       array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes
@@ -22,19 +22,18 @@ class Pixels(NamedTuple):
 
 @runtime_checkable
 class Source(Protocol):
-    """Records by number: encoded images and their features.
+    """Records with random access: encoded images and their features.
 
     A source is random access and stateless: `read` may be called from any thread, for any rows in
     any order, and answers the same each time. The Loader owns order, epochs and sharding.
     """
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         ...
 
     def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
-        """Return records `indices` (int64[n]): their images, and a dict of arrays with first axis
-        n.
+        """Return the images of records `indices` (int64[n]), and a dict of arrays [n, ...].
 
         The dtypes and the shapes behind the first axis are the same in every call. "label" is
         int[n].
@@ -45,11 +44,11 @@ class Source(Protocol):
         ...
 
     def describe(self, index: int) -> dict[str, Any]:
-        """Where record `index` lies and what names it: "path", "record", strings."""
+        """Return the place and the names of record `index`: "path", "record", strings."""
         ...
 
     def fingerprint(self) -> str:
-        """A short hash of what the source holds: another data set has another one."""
+        """Return a short hash of the data: another data set has another one."""
         ...
 
 
@@ -58,22 +57,22 @@ class Indexed(Source, Protocol):
     """A source that may know its images' headers without reading them."""
 
     def headers(self, indices: np.ndarray) -> Headers | None:
-        """The header facts of images `indices` (int64[n]); None if they are not known."""
+        """Return the header facts of images `indices` (int64[n]); None if they are not known."""
         ...
 
 
 @runtime_checkable
 class Stream(Protocol):
-    """Records one after another, from the start each time: for data that has no random access."""
+    """Records one after another, from the start each time, without random access."""
 
     def iterate(self) -> Iterator[tuple[bytes, Features]]:
-        """All records once: the encoded image, and a dict of scalars and arrays of fixed shapes."""
+        """Yield each record once: its encoded image, and a dict of scalars and arrays."""
         ...
 
     def describe(self, index: int) -> dict[str, Any]:
-        """What names the record with ordinal `index`."""
+        """Return the names of the record with ordinal `index`."""
         ...
 
     def fingerprint(self) -> str:
-        """A short hash of what is known of the stream."""
+        """Return a short hash of the facts known about the stream."""
         ...

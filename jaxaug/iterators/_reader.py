@@ -1,55 +1,77 @@
-"""From a sampler and a source to the encoded rows of one batch after another."""
+"""Reading: from a source to the encoded rows of one batch after another."""
 
-import itertools
+import abc
+import dataclasses
 import time
-from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators._cursor import Cursor, next_step
 from jaxaug.iterators._features import (
+    Column,
     Features,
     FeatureSpec,
     blank_rows,
     check_features,
+    feature_spec,
     narrow_features,
-    stack_features,
 )
-from jaxaug.iterators._order import Order, find_records
-from jaxaug.iterators._protocol import Pixels, Source, Stream
+from jaxaug.iterators._protocol import Pixels, Source
+from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_name
+from jaxaug.iterators._state import Cursor, next_span
 
-PADDING = -1
+PADDING = -1  # the index of a row without a record
 
 
 class BatchPlan(NamedTuple):
-    """How batches are cut: `local` are the rows of the global batch that this process decodes."""
+    """The cut of epochs into batches.
+
+    Attributes:
+      batch_size: rows of the global batch.
+      local: int64[r], the rows that this process decodes, each in [0, batch_size).
+      drop: the tail of an epoch is dropped instead of padded.
+      epochs: how many epochs there are; None for no end.
+    """
 
     batch_size: int
-    local: np.ndarray  # int64[r] in [0, batch_size)
-    drop: bool  # drop the tail of an epoch instead of padding it
+    local: np.ndarray
+    drop: bool
     epochs: int | None
 
     @property
-    def least(self) -> int:
+    def min_records(self) -> int:
         """The fewest records that make a batch."""
         return self.batch_size if self.drop else 1
 
+    def ends_before(self, epoch: int) -> bool:
+        """Return True if `epoch` is not among the epochs."""
+        return self.epochs is not None and epoch >= self.epochs
+
 
 class EncodedBatch(NamedTuple):
-    """The local rows of one batch; padding rows have index -1, no bytes and blank features."""
+    """The local rows of one batch, before they are decoded.
+
+    Attributes:
+      epoch: the epoch of the batch.
+      positions: int64[r], the positions of the rows in the epoch.
+      indices: int64[r], the records; padding rows have `PADDING`, no bytes and blank features.
+      images: encoded images, or pixels.
+      features: the records' features.
+      seconds: how long reading took.
+    """
 
     epoch: int
-    positions: np.ndarray  # int64[r]
-    indices: np.ndarray  # int64[r]
+    positions: np.ndarray
+    indices: np.ndarray
     images: Encoded | Pixels
     features: Features
-    seconds: float = 0.0  # that reading took
+    seconds: float = 0.0
 
 
-class Read(NamedTuple):
-    """One batch of the order, or why it could not be read.
+class ReadBatch(NamedTuple):
+    """One batch as it was read, or the reason why it could not be.
 
     Attributes:
       epoch: the epoch that the batch belongs to.
@@ -62,62 +84,189 @@ class Read(NamedTuple):
     batch: EncodedBatch | Exception
 
 
-ReadRecords = Callable[[np.ndarray], tuple[Encoded | Pixels, Features]]
+class RecordForm(NamedTuple):
+    """The form of every record of a source.
 
-
-def read_batches(
-    read: ReadRecords, count: int, order: Order, plan: BatchPlan, cursor: Cursor
-) -> Generator[Read, None, None]:
-    """Yield the batches of a random access source of `count` records from `cursor` on."""
-    while True:
-        step = next_step(cursor, order.length, plan.batch_size, plan.drop)
-        if plan.epochs is not None and step.epoch >= plan.epochs:
-            return
-
-        cursor = step.after
-        positions = np.where(plan.local < step.rows, step.start + plan.local, PADDING)
-        indices = np.full(len(positions), PADDING, np.int64)
-        real = positions != PADDING
-        started = time.perf_counter()
-        try:
-            indices[real] = find_records(order, step.epoch, positions[real], count)
-            images, features = read(indices)
-        except Exception as error:  # handed to the consumer in its place
-            yield Read(step.epoch, cursor, error)
-            continue
-
-        seconds = time.perf_counter() - started
-        yield Read(
-            step.epoch,
-            cursor,
-            EncodedBatch(step.epoch, positions, indices, images, features, seconds),
-        )
-
-
-def record_reader(source: Source, spec: FeatureSpec | None, mask_fill: int) -> ReadRecords:
-    """Return `source.read` with checked and narrowed features; rows with index -1 are blank.
-
-    Args:
-      spec: what the features are held to; None takes them as they are.
+    Attributes:
+      features: the form of its features.
+      image: the form of its pixels; None if its images are encoded.
     """
 
-    def read(indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+    features: FeatureSpec
+    image: Column | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reader(abc.ABC):
+    """Reads the batches of a source.
+
+    The defaults are those of a stream. Nothing here refers to the user's functions.
+
+    Attributes:
+      source: the records.
+      mask_fill: the value of integer masks in blank rows.
+      features: the form that features must have; None while the first record is looked at.
+    """
+
+    source: Any
+    mask_fill: int
+    features: FeatureSpec | None = None
+
+    @property
+    @abc.abstractmethod
+    def sampler_name(self) -> str:
+        """The name by which a state knows the order of the records."""
+
+    @property
+    def length(self) -> int | None:
+        """Positions in an epoch; None if that shows at its end only."""
+        return None
+
+    @property
+    def with_replacement(self) -> bool:
+        """True if an epoch may hold a record twice."""
+        return False
+
+    @property
+    def wide_index(self) -> bool:
+        """True if the numbers of the records need more than 31 bits."""
+        return False
+
+    @abc.abstractmethod
+    def read_first(self) -> RecordForm:
+        """Return the form of the first record."""
+
+    @abc.abstractmethod
+    def read_some(self, count: int, seed: int) -> Encoded:
+        """Return the images of up to `count` records, the same on every process."""
+
+    @abc.abstractmethod
+    def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        """Yield the batches from `cursor` on."""
+
+    def read_rows(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+        """Return images and features of records int64[n]; rows with index `PADDING` are blank."""
+        raise TypeError(f"{self.source!r} has no random access.")
+
+    def read_positions(
+        self, epoch: int, positions: np.ndarray
+    ) -> tuple[np.ndarray, Encoded | Pixels, Features]:
+        """Return the records int64[n] at positions of an epoch, their images and features."""
+        raise TypeError(f"{self.source!r} has no random access.")
+
+    def check_record(self, index: int, position: int | None) -> tuple[int, int]:
+        """Return a record's number and position in the form of ints.
+
+        Raises:
+          TypeError: the source has no random access.
+          IndexError: no such record.
+          ValueError: the position is missing.
+        """
+        raise TypeError("`sample` needs a source with random access, got a stream: take a batch.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordReader(Reader):
+    """Reads a source with random access in the order of a sampler.
+
+    Attributes:
+      sampler: the order of the records.
+    """
+
+    source: Source
+    sampler: Sampler
+
+    @property
+    def sampler_name(self) -> str:
+        return sampler_name(self.sampler)
+
+    @property
+    def length(self) -> int:
+        return self.sampler.length
+
+    @property
+    def with_replacement(self) -> bool:
+        return self.sampler.with_replacement
+
+    @property
+    def wide_index(self) -> bool:
+        return len(self.source) >= 2**31
+
+    def read_first(self) -> RecordForm:
+        images, columns = self.read_rows(np.zeros(1, np.int64))
+        image = None
+        if isinstance(images, Pixels):
+            image = Column(images.array.dtype, images.array.shape[1:])
+        return RecordForm(feature_spec(columns), image)
+
+    def read_some(self, count: int, seed: int) -> Encoded:
+        positions = np.arange(min(count, len(self.source)))
+        chosen = permute(seed, 0, positions, len(self.source))
+        encoded, _ = self.source.read(np.sort(chosen))
+        assert isinstance(encoded, Encoded)  # pixels have no canvas
+        return encoded
+
+    def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        while True:
+            span = next_span(cursor, self.length, plan.batch_size, plan.drop)
+            if plan.ends_before(span.epoch):
+                return
+            cursor = span.after
+            positions = np.where(plan.local < span.rows, span.start + plan.local, PADDING)
+            yield ReadBatch(span.epoch, cursor, self._read_batch(span.epoch, positions))
+
+    def _read_batch(self, epoch: int, positions: np.ndarray) -> EncodedBatch | Exception:
+        """Return the rows at `positions`; an exception, for the consumer to meet in its place."""
+        started = time.perf_counter()
+        indices = np.full(len(positions), PADDING, np.int64)
+        real = positions != PADDING
+        try:
+            indices[real] = self._find_records(epoch, positions[real])
+            images, features = self.read_rows(indices)
+        except Exception as error:
+            return error
+
+        seconds = time.perf_counter() - started
+        return EncodedBatch(epoch, positions, indices, images, features, seconds)
+
+    def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        return find_records(self.sampler, epoch, positions, len(self.source))
+
+    def read_rows(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
         padding = indices == PADDING
-        # Record 0 stands in for the padding: some record must be read to know the shapes.
         records = np.where(padding, 0, indices)
-        images, columns = source.read(records)
+        images, columns = self.source.read(records)
         _check_images(images, len(records))
         columns = narrow_features(columns, records)
-        if spec is not None:
-            check_features(columns, spec, len(records))
+        if self.features is not None:
+            check_features(columns, self.features, len(records))
         if not padding.any():
             return images, columns
 
         if isinstance(images, Encoded):
-            images = images._replace(lengths=np.where(padding, np.uint64(0), images.lengths))
-        return images, blank_rows(columns, padding, mask_fill)
+            images = without_bytes(images, padding)
+        return images, blank_rows(columns, padding, self.mask_fill)
 
-    return read
+    def read_positions(
+        self, epoch: int, positions: np.ndarray
+    ) -> tuple[np.ndarray, Encoded | Pixels, Features]:
+        indices = self._find_records(epoch, positions)
+        return indices, *self.read_rows(indices)
+
+    def check_record(self, index: int, position: int | None) -> tuple[int, int]:
+        if not isinstance(index, (int, np.integer)) or not 0 <= index < len(self.source):
+            raise IndexError(f"`index` must be an int in [0, {len(self.source)}), got {index!r}.")
+        if position is None and self.with_replacement:
+            raise ValueError(
+                f"`position` must be given with {type(self.sampler).__name__}, which may draw a "
+                "record twice in an epoch: each position has a key of its own."
+            )
+        return int(index), 0 if position is None else int(position)
+
+
+def without_bytes(encoded: Encoded, rows: np.ndarray) -> Encoded:
+    """Return the images with length 0 where `rows` (bool[n]) is True."""
+    return encoded._replace(lengths=np.where(rows, np.uint64(0), encoded.lengths))
 
 
 def _check_images(images: Encoded | Pixels, count: int) -> None:
@@ -131,80 +280,3 @@ def _check_images(images: Encoded | Pixels, count: int) -> None:
         raise ValueError(
             f"`source.read` must return one image for each of {count} records, got {found}."
         )
-
-
-def read_stream(
-    stream: Stream, plan: BatchPlan, spec: FeatureSpec, mask_fill: int, cursor: Cursor
-) -> Generator[Read, None, None]:
-    """Yield the batches of a stream: each process runs through all of it and keeps its rows; a
-    resume skips.
-    """
-    for epoch in itertools.count(cursor.epoch):
-        if plan.epochs is not None and epoch >= plan.epochs:
-            return
-
-        start = cursor.position if epoch == cursor.epoch else 0
-        count = yield from _read_epoch(stream, plan, spec, mask_fill, Cursor(epoch, start))
-        if start == 0 and count < plan.least:
-            raise ValueError(
-                f"`source` must yield at least {plan.least} records an epoch, a batch, got {count}: take a smaller "
-                "`batch_size`, or last_batch='pad'; an iterable that can be run through only once must be made anew."
-            )
-
-
-def _read_epoch(
-    stream: Stream, plan: BatchPlan, spec: FeatureSpec, mask_fill: int, cursor: Cursor
-) -> Generator[Read, None, int]:
-    """Yield the rest of an epoch; return how many records it had."""
-    epoch, position = cursor
-    items = itertools.islice(stream.iterate(), position, None)
-    chunk, error = _take(items, plan.batch_size)
-    while error is None and len(chunk) >= plan.least:
-        started = time.perf_counter()
-        following, error = _take(
-            items, plan.batch_size
-        )  # one ahead, to know which batch is the last
-        last = error is None and len(following) < plan.least
-        after = Cursor(epoch + 1, 0) if last else Cursor(epoch, position + len(chunk))
-        batch = _stream_batch(chunk, plan, spec, mask_fill, epoch, position)
-        if isinstance(batch, EncodedBatch):
-            batch = batch._replace(seconds=time.perf_counter() - started)
-        yield Read(epoch, after, batch)
-
-        position += len(chunk)
-        chunk = following
-
-    if error is not None:
-        raise error
-    return position + len(chunk)
-
-
-def _take(items: Iterator, count: int) -> tuple[list, Exception | None]:
-    """Return the next items, and the exception that cut them short."""
-    taken: list = []
-    try:
-        for item in itertools.islice(items, count):
-            taken.append(item)
-    except Exception as error:
-        return taken, error
-    return taken, None
-
-
-def _stream_batch(
-    chunk: list, plan: BatchPlan, spec: FeatureSpec, mask_fill: int, epoch: int, position: int
-) -> EncodedBatch | Exception:
-    positions = np.where(plan.local < len(chunk), position + plan.local, PADDING)
-    padding = positions == PADDING
-    rows = np.where(padding, 0, plan.local).tolist()
-    try:
-        encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
-        columns = stack_features(
-            [chunk[row][1] for row in rows], np.where(padding, position, positions)
-        )
-        check_features(columns, spec, len(rows))
-    except Exception as error:  # handed to the consumer in its place
-        return error
-
-    encoded = encoded._replace(lengths=np.where(padding, np.uint64(0), encoded.lengths))
-    features = blank_rows(columns, padding, mask_fill)
-    return EncodedBatch(epoch, positions, positions, encoded, features)

@@ -1,4 +1,4 @@
-"""What a Loader has done so far, counted where it happens and read as one plain dict."""
+"""The counters and clocks of a Loader, read as one plain dict."""
 
 import threading
 import time
@@ -6,14 +6,15 @@ from concurrent.futures import Future
 from typing import Any
 
 STAGES = ("reader", "decoder", "device", "consumer")
-_NAMED_RECORDS = (
-    1000  # bad records beyond these are counted, not named: a report must stay readable
-)
+_MAX_NAMED_RECORDS = 1000  # further bad records are counted only: a report must stay readable
 
 
 class Stats:
-    """Counters of one Loader; the reader, the builder and the consumer write to it from their
-    threads.
+    """The counters of one Loader, written by its consumer and read by any thread.
+
+    The clock runs while the consumer wants batches. The time between two requests is a turn: it
+    begins when a batch is handed over, belongs to the device until that batch is ready, and then to
+    the consumer.
 
     Args:
       builders: how many threads decode and launch batches at a time.
@@ -22,15 +23,13 @@ class Stats:
     def __init__(self, builders: int):
         self._lock = threading.Lock()
         self._builders = builders
-        # the clock: what it has run before, and when it was started
+        # The clock: the seconds it ran before it was last started, and the time of that start.
         self._elapsed = 0.0
         self._since = None
-        self._handed: float | None = (
-            None  # when the batch was handed over that the consumer now works on
-        )
-        self._ready: Future[float] | None = (
-            None  # when the device had finished it, where that was later
-        )
+        # The turn: the time at which the batch was handed over, and when the device finished it,
+        # where that was later.
+        self._handed: float | None = None
+        self._ready: Future[float] | None = None
         self._counts = {
             "batches": 0,
             "images": 0,
@@ -43,22 +42,25 @@ class Stats:
         self._bad_records: list[dict[str, Any]] = []
 
     def asked(self) -> None:
-        """The consumer asks for a batch: its turn with the last one is over, and the clock runs."""
+        """Note that the consumer asks for a batch: its last turn is over, and the clock runs."""
         with self._lock:
             now = time.perf_counter()
             self._end_turn(now)
-            self._since = now if self._since is None else self._since
+            if self._since is None:
+                self._since = now
 
     def handed(self, ready: "Future[float] | None") -> None:
-        """The consumer has a batch: its turn begins. `ready` gives when the device has finished the
-        batch, unless
-        it already has."""
+        """Note that the consumer has a batch: its turn begins.
+
+        Args:
+          ready: gives the time at which the device has finished the batch; None if it already has.
+        """
         with self._lock:
             self._handed = time.perf_counter()
             self._ready = ready
 
     def pause(self) -> None:
-        """Nobody wants a batch: the clock stands until one is asked for."""
+        """Stop the clock until a batch is asked for."""
         with self._lock:
             now = time.perf_counter()
             self._end_turn(now)
@@ -81,27 +83,31 @@ class Stats:
         """Count records that could not be decoded, and remember the names of the first thousand."""
         with self._lock:
             self._counts["bad"] += len(records)
-            self._bad_records += records[: _NAMED_RECORDS - len(self._bad_records)]
+            self._bad_records += records[: _MAX_NAMED_RECORDS - len(self._bad_records)]
 
     def snapshot(self) -> dict[str, Any]:
-        """The counters, the bad records, the rate, and the share of time that went by in each
-        stage.
-        """
+        """Return the counters, the bad records, the rate, and each stage's share of the time."""
         with self._lock:
             now = time.perf_counter()
             elapsed = self._running(now)
-            shares = self._shares(now, elapsed) if elapsed else {stage: 0.0 for stage in STAGES}
+            shares = dict.fromkeys(STAGES, 0.0)
+            rate = 0.0
+            bottleneck = None
+            if elapsed:
+                shares = self._shares(now, elapsed)
+                rate = self._counts["images"] / elapsed
+                bottleneck = max(shares, key=lambda stage: shares[stage])
             return {
                 **self._counts,
-                "images_per_second": self._counts["images"] / elapsed if elapsed else 0.0,
+                "images_per_second": rate,
                 "seconds": elapsed,
                 "shares": shares,
-                "bottleneck": max(shares, key=lambda stage: shares[stage]) if elapsed else None,
+                "bottleneck": bottleneck,
                 "bad_records": [dict(record) for record in self._bad_records],
             }
 
     def _shares(self, now: float, elapsed: float) -> dict[str, float]:
-        """How busy each stage is, 0 to 1: the others wait for the one that always is."""
+        """Return the share of the time, 0 to 1, in which each stage is at work."""
         late, own = self._turn(now)
         busy = {
             "reader": self._seconds["reader"],
@@ -112,26 +118,27 @@ class Stats:
         return {stage: min(max(busy[stage] / elapsed, 0.0), 1.0) for stage in STAGES}
 
     def _running(self, now: float) -> float:
-        """Seconds that the clock has run."""
-        return self._elapsed + (0.0 if self._since is None else now - self._since)
+        """Return the seconds that the clock has run."""
+        if self._since is None:
+            return self._elapsed
+        return self._elapsed + (now - self._since)
 
     def _turn(self, now: float) -> tuple[float, float]:
-        """Seconds of the consumer's turn: as long as the device had not finished the batch, and
-        those behind it.
-        """
+        """Return the seconds of the current turn before the batch was ready, and those after."""
         if self._handed is None:
             return 0.0, 0.0
-        ready = (
-            self._handed
-            if self._ready is None
-            else self._ready.result()
-            if self._ready.done()
-            else now
-        )
+
+        if self._ready is None:
+            ready = self._handed
+        elif self._ready.done():
+            ready = self._ready.result()
+        else:
+            ready = now
         ready = min(max(ready, self._handed), now)
         return ready - self._handed, now - ready
 
     def _end_turn(self, now: float) -> None:
+        """Add the seconds of the current turn to those of device and consumer."""
         late, own = self._turn(now)
         self._seconds["late"] += late
         self._seconds["consumer"] += own

@@ -1,24 +1,24 @@
-"""Orbax v0: a Loader as an item of a checkpoint. Needs orbax-checkpoint."""
+"""A Loader as an item of a checkpoint of Orbax v0. Needs orbax-checkpoint."""
 
 import dataclasses
 from pathlib import Path
 
 import orbax.checkpoint as ocp
 
-from jaxaug.iterators._checkpoint import read_file, write_file
 from jaxaug.iterators._loader import Loader
+from jaxaug.iterators._state import read_state, write_state
 
 
 class LoaderHandler(ocp.CheckpointHandler):
-    """Saves and restores what `LoaderState` names; Orbax makes it where it is needed."""
+    """Saves and restores the state of the Loader in a `LoaderState`; Orbax makes it itself."""
 
     def save(self, directory: Path, args: "LoaderState") -> None:
-        """Write the Loader's state, as it is at the call, also in an asynchronous save."""
-        write_file(args.loader.get_state(), directory)
+        """Write the Loader's state at the time of the call, also in an asynchronous save."""
+        write_state(args.loader.get_state(), directory)
 
     def restore(self, directory: Path, args: "LoaderState") -> Loader:
         """Set the Loader to the saved state."""
-        args.loader.set_state(read_file(directory))
+        args.loader.set_state(read_state(directory))
         return args.loader
 
 

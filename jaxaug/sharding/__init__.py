@@ -1,4 +1,4 @@
-"""Where the rows of a batch live, and the keys that go with them."""
+"""The split of a batch over devices, and the keys of its samples."""
 
 from jaxaug.sharding._assemble import assemble as assemble
 from jaxaug.sharding._keys import sample_keys as sample_keys

@@ -1,4 +1,4 @@
-"""Local shards relabelled as global arrays: no copy of the first holder's rows, no computation."""
+"""Local shards relabeled as global arrays: no computation, and no copy but for replicas."""
 
 import functools
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 import jax
 from jax.sharding import NamedSharding
 
-from jaxaug.sharding._split import Part, count_parts, local_parts
+from jaxaug._typing import Array
+from jaxaug.sharding._split import RowRange, count_row_ranges, local_row_ranges
 
 
-def assemble(shards: Sequence[jax.Array], sharding: NamedSharding) -> jax.Array:
-    """Make the global array whose local parts are `shards`.
+def assemble(shards: Sequence[Array], sharding: NamedSharding) -> Array:
+    """Return the global array whose local rows are `shards`.
 
     Args:
-      shards: one single-device array [rows, ...] for each part of the batch that this process
-        holds, in the order of the rows, on one of the devices that hold the part. The others get a
-        copy.
-      sharding: how the global array [parts * rows, ...] is split, see `batch_sharding`.
+      shards: one single-device array [rows, ...] for each range of rows that this process holds, in
+        the order of the rows, on one of the devices that hold the range. The others get a copy.
+      sharding: the split of the global array [ranges * rows, ...], see `batch_sharding`.
 
     Raises:
-      ValueError: not one shard a part, or a shard on a device that does not hold its part.
+      ValueError: not one shard for each range, or a shard on a device that does not hold its range.
 
     Example:
       >>> import numpy as np
@@ -29,30 +29,35 @@ def assemble(shards: Sequence[jax.Array], sharding: NamedSharding) -> jax.Array:
       (2, 3)
     """
     rows = shards[0].shape[0] if shards else 0
-    batch_size, parts = _parts(sharding, rows)
-    if len(parts) != len(shards):
+    batch_size, ranges = _local_ranges(sharding, rows)
+    if len(ranges) != len(shards):
         raise ValueError(
-            f"`shards` must hold one array for each of {len(parts)} local parts, got {len(shards)}."
+            f"`shards` must hold one array for each of {len(ranges)} local ranges of rows, "
+            f"got {len(shards)}."
         )
+
     arrays = []
-    for part, shard in zip(parts, shards):
-        home = next(iter(shard.devices()))
-        if home not in part.devices:
-            raise ValueError(
-                f"`shards` rows {part.start}:{part.stop} must lie on one of {part.devices}, got {home}."
-            )
-        arrays += [
-            shard if device == home else jax.device_put(shard, device) for device in part.devices
-        ]
-    return jax.make_array_from_single_device_arrays(
-        (batch_size, *shards[0].shape[1:]), sharding, arrays
-    )
+    for each, shard in zip(ranges, shards):
+        arrays += _replicate(shard, each)
+    shape = (batch_size, *shards[0].shape[1:])
+    return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def _replicate(shard: Array, rows: RowRange) -> list[Array]:
+    """Return the shard itself on its device, and a copy on each other device of its rows."""
+    home = next(iter(shard.devices()))
+    if home not in rows.devices:
+        raise ValueError(
+            f"`shards` rows {rows.start}:{rows.stop} must lie on one of {rows.devices}, got {home}."
+        )
+    return [shard if device == home else jax.device_put(shard, device) for device in rows.devices]
 
 
 @functools.lru_cache(maxsize=64)
-def _parts(sharding: NamedSharding, rows: int) -> tuple[int, list[Part]]:
-    """Return the rows of the global batch and its local parts; a Loader asks for each array of each
-    batch.
+def _local_ranges(sharding: NamedSharding, rows: int) -> tuple[int, list[RowRange]]:
+    """Return the size of the global batch and its local ranges.
+
+    A Loader asks for each array of each batch, hence the cache.
     """
-    batch_size = count_parts(sharding) * rows
-    return batch_size, local_parts(sharding, batch_size)
+    batch_size = count_row_ranges(sharding) * rows
+    return batch_size, local_row_ranges(sharding, batch_size)

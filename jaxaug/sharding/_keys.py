@@ -5,20 +5,23 @@ any batch size, any number of devices and hosts, and after any resume.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key
 
-# The purposes a seed is spent on are folded in first, so that their keys never meet. The order of
-# the records is the third purpose; it is drawn on the host (iterators/_order.py) with a hash of its
-# own.
+# The purpose of a key is folded into its seed first, so that keys of two purposes never meet. The
+# order of the records is the third purpose; it is drawn on the host, by a hash of its own
+# (iterators/_sampler.py).
 TRANSFORM = 1
 BATCH_TRANSFORM = 2
 
 
 def seed_key(words: Array) -> Key:
-    """`jax.random.key(seed, impl="threefry2x32")` of the (high, low) words uint32[2] of a 64-bit
-    seed.
+    """Return `jax.random.key(seed, impl="threefry2x32")` from the seed's words.
+
+    Args:
+      words: uint32[2], the (high, low) words of a 64-bit seed.
 
     Example:
       >>> bool(seed_key(np.array([0, 7], np.uint32)) == jax.random.key(7, impl="threefry2x32"))
@@ -28,7 +31,7 @@ def seed_key(words: Array) -> Key:
 
 
 def split_words(number: "int | np.ndarray") -> tuple:
-    """The (high, low) 32-bit words of a 64-bit number.
+    """Return the (high, low) 32-bit words of a 64-bit number.
 
     Example:
       >>> split_words(2**32 + 5)
@@ -37,29 +40,52 @@ def split_words(number: "int | np.ndarray") -> tuple:
     return (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF
 
 
-def fold_words(key: Key, words: Array) -> Key:
-    """Fold each uint32 of `words` [k] into `key`, first to last."""
-    for position in range(words.shape[0]):
-        key = jax.random.fold_in(key, words[position])
-    return key
+def sample_keys(
+    key: Key,
+    epoch: "int | Array",
+    index: "np.ndarray | Array",
+    position: "np.ndarray | Array | None" = None,
+) -> Key:
+    """Return the keys of the records `index` in `epoch`: key[n].
 
-
-def sample_keys(key: Key, epoch: int, index: "np.ndarray | Array") -> Key:
-    """The keys of the records `index` in `epoch`: key[n].
+    Epoch, index and position are folded into `key` one after another, each number by its high and
+    its low word.
 
     Args:
       key: the key of the purpose, as in `jax.random.fold_in(jax.random.key(seed), 1)` for
         transforms.
-      epoch: the number of the epoch, from 0.
+      epoch: the number of the epoch, from 0; uint32[n] where the records differ in it.
       index: int[n] record numbers below 2^31, or uint32[n, 2] (high, low) words.
+      position: the positions of the records in the epoch, in the form of `index`; given where a
+        sampler draws with replacement, so that a record drawn twice has two keys.
 
     Example:
       >>> keys = sample_keys(jax.random.key(0), 0, np.array([3, 8, 3]))
       >>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
       (True, False)
     """
-    if index.ndim == 1:
-        low = jax.numpy.asarray(index, dtype="uint32")
-        index = jax.numpy.stack([jax.numpy.zeros_like(low), low], axis=1)
-    key = jax.random.fold_in(key, np.uint32(epoch))
-    return jax.vmap(lambda words: fold_words(key, words))(index)
+    count = index.shape[0]
+    columns = [
+        jnp.broadcast_to(jnp.asarray(epoch, "uint32").reshape(-1, 1), (count, 1)),
+        _to_words(index),
+    ]
+    if position is not None:
+        columns.append(_to_words(position))
+
+    words = jnp.concatenate(columns, axis=1)
+    return jax.vmap(_fold_words, in_axes=(None, 0))(key, words)
+
+
+def _to_words(numbers: "np.ndarray | Array") -> Array:
+    """Return int[n] numbers below 2^31 as words uint32[n, 2]; words stay as they are."""
+    if numbers.ndim == 2:
+        return jnp.asarray(numbers, "uint32")
+    low = jnp.asarray(numbers, "uint32")
+    return jnp.stack([jnp.zeros_like(low), low], axis=1)
+
+
+def _fold_words(key: Key, words: Array) -> Key:
+    """Fold each uint32 of `words` [k] into `key`, first to last."""
+    for column in range(words.shape[0]):
+        key = jax.random.fold_in(key, words[column])
+    return key

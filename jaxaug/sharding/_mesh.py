@@ -8,13 +8,13 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxaug._typing import Device
 
-_DEVICE_MEMORY = ("device", "unpinned_host")  # the second is how CPUs name theirs
+_DEVICE_MEMORY = ("device", "unpinned_host")  # the second is the CPU's name for its own
 
 
 def batch_sharding(
     devices: "Mesh | Sequence[Device] | None" = None, axes: str | tuple[str, ...] | None = None
 ) -> NamedSharding:
-    """The sharding that splits the first axis of a batch.
+    """Return the sharding that splits the first axis of a batch.
 
     Args:
       devices: a mesh, or devices to put on one axis named "batch"; all of `jax.devices()` by
@@ -29,54 +29,55 @@ def batch_sharding(
       >>> batch_sharding(jax.devices()[:1]).shard_shape((8, 3))
       (8, 3)
     """
-    if not isinstance(devices, Mesh):
-        devices = auto_mesh(jax.devices() if devices is None else devices)
-    names = (
-        tuple(devices.axis_names)
-        if axes is None
-        else (axes,)
-        if isinstance(axes, str)
-        else tuple(axes)
-    )
-    unknown = [name for name in names if name not in devices.axis_names]
-    if unknown:
-        raise ValueError(
-            f"`axes` must be among the mesh axes {devices.axis_names}, got {unknown[0]!r}."
-        )
-    return NamedSharding(devices, PartitionSpec(names[0] if len(names) == 1 else names))
+    if devices is None:
+        devices = jax.devices()
+    mesh = devices if isinstance(devices, Mesh) else auto_mesh(devices)
+    if axes is None:
+        axes = tuple(mesh.axis_names)
+    names = (axes,) if isinstance(axes, str) else tuple(axes)
+
+    for name in names:
+        if name not in mesh.axis_names:
+            raise ValueError(f"`axes` must be among the mesh axes {mesh.axis_names}, got {name!r}.")
+    return NamedSharding(mesh, PartitionSpec(names[0] if len(names) == 1 else names))
 
 
 def auto_mesh(devices: Sequence[Device]) -> Mesh:
-    """`devices` on one Auto axis "batch": a mesh of our own, whatever axis types the user's mesh
-    has.
-    """
+    """Return `devices` on one Auto axis "batch": our own mesh, whatever the user's is like."""
     return Mesh(np.asarray(devices, dtype=object), ("batch",), axis_types=(AxisType.Auto,))
 
 
 def check_batch_sharding(sharding: object) -> NamedSharding:
-    """A sharding the Loader can fill: a NamedSharding that splits nothing but the first axis."""
+    """Return a sharding that a Loader can fill: it splits nothing but the first axis.
+
+    Raises:
+      TypeError: it is no NamedSharding.
+      ValueError: it splits another axis, or is not in the devices' own memory.
+    """
     if not isinstance(sharding, NamedSharding):
         raise TypeError(
             f"`sharding` must be a jax.sharding.NamedSharding, got {type(sharding).__name__}: "
             "`jaxaug.sharding.batch_sharding(mesh, axes)` makes one."
         )
-    split = [dim for dim, axes in enumerate(sharding.spec) if dim > 0 and axes not in (None, ())]
-    if split:
-        raise ValueError(
-            f"`sharding` must split the batch axis alone, got {sharding.spec}, which splits axis {split[0]}: "
-            "give PartitionSpec(axes of the batch) and reshard in the training step."
-        )
+
+    for dimension, axes in enumerate(sharding.spec):
+        if dimension > 0 and axes not in (None, ()):
+            raise ValueError(
+                f"`sharding` must split the batch axis alone, got {sharding.spec}, which splits "
+                f"axis {dimension}: give PartitionSpec(axes of the batch) and reshard in the "
+                "training step."
+            )
+
     if sharding.memory_kind not in (None, *_DEVICE_MEMORY):
         raise ValueError(
-            f"`sharding` must be in the devices' own memory, got memory_kind={sharding.memory_kind!r}: give it without "
-            "one, and move the batch."
+            "`sharding` must be in the devices' own memory, got "
+            f"memory_kind={sharding.memory_kind!r}: give it without one, and move the batch."
         )
     return sharding
 
 
 def ambient_sharding() -> NamedSharding:
-    """Return the sharding of a batch over the mesh of `jax.set_mesh`, over all of `jax.devices()`
-    without one.
+    """Return the sharding over the mesh of `jax.set_mesh`, or over all devices without one.
 
     Raises:
       ValueError: that mesh has several axes, so which of them split the batch is not known.
@@ -86,7 +87,8 @@ def ambient_sharding() -> NamedSharding:
         return batch_sharding()
     if len(mesh.axis_names) > 1:
         raise ValueError(
-            f"`sharding` must be given inside `jax.set_mesh` of a mesh with several axes, {mesh.axis_names}: such as "
-            f"jaxaug.sharding.batch_sharding(mesh, {mesh.axis_names[0]!r})."
+            "`sharding` must be given inside `jax.set_mesh` of a mesh with several axes, "
+            f"{mesh.axis_names}: such as jaxaug.sharding.batch_sharding(mesh, "
+            f"{mesh.axis_names[0]!r})."
         )
     return batch_sharding(mesh)

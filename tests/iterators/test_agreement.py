@@ -92,7 +92,7 @@ def exchange(store, facts, raised=(), **seconds):
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(_agreement, "_POLL", 0.02)
+    monkeypatch.setattr(_agreement, "_POLL_SECONDS", 0.02)
 
 
 # --- the comparison and its texts

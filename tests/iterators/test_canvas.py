@@ -5,8 +5,10 @@ import warnings
 import numpy as np
 import pytest
 
-from jaxaug.iterators import FromIterable, InMemory, WebDataset, _canvas
+from jaxaug.iterators import FromIterable, InMemory, Sequential, WebDataset, _canvas
 from jaxaug.iterators._canvas import canvas_of
+from jaxaug.iterators._reader import RecordReader
+from jaxaug.iterators._stream_reader import StreamReader
 from jaxaug.iterators.sources.subset import Subset
 from tests.images import encode, picture
 from tests.iterators import containers
@@ -16,7 +18,7 @@ TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0
 
 @pytest.fixture
 def packed(tmp_path):
-    """40 images: 38 of 30 x 50, one stored 130 x 200 that stands upright as 200 x 130, one broken."""
+    """40 images: 38 of 30 x 50, one of 130 x 200 that is upright as 200 x 130, one broken."""
     images = [encode(picture(i, 30, 50)) for i in range(38)]
     images += [encode(picture(1, 130, 200), exif=TURNED), b"no image"]
     files = {f"{i:02d}.jpg": image for i, image in enumerate(images)}
@@ -25,7 +27,10 @@ def packed(tmp_path):
 
 
 def pick_canvas(source, seed):
-    return _canvas.pick_canvas(source, seed).canvas
+    kind = StreamReader if isinstance(source, FromIterable) else RecordReader
+    sampler = {} if kind is StreamReader else {"sampler": Sequential(len(source))}
+    reader = kind(source=source, mask_fill=255, **sampler)
+    return _canvas.pick_canvas(reader, seed).canvas
 
 
 def test_sides_are_percentiles_rounded_up():
@@ -57,8 +62,8 @@ def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
     assert pick_canvas(in_memory, 0) == pick_canvas(source, 0) == (64, 64)
     rare = Subset(source, np.array([38, 38, 39, 0]))
     monkeypatch.setattr(source, "read", lambda indices: pytest.fail("the index knows all"))
-    monkeypatch.setattr("jaxaug.iterators._canvas._SAMPLE", 1)
-    monkeypatch.setattr("jaxaug.iterators._canvas._CHUNK", 7)
+    monkeypatch.setattr("jaxaug.iterators._canvas._SAMPLED_RECORDS", 1)
+    monkeypatch.setattr("jaxaug.iterators._canvas._CHUNK_RECORDS", 7)
     assert pick_canvas(source, 0) == (64, 64)
     assert pick_canvas(Subset(source, range(20)), 0) == (30, 50)
     assert pick_canvas(rare, 0) == (256, 192)  # upright

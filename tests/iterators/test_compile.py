@@ -1,4 +1,4 @@
-"""The compiled call: made once, at construction, in the caller's settings, under a mesh of our own."""
+"""The compiled call: made once, at construction, in the caller's settings, on our own mesh."""
 
 import dataclasses
 import gc
@@ -16,6 +16,7 @@ from jaxaug.iterators import InMemory, _compile, for_pmap, to_numpy
 from jaxaug.iterators._compile import value_key
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
+from tests.iterators.loaders import one_device
 
 N = 16
 
@@ -23,10 +24,6 @@ N = 16
 @pytest.fixture(scope="module")
 def source():
     return InMemory(jpegs(N), {"label": np.arange(N)})
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 def chain(height=24):

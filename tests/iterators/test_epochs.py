@@ -2,20 +2,15 @@
 
 import weakref
 
-import jax
 import numpy as np
 import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators import FromIterable, InMemory
-from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
+from tests.iterators.loaders import one_device
 
 N = 10
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 @pytest.fixture(scope="module")
@@ -157,5 +152,6 @@ def test_a_stop_iteration_in_a_source_does_not_end_the_loop_in_silence():
 def test_a_loader_tells_what_it_is(source):
     with make(source) as loader:
         assert repr(loader) == (
-            "Loader(InMemory(10 images, features ['label']), batch_size=2, order=Shuffled(length=10, seed=1))"
+            "Loader(InMemory(10 images, features ['label']), batch_size=2, "
+            "order=Shuffled(length=10, seed=1))"
         )

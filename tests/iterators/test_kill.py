@@ -33,19 +33,23 @@ WORKER = """
 import json, os, sys, time
 import jax
 from pathlib import Path
-folder, port, count, rank, batch_size, start, epochs = sys.argv[1], *map(int, sys.argv[2:6]), *sys.argv[6:8]
+folder, start, epochs = sys.argv[1], *sys.argv[6:8]
+port, count, rank, batch_size = map(int, sys.argv[2:6])
 folder = Path(folder)
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_enable_preemption_service", False)
 if count > 1:
-    jax.distributed.initialize(f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60)
+    jax.distributed.initialize(
+        f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60
+    )
 from jaxaug import Loader
 from jaxaug.iterators import WebDataset
 from tests.iterators.test_kill import SEED, noisy, rows_of
 
 options = {"transform": noisy, "seed": SEED, "last_batch": "pad", "epochs": int(epochs) or None}
-with Loader(WebDataset(folder / "a.tar"), batch_size, **options) as loader, open(folder / f"log-{rank}", "a") as log:
+source = WebDataset(folder / "a.tar")
+with Loader(source, batch_size, **options) as loader, open(folder / f"log-{rank}", "a") as log:
     if start != "none":
         loader.set_state(json.loads(start))
     epoch = loader.get_state()["epoch"]
@@ -53,7 +57,8 @@ with Loader(WebDataset(folder / "a.tar"), batch_size, **options) as loader, open
         state = loader.get_state()
         log.write(json.dumps([epoch, [state["epoch"], state["position"]], rows_of(batch)]) + "\\n")
         log.flush()
-        if step % 2 == 0 or state["position"] == 0:  # a checkpoint every other step and at the end of an epoch
+        # a checkpoint every other step and at the end of an epoch
+        if step % 2 == 0 or state["position"] == 0:
             (folder / f"partial-{rank}").write_text(json.dumps(state))
             os.replace(folder / f"partial-{rank}", folder / f"state-{rank}")
         epoch = state["epoch"]
@@ -180,7 +185,8 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
         state = reached
         layouts.add((run.count, run.batch_size))
         print(
-            f"kill {kill}: {run.count} processes, batch {run.batch_size}, epoch {state['epoch']}:{state['position']}"
+            f"kill {kill}: {run.count} processes, batch {run.batch_size}, "
+            f"epoch {state['epoch']}:{state['position']}"
         )
     assert state is not None and state["position"] == 0 and len(layouts) >= 3
     sharding = batch_sharding(jax.devices("cpu")[:1])
@@ -194,5 +200,6 @@ def test_twenty_kills_lose_and_repeat_no_record(tmp_path):
         undisturbed
     )  # each record of each epoch exactly once, with the same pixels
     print(
-        f"{len(rows)} records of {state['epoch']} epochs, {repeated} of undone batches delivered again, {layouts}"
+        f"{len(rows)} records of {state['epoch']} epochs, "
+        f"{repeated} of undone batches delivered again, {layouts}"
     )

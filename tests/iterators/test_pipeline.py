@@ -9,20 +9,14 @@ import threading
 import time
 import weakref
 
-import jax
-import numpy as np
 import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators import InMemory
-from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
+from tests.iterators.loaders import one_device
 
 N = 12
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 def threads():
@@ -64,7 +58,7 @@ def test_two_calls_at_once_are_an_error():
     with Loader(source, 4, sharding=one_device()) as loader:
         first = threading.Thread(target=lambda: next(loader))
         first.start()
-        assert soon(lambda: loader._one_consumer.locked())
+        assert soon(lambda: loader._consumer._one_at_a_time.locked())
         with pytest.raises(RuntimeError, match="two calls take a batch of this Loader at once"):
             next(loader)
         source.go.set()
@@ -85,7 +79,7 @@ def test_close_in_another_thread_ends_a_waiting_loop_with_an_error():
 
     consumer = threading.Thread(target=consume)
     consumer.start()
-    assert soon(lambda: loader._one_consumer.locked())
+    assert soon(lambda: loader._consumer._one_at_a_time.locked())
     closing = threading.Thread(target=loader.close)
     closing.start()
     consumer.join(20)
@@ -114,7 +108,7 @@ def test_a_loader_whose_transform_is_a_method_of_its_owner_can_be_collected():
 
 
 class Collecting(InMemory):
-    """Its fourth read waits for `dropped`, and then runs the collector in the Loader's own thread."""
+    """Its fourth read waits for `dropped`, then runs the collector in the Loader's own thread."""
 
     def __init__(self, images):
         super().__init__(images)
@@ -203,65 +197,8 @@ def test_an_interrupt_does_not_wait_for_a_source_for_ever(monkeypatch):
         assert next(loader)["valid"].all()  # still usable
 
 
-def test_bad_records_are_counted_once_however_far_ahead_they_were_read():
-    images = jpegs(16)
-    for bad in (6, 9, 11):
-        images[bad] = b"no image"
-    source = InMemory(images)
-    with Loader(source, 4, shuffle=False, epochs=1, prefetch=4, sharding=one_device()) as loader:
-        for _ in range(6):
-            try:
-                next(loader)
-            except StopIteration:
-                break
-            except Exception as error:
-                assert "record" in str(error)
-        assert loader.stats["bad"] == 3
-        assert [record["index"] for record in loader.stats["bad_records"]] == [6, 9, 11]
-
-
 def test_stats_count_what_was_delivered():
     with Loader(InMemory(jpegs(N)), 4, prefetch=3, sharding=one_device()) as loader:
         next(loader)
         time.sleep(0.2)
         assert loader.stats["batches"] == 1 and loader.stats["images"] == 4
-
-
-def test_replacing_bad_records_decodes_each_batch_once():
-    images = jpegs(40)
-    for bad in (3, 4, 17, 30):
-        images[bad] = b"no image"
-    with Loader(
-        InMemory(images), 10, on_error="replace", epochs=1, sharding=one_device()
-    ) as loader:
-        rows = sum(len(batch["index"]) for batch in loader)
-        assert loader.decoder is not None
-        assert rows == loader.decoder.stats["images"] == 40
-        assert loader.stats["replaced"] >= 4
-
-
-def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
-    with Loader(
-        InMemory(jpegs(8)), 4, shuffle=False, on_error="replace", sharding=one_device()
-    ) as loader:
-        decoder = loader.decoder
-        assert decoder is not None
-        decode_rows = decoder.decode_rows
-        broken = {0}
-
-        def breaks(encoded, headers=None):
-            decoded = decode_rows(encoded, headers)
-            rows = {row: "torn" for row in broken}
-            broken.clear()
-            return decoded._replace(failures=rows)
-
-        monkeypatch.setattr(decoder, "decode_rows", breaks)
-        batch = next(loader)
-        assert batch["index"].tolist() == [1, 1, 2, 3]
-        assert loader.stats["bad_records"][0] | {"file": None} == {
-            "index": 0,
-            "file": None,
-            "reason": "torn",
-            "action": "replaced",
-        }
-        assert np.asarray(batch["valid"]).all()

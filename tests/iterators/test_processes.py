@@ -12,13 +12,17 @@ import pytest
 WORKER = """
 import json, sys
 import jax
-port, count, rank, layout, platform = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+port, count, rank, layout, platform = sys.argv[1:6]
+count = int(count)
+rank = int(rank)
 if platform == "cpu":
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_enable_preemption_service", False)
 if count > 1:
-    jax.distributed.initialize(f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60)
+    jax.distributed.initialize(
+        f"localhost:{port}", num_processes=count, process_id=rank, initialization_timeout=60
+    )
 import hashlib
 import jax.numpy as jnp
 import numpy as np
@@ -37,14 +41,18 @@ auto, explicit = AxisType.Auto, AxisType.Explicit
 sharding = {
     "auto": lambda: NamedSharding(Mesh(devices, ("d",)), P("d")),
     "explicit": lambda: NamedSharding(Mesh(devices, ("d",), axis_types=(explicit,)), P("d")),
-    "two axes": lambda: NamedSharding(Mesh(square, ("a", "b"), axis_types=(explicit,) * 2), P(("b", "a"))),
+    "two axes": lambda: NamedSharding(
+        Mesh(square, ("a", "b"), axis_types=(explicit,) * 2), P(("b", "a"))
+    ),
     "replicated": lambda: NamedSharding(Mesh(square.T, ("a", "b")), P("b")),
     "replicated across": lambda: NamedSharding(Mesh(square, ("a", "b")), P("b")),
 }[layout]()
 source = InMemory(jpegs(22), {"label": np.arange(22)})
 rows = []
-options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1, "sharding": sharding}
-if platform == "gpu" and layout != "replicated across":  # there the Loader's own must be deterministic by itself
+options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1}
+options["sharding"] = sharding
+# there the Loader's own must be deterministic by itself
+if platform == "gpu" and layout != "replicated across":
     options["decoder"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     across = layout == "replicated across" or layout == "replicated" and count == 4
@@ -56,7 +64,8 @@ with jax.thread_guard(True), Loader(source, 8, **options) as loader:
         ]
         for start, index in shards[0].items():
             for offset, number in enumerate(index):
-                rows.append([start + offset, int(number), hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()])
+                digest = hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()
+                rows.append([start + offset, int(number), digest])
     state = loader.get_state()
 print("ROWS", json.dumps([rows, state]), flush=True)
 """

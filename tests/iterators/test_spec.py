@@ -1,4 +1,4 @@
-"""The columns of a batch: no value changes in silence, and every batch has the form of the first."""
+"""The columns of a batch: no value changes in silence, every batch has the form of the first."""
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,9 @@ from jaxaug.iterators import FromIterable, InMemory
 from jaxaug.iterators._features import narrow
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
+from tests.iterators.loaders import one_device
 
 N = 8
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
 
 
 def first_batch(features, **options):
@@ -243,7 +240,8 @@ mosaic.group_size = 4
     [
         (
             mosaic,
-            r"as many rows as it gets, `group_size` = 4, got shape \[40, 56, 3\] as output\['image'\]",
+            r"as many rows as it gets, `group_size` = 4, got shape \[40, 56, 3\] "
+            r"as output\['image'\]",
         ),
         (
             lambda key, group: group | {"image": group["image"][:1]},

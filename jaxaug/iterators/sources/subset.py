@@ -11,8 +11,8 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators._order import permute
 from jaxaug.iterators._protocol import Indexed, Pixels, Source
+from jaxaug.iterators._sampler import permute
 
 
 class Subset:

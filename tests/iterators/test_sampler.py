@@ -1,22 +1,25 @@
-"""The order: a permutation each epoch, uniform, the same everywhere; draws with replacement;
-splits.
-"""
+"""Samplers: a permutation each epoch, uniform, the same everywhere; draws; samplers of users."""
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
 
-from jaxaug.iterators._order import (
+from jaxaug import Decoder, Loader
+from jaxaug.iterators import InMemory
+from jaxaug.iterators._sampler import (
     Sequential,
     Shuffled,
     Weighted,
     balanced_weights,
     find_records,
-    order_name,
     permute,
+    sampler_name,
 )
+from tests.images import jpegs
+from tests.iterators.loaders import N, jitter, one_device
 
 SMALL = [1, 2, 3, 4, 5, 7, 8, 10, 15, 16, 17, 100, 1000, 1023, 1024, 1025, 65537]
 
@@ -128,16 +131,16 @@ def test_sequential_and_shuffled():
 
 def test_weighted_draws_follow_the_weights():
     weights = np.array([0.0, 1.0, 2.0, 0.0, 5.0, 0.0])
-    order = Weighted(weights, seed=1, num_samples=40_000)
-    records = order.records(3, np.arange(order.length))
+    sampler = Weighted(weights, seed=1, num_samples=40_000)
+    records = sampler.records(3, np.arange(sampler.length))
     counts = np.bincount(records, minlength=6)
     assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
     drawn = weights > 0
-    expected = order.length * weights[drawn] / weights.sum()
+    expected = sampler.length * weights[drawn] / weights.sum()
     assert stats.chisquare(counts[drawn], expected).pvalue > 1e-4
-    assert not np.array_equal(records, order.records(4, np.arange(order.length)))
-    assert np.array_equal(records[[5, 77]], order.records(3, np.array([5, 77])))  # stateless
-    assert order.with_replacement
+    assert not np.array_equal(records, sampler.records(4, np.arange(sampler.length)))
+    assert np.array_equal(records[[5, 77]], sampler.records(3, np.array([5, 77])))  # stateless
+    assert sampler.with_replacement
 
 
 def test_weighted_neighbours_are_independent():
@@ -148,8 +151,8 @@ def test_weighted_neighbours_are_independent():
 
 def test_balanced_weights_draw_every_class_equally():
     labels = np.repeat([3, 8, 9], [900, 90, 10])
-    order = Weighted(balanced_weights(labels), seed=2, num_samples=30_000)
-    counts = np.bincount(labels[order.records(0, np.arange(30_000))])[[3, 8, 9]]
+    sampler = Weighted(balanced_weights(labels), seed=2, num_samples=30_000)
+    counts = np.bincount(labels[sampler.records(0, np.arange(30_000))])[[3, 8, 9]]
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
@@ -175,9 +178,9 @@ def test_the_name_of_an_order_tells_its_parameters():
         ],
         Weighted(np.array([1, 1 + 1e-15, 1])),
     ]
-    assert len({order_name(order) for order in orders}) == len(orders)
-    assert order_name(Weighted([1, 2])) == order_name(Weighted(np.array([1.0, 2.0])))  # type: ignore
-    assert order_name(Shuffled(np.int64(4), np.uint8(1))) == order_name(Shuffled(4, 1))  # type: ignore
+    assert len({sampler_name(sampler) for sampler in orders}) == len(orders)
+    assert sampler_name(Weighted([1, 2])) == sampler_name(Weighted(np.array([1.0, 2.0])))  # type: ignore
+    assert sampler_name(Shuffled(np.int64(4), np.uint8(1))) == sampler_name(Shuffled(4, 1))  # type: ignore
 
 
 def test_orders_of_ones_own_are_named_alike_in_every_process():
@@ -186,12 +189,12 @@ def test_orders_of_ones_own_are_named_alike_in_every_process():
         start: int
         source: object  # prints with its address
 
-    assert order_name(Mine(3, object())) == "Mine(start=3, source=object)"  # type: ignore
+    assert sampler_name(Mine(3, object())) == "Mine(start=3, source=object)"  # type: ignore
 
     class Plain:
         pass
 
-    assert order_name(Plain()) == "Plain"  # type: ignore
+    assert sampler_name(Plain()) == "Plain"  # type: ignore
 
 
 def test_records_of_an_order_may_be_a_list_and_none():
@@ -202,3 +205,92 @@ def test_records_of_an_order_may_be_a_list_and_none():
     assert find_records(Listed(), 0, np.array([2, 0]), 4).tolist() == [3, 1]  # type: ignore
     none = find_records(Listed(), 0, np.zeros(0, np.int64), 4)  # type: ignore
     assert none.dtype == np.int64 and none.shape == (0,)
+
+
+def test_sequential_order_is_an_order(source):
+    with Loader(source, 4, shuffle=Sequential(N), sharding=one_device()) as loader:
+        assert next(loader)["index"].tolist() == [0, 1, 2, 3]
+
+
+class Listed:
+    """An order of one's own: the records of its list."""
+
+    with_replacement = False
+
+    def __init__(self, records):
+        self.listed = np.array(records)
+        self.length = len(records)
+
+    def records(self, epoch, positions):
+        return self.listed[positions] if self.listed.ndim == 1 else self.listed
+
+
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ([3, -1], r"-1 to 3 in epoch 0"),
+        ([3, N], r"3 to 24 in epoch 0"),
+        ([3.0, 1.0], r"float64\[2\] in epoch 0"),
+        ([[3], [1]], r"int64\[2, 1\] in epoch 0"),
+    ],
+)
+def test_an_order_of_wrong_records_is_named_and_delivers_none(source, wrong, words):
+    with Loader(source, 2, shuffle=Listed(wrong), sharding=one_device()) as loader:
+        with pytest.raises(
+            ValueError, match=rf"Listed.records must give int64\[2\] in \[0, 24\).* got {words}"
+        ):
+            next(loader)
+
+
+def test_a_wrong_record_among_replacements_is_named():
+    source = InMemory([*jpegs(2), b"no", *jpegs(1)])
+    with Loader(
+        source, 2, shuffle=Listed([0, 2, -1, 1]), on_error="replace", sharding=one_device()
+    ) as loader:
+        with pytest.raises(
+            ValueError, match=r"Listed.records must give int64\[1\] in \[0, 4\).* got -1 to -1"
+        ):
+            next(loader)
+
+
+def test_an_order_may_leave_records_out(source):
+    with Loader(source, 2, shuffle=Listed([7, 3]), sharding=one_device()) as loader:
+        assert next(loader)["index"].tolist() == [7, 3]
+    with Loader(source, 4, shuffle=Shuffled(4), sharding=one_device()) as loader:
+        assert sorted(next(loader)["index"].tolist()) == [0, 1, 2, 3]
+
+
+class Huge(InMemory):
+    """2^33 records: the same image over and over."""
+
+    def __len__(self):
+        return 2**33
+
+    def read(self, indices):
+        return super().read(indices % super().__len__())
+
+
+def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
+    sampler = Listed([2**32 + 7, 5, 2**33 - 1])
+    options = {"sharding": one_device(), "last_batch": "pad"}
+    with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(Huge(jpegs(1)), 4, shuffle=sampler, decoder=decoder, **options) as loader:
+            batch = next(loader)["index"]
+            spec = loader.element_spec["index"]
+    assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]
+    assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, 2), np.uint32)
+
+
+def test_indices_of_a_source_are_int32_however_long_its_order(source):
+    with Loader(
+        source, 4, shuffle=Weighted(np.ones(N), num_samples=2**32), sharding=one_device()
+    ) as loader:
+        assert next(loader)["index"].dtype == loader.element_spec["index"].dtype == np.int32
+
+
+def test_with_replacement_the_position_is_part_of_the_key(source):
+    sampler = Weighted(np.eye(N)[5], num_samples=8)  # record 5 alone, eight times
+    with Loader(source, 8, shuffle=sampler, transform=jitter, sharding=one_device()) as loader:
+        batch = next(loader)
+    assert batch["index"].tolist() == [5] * 8
+    assert len({np.asarray(image).tobytes() for image in batch["image"]}) == 8

@@ -1,6 +1,7 @@
-"""Masks lie on the canvas as their images do: turned, shrunk with nearest, filled outside."""
+"""Masks, boxes and keypoints lie on the canvas as their images do: turned, shrunk, filled."""
 
 import io
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,15 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from jaxaug import Loader, augment
+from jaxaug import Decoder, Loader, augment
 from jaxaug.iterators import InMemory
 from jaxaug.iterators._place import place_mask
-from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
-
-
-def one_device():
-    return batch_sharding(jax.devices("cpu")[:1])
+from tests.iterators.loaders import one_device, threads
 
 
 def exif(orientation: int) -> bytes:
@@ -181,3 +178,61 @@ def test_nearest_is_exact_where_floats_would_round():
         )
         exact = [(2 * i + 1) * original // (2 * size) for i in range(size)]
         np.testing.assert_array_equal(np.asarray(placed)[0], exact)
+
+
+def test_boxes_follow_exif_and_shrinking():
+    boxes = np.array([[[10.0, 4.0, 30.0, 12.0]]])
+    image = encode(
+        picture(0, 40, 80),
+        exif=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0",
+    )
+    source = InMemory([image], {"boxes": boxes})
+    with Decoder((40, 40), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(source, 1, decoder=decoder, sharding=one_device()) as loader:
+            batch = next(loader)
+    assert batch["size"].tolist() == [[40, 20]]  # 80 x 40 stands upright as 40 x 80, shrunk by 2
+    np.testing.assert_allclose(batch["boxes"][0, 0], [(40 - 12) / 2, 10 / 2, (40 - 4) / 2, 30 / 2])
+
+
+@pytest.mark.parametrize(
+    "name, shape, k",
+    [
+        ("boxes", (12,), 3),  # as TFRecord has them
+        ("boxes", (3, 4), 3),
+        ("boxes", (4,), 1),
+        ("boxes", (0, 4), 0),
+        ("keypoints", (6,), 3),
+        ("keypoints", (3, 2), 3),
+        ("keypoints", (2,), 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_element_spec_of_boxes_and_keypoints_is_what_comes(name, shape, k, dtype):
+    numbers = np.random.default_rng(0).integers(0, 40, (4, k, 2)).astype(dtype)
+    if name == "boxes":
+        numbers = np.concatenate([numbers, numbers + 1], axis=-1)
+    source = InMemory(jpegs(4), {name: numbers.reshape(4, *shape)})
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        spec = loader.element_spec[name]
+        batch = next(loader)[name]
+    assert (
+        (spec.shape, spec.dtype)
+        == (batch.shape, batch.dtype)
+        == ((4, k, numbers.shape[2]), np.float32)
+    )
+    np.testing.assert_array_equal(batch, numbers)  # upright and not shrunk
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [("boxes", (5,)), ("boxes", (4, 3)), ("boxes", ()), ("boxes", (1, 3, 4))]
+    + [("keypoints", (3,)), ("keypoints", (5, 3)), ("keypoints", (2, 5, 2))],
+)
+def test_boxes_and_keypoints_of_impossible_shapes_are_refused(name, shape):
+    source = InMemory(jpegs(4), {name: np.zeros((4, *shape))})
+    with pytest.raises(
+        ValueError,
+        match=rf"feature '{name}' must have \d numbers.*got {re.escape(str([1, *shape]))}",
+    ):
+        Loader(source, 4, sharding=one_device())
+    assert threads() == []

@@ -1,0 +1,242 @@
+"""The pure function of a batch: masks placed, samples transformed, groups mixed, rows blanked."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._checks import is_int
+from jaxaug._typing import Array, Key
+from jaxaug.iterators._features import (
+    Column,
+    FeatureSpec,
+    blank_value,
+    feature_spec,
+    mask_blank_value,
+)
+from jaxaug.iterators._place import check_mask_shape, place_mask, place_points
+from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key, split_words
+
+Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
+
+_OWN_NAMES = ("index", "valid")  # entries of a batch that only the Loader may set
+
+
+class BatchFunction(NamedTuple):
+    """A pure function of the rows of one device.
+
+    Attributes:
+      transform, batch_transform: see `Loader`.
+      mask_fill: the value of masks outside of the image.
+      canvas: (H, W) of the images.
+    """
+
+    transform: Transform | None
+    batch_transform: Transform | None
+    mask_fill: int
+    canvas: tuple[int, int]
+
+    def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
+        """Return the batch, and a small array that is ready when the batch is.
+
+        Args:
+          seed: uint32[2], the words of the seed.
+          rows: arrays of the form of `row_shapes`.
+        """
+        keys = row_keys(seed, TRANSFORM, rows["words"])
+        batch = jax.vmap(self._transform_row)(
+            keys, rows["valid"], rows["sample"], rows["placement"]
+        )
+        if self.batch_transform is not None:
+            batch = self._transform_groups(seed, rows, batch)
+        return batch, jnp.logical_not(rows["valid"])
+
+    def _transform_row(
+        self, key: Key, valid: Array, sample: dict[str, Array], placement: dict[str, Array]
+    ) -> dict[str, Any]:
+        sample = dict(sample)
+        sample["image"] = _three_channels(sample["image"])
+        if "mask" in sample:
+            fill = mask_blank_value(sample["mask"].dtype, self.mask_fill)
+            sample["mask"] = place_mask(sample["mask"], **placement, canvas=self.canvas, fill=fill)
+
+        output = sample
+        if self.transform is not None:
+            output = self.transform(key, sample)
+        _check_output("transform", output)
+        # The selection also makes the output a fresh buffer where there is no transform.
+        return self._blank_unless(valid, output)
+
+    def _transform_groups(
+        self, seed: Array, rows: dict[str, Any], batch: dict[str, Any]
+    ) -> dict[str, Any]:
+        assert self.batch_transform is not None
+        size = group_size(self.batch_transform)
+        batch = batch | {"valid": rows["valid"]}
+        groups = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+        words = rows["words"][::size]  # of the first row of each group
+        mixed = jax.vmap(self.batch_transform)(row_keys(seed, BATCH_TRANSFORM, words), groups)
+        if isinstance(mixed, dict):
+            mixed.pop("valid", None)
+        _check_output("batch_transform", mixed)
+        _check_group(mixed, size)
+
+        mixed = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mixed)
+        return jax.vmap(self._blank_unless)(rows["valid"], mixed)
+
+    def _blank_unless(self, valid: Array, output: dict[str, Any]) -> dict[str, Any]:
+        """Return the output of a valid row, else blank values; "size" is the canvas's already."""
+
+        def blank(name: str, value: Any) -> Array:
+            value = jnp.asarray(value)
+            fill = blank_value(name, value.dtype, self.mask_fill)
+            return jnp.where(valid, value, jnp.full_like(value, fill))
+
+        blanked = {}
+        for name, value in output.items():
+            if name != "size":
+                value = jax.tree.map(functools.partial(blank, name), value)
+            blanked[name] = value
+        return blanked
+
+
+def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
+    """Return the words that make the keys of rows, in the form that `row_keys` takes.
+
+    Args:
+      epoch: the epoch of all rows.
+      indices: int64[n], the records.
+      positions: int64[n], their positions in the epoch where records repeat, else None.
+
+    Returns:
+      uint32[n, 3], or uint32[n, 5] with positions.
+    """
+    columns = [np.full(len(indices), epoch, np.int64), *split_words(indices)]
+    if positions is not None:
+        columns += split_words(positions)
+    return np.stack(columns, axis=1).astype(np.uint32)
+
+
+def row_keys(seed: Array, purpose: int, words: Array) -> Key:
+    """Return the key of each row, from the seed's words uint32[2] and those of `key_words`."""
+    key = jax.random.fold_in(seed_key(seed), purpose)
+    position = words[:, 3:5] if words.shape[1] == 5 else None
+    return sample_keys(key, words[:, 0], words[:, 1:3], position)
+
+
+def row_shapes(
+    count: int,
+    with_replacement: bool,
+    features: FeatureSpec,
+    image: Column | None,
+    canvas: tuple[int, int],
+) -> dict[str, Any]:
+    """Return the shapes of the rows that a `BatchFunction` takes.
+
+    Args:
+      count: local rows.
+      with_replacement: positions are part of the keys.
+      features: the form of a record's features.
+      image: the form of a row of pixels; None where a decoder makes them.
+      canvas: (H, W) of decoded images.
+
+    Raises:
+      ValueError: boxes, keypoints or a mask of an impossible shape.
+    """
+    shape = functools.partial(_row_shape, count)
+    sample = {name: shape(*column) for name, column in _placed_spec(features).items()}
+    if image is None:
+        sample["image"] = shape(np.uint8, (*canvas, 3))
+        sample["size"] = shape(np.int32, (2,))
+    else:
+        sample["image"] = shape(*image)
+
+    placement = {}
+    if "mask" in sample:
+        check_mask_shape(sample["mask"].shape)
+        placement = {
+            "size": shape(np.int32, (2,)),
+            "original_size": shape(np.int32, (2,)),
+            "orientation": shape(np.uint8, ()),
+        }
+
+    return {
+        "words": shape(np.uint32, (5 if with_replacement else 3,)),
+        "valid": shape(np.bool_, ()),
+        "sample": sample,
+        "placement": placement,
+    }
+
+
+def _row_shape(count: int, dtype: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((count, *shape), dtype)
+
+
+def _placed_spec(features: FeatureSpec) -> FeatureSpec:
+    """Return the form of the features once boxes and keypoints are placed on the canvas."""
+    one = np.ones((1, 2), np.int32)
+    blank = {}
+    for name, column in features.items():
+        blank[name] = np.zeros((1, *column.shape), column.dtype)
+    return feature_spec(place_points(blank, one, one, np.ones(1, np.uint8)))
+
+
+def _three_channels(image: Array) -> Array:
+    """Return a gray image [H, W] or [H, W, 1] with its channel repeated."""
+    if image.ndim == 2:
+        image = image[..., None]
+    return jnp.broadcast_to(image, (*image.shape[:2], 3))
+
+
+def _check_output(name: str, output: Any) -> None:
+    """Refuse what is no dict of arrays, or sets an entry that belongs to the Loader."""
+    if not isinstance(output, dict):
+        raise TypeError(
+            f"`{name}` must return a dict, as it is given one, got {type(output).__name__}."
+        )
+    if not output or not all(isinstance(key, str) for key in output):
+        raise TypeError(f"`{name}` must return a dict of names and arrays, got {output!r}.")
+    for key in _OWN_NAMES:
+        if key in output:
+            raise ValueError(
+                f"`{name}` must not return {key!r}, which the Loader itself puts into a batch: "
+                "give it another name."
+            )
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(output):
+        try:
+            jax.dtypes.canonicalize_dtype(jnp.result_type(leaf))
+        except TypeError:
+            raise TypeError(
+                f"`{name}` must return arrays and numbers, got {leaf!r} as "
+                f"output{jax.tree_util.keystr(path)}."
+            ) from None
+
+
+def _check_group(mixed: Mapping[str, Any], size: int) -> None:
+    """Refuse outputs [groups, ...] of a batch transform that do not keep the rows of a group."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(mixed):
+        if leaf.ndim < 2 or leaf.shape[1] != size:
+            raise ValueError(
+                f"`batch_transform` must return as many rows as it gets, `group_size` = {size}, "
+                f"got shape {list(leaf.shape[1:])} as output{jax.tree_util.keystr(path)}."
+            )
+
+
+def group_size(batch_transform: Transform) -> int:
+    """Return the number of consecutive samples that a batch transform mixes.
+
+    It is the attribute `group_size`, 2 where there is none.
+
+    Raises:
+      ValueError: the attribute is no int of at least 1.
+    """
+    size = getattr(batch_transform, "group_size", 2)
+    if not is_int(size) or size < 1:
+        raise ValueError(
+            f"`batch_transform.group_size` must be an int of at least 1, got {size!r}."
+        )
+    return int(size)

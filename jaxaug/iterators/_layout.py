@@ -1,0 +1,54 @@
+"""The places of a batch's rows: in the global batch, and on the devices of this process."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxaug._typing import Array, Device
+from jaxaug.sharding._assemble import assemble
+from jaxaug.sharding._mesh import auto_mesh
+from jaxaug.sharding._split import RowRange, count_row_ranges
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLayout:
+    """The local rows of a batch, in equal shares on the devices that compute them.
+
+    Attributes:
+      ranges: the rows of the global batch that each device has, in the order of `devices`.
+      devices: one for each range.
+      sharding: of the global batch.
+    """
+
+    ranges: Sequence[RowRange]
+    devices: Sequence[Device]
+    sharding: NamedSharding
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows of the global batch that this process makes: int64[r], device after device."""
+        return np.concatenate([np.arange(each.start, each.stop) for each in self.ranges])
+
+    @property
+    def split(self) -> NamedSharding:
+        """The sharding that splits the local rows over a mesh of our own."""
+        return NamedSharding(auto_mesh(self.devices), PartitionSpec("batch"))
+
+    @property
+    def replicated(self) -> NamedSharding:
+        """The sharding that holds an array whole on each device of our own mesh."""
+        return NamedSharding(auto_mesh(self.devices), PartitionSpec())
+
+    def assemble(self, array: Array) -> Array:
+        """Return local rows on our mesh as rows of the global batch."""
+        shards = {shard.device: shard.data for shard in array.addressable_shards}
+        pairs = sorted(zip(self.ranges, self.devices), key=lambda pair: pair[0].start)
+        return assemble([shards[device] for _, device in pairs], self.sharding)
+
+    def global_shape(self, local: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        """Return the shape that `assemble` gives to an array of the shape `local`."""
+        rows = count_row_ranges(self.sharding) * self.ranges[0].length
+        return jax.ShapeDtypeStruct((rows, *local.shape[1:]), local.dtype, sharding=self.sharding)

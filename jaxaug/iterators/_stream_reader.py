@@ -1,0 +1,117 @@
+"""Reading a stream: every process runs through all of it and keeps its rows; a resume skips."""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Generator, Iterator
+
+import numpy as np
+
+from jaxaug.decode import Encoded
+from jaxaug.iterators._features import (
+    blank_rows,
+    check_features,
+    feature_spec,
+    stack_features,
+)
+from jaxaug.iterators._protocol import Stream
+from jaxaug.iterators._reader import (
+    PADDING,
+    BatchPlan,
+    EncodedBatch,
+    ReadBatch,
+    Reader,
+    RecordForm,
+    without_bytes,
+)
+from jaxaug.iterators._state import Cursor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamReader(Reader):
+    """Reads a stream in its own order."""
+
+    source: Stream
+
+    @property
+    def sampler_name(self) -> str:
+        return "Stream"
+
+    def read_first(self) -> RecordForm:
+        first = next(self.source.iterate(), None)
+        if first is None:
+            raise ValueError("`source` must yield at least one record, got an empty stream.")
+        _, features = first
+        columns = stack_features([features], np.zeros(1, np.int64))
+        return RecordForm(feature_spec(columns), None)
+
+    def read_some(self, count: int, seed: int) -> Encoded:
+        del seed  # the first records are all that can be had
+        records = itertools.islice(self.source.iterate(), count)
+        return Encoded.from_bytes([image for image, _ in records])
+
+    def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        for epoch in itertools.count(cursor.epoch):
+            if plan.ends_before(epoch):
+                return
+
+            start = cursor.position if epoch == cursor.epoch else 0
+            count = yield from self._read_epoch(plan, Cursor(epoch, start))
+            if start == 0 and count < plan.min_records:
+                raise ValueError(
+                    f"`source` must yield at least {plan.min_records} records an epoch, a batch, "
+                    f"got {count}: take a smaller `batch_size`, or last_batch='pad'; an iterable "
+                    "that can be run through only once must be made anew."
+                )
+
+    def _read_epoch(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, int]:
+        """Yield the rest of an epoch; return how many records it had."""
+        epoch, position = cursor
+        records = itertools.islice(self.source.iterate(), position, None)
+        chunk, error = _take(records, plan.batch_size)
+        while error is None and len(chunk) >= plan.min_records:
+            started = time.perf_counter()
+            # One chunk ahead, to know which batch is the last.
+            following, error = _take(records, plan.batch_size)
+            last = error is None and len(following) < plan.min_records
+            after = Cursor(epoch + 1, 0) if last else Cursor(epoch, position + len(chunk))
+            batch = self._make_batch(chunk, plan, Cursor(epoch, position))
+            if isinstance(batch, EncodedBatch):
+                batch = batch._replace(seconds=time.perf_counter() - started)
+            yield ReadBatch(epoch, after, batch)
+
+            position += len(chunk)
+            chunk = following
+
+        if error is not None:
+            raise error
+        return position + len(chunk)
+
+    def _make_batch(self, chunk: list, plan: BatchPlan, cursor: Cursor) -> EncodedBatch | Exception:
+        """Return this process's rows of a chunk; an exception, for the consumer to meet there."""
+        epoch, position = cursor
+        positions = np.where(plan.local < len(chunk), position + plan.local, PADDING)
+        padding = positions == PADDING
+        rows = np.where(padding, 0, plan.local).tolist()
+        indices = np.where(padding, position, positions)
+        try:
+            encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
+            columns = stack_features([chunk[row][1] for row in rows], indices)
+            if self.features is not None:
+                check_features(columns, self.features, len(rows))
+        except Exception as error:
+            return error
+
+        features = blank_rows(columns, padding, self.mask_fill)
+        return EncodedBatch(epoch, positions, positions, without_bytes(encoded, padding), features)
+
+
+def _take(records: Iterator, count: int) -> tuple[list, Exception | None]:
+    """Return the next records, and the exception that cut them short."""
+    taken: list = []
+    try:
+        for record in itertools.islice(records, count):
+            taken.append(record)
+    except Exception as error:
+        return taken, error
+    return taken, None

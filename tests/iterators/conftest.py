@@ -1,0 +1,20 @@
+"""Fixtures of the tests of Loaders."""
+
+import numpy as np
+import pytest
+
+from jaxaug.iterators import (
+    InMemory,
+)
+from tests.images import jpegs
+from tests.iterators.loaders import N
+
+
+@pytest.fixture(scope="module")
+def images():
+    return jpegs(N)
+
+
+@pytest.fixture(scope="module")
+def source(images):
+    return InMemory(images, {"label": np.arange(N)})

@@ -1,0 +1,45 @@
+"""Helpers of the tests of Loaders."""
+
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug.sharding import batch_sharding
+
+N = 24
+
+
+def jitter(key, sample):
+    """A stand-in transform: per-sample noise and a fixed output size, so that `size` leaves."""
+    image = sample["image"][:32, :48].astype(jnp.float32) / jnp.float32(255)
+    noise = jax.random.uniform(key, (), jnp.float32)
+    return {"image": image * noise, "label": sample["label"]}
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def by_index(loader, batches):
+    """{(epoch, index): image bytes} of the next `batches` batches."""
+    seen = {}
+    for _ in range(batches):
+        batch = {name: np.asarray(array) for name, array in next(loader).items()}
+        for row in np.flatnonzero(batch["valid"]):
+            seen[int(batch["index"][row])] = batch["image"][row].tobytes()
+    return seen
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name.startswith("jaxaug")]
+
+
+def no_threads_soon():
+    """A Loader that is collected tells its threads to end, without waiting for them."""
+    deadline = time.monotonic() + 20
+    while threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threads() == []

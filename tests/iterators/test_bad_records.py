@@ -1,0 +1,256 @@
+"""Records that cannot be decoded: raised, masked, replaced, counted once."""
+
+import contextlib
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Decoder, Loader
+from jaxaug.errors import DecodeError
+from jaxaug.iterators import (
+    ImageFolder,
+    InMemory,
+    _builder,
+)
+from tests.images import jpegs
+from tests.iterators.loaders import jitter, one_device, threads
+
+
+@pytest.fixture
+def broken_folder(tmp_path):
+    good = jpegs(10)
+    for i in range(100):
+        path = tmp_path / f"class{i % 3}" / f"{i:03d}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        data = good[i % 10]
+        path.write_bytes(
+            {0: b"", 1: b"just text", 2: data[: len(data) // 2]}[i % 3] if i % 10 == 7 else data
+        )
+    return tmp_path
+
+
+def bad_names(loader):
+    return sorted(int(record["file"][-7:-4]) for record in loader.stats["bad_records"])
+
+
+BROKEN = list(range(7, 100, 10))
+
+
+def test_mask_yields_the_90_good_ones(broken_folder):
+    with Loader(
+        ImageFolder(broken_folder), 20, on_error="mask", sharding=one_device(), epochs=1
+    ) as loader:
+        batches = list(loader.steps())
+        assert sum(int(batch["valid"].sum()) for batch in batches) == 90
+        assert all(not np.asarray(b["image"])[~np.asarray(b["valid"])].any() for b in batches)
+        assert all((b["index"] >= 0).all() for b in batches)
+        assert bad_names(loader) == BROKEN and loader.stats["masked"] == loader.stats["bad"] == 10
+        reasons = {record["reason"] for record in loader.stats["bad_records"]}
+        assert "empty" in reasons and any("b'just tex'" in reason for reason in reasons)
+
+
+def test_replace_yields_100_from_the_same_order_for_any_batch_size(broken_folder):
+    runs = []
+    for batch_size in (20, 50):
+        with Loader(
+            ImageFolder(broken_folder),
+            batch_size,
+            on_error="replace",
+            transform=jitter,
+            sharding=one_device(),
+            epochs=1,
+        ) as loader:
+            rows = [
+                (int(i), np.asarray(im).tobytes())
+                for b in loader
+                for i, im in zip(b["index"], b["image"])
+            ]
+            assert bad_names(loader) == BROKEN and loader.stats["replaced"] == 10
+            assert loader.stats["images"] == 100
+        runs.append(rows)
+    assert runs[0] == runs[1]
+    assert len({image for _, image in runs[0]}) <= 90
+
+
+def test_raise_names_the_first_and_leaves_the_loader_usable(broken_folder):
+    source = ImageFolder(broken_folder)
+    with Loader(
+        source, 20, shuffle=False, on_error="raise", sharding=one_device(), epochs=1
+    ) as loader:
+        first = next(i for i in range(100) if int(source.path(i)[-7:-4]) in BROKEN)
+        with pytest.raises(
+            DecodeError, match=rf"record {first} \(.*{source.path(first)}, \d+ bytes\)"
+        ) as caught:
+            for _ in range(5):
+                next(loader)
+        assert caught.value.index == first and caught.value.file == source.path(first)
+        assert [
+            t.name for t in threads() if "decode" not in t.name
+        ] == []  # the decoder's own end with close
+        assert (
+            loader.get_state()["position"] == first // 20 * 20
+        )  # the batch that failed was not delivered
+        with pytest.raises(DecodeError) as caught:
+            next(loader)
+        assert caught.value.index >= first // 20 * 20 + 20  # but the next one is behind it
+    assert threads() == []
+
+
+def test_all_records_broken_cannot_be_replaced():
+    with Loader(InMemory([b"no"] * 40), 4, on_error="replace", sharding=one_device()) as loader:
+        with pytest.raises(DecodeError, match="none of the next 32 records"):
+            next(loader)
+
+
+class Lending(Decoder):
+    """Notes for each batch how often its buffers are given back."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.batches = []
+
+    def decode_rows(self, encoded, headers=None):
+        decoded = super().decode_rows(encoded, headers)
+        given_back = []
+        self.batches.append(given_back)
+
+        def release(readers):
+            given_back.append(readers)
+            decoded.release(readers)
+
+        return decoded._replace(release=release)
+
+
+class Failing(InMemory):
+    """Record 1 is broken; one method fails from the second batch on."""
+
+    def __init__(self, fails):
+        super().__init__([*jpegs(1), b"no", *jpegs(6)], {"label": np.arange(8)})
+        self.fails = fails
+        self.reads = 0
+
+    def read(self, indices):
+        if self.fails == "read" and len(indices) == 1 and self.reads > 1:  # the replacement
+            raise OSError("gone")
+        self.reads += len(indices) > 1
+        return super().read(indices)
+
+    def describe(self, index):
+        if self.fails == "describe":
+            raise OSError("gone")
+        return super().describe(index)
+
+
+class Unable:
+    """An order that cannot answer for replacements."""
+
+    with_replacement = False
+    length = 8
+
+    def records(self, epoch, positions):
+        if len(positions) == 1:
+            raise OSError("gone")
+        return positions
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "replace"])
+@pytest.mark.parametrize("fails", ["nothing", "read", "describe", "order", "transfer", "all"])
+def test_every_decode_buffer_is_given_back_once(monkeypatch, on_error, fails):
+    """On a GPU a batch that is not given back is a lane lost; after eight the next decode waits for
+    ever.
+    """
+    source = InMemory([b"no"] * 8) if fails == "all" else Failing(fails)
+    sampler = Unable() if fails == "order" else False
+    with Lending((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
+        with Loader(
+            source, 4, shuffle=sampler, on_error=on_error, decoder=decoder, sharding=one_device()
+        ) as loader:
+            if fails == "transfer":
+                monkeypatch.setattr(_builder, "place_points", lambda *facts: 1 / 0)
+            for _ in range(6):
+                with contextlib.suppress(DecodeError, OSError, ZeroDivisionError):
+                    next(loader)
+        # "replace" looks at the headers first: where all are bad nothing is decoded
+        assert (
+            len(decoder.batches)
+            >= {"raise": 6, "mask": 6, "replace": 0 if fails == "all" else 3}[on_error]
+        )
+        assert all(len(given_back) == 1 for given_back in decoder.batches)
+
+
+def test_a_deleted_file_is_named(broken_folder):
+    source = ImageFolder(broken_folder)
+    (broken_folder / "class0" / "000.jpg").unlink()
+    with Loader(source, 20, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(DecodeError, match=r"000\.jpg.*No such file"):
+            next(loader)
+
+
+def test_a_failed_batch_at_an_epochs_end_belongs_to_its_epoch(images):
+    with Loader(InMemory([*images[:3], b"no"]), 2, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(DecodeError):
+            list(loader)
+        assert loader.get_state() | {"fingerprint": ""} == loader.get_state() | {
+            "fingerprint": "",
+            "position": 2,
+            "epoch": 0,
+        }
+        assert next(loader)["index"].tolist() == [0, 1]  # of the next epoch
+
+
+def test_bad_records_are_counted_once_however_far_ahead_they_were_read():
+    images = jpegs(16)
+    for bad in (6, 9, 11):
+        images[bad] = b"no image"
+    source = InMemory(images)
+    with Loader(source, 4, shuffle=False, epochs=1, prefetch=4, sharding=one_device()) as loader:
+        for _ in range(6):
+            try:
+                next(loader)
+            except StopIteration:
+                break
+            except Exception as error:
+                assert "record" in str(error)
+        assert loader.stats["bad"] == 3
+        assert [record["index"] for record in loader.stats["bad_records"]] == [6, 9, 11]
+
+
+def test_replacing_bad_records_decodes_each_batch_once():
+    images = jpegs(40)
+    for bad in (3, 4, 17, 30):
+        images[bad] = b"no image"
+    with Loader(
+        InMemory(images), 10, on_error="replace", epochs=1, sharding=one_device()
+    ) as loader:
+        rows = sum(len(batch["index"]) for batch in loader)
+        assert loader.decoder is not None
+        assert rows == loader.decoder.stats["images"] == 40
+        assert loader.stats["replaced"] >= 4
+
+
+def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
+    with Loader(
+        InMemory(jpegs(8)), 4, shuffle=False, on_error="replace", sharding=one_device()
+    ) as loader:
+        decoder = loader.decoder
+        assert decoder is not None
+        decode_rows = decoder.decode_rows
+        broken = {0}
+
+        def breaks(encoded, headers=None):
+            decoded = decode_rows(encoded, headers)
+            rows = {row: "torn" for row in broken}
+            broken.clear()
+            return decoded._replace(failures=rows)
+
+        monkeypatch.setattr(decoder, "decode_rows", breaks)
+        batch = next(loader)
+        assert batch["index"].tolist() == [1, 1, 2, 3]
+        assert loader.stats["bad_records"][0] | {"file": None} == {
+            "index": 0,
+            "file": None,
+            "reason": "torn",
+            "action": "replaced",
+        }
+        assert np.asarray(batch["valid"]).all()
