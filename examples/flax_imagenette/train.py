@@ -4,7 +4,8 @@
     python examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
     python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar
 
-With `--resume` a run goes on from its newest checkpoint. Every field of `config.Config` is an option.
+With `--resume` a run goes on from its newest checkpoint. Every field of `config.Config` is an
+option.
 """
 
 import argparse
