@@ -13,18 +13,44 @@ COPIED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-DOCUMENTED = ("augment", "augment.functional", "iterators", "decode", "sharding", "errors")
+PACKAGES = ("augment", "iterators", "decode", "sharding", "errors")
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+
+
+def on_config(config):
+    """Add the API pages to the navigation, before the command line."""
+    section = next(entry["API"] for entry in config.nav if "API" in entry)
+    section[:0] = [{name: page_path(name)} for name in documented()]
+    return config
 
 
 def on_files(files, config):
     """Add the pages that do not lie in `docs`."""
     for path, page in COPIED.items():
         files.append(File.generated(config, page, content=copied_page(path)))
-    for name in DOCUMENTED:
-        page = f"api/{name.rpartition('.')[2]}.md"
-        files.append(File.generated(config, page, content=api_page(name)))
+    for name in documented():
+        files.append(File.generated(config, page_path(name), content=api_page(name)))
     return files
+
+
+def documented() -> list[str]:
+    """Return the modules that have a page: the packages, each with its public submodules."""
+    names = []
+    for package in PACKAGES:
+        exported = [f"{package}.{name}" for name in public_names(package)]
+        names += [package, *filter(is_module, exported)]
+    return names
+
+
+def is_module(name: str) -> bool:
+    """Return True if `jaxaug.<name>` is a module."""
+    path = ROOT / "jaxaug" / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def page_path(name: str) -> str:
+    """Return the page of `jaxaug.<name>`."""
+    return f"api/{name.rpartition('.')[2]}.md"
 
 
 def copied_page(path: str) -> str:
@@ -36,7 +62,8 @@ def copied_page(path: str) -> str:
 def api_page(name: str) -> str:
     """Return the page of the public names of `jaxaug.<name>`."""
     lines = [f"# jaxaug.{name}", "", f"::: jaxaug.{name}", "    options:", "      members:"]
-    lines += [f"        - {member}" for member in public_names(name)]
+    members = [member for member in public_names(name) if not is_module(f"{name}.{member}")]
+    lines += [f"        - {member}" for member in members]
     return "\n".join(lines) + "\n"
 
 
@@ -50,8 +77,7 @@ def public_names(name: str) -> list[str]:
             names |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
-    names = {member for member in names if not member.startswith("_")}
-    return sorted(names - {module.rpartition(".")[2] for module in DOCUMENTED})
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def _site_link(match: re.Match[str], path: str) -> str:
