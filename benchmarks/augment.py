@@ -1,12 +1,10 @@
-"""What an augmentation costs once the pixels are on the device: us an image, chain by chain, in
-turn.
+"""Time chains of transforms on pixels that are on the device: microseconds for each image.
 
-    python benchmarks/augment.py [--batch 256] [--canvas 512] [--used 375 500] [--size 224]
-    [--rounds 9] [--chains rrc]
+    python benchmarks/augment.py --batch 256 --canvas 512 --used 375 500 --size 224 --rounds 9
 
-Runs on whatever device jax has. Every round calls every chain `--calls` times in a row and waits
-for the last; the table gives the median of the rounds and their range, and what XLA reserves for
-intermediate values.
+Runs on the default device of jax. Every round calls every chain `--calls` times in a row and waits
+for the last call. The table gives the median of the rounds and their range, and the memory that XLA
+reserves for intermediate values.
 """
 
 import argparse
@@ -21,7 +19,7 @@ from jaxaug import augment
 
 
 def chains(size: int) -> dict[str, augment.Compose]:
-    """Return the chains by name; parameters as written, each op drawn for each image."""
+    """Return the chains by name."""
     crop = [augment.RandomResizedCrop(size), augment.RandomHorizontalFlip()]
     turn = [*crop, augment.RandomRotation(7)]
     jitter = augment.ColorJitter(0.4, 0.4, 0.4, 0.1)
@@ -54,7 +52,7 @@ def batch(count: int, canvas: int, used: tuple[int, int]) -> tuple[jax.Array, di
 
 
 def microseconds(program, keys: jax.Array, sample: dict[str, jax.Array], calls: int) -> float:
-    """Return the time of a call per image."""
+    """Return the time of a call, divided by its images."""
     started = time.perf_counter()
     for _ in range(calls):
         result = program(keys, sample)
@@ -92,19 +90,15 @@ def main() -> None:
     device = jax.devices()[0]
     used = "x".join(map(str, args.used))
     print(f"jax {jax.__version__}, {device.device_kind} ({device.platform}), batch {args.batch},")
-    print(
-        f"canvas {args.canvas}, used {used}, to {args.size}, bfloat16; us an image, median of {args.rounds}"
-    )
+    print(f"canvas {args.canvas}, used {used}, to {args.size}, bfloat16;")
+    print(f"us for each image, median of {args.rounds}")
     for name, times in rounds.items():
         memory = programs[name].memory_analysis()
-        reserved = (
-            ""
-            if memory is None
-            else f", {memory.temp_size_in_bytes / args.batch / 1e6:.2f} MB an image"
-        )
-        print(
-            f"{name:36s} {statistics.median(times):9.2f} ({min(times):.2f} to {max(times):.2f}){reserved}"
-        )
+        reserved = ""
+        if memory is not None:
+            reserved = f", {memory.temp_size_in_bytes / args.batch / 1e6:.2f} MB for each image"
+        spread = f"({min(times):.2f} to {max(times):.2f})"
+        print(f"{name:36s} {statistics.median(times):9.2f} {spread}{reserved}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""jaxaug on the CPU beside DALI on the CPU, in turn: decode + random-resized-crop + flip +
-normalise at 224, batch 64.
+"""Compare jaxaug and DALI on the CPU: decode, random-resized-crop, flip, normalize.
 
-    python benchmarks/cpu.py --images FOLDER --rival "DALI_PYTHON DALI_SCRIPT" [--rounds 5]
+    python benchmarks/cpu.py --images FOLDER --rival "DALI_PYTHON DALI_SCRIPT" --rounds 5
 
-FOLDER holds JPEGs. The rival is a command that prints lines ending in "<number> images/s" for
-chains it names; the line that contains "full decode + rrc + flip + normalise" is compared. It runs
-in its own environment (DALI wants its own wheels) with IMAGES=FOLDER. Rounds alternate; the table
-gives medians.
+The images become 224 x 224 in batches of 64. The rival is a command that prints a line ending in
+"<number> images/s" for each chain that it measures; the one named "full decode + rrc + flip +
+normalise" is compared. It runs in an environment of its own, with IMAGES=FOLDER. Rounds alternate;
+the table gives medians.
 """
 
 import argparse
@@ -28,12 +27,14 @@ CHAIN = "full decode + rrc + flip + normalise"
 
 
 def chains() -> dict[str, augment.Compose]:
+    """Return the chains to measure, by the names that the rival gives them."""
     end = augment.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     crop = [augment.RandomResizedCrop(224), augment.RandomHorizontalFlip()]
     return {CHAIN: augment.Compose([*crop, end])}
 
 
 def jaxaug_rate(source: ImageFolder, transform: augment.Compose, batches: int = 12) -> float:
+    """Return images/s of a Loader after three batches."""
     with Loader(source, BATCH, transform=transform) as loader:
         for _ in range(3):
             jax.block_until_ready(next(loader))
@@ -45,6 +46,7 @@ def jaxaug_rate(source: ImageFolder, transform: augment.Compose, batches: int = 
 
 
 def rival_rates(command: str, folder: Path) -> dict[str, float]:
+    """Run the rival once; return its images/s for each chain."""
     output = subprocess.run(
         command.split(),
         env=os.environ | {"IMAGES": str(folder)},
@@ -70,24 +72,19 @@ def main() -> None:
     for _ in range(args.rounds):
         for name, transform in chains().items():
             ours.setdefault(name, []).append(jaxaug_rate(source, transform))
-        for name, rate in (
-            rival_rates(args.rival, args.images.resolve()).items() if args.rival else ()
-        ):
+        found = rival_rates(args.rival, args.images.resolve()) if args.rival else {}
+        for name, rate in found.items():
             theirs.setdefault(name, []).append(rate)
     versions = f"jax {jax.__version__}, Python {sys.version.split()[0]}"
     print(f"{len(source)} images, batch {BATCH}, {os.cpu_count()} CPUs, {versions}")
-    for name, rates in ours.items():
-        print(
-            f"jaxaug  {name:56s} {statistics.median(rates):7.0f} images/s ({min(rates):.0f} to {max(rates):.0f})"
-        )
-    for name, rates in theirs.items():
-        print(
-            f"rival   {name:56s} {statistics.median(rates):7.0f} images/s ({min(rates):.0f} to {max(rates):.0f})"
-        )
+    for who, table in (("jaxaug", ours), ("rival", theirs)):
+        for name, rates in table.items():
+            spread = f"({min(rates):.0f} to {max(rates):.0f})"
+            print(f"{who:8s}{name:56s} {statistics.median(rates):7.0f} images/s {spread}")
+
     if CHAIN in theirs:
-        print(
-            f"ratio of the medians: {statistics.median(ours[CHAIN]) / statistics.median(theirs[CHAIN]):.2f}"
-        )
+        ratio = statistics.median(ours[CHAIN]) / statistics.median(theirs[CHAIN])
+        print(f"ratio of the medians: {ratio:.2f}")
 
 
 if __name__ == "__main__":

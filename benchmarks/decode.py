@@ -1,14 +1,10 @@
-"""Images/s and latency from JPEG bytes in memory to arrays on one GPU: jaxaug beside its rivals, in
-one run.
+"""Decode JPEG bytes in memory to arrays on one GPU: jaxaug and others, images/s and latency.
 
-    python benchmarks/decode.py --images FOLDER [--quality-420 90] [--rounds 5] [--latency 1 32]
-    [--beside 3]
+    python benchmarks/decode.py --images FOLDER --rounds 5 --latency 1 32 --beside 3
 
-The contestants take turns, round after round; the table gives medians and the spread (min to max).
-Rivals that are
-not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG itself,
-  driven by the
-thinnest loop there is: the limit.
+The contestants take turns, round after round; the table gives medians, minima and maxima. Libraries
+that are not installed are left out: nvidia-dali-cuda130, nvidia-nvimgcodec-cu13. "raw" is nvJPEG
+without any library around it, which is the limit.
 """
 
 import argparse
@@ -33,8 +29,11 @@ from rivals import DaliProcess, dali_latency, dali_rate, nvimgcodec_rate, simple
 from jaxaug.decode import Decoder, Encoded
 from jaxaug.decode.native import cuda, libnvjpeg
 
+WARM_UP_BATCHES = 8
+
 
 def read(folder: Path) -> list[bytes]:
+    """Return the JPEG files below a folder."""
     return [
         path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -43,16 +42,18 @@ def read(folder: Path) -> list[bytes]:
 
 
 def reencode(image: bytes, quality: int) -> bytes:
+    """Return the image as a JPEG with chroma sampling 4:2:0."""
     out = io.BytesIO()
     Image.open(io.BytesIO(image)).convert("RGB").save(out, "JPEG", quality=quality, subsampling=2)
     return out.getvalue()
 
 
 def decoder_rate(decoder: Decoder, encoded: Encoded, callers: int, seconds: float) -> float:
+    """Return images/s of an open Decoder that several threads call."""
+
     def work(thread, running, count):
-        for _ in range(
-            8
-        ):  # nvJPEG makes its states with the first batches, 0.1 s each, more with several GPUs
+        # nvJPEG makes its states with the first batches, 0.1 s each, more with several GPUs.
+        for _ in range(WARM_UP_BATCHES):
             jax.block_until_ready(decoder.decode(encoded).pixels)
         while running():
             decoder.decode(encoded)
@@ -64,14 +65,14 @@ def decoder_rate(decoder: Decoder, encoded: Encoded, callers: int, seconds: floa
 def jaxaug_rate(
     canvas: tuple[int, int], encoded: Encoded, callers: int, seconds: float, **options
 ) -> float:
-    with Decoder(
-        canvas, **{"backend": "nvjpeg", "devices": jax.local_devices()[:1]} | options
-    ) as decoder:
+    """Return images/s of a new Decoder on one GPU."""
+    options = {"backend": "nvjpeg", "devices": jax.local_devices()[:1]} | options
+    with Decoder(canvas, **options) as decoder:
         return decoder_rate(decoder, encoded, callers, seconds)
 
 
 def pinned(encoded: Encoded) -> Encoded:
-    """The same images in page-locked memory, which stays allocated."""
+    """Return the images in page-locked memory, which stays allocated."""
     memory, address = cuda.pinned_array((int(encoded.lengths.sum()),))
     offsets = np.cumsum(encoded.lengths) - encoded.lengths
     for row, offset in enumerate(offsets.tolist()):
@@ -81,6 +82,7 @@ def pinned(encoded: Encoded) -> Encoded:
 
 
 def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: int) -> list[float]:
+    """Return seconds from bytes to a ready array, with nothing in flight before."""
     times = []
     for number in range(rounds):
         rows = [images[(number * batch + i) % len(images)] for i in range(batch)]
@@ -91,8 +93,9 @@ def jaxaug_latency(decoder: Decoder, images: list[bytes], batch: int, rounds: in
 
 
 def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
-    """One process, its rate with the first n GPUs over that with one; all stay open, and a first
-    round is left out.
+    """Print the rate of one process with n GPUs, and its ratio to that with the fewest.
+
+    All Decoders stay open; the first round is left out.
     """
     cases = {(fixed, count): [] for fixed in (False, True) for count in args.gpus}
     with contextlib.ExitStack() as stack:
@@ -119,9 +122,7 @@ def several_gpus(encoded: Encoded, args: argparse.Namespace) -> None:
 
 
 class Training:
-    """A context in which the GPU multiplies bf16 matrices all the time, two calls of some 33 ms
-    always in flight.
-    """
+    """A context in which the GPU multiplies matrices, two calls of 33 ms always in flight."""
 
     def __init__(self):
         self._matrix = jnp.full((8192, 8192), 1e-3, jnp.bfloat16)
@@ -158,7 +159,7 @@ class Training:
 
 
 def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
-    """Each contestant's rate alone and beside a training."""
+    """Print the rate of each contestant alone and beside a training."""
     training = Training()
     found = {name: ([], [], []) for name in table}
     with training:
@@ -178,6 +179,7 @@ def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
 
 
 def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
+    """Return a function for each contestant that measures its images/s."""
     canvas = tuple(args.canvas)
     threads = os.cpu_count() or 1
     batch = args.batch
@@ -235,7 +237,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=[""], help="contestants whose names begin so")
+    parser.add_argument("--only", nargs="*", default=[""], help="beginnings of contestants' names")
     parser.add_argument(
         "--latency",
         type=int,
@@ -264,7 +266,8 @@ def images_of(args: argparse.Namespace) -> list[bytes]:
     return [reencode(image, args.quality_420) for image in images] if args.quality_420 else images
 
 
-def tell_latency(images: list[bytes], args: argparse.Namespace) -> None:
+def print_latency(images: list[bytes], args: argparse.Namespace) -> None:
+    """Print the latency of jaxaug and DALI at each batch size."""
     for batch in args.latency:
         with Decoder(
             tuple(args.canvas), backend="nvjpeg", devices=jax.local_devices()[:1]
@@ -277,7 +280,8 @@ def tell_latency(images: list[bytes], args: argparse.Namespace) -> None:
         for name, times in rows.items():
             p50, p99 = np.percentile(times, [50, 99]) * 1e3
             print(
-                f"latency, batch {batch:3d}, {name:28s} median {p50:7.2f} ms, 99th percentile {p99:7.2f} ms"
+                f"latency, batch {batch:3d}, {name:28s} median {p50:7.2f} ms,"
+                f" 99th percentile {p99:7.2f} ms"
             )
 
 
@@ -285,16 +289,14 @@ def main() -> None:
     args = arguments()
     images = images_of(args)
     connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
-    print(
-        f"{len(images)} images, mean {np.mean([len(i) for i in images]) / 1000:.0f} KB, {os.cpu_count()} CPUs,"
-    )
-    print(
-        f"{jax.devices()[0].device_kind}, jax {jax.__version__}, nvJPEG {libnvjpeg.version()}, {connections=}"
-    )
+    kilobytes = np.mean([len(image) for image in images]) / 1000
+    kind = jax.devices()[0].device_kind
+    print(f"{len(images)} images, mean {kilobytes:.0f} KB, {os.cpu_count()} CPUs,")
+    print(f"{kind}, jax {jax.__version__}, nvJPEG {libnvjpeg.version()}, {connections=}")
     if args.gpus:
         encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
         return several_gpus(encoded, args)
-    tell_latency(images, args)  # before anything else leaves its threads behind
+    print_latency(images, args)  # before anything else leaves its threads behind
     table = {
         n: measure
         for n, measure in contestants(images, args).items()
@@ -310,10 +312,8 @@ def main() -> None:
     print(f"\n{'images/s':36s} {'median':>8s} {'min':>8s} {'max':>8s}")
     for name, values in results.items():
         if values:
-            print(
-                f"{name:36s} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}",
-                flush=True,
-            )
+            median = statistics.median(values)
+            print(f"{name:36s} {median:8.0f} {min(values):8.0f} {max(values):8.0f}", flush=True)
     if args.beside:
         beside_training(table, args.beside)
 

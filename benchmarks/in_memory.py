@@ -1,10 +1,9 @@
-"""Pixels in memory through a Loader, beside the loop that one would write by hand.
+"""Compare a Loader over pixels in memory with a loop written by hand.
 
     python benchmarks/in_memory.py --count 20000 --side 32 --batch 256 --rounds 7
 
-The hand-written loop gathers rows of the same host array by the same order and calls
-jit(vmap(chain)) on them; both wait for each batch one batch late, as a training step that reads its
-loss does.
+The loop gathers rows of the same host array in the same order and calls jit(vmap(chain)) on them.
+Both wait for a batch when the next one has been asked for, as a training that reads its loss does.
 """
 
 import argparse

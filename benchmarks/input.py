@@ -1,15 +1,14 @@
-"""Records/s from disk to `Encoded`, and images/s from disk to decoded arrays: each kind of source,
-in one run.
+"""Read records from disk, or read and decode them: each kind of source in one run.
 
-    python benchmarks/input.py [--images FOLDER] [--records 200000] [--decode] [--seconds 2]
-    [--rounds 3] [--only NAME]
+    python benchmarks/input.py --images FOLDER --records 200000 --seconds 2 --rounds 3
+    python benchmarks/input.py --images FOLDER --decode
 
-The images are repeated by hard links until there are `--records`, so all of them lie in the page
-cache. "read" is `source.read` of 256 random records; "touched" copies every byte too, once, because
+The images are repeated by hard links until there are `--records`, so all of them are in the page
+cache. "read" is `source.read` of 256 random records. "touched" also copies every byte once, because
 a mapped source reads nothing before that. "pool" is `open().read()` in 16 threads. `--decode`
-measures decoded arrays instead: a Loader from memory and one from each source, all with one Decoder
-for the default devices. The contestants take turns, round after round, a first one not counted; the
-table gives medians and the spread.
+measures images/s of a Loader from memory and of one from each source, all with one Decoder for the
+default devices. The contestants take turns, round after round, and the first round is not counted;
+the table gives medians, minima and maxima.
 """
 
 import argparse
@@ -37,7 +36,7 @@ BATCH = 256
 
 
 def load(folder: Path | None) -> list[bytes]:
-    """The JPEGs of a folder, or drawn ones of ImageNet's usual size and about 100 kB."""
+    """Return the JPEGs of a folder, or drawn ones of ImageNet's usual size and about 100 kB."""
     if folder is not None:
         return [
             path.read_bytes()
@@ -85,7 +84,7 @@ def sealed(data: bytes) -> bytes:
 
 
 def write(images: list[bytes], folder: Path, copies: int) -> None:
-    """The images as loose files, one TFRecord and one tar, each with `copies` hard links."""
+    """Write the images as loose files, one TFRecord and one tar, each with `copies` hard links."""
     for name in ("loose/0", "tfrecord", "tar"):
         (folder / name).mkdir(parents=True)
     for number, image in enumerate(images):
@@ -108,7 +107,7 @@ def write(images: list[bytes], folder: Path, copies: int) -> None:
 
 
 def rate(step: Callable[[], None], seconds: float) -> float:
-    """Records/s of calls of `step`, 256 records each, after as many as a Loader had ready."""
+    """Return records/s of calls of `step`, 256 records each, after a warm-up."""
     for _ in range(8):
         step()
     count = 0
@@ -120,6 +119,7 @@ def rate(step: Callable[[], None], seconds: float) -> float:
 
 
 def read(source: Source, touch: bool) -> Callable[[], None]:
+    """Return a function that reads random records, and with `touch` every byte of them."""
     generator = np.random.default_rng(0)
 
     def step() -> None:
@@ -132,7 +132,7 @@ def read(source: Source, touch: bool) -> Callable[[], None]:
 
 
 def in_memory(images: list[bytes]) -> InMemory:
-    """At least four batches, with labels as the files have them."""
+    """Return at least four batches, with labels as the files have them."""
     copies = -(-4 * BATCH // len(images))
     return InMemory(
         images * copies, {"label": np.tile(np.arange(len(images), dtype=np.int32), copies)}
@@ -140,6 +140,7 @@ def in_memory(images: list[bytes]) -> InMemory:
 
 
 def pool_read(source: ImageFolder, pool: ThreadPoolExecutor) -> Callable[[], None]:
+    """Return a function that opens and reads random files in the threads of `pool`."""
     generator = np.random.default_rng(0)
 
     def load_file(path: str) -> bytes:
@@ -147,26 +148,25 @@ def pool_read(source: ImageFolder, pool: ThreadPoolExecutor) -> Callable[[], Non
             return file.read()
 
     def step() -> None:
-        list(
-            pool.map(
-                load_file, map(source.path, generator.integers(0, len(source), BATCH).tolist())
-            )
-        )
+        chosen = generator.integers(0, len(source), BATCH).tolist()
+        list(pool.map(load_file, map(source.path, chosen)))
 
     return step
 
 
 def decode(loader: Loader) -> Callable[[], None]:
+    """Return a function that takes a batch and waits for it."""
+
     def step() -> None:
         jax.block_until_ready(next(loader)["image"])
 
     return step
 
 
-def tell(
+def measure(
     title: str, contestants: dict[str, Callable[[], None]], seconds: float, rounds: int, base: str
 ) -> None:
-    """Measure in turns and print medians, spreads, and ratios to the contestant `base`."""
+    """Measure in turn; print medians, minima, maxima, and ratios to the contestant `base`."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(1 + rounds):
         for name, step in contestants.items():
@@ -175,9 +175,8 @@ def tell(
     middle = statistics.median(rates[base][1:])
     for name, (_, *found) in rates.items():
         median = statistics.median(found)
-        print(
-            f"  {name:28}{median:12,.0f}/s  ({min(found):,.0f} to {max(found):,.0f})  {median / middle:6.2f} x {base}"
-        )
+        spread = f"({min(found):,.0f} to {max(found):,.0f})"
+        print(f"  {name:28}{median:12,.0f}/s  {spread}  {median / middle:6.2f} x {base}")
 
 
 def main() -> None:
@@ -192,9 +191,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="sources, by the names in the table")
     args = parser.parse_args()
     images = load(args.images)
-    print(
-        f"{len(os.sched_getaffinity(0))} cores, {len(images)} images of {np.mean([*map(len, images)]):,.0f} bytes"
-    )
+    cores = len(os.sched_getaffinity(0))
+    print(f"{cores} cores, {len(images)} images of {np.mean([*map(len, images)]):,.0f} bytes")
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(16) as pool:
         folder = Path(temporary)
         write(images, folder, max(1, round(args.records / len(images))))
@@ -203,9 +201,8 @@ def main() -> None:
         tar = WebDataset(folder / "tar/*")
         loose = ImageFolder(folder / "loose")
         memory = in_memory(images)
-        print(
-            f"{len(record):,} records indexed, twice, in {time.perf_counter() - started:.1f} s; {jax.devices()}"
-        )
+        elapsed = time.perf_counter() - started
+        print(f"{len(record):,} records indexed, twice, in {elapsed:.1f} s; {jax.devices()}")
         packed = {"TFRecord": record, "WebDataset": tar}
         staged = {
             "TFRecord mmap=False": TFRecord(folder / "tfrecord/*", mmap=False),
@@ -217,7 +214,7 @@ def main() -> None:
         if not args.decode:
             for title, touch in (("read", False), ("read and touched", True)):
                 contestants = {name: read(source, touch) for name, source in sources.items()}
-                tell(
+                measure(
                     title,
                     {"pool": pool_read(loose, pool)} | contestants,
                     args.seconds,
@@ -226,12 +223,11 @@ def main() -> None:
                 )
             return
         with Decoder() as decoder:
-            loaders = {
-                n: Loader(s, BATCH, decoder=decoder)
-                for n, s in {"memory": memory, **sources}.items()
-            }
+            loaders = {"memory": Loader(memory, BATCH, decoder=decoder)}
+            for name, source in sources.items():
+                loaders[name] = Loader(source, BATCH, decoder=decoder)
             contestants = {name: decode(loader) for name, loader in loaders.items()}
-            tell("decoded", contestants, args.seconds, args.rounds, "memory")
+            measure("decoded", contestants, args.seconds, args.rounds, "memory")
             for loader in loaders.values():
                 loader.close()
 

@@ -1,10 +1,10 @@
-"""Epoch after epoch at full speed: anonymous memory, threads and open files must stay flat.
+"""Run epochs at full speed: memory, threads and open files must not grow.
 
-    python benchmarks/memory.py [--images FOLDER] [--minutes 60]
+    python benchmarks/memory.py --images FOLDER --minutes 60
 
 Each source has an equal share of the minutes: class folders, a tar mapped, the same tar read, a
-TFRecord file mapped, and images in memory. A line every half minute; at the end of each share the
-growth of its second half.
+TFRecord file mapped, and images in memory. A line is printed every half minute, and at the end of
+each share the growth in its second half.
 """
 
 import argparse
@@ -23,12 +23,13 @@ from jaxaug.iterators import ImageFolder, InMemory, Source, TFRecord, WebDataset
 
 
 def scale(key: jax.Array, sample: dict) -> dict:
+    """Return the top-left corner of the image, darkened at random."""
     noise = jax.random.uniform(key, (), jnp.float32)
     return {"image": sample["image"][:64, :64].astype(jnp.float32) * noise}
 
 
 def anonymous_megabytes() -> float:
-    """Memory of this process that is no page cache."""
+    """Return the memory of this process without the page cache, in MB."""
     line = next(
         line
         for line in Path("/proc/self/status").read_text().splitlines()
@@ -38,20 +39,22 @@ def anonymous_megabytes() -> float:
 
 
 def watch(name: str, source: Source, seconds: float) -> None:
+    """Iterate a source for some seconds; print memory, threads and open files."""
     started = time.perf_counter()
-    told = 0.0
+    printed = 0.0
     seen = []
     with Loader(source, 64, transform=scale, last_batch="pad") as loader:
         for batch in loader:
             jax.block_until_ready(batch)
             elapsed = time.perf_counter() - started
             seen.append((elapsed, anonymous_megabytes()))
-            if elapsed > told + 30 or elapsed > seconds:
-                told = elapsed
+            if elapsed > printed + 30 or elapsed > seconds:
+                printed = elapsed
                 state = loader.get_state()
                 files = len(os.listdir("/proc/self/fd"))
+                images = loader.stats["images"]
                 print(
-                    f"{name:24} {elapsed:6.0f} s  epoch {state['epoch']:5}  {loader.stats['images']:9,} images  "
+                    f"{name:24} {elapsed:6.0f} s  epoch {state['epoch']:5}  {images:9,} images  "
                     f"{seen[-1][1]:7.1f} MB  {threading.active_count()} threads  {files} files",
                     flush=True,
                 )

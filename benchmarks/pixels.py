@@ -1,7 +1,6 @@
-"""How far the GPU's decoded pixels are from libjpeg-turbo's, by chroma sampling, on every JPEG of a
-folder.
+"""Compare the pixels of a backend with those of libjpeg-turbo, by chroma sampling.
 
-    python benchmarks/pixels.py --images FOLDER [--backend nvjpeg] [--canvas 512 512] [--batch 256]
+    python benchmarks/pixels.py --images FOLDER --backend nvjpeg --canvas 512 512 --batch 256
 
 libjpeg-turbo decodes with fancy upsampling (the host backend). "worst mean" is the largest mean
 absolute difference of one image, "largest" the largest difference of one value, both in levels of
@@ -29,11 +28,13 @@ _NAMES = {
 
 
 def name_of(sampling: int, coding: int, orientation: int) -> str:
+    """Return the kind of a JPEG in words."""
     kind = _NAMES.get(sampling, f"sampling {sampling:08x}")
     return kind + (", progressive" if coding == 2 else "") + (", turned" if orientation > 1 else "")
 
 
 def decode(decoder: Decoder, images: list[bytes], batch: int) -> np.ndarray:
+    """Return the pixels of all images, decoded in batches."""
     parts = [decoder.decode(images[at : at + batch]) for at in range(0, len(images), batch)]
     return np.concatenate([np.asarray(part.pixels) for part in parts])
 
@@ -58,9 +59,8 @@ def main() -> None:
         again = decode(decoder, images, args.batch // 3 + 1)
         ways = {name: count for name, count in decoder.stats.items() if name in ("engines", "host")}
     difference = np.abs(found.astype(np.int16) - expected)
-    inside = (expected > 0).any(-1) | (found > 0).any(
-        -1
-    )  # the canvas around an image is zero on both sides
+    # The canvas around an image is zero in both.
+    inside = (expected > 0).any(-1) | (found > 0).any(-1)
     means = difference.sum((1, 2, 3)) / np.maximum(inside.sum((1, 2)) * 3, 1)
     groups = defaultdict(list)
     for row in range(len(images)):

@@ -1,4 +1,4 @@
-"""How many images a second some threads get through."""
+"""Images/s of several threads together."""
 
 import threading
 import time
@@ -10,8 +10,13 @@ def rate(
     threads: int,
     seconds: float,
 ) -> float:
-    """Images/s of `threads` threads that run `work(thread, running, count)` together, after as long
-    a warm-up.
+    """Return images/s of threads that run `work(thread, running, count)`.
+
+    Args:
+      work: loops while `running()` is True and calls `count(images)`; what comes before its first
+        `running()` is not measured.
+      threads: how many run it at once.
+      seconds: the length of the measurement, and of the warm-up before it.
     """
     counts = [0] * threads
     stop = threading.Event()

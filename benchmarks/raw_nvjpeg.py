@@ -1,4 +1,4 @@
-"""nvJPEG itself, driven by the thinnest loops there are: what the hardware gives at most."""
+"""nvJPEG without a library around it: the limit of the hardware."""
 
 import ctypes
 
@@ -10,6 +10,7 @@ from jaxaug.decode.native import cuda, libnvjpeg
 
 
 def by_sampling(images: list[bytes]) -> list[list[bytes]]:
+    """Return the baseline JPEGs, grouped by chroma sampling."""
     headers = read_headers(Encoded.from_bytes(images))
     baseline = headers.coding == 0
     return [
@@ -24,7 +25,7 @@ def by_sampling(images: list[bytes]) -> list[list[bytes]]:
 
 
 def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
-    """The raw batched engines on images grouped by chroma sampling."""
+    """Return the work of a thread that drives the batched engines, for `rate`."""
     row = canvas[0] * canvas[1] * 3
 
     def work(thread, running, count):
@@ -63,8 +64,9 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
 
 
 def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
-    """nvJPEG's decoupled HYBRID decoder: Huffman decoding on the calling thread, the rest on the
-    GPU.
+    """Return the work of a thread that drives nvJPEG's HYBRID decoder, for `rate`.
+
+    The calling thread does the Huffman decoding, the GPU the rest.
     """
     encoded = Encoded.from_bytes(images)
     items = list(
@@ -75,7 +77,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
     )
     hybrid = ctypes.c_int(1)
     zero = ctypes.c_int(0)
-    library = ctypes.CDLL(libnvjpeg.path())  # functions of our own: jaxaug's have prototypes
+    library = ctypes.CDLL(libnvjpeg.path())  # a handle of its own: jaxaug's has prototypes
 
     def make(function: str, *arguments) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
@@ -96,7 +98,9 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             library.nvjpegStateAttachDeviceBuffer(state, device)
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
-        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(libnvjpeg.RGB_INTERLEAVED))
+        library.nvjpegDecodeParamsSetOutputFormat(
+            parameters, ctypes.c_int(libnvjpeg.RGB_INTERLEAVED)
+        )
         buffer = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
         stream = cuda.create_stream()
         image = libnvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)
@@ -130,7 +134,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
 def raw_together(
     images: list[bytes], groups: list[list[bytes]], canvas, threads: int, seconds: float
 ) -> float:
-    """The engines, one batch at a time, and HYBRID threads at once."""
+    """Return images/s of the engines, one batch at a time, and HYBRID threads at once."""
     engines = raw_engines(groups, canvas)
     hybrid = raw_hybrid(images, canvas)
 

@@ -1,4 +1,4 @@
-"""DALI, nvImageCodec and simplejpeg, each at its best."""
+"""Rates and latencies of DALI, nvImageCodec and simplejpeg, each with its best settings."""
 
 import os
 import subprocess
@@ -15,6 +15,7 @@ from jaxaug.decode.native import cuda
 
 
 def dali_rate(images: list[bytes], batch: int, threads: int, load: float, seconds: float) -> float:
+    """Return images/s of a DALI pipeline that decodes to tensors of its own."""
     from nvidia.dali import fn, pipeline_def
 
     arrays = [np.frombuffer(image, np.uint8) for image in images]
@@ -52,12 +53,13 @@ images = decode.images_of(decode.arguments(sys.argv[2:]))
 print("ready", flush=True)
 for line in sys.stdin:
     batch, threads, load, seconds = line.split()
-    print(rivals.dali_rate(images, int(batch), int(threads), float(load), float(seconds)), flush=True)
+    rate = rivals.dali_rate(images, int(batch), int(threads), float(load), float(seconds))
+    print(rate, flush=True)
 """
 
 
 class DaliProcess:
-    """DALI as its users run it: without the hardware queues that importing jaxaug asks CUDA for."""
+    """DALI in a process of its own, without the hardware queues that jaxaug asks CUDA for."""
 
     def __init__(self):
         environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
@@ -88,12 +90,11 @@ def dali_latency(
     rounds: int,
     canvas: tuple[int, int] | None,
 ) -> list[float]:
-    """Seconds from bytes to images on the GPU, nothing in flight before.
+    """Return seconds from bytes to images on the GPU, with nothing in flight before.
 
-    Without `canvas` to tensors of DALI's own, each of its own size, and a wait for the device. With
-    it to what jaxaug
-    gives: one JAX array, zero around the images, a copy as in DALI's own iterator for JAX, and
-      JAX's wait.
+    Without `canvas` they end as tensors of DALI, each of its own size, after a wait for the device.
+    With it they end as jaxaug's do: one JAX array, zero around the images, made by a copy as in
+    DALI's iterator for JAX.
     """
     from nvidia.dali import fn, pipeline_def
 
@@ -129,6 +130,7 @@ def dali_latency(
 
 
 def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: float) -> float:
+    """Return images/s of nvImageCodec."""
     from nvidia import nvimgcodec
 
     decoder = nvimgcodec.Decoder(max_num_cpu_threads=threads)
@@ -145,6 +147,7 @@ def nvimgcodec_rate(images: list[bytes], batch: int, threads: int, seconds: floa
 
 
 def simplejpeg_rate(images: list[bytes], threads: int, seconds: float) -> float:
+    """Return images/s of libjpeg-turbo in host threads."""
     import simplejpeg
 
     def work(thread, running, count):

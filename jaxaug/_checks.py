@@ -1,4 +1,4 @@
-"""Argument checks whose messages name the argument, what was expected and what came."""
+"""Checks of arguments. Each message names the argument, the expectation and the value."""
 
 from collections.abc import Collection
 from typing import Any
@@ -7,48 +7,45 @@ import numpy as np
 
 
 def is_int(value: Any) -> bool:
-    """Return True for ints, numpy's too, but not for True and False."""
+    """Return True for ints of Python and NumPy, but not for True and False."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
-    """`value` is one of `choices`."""
+    """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def check_probability(name: str, value: float) -> None:
-    """`value` is a number in [0, 1]."""
+    """Raise ValueError unless `value` is a number in [0, 1]."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
         raise ValueError(f"`{name}` must be a probability in [0, 1], got {value!r}.")
 
 
 def check_positive_int(name: str, value: int) -> None:
-    """`value` is an int of at least 1."""
+    """Raise ValueError unless `value` is an int of at least 1."""
     if not is_int(value) or value < 1:
         raise ValueError(f"`{name}` must be an int of at least 1, got {value!r}.")
 
 
 def check_count(name: str, value: int) -> None:
-    """`value` is an int of at least 0."""
+    """Raise ValueError unless `value` is an int of at least 0."""
     if not is_int(value) or value < 0:
         raise ValueError(f"`{name}` must be an int of at least 0, got {value!r}.")
 
 
 def check_seconds(name: str, value: float) -> None:
-    """`value` is a finite number above 0."""
-    if (
-        not isinstance(value, (int, float))
-        or isinstance(value, bool)
-        or not 0 < value < float("inf")
-    ):
+    """Raise ValueError unless `value` is a finite number above 0."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not 0 < value < float("inf"):
         raise ValueError(f"`{name}` must be a number of seconds above 0, got {value!r}.")
 
 
 def check_range(
     name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
 ) -> None:
-    """`value` is a pair (a, b) with low <= a <= b <= high."""
+    """Raise ValueError unless `value` is a pair (a, b) with low <= a <= b <= high."""
     good = (
         isinstance(value, tuple)
         and len(value) == 2
@@ -62,7 +59,7 @@ def check_range(
 
 
 def check_size(name: str, value: Any) -> None:
-    """`value` is a pair (height, width) of positive ints."""
+    """Raise ValueError unless `value` is a pair (height, width) of ints of at least 1."""
     good = isinstance(value, tuple) and len(value) == 2
     if not good or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in value):
         raise ValueError(

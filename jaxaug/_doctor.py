@@ -1,4 +1,4 @@
-"""What jaxaug finds on this machine, and what to install for what is missing."""
+"""The report of `python -m jaxaug doctor`."""
 
 import importlib.metadata
 import os
@@ -22,8 +22,7 @@ _OPTIONAL = {
 
 
 def report() -> Iterator[tuple[str, str]]:
-    """(subject, finding) lines: versions, devices, the decoder chosen and why, GPU memory, optional
-    packages.
+    """Yield (subject, finding): versions, devices, decoder, GPU memory, optional packages.
 
     Example:
       >>> next(report())[0]
@@ -45,7 +44,7 @@ def report() -> Iterator[tuple[str, str]]:
 
 
 def _decoder() -> str:
-    """Return which decoder `backend="auto"` takes, and why."""
+    """Return the decoder that `backend="auto"` takes, and the reason."""
     if jax.default_backend() != "gpu":
         return (
             "host threads, as jax sees no NVIDIA GPU: with one, install jaxaug[cuda13] or [cuda12]"
@@ -58,7 +57,7 @@ def _decoder() -> str:
 
 
 def _nvidia() -> Iterator[tuple[str, str]]:
-    """The native side: library, engines, memory for canvases."""
+    """Yield findings about nvJPEG: library, hardware queues, engines, memory for canvases."""
     from jaxaug.decode.native import cuda, libnvjpeg
     from jaxaug.decode.nvjpeg.canvas_buffers import buffer_budget
 
@@ -73,17 +72,22 @@ def _nvidia() -> Iterator[tuple[str, str]]:
             with cuda.on_device(device.local_hardware_id or 0):
                 yield f"engines {device.id}", _engines()
                 free, total = (int(value) for value in cuda.call("cudaMemGetInfo"))
-                yield (
-                    f"memory {device.id}",
-                    f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB are free, besides what JAX reserves; a Decoder's "
-                    f"buffers take at most {buffer_budget(total) / 2**30:.1f}",
-                )
+                yield f"memory {device.id}", _memory(free, total, buffer_budget(total))
     except (ImportError, RuntimeError) as error:
         yield "nvJPEG", f"cannot be used: {error}"
 
 
+def _memory(free: int, total: int, budget: int) -> str:
+    """Return the memory of a device in words; all arguments are bytes."""
+    gib = 2**30
+    return (
+        f"{free / gib:.1f} of {total / gib:.1f} GiB are free, besides what JAX reserves;"
+        f" the buffers of a Decoder take at most {budget / gib:.1f}"
+    )
+
+
 def _engines() -> str:
-    """How many JPEG engines the current device has."""
+    """Return the number of JPEG engines of the current device."""
     from jaxaug.decode.native import libnvjpeg
 
     try:

@@ -1,4 +1,4 @@
-"""The few type names that more than one layer uses. Shapes stand in the docstrings."""
+"""Type names that several layers share. Shapes are in the docstrings."""
 
 import os
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ Array: TypeAlias = jax.Array
 Device: TypeAlias = Any  # jax.Device, which type checkers take for a variable
 Key: TypeAlias = jax.Array  # a typed PRNG key, `jax.random.key(seed)`
 Scalar: TypeAlias = float | jax.Array
-Sample: TypeAlias = dict[
-    str, Any
-]  # {"image": uint8 | float [H, W, 3], "size"?: int32[2], "label"?, "boxes"?, ...}
-Features: TypeAlias = Mapping[str, np.ndarray]  # per record columns of a source, first axis n
+# {"image": uint8 | float [H, W, 3], "size"?: int32[2], "label"?, "boxes"?, ...}
+Sample: TypeAlias = dict[str, Any]
+# the columns of a source by name, one row for each record
+Features: TypeAlias = Mapping[str, np.ndarray]
 PathLike: TypeAlias = str | os.PathLike[str]

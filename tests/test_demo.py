@@ -132,11 +132,9 @@ def test_sheet_size_and_places(tmp_path):
     assert sheet[middle, second].tolist() == [0, 255, 0]
     # Fitted, not stretched: the tall image leaves the sides of its tile free, the wide one top and
     # bottom.
-    assert (
-        sheet[middle, MARGIN + 4].tolist()
-        == sheet[middle - TILE // 2 + 4, second].tolist()
-        != [255, 0, 0]
-    )
+    left_of_tall = sheet[middle, MARGIN + 4].tolist()
+    above_wide = sheet[middle - TILE // 2 + 4, second].tolist()
+    assert left_of_tall == above_wide != [255, 0, 0]
     assert sheet[middle - TILE // 2 + 4, first].tolist() == [255, 0, 0]
 
 
@@ -171,7 +169,12 @@ def test_commands_parse():
 
 
 def test_help_does_not_wait_for_jax():
-    code = "import sys, jaxaug.__main__ as m; m.make_parser().format_help(); sys.exit('jax' in sys.modules)"
+    code = """
+import sys
+from jaxaug.__main__ import make_parser
+make_parser().format_help()
+sys.exit("jax" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -214,9 +217,8 @@ def test_demo_from_data_to_accuracy(dataset, tmp_path, capsys):
         *("jaxaug", "data", "sheet", "decode", "augment", "pipeline", "training", "training")
     ]
     rates = [float(line.split()[1].replace(",", "")) for line in lines[3:6]]
-    assert min(rates) > 0 and rates[2] < 1.5 * min(
-        rates[:2]
-    )  # the whole is not faster than its parts
+    assert min(rates) > 0
+    assert rates[2] < 1.5 * min(rates[:2])  # the whole is not faster than its parts
     assert all(0 <= float(line.split()[-1].rstrip("%")) <= 100 for line in lines[6:])
     assert Image.open(tmp_path / "sheet.png").width > 1000
 

@@ -1,4 +1,4 @@
-"""The layers of the package: who may import whom, and what an import costs."""
+"""The layers of the package, and the cost of an import."""
 
 import ast
 import os
@@ -73,7 +73,8 @@ from jax._src import xla_bridge
 assert not xla_bridge._backends, "a device client exists"
 imported = {name.split(".")[0] for name in set(sys.modules) - modules}
 assert not {"simplejpeg", "PIL", "torch", "tensorflow", "cuda"} & imported
-new = {path for path in maps() - before if "lib-dynload" not in path}  # Python's own modules are not ours
+# Python's own extension modules do not count.
+new = {path for path in maps() - before if "lib-dynload" not in path}
 assert not new, new
 print("clean")
 """

@@ -1,4 +1,4 @@
-"""The README's Python, as it stands."""
+"""The Python of the README runs as it stands."""
 
 import contextlib
 import io
@@ -17,9 +17,11 @@ def test_a_block_runs(number):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(BLOCKS[number], f"README.md, block {number}", "exec"), {})
+
     if "for epoch in range(2)" in BLOCKS[number]:
         lines = printed.getvalue().splitlines()
-        assert len(lines) == 2 and all(line.endswith("of 51 images") for line in lines), lines
+        assert len(lines) == 2
+        assert all(line.endswith("of 51 images") for line in lines), lines
 
 
 def test_there_are_blocks():

@@ -1,8 +1,8 @@
-"""What augmentation is worth: the same training with and without it, several seeds each.
+"""Compare trainings that differ in their augmentation, several seeds each.
 
     python examples/flax_imagenette/compare.py --data cifar10
 
-Every run is appended to `results.jsonl` as it ends; the table comes last.
+Every run is appended to `results.jsonl` as it ends; a table is printed at the end.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def compare(
 
 
 def table(accuracies: dict[str, list[float]]) -> str:
-    """The accuracies as a table in Markdown, per cent."""
+    """Return the accuracies in percent, as a table in Markdown."""
     lines = ["| augmentation | test accuracy, mean | each seed |", "| --- | --- | --- |"]
     for augment, values in accuracies.items():
         each = ", ".join(f"{value:.2%}" for value in values)

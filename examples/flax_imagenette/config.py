@@ -1,4 +1,4 @@
-"""What a run is: every number of it, in one frozen object."""
+"""The settings of a run, in one frozen object."""
 
 import argparse
 import dataclasses
@@ -53,7 +53,7 @@ PRESETS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One option per field, and `--preset` for the values of those not given."""
+    """Add an option for each field, and `--preset` for the values of those not given."""
     parser.add_argument("--preset", choices=PRESETS, default="imagenette")
     for field in dataclasses.fields(Config):
         required = field.name == "data"
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(arguments: argparse.Namespace) -> Config:
-    """The preset with the given options put in."""
+    """Return the preset with the given options put in."""
     given = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Config)}
     given = {name: value for name, value in given.items() if value is not None}
     if "blocks" in given:

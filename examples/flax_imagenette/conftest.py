@@ -1,3 +1,1 @@
-"""Pytest puts the folder of a conftest on the path: that is how the tests find `train` and its
-neighbours.
-"""
+"""Pytest puts the folder of a conftest on the path, so that the tests find `train`."""

@@ -41,27 +41,27 @@ AUGMENTATIONS = {
 
 
 def train_transform(config: Config) -> augment.Compose:
-    """The chosen augmentation, normalised."""
+    """Return the chosen augmentation, with normalization."""
     steps = AUGMENTATIONS[config.augment](config.image_size)
     return augment.Compose([*steps, augment.Normalize(MEAN, STD, dtype=config.dtype)])
 
 
 def test_transform(config: Config) -> augment.Compose:
-    """The middle of each image, normalised."""
+    """Return the center crop of each image, with normalization."""
     return augment.Compose(
         [*_none(config.image_size), augment.Normalize(MEAN, STD, dtype=config.dtype)]
     )
 
 
 def open_split(config: Config, split: str) -> ImageFolder | TFDS:
-    """The images of one split, out of class folders or of TFDS."""
+    """Return the images of one split, from class folders or from TFDS."""
     if config.data.startswith("tfds:"):
         return TFDS(config.data.removeprefix("tfds:"), split=split)
     return ImageFolder(Path(config.data) / split)
 
 
 def count_classes(source: ImageFolder | TFDS) -> int:
-    """How many classes the labels of a source can name."""
+    """Return the number of classes of a source."""
     if source.classes is None:
         raise SystemExit(
             f"{source}: its label must be a ClassLabel, so that the number of classes is known."
@@ -70,7 +70,7 @@ def count_classes(source: ImageFolder | TFDS) -> int:
 
 
 def train_loader(config: Config, source: Source) -> Loader:
-    """Shuffled, augmented, `config.epochs` epochs of full batches."""
+    """Return shuffled, augmented, full batches of `config.epochs` epochs."""
     transform = train_transform(config)
     return Loader(
         source, config.batch_size, transform=transform, seed=config.seed, epochs=config.epochs
@@ -78,7 +78,7 @@ def train_loader(config: Config, source: Source) -> Loader:
 
 
 def test_loader(config: Config, source: Source) -> Loader:
-    """In order, again and again; the last batch is padded, so that every image counts once."""
+    """Return ordered batches without end; the last of an epoch is padded, none is left out."""
     return Loader(
         source, config.batch_size, transform=test_transform(config), shuffle=False, last_batch="pad"
     )

@@ -12,7 +12,7 @@ from flax import nnx
 
 
 class ConvNorm(nnx.Module):
-    """A convolution without bias, then batch normalisation over the global batch."""
+    """A convolution without bias, then batch normalization over the global batch."""
 
     def __init__(
         self, inputs: int, outputs: int, *, kernel: int, stride: int = 1, dtype, rngs: nnx.Rngs
@@ -63,7 +63,7 @@ class ResNet(nnx.Module):
       width: channels of the first stage.
       image_size: below 96 pixels the stem keeps the resolution, from there on it quarters it.
       dtype: of the computation; parameters, statistics and logits are float32.
-      rngs: where the parameters come from.
+      rngs: the source of the parameters.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ResNet(nnx.Module):
         self.head = nnx.Linear(inputs, num_classes, rngs=rngs)
 
     def __call__(self, image: jax.Array, *, train: bool) -> jax.Array:
-        """Logits float32[n, num_classes] of images [n, size, size, 3], normalised."""
+        """Return logits float32[n, num_classes] of normalized images [n, size, size, 3]."""
         x = nnx.relu(self.stem(image, train=train))
         if self.large:
             x = nnx.max_pool(x, (3, 3), (2, 2), padding="SAME")

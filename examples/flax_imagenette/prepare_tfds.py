@@ -1,10 +1,11 @@
-"""Imagenette as a data set of TFDS, stored as ArrayRecord; no tensorflow needed.
+"""Write Imagenette as a data set of TFDS, stored as ArrayRecord, without tensorflow.
 
-    curl -O https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-160.tgz && tar xzf
-    imagenette2-160.tgz python examples/flax_imagenette/prepare_tfds.py imagenette2-160 python
-    examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
+    curl -O https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-160.tgz
+    tar xzf imagenette2-160.tgz
+    python examples/flax_imagenette/prepare_tfds.py imagenette2-160
+    python examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
 
-TFDS's own preparation unpacks the archive and lists its files with tensorflow; all else of it is
+TFDS's own preparation unpacks the archive and lists its files with tensorflow. The rest of it is
 used here.
 """
 
@@ -20,8 +21,9 @@ Imagenette: Any = tfds.builder_cls("imagenette")
 
 
 def prepare(folder: Path, data_dir: str | None = None) -> Path:
-    """Write the splits "train" and "validation" of a config of `imagenette`; the JPEGs' bytes stay
-    as they are.
+    """Write the splits "train" and "validation" of a config of `imagenette`.
+
+    The bytes of the JPEGs stay as they are.
 
     Args:
       folder: the unpacked archive; its name tells the config: imagenette2-160 is 160px-v2.
@@ -42,7 +44,8 @@ def prepare(folder: Path, data_dir: str | None = None) -> Path:
     for part in parts.values():
         if not any(part.glob("*/*.JPEG")):
             raise SystemExit(
-                f"{part} must hold class folders with .JPEG files, has none: unpack the archive again."
+                f"{part} must hold class folders with .JPEG files, has none:"
+                " unpack the archive again."
             )
     builder = _builder(parts, config=configs[folder.name], data_dir=data_dir)
     builder.download_and_prepare()
@@ -50,7 +53,7 @@ def prepare(folder: Path, data_dir: str | None = None) -> Path:
 
 
 def _builder(parts: dict[str, Path], **options: Any) -> tfds.core.DatasetBuilder:
-    """TFDS's builder of Imagenette, but for where the files come from."""
+    """Return TFDS's builder of Imagenette with other files."""
     with skip_registration():  # the name is taken, by TFDS's own
 
         class Builder(Imagenette):

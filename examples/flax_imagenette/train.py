@@ -3,9 +3,9 @@
     python examples/flax_imagenette/train.py --data imagenette2-160
     python examples/flax_imagenette/train.py --data tfds:imagenette/160px-v2 --test-split validation
     python examples/flax_imagenette/train.py --data cifar10 --preset cifar10 --checkpoint runs/cifar
-    [--resume]
 
-Every field of `config.Config` is an option.
+With `--resume` a run goes on from its newest checkpoint. Every field of `config.Config` is an
+option.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def train(config: Config, resume: bool = False) -> float:
     """Train by `config` and return the test accuracy after the last epoch.
 
     Args:
-      config: what to train.
+      config: the settings of the run.
       resume: go on from the newest checkpoint in `config.checkpoint`, in the middle of an epoch
         too.
     """
@@ -63,7 +63,7 @@ def train(config: Config, resume: bool = False) -> float:
 
 
 def create(config: Config, num_classes: int, steps: int) -> tuple[models.ResNet, nnx.Optimizer]:
-    """A fresh model and its optimizer, replicated over all devices."""
+    """Return a new model and its optimizer, replicated over all devices."""
     model = models.ResNet(
         num_classes,
         blocks=config.blocks,
@@ -85,7 +85,7 @@ def create(config: Config, num_classes: int, steps: int) -> tuple[models.ResNet,
 def make_tx(
     learning_rate: float, momentum: float, weight_decay: float, steps: int
 ) -> optax.GradientTransformation:
-    """SGD with Nesterov momentum; warm-up, then a cosine; weight decay on kernels."""
+    """Return SGD with Nesterov momentum, warm-up, a cosine, and weight decay on kernels."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, max(1, steps // 20), steps)
     is_kernel = functools.partial(jax.tree.map, lambda parameter: parameter.ndim > 1)
     return optax.chain(
@@ -122,19 +122,16 @@ def train_step(
 def count_correct(
     model: models.ResNet, image: jax.Array, label: jax.Array, valid: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """How many valid images are classified correctly, and how many there are: padding counts
-    nowhere.
-    """
+    """Return the number of valid images that are classified correctly, and of valid images."""
     correct = (model(image, train=False).argmax(axis=-1) == label) & valid
     return correct.sum(), valid.sum()
 
 
 def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
-    """The rest of the loader's epoch; returns the mean loss."""
+    """Train for the rest of the epoch; return the mean loss."""
     losses = []
-    start = 1 + int(
-        optimizer.step[...]
-    )  # counted on the host from here: to read it is to wait for the step
+    # Counted on the host from here on: reading the step would wait for it.
+    start = 1 + int(optimizer.step[...])
     bar = tqdm(loader, "training", len(loader), leave=False, disable=jax.process_index() > 0)
     for step, batch in enumerate(bar, start):
         losses.append(train_step(model, optimizer, batch["image"], batch["label"], batch["valid"]))
@@ -144,14 +141,14 @@ def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
 
 
 def evaluate(model: models.ResNet, loader: jaxaug.Loader) -> float:
-    """The share of the loader's images that are classified correctly."""
+    """Return the share of the images that are classified correctly."""
     counts = [count_correct(model, b["image"], b["label"], b["valid"]) for b in loader]
     correct, total = (int(sum(column)) for column in zip(*counts))
     return correct / total
 
 
 def open_checkpoints(config: Config, resume: bool) -> ocp.CheckpointManager | None:
-    """The run's checkpoints; None when the run keeps none."""
+    """Return the checkpoints of the run; None if it keeps none."""
     if not config.checkpoint:
         if resume:
             raise SystemExit(
@@ -174,14 +171,14 @@ def open_checkpoints(config: Config, resume: bool) -> ocp.CheckpointManager | No
 def save(
     checkpoints: ocp.CheckpointManager, step: int, model, optimizer, loader: jaxaug.Loader
 ) -> None:
-    """Model, optimizer and the loader's place in the data, as one checkpoint."""
+    """Write model, optimizer and the place in the data as one checkpoint."""
     state = nnx.to_pure_dict(nnx.state((model, optimizer)))
     items = {"state": ocp.args.StandardSave(state), "loader": ocp.args.JsonSave(loader.get_state())}
     checkpoints.save(step, args=ocp.args.Composite(**items), force=True)
 
 
 def restore(checkpoints: ocp.CheckpointManager, model, optimizer, loader: jaxaug.Loader) -> None:
-    """The newest checkpoint, into the objects given: same parameters, same next batch."""
+    """Restore the newest checkpoint into the given objects."""
     state = nnx.state((model, optimizer))
     items = {
         "state": ocp.args.StandardRestore(nnx.to_pure_dict(state)),

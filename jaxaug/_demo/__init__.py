@@ -1,1 +1,1 @@
-"""What `python -m jaxaug demo` and `python -m jaxaug preview` do; no part of the public interface."""
+"""The commands `demo` and `preview`; no part of the public interface."""

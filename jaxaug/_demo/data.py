@@ -1,6 +1,4 @@
-"""The demo's data set: procedurally drawn JPEG files in ImageFolder's layout, as mixed as found
-ones.
-"""
+"""The data set of the demo: drawn JPEG files in class folders, as mixed as photographs are."""
 
 import os
 import shutil
@@ -16,9 +14,9 @@ from jaxaug._demo.drawings import KINDS, draw
 from jaxaug._demo.progress import progress
 from jaxaug._typing import PathLike
 
-# counted up whenever the drawings change, so that a cached set of other drawings is not taken
+# Counted up whenever the drawings change, so that a cached set of older drawings is not taken.
 VERSION = 1
-SIDES = (120, 700)  # pixels
+SIDES = (120, 700)  # the shortest and the longest side, in pixels
 CLASSES = tuple(KINDS)
 
 # How an upright image is stored under EXIF orientation k (EXIF 2.3, tag 0x0112).
@@ -35,12 +33,12 @@ _ORIENTATION_TAG = 0x0112
 
 
 def cache_folder() -> Path:
-    """Where the demo keeps its data set: `$XDG_CACHE_HOME/jaxaug`, by default `~/.cache/jaxaug`."""
+    """Return `$XDG_CACHE_HOME/jaxaug`, by default `~/.cache/jaxaug`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxaug"
 
 
 def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0) -> Path:
-    """Draw a labelled JPEG data set, or return the one that is already there.
+    """Draw a labeled data set of JPEGs, or return the one that is already there.
 
     Ten classes in equal parts, four fifths in `train/<class>/`, one fifth in `val/<class>/`. Sides
     of 120 to 700 pixels; chroma at 4:4:4, 4:2:2 and 4:2:0; about a tenth each gray, progressive,
@@ -57,15 +55,16 @@ def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0
     root = (cache_folder() if cache is None else Path(cache)) / f"demo-{VERSION}-{count}-{seed}"
     if root.exists():
         return root
+
     root.parent.mkdir(parents=True, exist_ok=True)
-    # Drawn beside its place and renamed when it is whole: a cut run leaves nothing that looks
+    # Drawn beside its place and renamed when complete: an interrupted run leaves nothing that looks
     # finished.
     unfinished = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
     try:
         _fill(unfinished, count, seed)
         unfinished.rename(root)
     except OSError:
-        if not root.exists():  # else another process was faster, and its files are the same
+        if not root.exists():  # else another process was faster; its files are the same
             raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -73,42 +72,44 @@ def make_dataset(cache: PathLike | None = None, count: int = 2000, seed: int = 0
 
 
 def _fill(root: Path, count: int, seed: int) -> None:
+    """Draw all images below `root`."""
     for split in ("train", "val"):
         for name in CLASSES:
             (root / split / name).mkdir(parents=True)
-    with ThreadPoolExecutor(
-        os.cpu_count()
-    ) as pool:  # numpy and Pillow draw and encode without the GIL
+
+    # NumPy and Pillow draw and encode without the GIL.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = pool.map(lambda index: _write(root, index, seed), range(count))
         for _ in progress(jobs, "drawing the data set", count):
             pass
 
 
 def _write(root: Path, index: int, seed: int) -> None:
-    """Draw and store image `index`; what it is depends on (seed, index) alone."""
+    """Draw image `index`, which depends on (seed, index) alone, and store it."""
     rng = np.random.default_rng((seed, index))
     name = CLASSES[index % len(CLASSES)]
     split = "val" if index // len(CLASSES) % 5 == 4 else "train"
     image = Image.fromarray(draw(name, _size(rng), rng))
-    path = root / split / name / f"{index:05}.jpg"
     if rng.uniform() < 0.1:
         image = image.convert("L")
+
     exif = Image.Exif()
     if rng.uniform() < 0.1:
         orientation = int(rng.integers(2, 9))
         image = image.transpose(_STORED[orientation])
         exif[_ORIENTATION_TAG] = orientation
+
     options: dict[str, Any] = {
         "quality": int(rng.integers(70, 96)),
         "progressive": rng.uniform() < 0.1,
     }
     if image.mode == "RGB":
         options["subsampling"] = int(rng.integers(0, 3))
-    image.save(path, exif=exif, **options)
+    image.save(root / split / name / f"{index:05}.jpg", exif=exif, **options)
 
 
 def _size(rng: np.random.Generator) -> tuple[int, int]:
-    """A random (height, width), mostly of an aspect between 1:2 and 2:1."""
+    """Draw a (height, width), mostly of an aspect between 1:2 and 2:1."""
     height = np.exp(rng.uniform(*np.log(SIDES)))
     width = np.clip(height * 2 ** rng.uniform(-1, 1), *SIDES)
     return round(height), round(width)

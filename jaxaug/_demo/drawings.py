@@ -1,8 +1,7 @@
 """Ten kinds of drawings, each a signed distance over the plane, positive where there is paint.
 
-A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates `x, y` (float32[h, w], the
-shorter side of the image spans [-1, 1]). Random position, rotation and scale of the whole are
-already in the coordinates.
+A kind is a function `(x, y, rng) -> float32[h, w]` of plane coordinates float32[h, w], in which the
+shorter side of the image spans [-1, 1]. The coordinates are already shifted and rotated at random.
 """
 
 import colorsys
@@ -17,12 +16,12 @@ Kind: TypeAlias = Callable[[Field, Field, np.random.Generator], Field]
 
 
 def draw(kind: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """One random drawing.
+    """Draw one image.
 
     Args:
       kind: a key of `KINDS`.
       size: (height, width) in pixels.
-      rng: where every random number comes from; the same generator state draws the same image.
+      rng: the source of all random numbers; the same state draws the same image.
 
     Returns:
       uint8[height, width, 3], RGB.
@@ -33,9 +32,10 @@ def draw(kind: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarr
     """
     x, y = _plane(size, rng)
     pixel = 2 / min(size)
-    paint = np.clip(0.5 + KINDS[kind](x, y, rng) / pixel, 0, 1)[
-        ..., None
-    ]  # antialiased: one pixel of ramp
+    # Antialiased by a ramp of one pixel.
+    paint = np.clip(0.5 + KINDS[kind](x, y, rng) / pixel, 0, 1)
+    paint = paint[..., None]
+
     ground, ink = _colors(rng)
     clouds = _clouds(size, rng)
     image = (ground + paint * (ink - ground)) * (0.85 + 0.3 * clouds)
@@ -44,14 +44,15 @@ def draw(kind: str, size: tuple[int, int], rng: np.random.Generator) -> np.ndarr
 
 
 def checks(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """A chequer board: stripes in x exclusive-or stripes in y."""
+    """Return a checkerboard: stripes in x exclusive-or stripes in y."""
     period = rng.uniform(0.3, 0.8)
-    a, b = _band(x / period), _band(y / period)
+    a = _band(x / period)
+    b = _band(y / period)
     return period * np.where(abs(a) < abs(b), a * np.sign(b), b * np.sign(a))
 
 
 def crosses(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """A few plus signs."""
+    """Return a few plus signs."""
     thickness = rng.uniform(0.25, 0.4)
 
     def cross(u: Field, v: Field) -> Field:
@@ -63,7 +64,7 @@ def crosses(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 
 def dots(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """Discs on a grid whose every other row is shifted by half a period."""
+    """Return discs on a grid, every other row of which is shifted by half a period."""
     period = rng.uniform(0.25, 0.6)
     radius = rng.uniform(0.2, 0.36)
     row = np.round(y / period)
@@ -72,7 +73,7 @@ def dots(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 
 def moons(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """A few crescents: a disc without another disc."""
+    """Return a few crescents: a disc without another disc."""
     bite = rng.uniform(0.35, 0.6)
     return _scatter(
         lambda u, v: np.minimum(1 - np.hypot(u, v), np.hypot(u - bite, v) - 0.8), x, y, rng
@@ -80,29 +81,28 @@ def moons(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 
 def rings(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """Concentric rings."""
+    """Return concentric rings."""
     period = rng.uniform(0.2, 0.5)
     return period * _band(np.hypot(x, y) / period + rng.uniform())
 
 
 def spirals(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """One to three arms of a spiral of Archimedes, turning either way."""
+    """Return a spiral of Archimedes of one to three arms, turning either way."""
     period = rng.uniform(0.25, 0.5)
     arms = rng.choice([-3, -2, -1, 1, 2, 3])
     return period * _band(np.hypot(x, y) / period + arms * np.arctan2(y, x) / (2 * np.pi))
 
 
 def stars(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """A few stars of five points."""
+    """Return a few stars of five points."""
     sector = 2 * np.pi / 5
     tip = np.array([1, 0], np.float32)
     notch = rng.uniform(0.38, 0.5) * np.array([np.cos(sector / 2), np.sin(sector / 2)], np.float32)
     normal = np.array([notch[1], tip[0] - notch[0]], np.float32)
     normal /= np.hypot(*normal)
 
-    def star(
-        u: Field, v: Field
-    ) -> Field:  # folded into half a sector, where its border is one straight line
+    # The plane is folded into half a sector, where the border of a star is one straight line.
+    def star(u: Field, v: Field) -> Field:
         radius = np.hypot(u, v)
         angle = np.arctan2(v, u)
         angle = abs(angle - sector * np.round(angle / sector))
@@ -112,17 +112,17 @@ def stars(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 
 def stripes(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """Straight parallel stripes."""
+    """Return straight parallel stripes."""
     del y
     period = rng.uniform(0.15, 0.5)
     return period * _band(x / period, rng.uniform(0.3, 0.7))
 
 
 def triangles(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """A few triangles with equal sides."""
+    """Return a few triangles with equal sides."""
 
     def triangle(u: Field, v: Field) -> Field:
-        # the three edges' outward normals
+        # the outward normals of the three edges: (-1, 0) and (half, +-tall)
         half = np.float32(0.5)
         tall = np.float32(np.sqrt(3) / 2)
         return half - np.maximum(-u, half * u + tall * abs(v))
@@ -131,12 +131,11 @@ def triangles(x: Field, y: Field, rng: np.random.Generator) -> Field:
 
 
 def waves(x: Field, y: Field, rng: np.random.Generator) -> Field:
-    """Parallel stripes bent to sines."""
+    """Return parallel stripes bent to sines."""
     period = rng.uniform(0.15, 0.4)
     bend = rng.uniform(0.08, 0.2) * np.sin(y * rng.uniform(4, 9))
-    return (
-        0.7 * period * _band((x + bend) / period)
-    )  # 0.7: about what the slope of the sine takes off
+    # The slope of the sine shortens distances to about 0.7.
+    return 0.7 * period * _band((x + bend) / period)
 
 
 KINDS: dict[str, Kind] = {
@@ -146,28 +145,28 @@ KINDS: dict[str, Kind] = {
 
 
 def _plane(size: tuple[int, int], rng: np.random.Generator) -> tuple[Field, Field]:
-    """The pixel centres of an image, randomly shifted and rotated."""
+    """Return the coordinates of all pixel centers, shifted and rotated at random."""
     height, width = size
-    v = (2 * np.arange(height, dtype=np.float32)[:, None] + 1 - height) / min(size) - rng.uniform(
-        -0.3, 0.3
-    )
-    u = (2 * np.arange(width, dtype=np.float32)[None, :] + 1 - width) / min(size) - rng.uniform(
-        -0.3, 0.3
-    )
+    v = (2 * np.arange(height, dtype=np.float32)[:, None] + 1 - height) / min(size)
+    v = v - rng.uniform(-0.3, 0.3)
+    u = (2 * np.arange(width, dtype=np.float32)[None, :] + 1 - width) / min(size)
+    u = u - rng.uniform(-0.3, 0.3)
+
     angle = rng.uniform(-np.pi, np.pi)
-    cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+    cos = np.float32(np.cos(angle))
+    sin = np.float32(np.sin(angle))
     return cos * u + sin * v, cos * v - sin * u
 
 
 def _band(u: Field, duty: float = 0.5) -> Field:
-    """Stripes of period 1, each `duty` wide: the distance to the nearest border, positive inside."""
+    """Return stripes of period 1 that are `duty` wide."""
     return duty / 2 - abs(u - np.round(u))
 
 
 def _scatter(
     shape: Callable[[Field, Field], Field], x: Field, y: Field, rng: np.random.Generator
 ) -> Field:
-    """One to three copies of a shape of radius 1, scaled, rotated and placed at random."""
+    """Return one to three copies of a shape of radius 1, scaled, rotated and placed at random."""
     copies = rng.integers(1, 4)
     radius = rng.uniform(0.5, 0.85) / np.sqrt(copies)
     start = rng.uniform(-np.pi, np.pi)
@@ -186,7 +185,7 @@ def _scatter(
 
 
 def _colors(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Two colours, float32[3], of different hue, one of them bright and one dark."""
+    """Draw two colors float32[3] of different hue, one of them bright and one dark."""
     hue = rng.uniform()
     bright = colorsys.hsv_to_rgb(hue, rng.uniform(0.1, 0.6), rng.uniform(0.75, 1))
     dark = colorsys.hsv_to_rgb(
@@ -197,7 +196,7 @@ def _colors(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clouds(size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Smooth random light in [0, 1], float32[h, w, 1]."""
+    """Draw smooth light in [0, 1], float32[h, w, 1]."""
     coarse = (255 * rng.random((4, 4))).astype(np.uint8)
     smooth = Image.fromarray(coarse).resize((size[1], size[0]), Image.Resampling.BICUBIC)
     return np.asarray(smooth, np.float32)[..., None] / 255

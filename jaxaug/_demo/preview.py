@@ -15,7 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators import ImageFolder
 
 SIDE = 256  # pixels of the canvas that images are shrunk to
-DRAWS = 6  # random draws a row
+DRAWS = 6  # random draws in each row
 
 SHOWN: Sequence[augment.Transform] = (
     augment.RandomResizedCrop(SIDE, scale=(0.2, 1.0)),
@@ -42,8 +42,8 @@ def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> P
 
     Args:
       folder: a folder with images somewhere below it, with or without class folders.
-      path: where to write the PNG.
-      title: stands above everything.
+      path: the PNG to write.
+      title: the heading of the sheet.
       seed: of the random draws.
 
     Returns:
@@ -64,13 +64,15 @@ def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> P
 
 
 def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray]]:
-    """Names and upright pixels of up to `count` images, spread over the folder; broken files are
-    named.
+    """Return names and upright pixels of up to `count` images, spread over the folder.
+
+    Broken files are left out, and named on stderr.
     """
     candidates = np.unique(np.linspace(0, len(source) - 1, 4 * count).astype(np.int64))
     encoded, _ = source.read(candidates)
     with Decoder((SIDE, SIDE), devices=jax.local_devices()[:1], on_error="mask") as decoder:
         batch = decoder.decode(encoded)
+
     good = np.flatnonzero(batch.valid)
     if not good.size:
         raise SourceError(
@@ -78,6 +80,7 @@ def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray
         )
     for index in candidates[~batch.valid].tolist():
         print(f"jaxaug: left out {source.path(index)!r}, which cannot be decoded", file=sys.stderr)
+
     rows = good[np.linspace(0, good.size - 1, min(count, good.size)).astype(int)]
     pixels = np.asarray(batch.pixels)
     names = [
@@ -87,10 +90,9 @@ def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray
 
 
 def _draw(transform: augment.Transform, keys: jax.Array, image: np.ndarray) -> list[np.ndarray]:
-    """`transform` applied to one image with each of the keys."""
-    canvas = np.zeros(
-        (SIDE, SIDE, 3), np.uint8
-    )  # one shape for all images: one compilation a transform
+    """Return the results of `transform` on one image, one for each key."""
+    # All images have one shape, so each transform is compiled once.
+    canvas = np.zeros((SIDE, SIDE, 3), np.uint8)
     canvas[: image.shape[0], : image.shape[1]] = image
     sample = {"image": canvas, "size": np.array(image.shape[:2], np.int32)}
     drawn = jax.jit(jax.vmap(transform, in_axes=(0, None)))(keys, sample)

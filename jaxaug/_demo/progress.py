@@ -7,11 +7,11 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Return the same items, with their progress shown on stderr if that is a terminal.
+    """Return the items, with a progress bar on stderr if that is a terminal.
 
     Args:
-      items: what to go through.
-      description: what is being done.
+      items: anything iterable.
+      description: the text beside the bar.
       total: how many items there are, where `items` has no length.
     """
     try:
@@ -19,5 +19,6 @@ def progress(items: Iterable[T], description: str, total: int | None = None) -> 
     except ImportError:
         print(f"{description} ...", flush=True)
         return iter(items)
+
     # disable=None: where stderr is a pipe or a file, each refresh would stay as a line.
     return iter(tqdm(items, desc=description, total=total, leave=False, disable=None))

@@ -37,17 +37,17 @@ VALIDATE = augment.Compose(
 def run_demo(
     out: PathLike, epochs: int = 8, cache: PathLike | None = None, count: int = 2000
 ) -> None:
-    """Draw a data set, look at it, measure the pipeline over it, and train on it; everything is
-    printed.
+    """Draw a data set, write its contact sheet, measure the pipeline, train; print each result.
 
     Args:
-      out: where the contact sheet goes (PNG).
-      epochs: of training.
+      out: the PNG of the contact sheet.
+      epochs: epochs of training.
       cache: folder for the data set, see `make_dataset`.
-      count: how many images to draw.
+      count: images to draw.
     """
     devices = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
     _say("jaxaug", f"{jaxaug.__version__} on jax {jax.__version__}, {devices}")
+
     root = make_dataset(cache, count)
     images = ImageFolder(root / "train")
     val_images = ImageFolder(root / "val")
@@ -56,8 +56,10 @@ def run_demo(
         f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}",
     )
     _say("sheet", str(draw_sheet(root / "train", out, "jaxaug demo").resolve()))
+
     batch_size = 64 // jax.device_count() * jax.device_count() or jax.device_count()
     _measure(images, batch_size)
+
     if not all(importlib.util.find_spec(name) for name in ("flax", "optax")):
         _say(
             "training",
@@ -86,7 +88,7 @@ def _measure(images: ImageFolder, batch_size: int) -> None:
 
 
 def _train(images: ImageFolder, val_images: ImageFolder, batch_size: int, epochs: int) -> None:
-    from jaxaug._demo.train import train  # here, since it needs Flax
+    from jaxaug._demo.train import train  # needs Flax
 
     with (
         Loader(images, batch_size, transform=TRAIN) as loader,

@@ -1,4 +1,4 @@
-"""A contact sheet: what went in, and what came out of several random draws, as one PNG."""
+"""A contact sheet: images beside several random results each, as one PNG."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +27,8 @@ class Row(NamedTuple):
 
     Attributes:
       title: the name of the transform or of the image.
-      note: what stands beside the title in gray.
-      images: uint8[h, w, 3] each; the first one is the decoded image, the others are draws.
+      note: a remark beside the title, in gray.
+      images: uint8[h, w, 3] each; the first is the decoded image, the others are draws.
     """
 
     title: str
@@ -41,14 +41,15 @@ def contact_sheet(rows: Sequence[Row], path: PathLike, title: str) -> Path:
 
     Args:
       rows: at least one; the longest sets the width.
-      path: where to write; the folder is made if it is missing.
-      title: stands above everything.
+      path: the PNG to write; its folder is made if it is missing.
+      title: the heading of the sheet.
 
     Returns:
       `path`.
     """
     if not rows:
         raise ValueError("`rows` must have at least one row, got none.")
+
     sheet = Image.new("RGB", _sheet_size(rows), PAPER)
     pen = ImageDraw.Draw(sheet)
     pen.text((MARGIN, MARGIN), title, INK, ImageFont.load_default(26), anchor="lt")
@@ -59,6 +60,7 @@ def contact_sheet(rows: Sequence[Row], path: PathLike, title: str) -> Path:
     )
     for number, row in enumerate(rows):
         _draw_row(sheet, pen, row, MARGIN + TITLE_HEIGHT + number * _row_height())
+
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path, optimize=True)
@@ -72,7 +74,8 @@ def _draw_row(sheet: Image.Image, pen: ImageDraw.ImageDraw, row: Row, top: int) 
     after_title = MARGIN + font.getlength(row.title) + 12
     pen.text((after_title, baseline), row.note, FADED, ImageFont.load_default(14), anchor="ls")
     for column, image in enumerate(row.images):
-        x, y = _column_x(column), top + CAPTION_HEIGHT
+        x = _column_x(column)
+        y = top + CAPTION_HEIGHT
         pen.rectangle((x, y, x + TILE - 1, y + TILE - 1), PANEL)
         picture = Image.fromarray(np.asarray(image))
         scale = TILE / max(picture.size)

@@ -1,4 +1,4 @@
-"""Images per second of the parts of a pipeline, and of the whole."""
+"""Images per second of a pipeline and of its parts."""
 
 import time
 
@@ -11,20 +11,21 @@ from jaxaug.augment import Transform
 from jaxaug.decode import Decoder, ImageBatch
 from jaxaug.iterators import ImageFolder, Loader
 
-_STEADY = 6  # batches after which compilation is over and what was prefetched meanwhile is used up
-_SECONDS = 2.0  # of measuring the augmentation
+WARM_UP_BATCHES = 6  # until compilation is over and what was prefetched meanwhile is used up
+AUGMENT_SECONDS = 2.0  # of measuring
 
 
 def decode_rate(
     source: ImageFolder, batch_size: int, canvas: tuple[int, int]
 ) -> tuple[float, ImageBatch]:
-    """Images per second from encoded bytes in memory to canvases on one device, and the last batch."""
+    """Return images per second from bytes in memory to one device, and the last batch."""
     batches = [
         source.read(np.arange(start, start + batch_size))[0]
         for start in range(0, len(source) - batch_size + 1, batch_size)
     ]
     with Decoder(canvas, devices=jax.local_devices()[:1]) as decoder:
         batch = decoder.decode(batches[0])  # starts the threads
+
         started = time.perf_counter()
         for encoded in progress(batches, "decode"):
             batch = decoder.decode(encoded)
@@ -34,22 +35,22 @@ def decode_rate(
 
 
 def augment_rate(transform: Transform, batch: ImageBatch) -> float:
-    """Images per second of the compiled transform on one device."""
+    """Return images per second of the compiled transform on one device."""
     sample: Sample = jax.device_put({"image": batch.pixels, "size": batch.size})
     keys = jax.random.split(jax.random.key(0), len(batch.size))
     compiled = jax.jit(jax.vmap(transform)).lower(keys, sample).compile()
     jax.block_until_ready(compiled(keys, sample))
     calls = 0
     started = time.perf_counter()
-    while time.perf_counter() < started + _SECONDS:
+    while time.perf_counter() < started + AUGMENT_SECONDS:
         jax.block_until_ready(compiled(keys, sample))
         calls += 1
     return calls * len(batch.size) / (time.perf_counter() - started)
 
 
 def pipeline_rate(loader: Loader, batch_size: int) -> float:
-    """Images per second of one epoch of a Loader, files to batches, once it runs steadily."""
-    skipped = min(_STEADY, len(loader) - 1)
+    """Return images per second of an epoch of a Loader, its first batches left out."""
+    skipped = min(WARM_UP_BATCHES, len(loader) - 1)
     started = time.perf_counter()
     for number, batch in enumerate(progress(loader, "decode + augment", len(loader)), 1):
         jax.block_until_ready(batch)

@@ -18,8 +18,12 @@ _LEARNING_RATE = 4e-3
 
 
 class Result(NamedTuple):
-    """What an epoch came to: its number from 1, the mean loss, and the share of correct validation
-    images.
+    """The result of an epoch.
+
+    Attributes:
+      epoch: its number, from 1.
+      loss: the mean over its batches.
+      accuracy: the share of the validation images that are classified correctly.
     """
 
     epoch: int
@@ -28,9 +32,7 @@ class Result(NamedTuple):
 
 
 class Net(nnx.Module):
-    """Four convolutions, each normalised over the batch; mean and maximum over the plane; a linear
-    layer.
-    """
+    """Four normalized convolutions, mean and maximum over the plane, and a linear layer."""
 
     def __init__(self, num_classes: int, rngs: nnx.Rngs):
         inputs = [3] + [channels for channels, _ in _LAYERS]
@@ -44,7 +46,7 @@ class Net(nnx.Module):
         self.head = nnx.Linear(2 * inputs[-1], num_classes, rngs=rngs)
 
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
-        """Logits [n, num_classes] of normalised images [n, H, W, 3]."""
+        """Return logits [n, num_classes] of normalized images [n, H, W, 3]."""
         for conv, norm in zip(self.convs, self.norms):
             x = nnx.relu(norm(conv(x), use_running_average=not train))
         return self.head(jnp.concatenate([x.mean(axis=(1, 2)), x.max(axis=(1, 2))], axis=-1))
@@ -53,13 +55,13 @@ class Net(nnx.Module):
 def train(
     train_loader: Loader, val_loader: Loader, num_classes: int, epochs: int
 ) -> Iterator[Result]:
-    """Train a fresh network, yielding a result after each epoch.
+    """Train a new network and yield a result after each epoch.
 
     Args:
       train_loader: endless, or of at least `epochs` epochs.
       val_loader: endless; `last_batch="pad"`, so that every image counts once.
       num_classes: labels are below it.
-      epochs: how many to train.
+      epochs: epochs to train.
     """
     model = Net(num_classes, nnx.Rngs(0))
     schedule = optax.cosine_onecycle_schedule(max(2, epochs * len(train_loader)), _LEARNING_RATE)
@@ -67,6 +69,7 @@ def train(
     replicated = NamedSharding(batch_sharding().mesh, PartitionSpec())
     for module in (model, optimizer):
         nnx.update(module, jax.device_put(nnx.state(module), replicated))
+
     for epoch in range(1, epochs + 1):
         batches = progress(train_loader, f"epoch {epoch} of {epochs}", len(train_loader))
         losses = [_step(model, optimizer, b["image"], b["label"], b["valid"]) for b in batches]
@@ -79,7 +82,7 @@ def train(
 def _step(
     model: Net, optimizer: nnx.Optimizer, image: jax.Array, label: jax.Array, valid: jax.Array
 ) -> jax.Array:
-    """Make one step of training; return the loss before it, the mean over valid images."""
+    """Make one step; return the loss before it, the mean over valid images."""
 
     def mean_loss(model):
         logits = model(image, train=True)
@@ -95,8 +98,6 @@ def _step(
 def _count(
     model: Net, image: jax.Array, label: jax.Array, valid: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """How many valid images are classified correctly, and how many there are: padding counts
-    nowhere.
-    """
+    """Return the number of valid images that are classified correctly, and of valid images."""
     correct = (model(image, train=False).argmax(axis=-1) == label) & valid
     return correct.sum(), valid.sum()

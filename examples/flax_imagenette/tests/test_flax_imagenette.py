@@ -1,6 +1,4 @@
-"""The example on tiny data: one step, padded evaluation, resume in the middle of an epoch, the
-comparison.
-"""
+"""The example on tiny data: a step, padded evaluation, resume in an epoch, the comparison."""
 
 import argparse
 import dataclasses
@@ -24,10 +22,8 @@ import jaxaug
 from jaxaug.iterators import TFDS, ImageFolder
 
 pytestmark = pytest.mark.training
-COUNTS = {
-    "train": 20,
-    "val": 11,
-}  # a class; 22 validation images do not fill their last batch of 16
+# images of each class; 22 validation images do not fill their last batch of 16
+COUNTS = {"train": 20, "val": 11}
 STEPS = 8  # of a whole run: two full batches of 16 in each of four epochs
 
 
@@ -88,10 +84,9 @@ def test_one_step_changes_all_parameters_and_keeps_them_replicated(config):
         assert batch["image"].sharding == jaxaug.sharding.batch_sharding()
         model, optimizer = train.create(config, 2, STEPS)
         before = jax.device_get(nnx.state(model, nnx.Param))
-        train.train_step(
-            model, optimizer, batch["image"], batch["label"], batch["valid"]
-        )  # warm-up begins at rate 0
-        loss = train.train_step(model, optimizer, batch["image"], batch["label"], batch["valid"])
+        arguments = (batch["image"], batch["label"], batch["valid"])
+        train.train_step(model, optimizer, *arguments)  # the warm-up begins at rate 0
+        loss = train.train_step(model, optimizer, *arguments)
     assert 0 < float(loss) < 5
     after = nnx.state(model, nnx.Param)
     assert all(
@@ -112,8 +107,8 @@ def test_padding_does_not_count(config):
     transform = inputs.test_transform(config)
     pixels = np.stack([np.asarray(Image.open(images.path(k))) for k in range(len(images))])
     keys = jax.random.split(jax.random.key(0), len(pixels))
-    normalised = jax.jit(jax.vmap(transform))(keys, jnp.asarray(pixels))
-    predicted = np.asarray(model(normalised, train=False).argmax(axis=-1))
+    normalized = jax.jit(jax.vmap(transform))(keys, jnp.asarray(pixels))
+    predicted = np.asarray(model(normalized, train=False).argmax(axis=-1))
     assert accuracy == pytest.approx(np.mean(predicted == images.labels))
 
 
