@@ -5,24 +5,24 @@ keypoints moving with the image. See `Compose`; the deterministic halves are in 
 """
 
 from jaxaug.augment import functional as functional
-from jaxaug.augment._base import Ending as Ending
 from jaxaug.augment._base import Geometric as Geometric
-from jaxaug.augment._base import Info as Info
-from jaxaug.augment._base import Pixelwise as Pixelwise
+from jaxaug.augment._base import ImageInfo as ImageInfo
+from jaxaug.augment._base import ImageOp as ImageOp
+from jaxaug.augment._base import Output as Output
 from jaxaug.augment._base import Transform as Transform
 from jaxaug.augment._compose import Compose as Compose
-from jaxaug.augment._factor import Factor as Factor
+from jaxaug.augment._warp import Warp as Warp
 from jaxaug.augment.color import ColorJitter as ColorJitter
 from jaxaug.augment.color import Grayscale as Grayscale
 from jaxaug.augment.crop import CenterCrop as CenterCrop
 from jaxaug.augment.crop import RandomCrop as RandomCrop
 from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop
-from jaxaug.augment.ending import Lambda as Lambda
-from jaxaug.augment.ending import Normalize as Normalize
-from jaxaug.augment.ending import ToFloat as ToFloat
+from jaxaug.augment.custom import Lambda as Lambda
 from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
 from jaxaug.augment.geometry import RandomRotation as RandomRotation
+from jaxaug.augment.output import Normalize as Normalize
+from jaxaug.augment.output import ToFloat as ToFloat
 from jaxaug.augment.resize import Resize as Resize

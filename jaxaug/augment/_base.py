@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._factor import Canvas, Factor
+from jaxaug.augment._warp import Canvas, Warp
 
 Parameters = Any  # a NamedTuple of arrays, its own for each transform
 
 
-class Info(NamedTuple):
+class ImageInfo(NamedTuple):
     """The facts about an image that a transform may know before it sees the pixels.
 
     Attributes:
       canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output
-        has no static shape, floats: see `Factor`.
+        has no static shape, floats: see `Warp`.
       size: int32[2], (height, width) of the used top-left part; None where that is the whole
         canvas.
     """
@@ -55,7 +55,7 @@ class Info(NamedTuple):
         return (y < height)[:, None] & (x < width)[None, :]
 
 
-class Sampling(NamedTuple):
+class Resampling(NamedTuple):
     """The resampling that a geometric op asks for; None where it joins any run."""
 
     interpolation: str | None = None
@@ -69,7 +69,7 @@ class Transform(abc.ABC):
     """
 
     @abc.abstractmethod
-    def sample(self, key: Key, info: Info) -> Parameters:
+    def sample(self, key: Key, info: ImageInfo) -> Parameters:
         """Draw the parameters of one image, a NamedTuple of arrays."""
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
@@ -91,26 +91,26 @@ class Transform(abc.ABC):
 
 
 class Geometric(Transform):
-    """A transform that moves pixels: it gives a `Factor`, and a run of them is one resample."""
+    """A transform that moves pixels: it gives a `Warp`, and a run of them is one resample."""
 
     @abc.abstractmethod
-    def factor(self, params: Parameters, info: Info) -> Factor:
+    def warp(self, params: Parameters, info: ImageInfo) -> Warp:
         """The map from output to source that `params` stand for."""
 
-    def sampling(self) -> Sampling:
+    def resampling(self) -> Resampling:
         """How it wants to be resampled."""
-        return Sampling()
+        return Resampling()
 
 
-class Pixelwise(Transform):
+class ImageOp(Transform):
     """A transform of values: float32 [H, W, 3] in [0, 1], in and out."""
 
     @abc.abstractmethod
-    def apply(self, params: Parameters, image: Array, info: Info) -> Array:
+    def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
         """Transform the pixels; draws nothing."""
 
 
-class Ending(Transform):
+class Output(Transform):
     """The last step of a chain: float32 values in [0, 1] to what the model takes.
 
     Attributes:
@@ -121,7 +121,7 @@ class Ending(Transform):
     dtype: str
     layout: str
 
-    def sample(self, key: Key, info: Info) -> None:
+    def sample(self, key: Key, info: ImageInfo) -> None:
         """Nothing is random here."""
         del key, info
 

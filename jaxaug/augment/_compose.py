@@ -10,13 +10,13 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._arguments import as_color
-from jaxaug.augment._base import Ending, Geometric, Info, Pixelwise, Sampling, Transform
+from jaxaug.augment._base import Geometric, ImageInfo, ImageOp, Output, Resampling, Transform
 from jaxaug.augment._boundary import computed_once
-from jaxaug.augment._factor import is_static, unchanged
+from jaxaug.augment._boxes import TARGETS, move_targets
+from jaxaug.augment._fields import as_color
 from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, resample
 from jaxaug.augment._state import State, begin, check_key, finish, unit
-from jaxaug.augment._targets import TARGETS, move_targets
+from jaxaug.augment._warp import is_static, unchanged
 
 
 class _Step(NamedTuple):
@@ -96,13 +96,13 @@ class Compose(Transform):
             self._check(transform)
         steps = [*self._steps()]
         for step in steps[:-1]:
-            if isinstance(step.transform, Ending):
+            if isinstance(step.transform, Output):
                 raise ValueError(
                     f"{type(step.transform).__name__} must be the last transform: the others need values in"
                     " [0, 1] and layout HWC."
                 )
 
-    def sample(self, key: Key, info: Info) -> None:
+    def sample(self, key: Key, info: ImageInfo) -> None:
         """Nothing: each transform of the chain samples when its turn comes."""
         del key, info
 
@@ -116,7 +116,7 @@ class Compose(Transform):
             first = run[0].transform
             if isinstance(first, Geometric):
                 state = _move(run, key, state, self.mask_fill)
-            elif isinstance(first, Pixelwise):
+            elif isinstance(first, ImageOp):
                 state = _recolor(run[0], key, state)
             else:
                 ending = first
@@ -131,9 +131,9 @@ class Compose(Transform):
         if not isinstance(transform, Transform):
             got = f"got {transform!r}: wrap a function in `Lambda`"
             raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
-        if not isinstance(transform, (Geometric, Pixelwise, Ending, Compose)):
+        if not isinstance(transform, (Geometric, ImageOp, Output, Compose)):
             name = type(transform).__name__
-            expected = "`augment.Geometric`, `augment.Pixelwise` or `augment.Ending`"
+            expected = "`augment.Geometric`, `augment.ImageOp` or `augment.Output`"
             raise TypeError(
                 f"{name} is a Transform of no kind that a chain can run: derive it from {expected}."
             )
@@ -174,7 +174,7 @@ def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
     """Return how a run of geometric steps is resampled; None if they differ or others are there."""
     if not all(isinstance(step.transform, Geometric) for step in steps):
         return None
-    wishes = [_wishes(step.transform.sampling()) for step in steps]
+    wishes = [_wishes(step.transform.resampling()) for step in steps]
     agreed = {"interpolation": "bilinear", "padding_mode": "constant", "fill": 0.0}
     for name in agreed:
         values = {getattr(wish, name) for wish in wishes} - {None}
@@ -184,41 +184,41 @@ def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
     return agreed
 
 
-def _wishes(sampling: Sampling) -> Sampling:
-    """Return `sampling` with its fill in one form, and without one where no mode reads it."""
-    if sampling.fill is None or sampling.padding_mode not in (None, "constant"):
-        return sampling._replace(fill=None)
-    return sampling._replace(fill=as_color("fill", sampling.fill))
+def _wishes(resampling: Resampling) -> Resampling:
+    """Return `resampling` with its fill in one form, and without one where no mode reads it."""
+    if resampling.fill is None or resampling.padding_mode not in (None, "constant"):
+        return resampling._replace(fill=None)
+    return resampling._replace(fill=as_color("fill", resampling.fill))
 
 
 def _check_sampling(transform: Geometric) -> None:
-    """Raise where `sampling()` names something that does not exist."""
-    wish = transform.sampling()
+    """Raise where `resampling()` names something that does not exist."""
+    wish = transform.resampling()
     name = type(transform).__name__
     if wish.interpolation is not None:
-        check_choice(f"{name}.sampling().interpolation", wish.interpolation, INTERPOLATIONS)
+        check_choice(f"{name}.resampling().interpolation", wish.interpolation, INTERPOLATIONS)
     if wish.padding_mode is not None:
-        check_choice(f"{name}.sampling().padding_mode", wish.padding_mode, PADDING_MODES)
+        check_choice(f"{name}.resampling().padding_mode", wish.padding_mode, PADDING_MODES)
     if wish.fill is not None:
-        as_color(f"{name}.sampling().fill", wish.fill)
+        as_color(f"{name}.resampling().fill", wish.fill)
 
 
 def _move(run: list[_Step], key: Key, state: State, mask_fill: int) -> State:
     """Return the state after a run of geometric steps: one resample."""
-    factor = unchanged(*state.info)
+    warp = unchanged(*state.info)
     shapeless = None
     for step in run:
-        info = Info(factor.canvas, factor.size)
+        info = ImageInfo(warp.canvas, warp.size)
         params = step.transform.sample(step.key(key), info)
-        factor = factor.then(step.transform.factor(params, info))
-        shapeless = None if is_static(factor.canvas) else shapeless or step.transform
+        warp = warp.then(step.transform.warp(params, info))
+        shapeless = None if is_static(warp.canvas) else shapeless or step.transform
     if shapeless is not None:
         raise ValueError(_no_static_shape(shapeless))
     agreed = _agreement(run) or {}
     extent = state.info.extent
-    image = resample(state.image, extent, factor, **agreed)
-    rest = move_targets(state.rest, extent, factor, agreed["padding_mode"], mask_fill)
-    return State(image, Info(factor.canvas, factor.size), rest)
+    image = resample(state.image, extent, warp, **agreed)
+    rest = move_targets(state.rest, extent, warp, agreed["padding_mode"], mask_fill)
+    return State(image, ImageInfo(warp.canvas, warp.size), rest)
 
 
 def _no_static_shape(resize: Any) -> str:
@@ -248,10 +248,10 @@ def _recolor(step: _Step, key: Key, state: State) -> State:
             f" {', '.join(map(repr, left_behind))} beside it: do this with a geometric transform such"
             " as Resize or CenterCrop, which moves them along."
         )
-    return State(image, Info((image.shape[0], image.shape[1])), state.rest)
+    return State(image, ImageInfo((image.shape[0], image.shape[1])), state.rest)
 
 
-def _checked(transform: Pixelwise, result: Any) -> Array:
+def _checked(transform: ImageOp, result: Any) -> Array:
     """Return what a pixelwise transform gave, as float32."""
     result = jnp.asarray(result)
     if result.ndim != 3 or result.shape[2] != 3 or not jnp.issubdtype(result.dtype, jnp.floating):

@@ -21,8 +21,8 @@ from jax import lax
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import transform_points
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import transform_points
 
 INTERPOLATIONS = ("bilinear", "nearest")
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
@@ -35,7 +35,7 @@ class _Axis(NamedTuple):
     window: tuple[Scalar, Scalar] | None  # the first and last pixel that may be read, not folded
     mode: str
     fills: bool  # positions outside of the source take the fill
-    framed: bool  # see Factor
+    framed: bool  # see Warp
     taps: int  # 1: read the pixel under the position
     most: float  # an upper bound of the kernel's half-width
 
@@ -60,31 +60,31 @@ class _Taps(NamedTuple):
 def resample(
     image: Array,
     extent: tuple[Scalar, Scalar],
-    factor: Factor,
+    warp: Warp,
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
 ) -> Array:
-    """Read `image` [H, W, C] at the places that `factor` names.
+    """Read `image` [H, W, C] at the places that `warp` names.
 
     Args:
       image: uint8, or any dtype of [0, 1] values.
       extent: its used (height, width) as floats.
-      factor: the pull map with its output canvas.
+      warp: the pull map with its output canvas.
       interpolation: one of INTERPOLATIONS.
       padding_mode: one of PADDING_MODES, for positions outside of the used part.
       fill: the color of "constant" in [0, 1], a scalar or one a channel.
 
     Returns:
-      [*factor.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
-      factor that moves whole pixels), else float32 in [0, 1].
+      [*warp.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
+      warp that moves whole pixels), else float32 in [0, 1].
     """
     filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
-    if factor.whole or interpolation == "nearest":
+    if warp.integer_aligned or interpolation == "nearest":
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
-        return read_exactly(image, extent, factor, padding_mode, pixels.astype(image.dtype))
-    rows, columns = _locate(extent, factor, padding_mode, exact=False)
-    read = _read_separably if factor.matrix.axis_aligned else _read_plane
+        return read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
+    rows, columns = _locate(extent, warp, padding_mode, exact=False)
+    read = _read_separably if warp.matrix.axis_aligned else _read_plane
     color = read(image, rows, columns)
     if image.dtype == jnp.uint8:
         color = color / 255
@@ -96,22 +96,22 @@ def resample(
 def read_exactly(
     image: Array,
     extent: tuple[Scalar, Scalar],
-    factor: Factor,
+    warp: Warp,
     padding_mode: str,
     fill: Array,
 ) -> Array:
-    """Read the pixels of `image` [H, W, C] under the places that `factor` names, as they are.
+    """Read the pixels of `image` [H, W, C] under the places that `warp` names, as they are.
 
     Args:
       image: any dtype.
-      extent, factor, padding_mode: as in `resample`.
+      extent, warp, padding_mode: as in `resample`.
       fill: the pixel of "constant" padding, in the dtype of `image`.
 
     Returns:
-      [*factor.canvas, C], the dtype of `image`.
+      [*warp.canvas, C], the dtype of `image`.
     """
-    rows, columns = _locate(extent, factor, padding_mode, exact=True)
-    if factor.matrix.axis_aligned:
+    rows, columns = _locate(extent, warp, padding_mode, exact=True)
+    if warp.matrix.axis_aligned:
         pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     else:
         pixels = _take(image, rows.indices[0], columns.indices[0])
@@ -120,9 +120,9 @@ def read_exactly(
     return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
-def warp(
+def warp_image(
     image: Array,
-    factor: Factor,
+    warp: Warp,
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
@@ -140,25 +140,25 @@ def warp(
     if image.ndim != 3:
         raise ValueError(f"expected one image (h, w, channels), got {image.shape}.")
 
-    interpolates = interpolation != "nearest" and not factor.whole
+    interpolates = interpolation != "nearest" and not warp.integer_aligned
     if interpolates and image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
         got = f"{image.dtype}{list(image.shape)}"
         hint = "convert it with .astype('uint8'), or read it with interpolation='nearest'"
         raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {got}: {hint}.")
 
     extent = (float(image.shape[0]), float(image.shape[1]))
-    warped = resample(image, extent, factor, interpolation, padding_mode, fill)
+    warped = resample(image, extent, warp, interpolation, padding_mode, fill)
     if image.dtype == jnp.uint8 and warped.dtype != jnp.uint8:
         warped = jnp.round(jnp.clip(warped, 0.0, 1.0) * 255)
     return warped.astype(image.dtype)
 
 
-def _locate(extent, factor: Factor, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
-    """Return the taps along y and x: vectors for an axis-aligned factor, planes for others."""
-    y_axis, x_axis = _axes(factor, extent, mode, exact)
-    matrix = factor.matrix
-    x = jnp.arange(factor.canvas[1], dtype=jnp.float32) + 0.5
-    y = jnp.arange(factor.canvas[0], dtype=jnp.float32) + 0.5
+def _locate(extent, warp: Warp, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
+    """Return the taps along y and x: vectors for an axis-aligned warp, planes for others."""
+    y_axis, x_axis = _axes(warp, extent, mode, exact)
+    matrix = warp.matrix
+    x = jnp.arange(warp.canvas[1], dtype=jnp.float32) + 0.5
+    y = jnp.arange(warp.canvas[0], dtype=jnp.float32) + 0.5
     if matrix.axis_aligned:
         source_x, source_y, _ = transform_points(matrix, x, y)
         scale_x = jnp.abs(_f32(matrix.xx))
@@ -169,17 +169,17 @@ def _locate(extent, factor: Factor, mode: str, exact: bool) -> tuple[_Taps, _Tap
     return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
 
 
-def _axes(factor: Factor, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
+def _axes(warp: Warp, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
     """Return the y and the x axis."""
-    fills = mode == "constant" and not factor.keeps
-    mode = "edge" if factor.keeps else mode
-    window = (0.0, 0.0, *extent) if factor.framed else factor.window
+    fills = mode == "constant" and not warp.inside_source
+    mode = "edge" if warp.inside_source else mode
+    window = (0.0, 0.0, *extent) if warp.framed else warp.crop_window
     axes = []
     for i in range(2):
-        most = max(1.0, factor.shrink[i])
+        most = max(1.0, warp.max_shrink[i])
         taps = 1 if exact else math.ceil(2 * most - 1e-4)  # products of bounds carry rounding
         limits = None if window is None else (window[i], window[2 + i] - 1)
-        axes.append(_Axis(extent[i], limits, mode, fills, factor.framed, taps, most))
+        axes.append(_Axis(extent[i], limits, mode, fills, warp.framed, taps, most))
     return axes[0], axes[1]
 
 

@@ -9,16 +9,16 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
-from jaxaug.augment._base import Ending, Info
+from jaxaug.augment._base import ImageInfo, Output
 from jaxaug.augment._boundary import channels_to_front
-from jaxaug.augment._targets import check_mask, fill_unused
+from jaxaug.augment._boxes import check_mask, fill_unused
 
 
 class State(NamedTuple):
     """The image (uint8, or float in [0, 1]), its frame, and the other entries of the sample."""
 
     image: Array
-    info: Info
+    info: ImageInfo
     rest: Sample
 
 
@@ -50,10 +50,10 @@ def begin(given: Any) -> State:
     if "mask" in rest:
         rest["mask"] = jnp.asarray(rest["mask"])
         check_mask(rest["mask"], image)
-    return State(image, Info((image.shape[0], image.shape[1]), size), rest)
+    return State(image, ImageInfo((image.shape[0], image.shape[1]), size), rest)
 
 
-def finish(state: State, ending: Ending | None, dtype: Any, mask_fill: int) -> Sample:
+def finish(state: State, ending: Output | None, dtype: Any, mask_fill: int) -> Sample:
     """Fill what is unused, give the image its final dtype and layout; return the sample."""
     image = state.image
     rest = dict(state.rest)

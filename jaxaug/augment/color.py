@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_probability, as_range, plain
-from jaxaug.augment._base import Info, Pixelwise
-from jaxaug.augment._random import between, order, uniforms
+from jaxaug.augment._base import ImageInfo, ImageOp
+from jaxaug.augment._fields import as_probability, as_range, plain
+from jaxaug.augment.random import between, permutation, uniforms
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
 
@@ -54,7 +54,7 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
     Differs from torchvision in not clipping.
     """
     planes = _planes(_floating(image))
-    mean = _mean_gray(planes, Info((image.shape[0], image.shape[1])))
+    mean = _mean_gray(planes, ImageInfo((image.shape[0], image.shape[1])))
     return _image(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
@@ -129,7 +129,7 @@ _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
-class ColorJitter(Pixelwise):
+class ColorJitter(ImageOp):
     """Change brightness, contrast, saturation and hue by random amounts, in a random order for each
     image.
 
@@ -163,7 +163,7 @@ class ColorJitter(Pixelwise):
         object.__setattr__(self, "hue", _as_hue_range(self.hue))
         object.__setattr__(self, "p", as_probability("p", self.p))
 
-    def sample(self, key: Key, info: Info) -> Jitter:
+    def sample(self, key: Key, info: ImageInfo) -> Jitter:
         """The three factors, the shift and the order."""
         del info
         numbers = uniforms(key, 9)
@@ -174,10 +174,14 @@ class ColorJitter(Pixelwise):
         )
         components = jnp.asarray(self._components, jnp.int32)
         return Jitter(
-            brightness, contrast, saturation, hue, components[order(numbers[5:][: len(components)])]
+            brightness,
+            contrast,
+            saturation,
+            hue,
+            components[permutation(numbers[5:][: len(components)])],
         )
 
-    def apply(self, params: Jitter, image: Array, info: Info) -> Array:
+    def apply(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """The components in their order."""
         if not self._components:
             return image
@@ -201,7 +205,7 @@ class ColorJitter(Pixelwise):
         """The components that are asked for."""
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
-    def _turn(self, params: Jitter, planes: Array, component: Array, info: Info) -> Array:
+    def _turn(self, params: Jitter, planes: Array, component: Array, info: ImageInfo) -> Array:
         """One component, which one is traced: blends with black, the mean gray or gray; or a shift
         of hue.
 
@@ -235,7 +239,7 @@ class Gray(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grayscale(Pixelwise):
+class Grayscale(ImageOp):
     """Replace the colors by their gray value, in all three channels, with probability `p`.
 
     Example:
@@ -251,12 +255,12 @@ class Grayscale(Pixelwise):
     def __post_init__(self):
         object.__setattr__(self, "p", as_probability("p", self.p))
 
-    def sample(self, key: Key, info: Info) -> Gray:
+    def sample(self, key: Key, info: ImageInfo) -> Gray:
         """Whether to."""
         del info
         return Gray(uniforms(key, 1)[0] < self.p)
 
-    def apply(self, params: Gray, image: Array, info: Info) -> Array:
+    def apply(self, params: Gray, image: Array, info: ImageInfo) -> Array:
         """Gray, or the image."""
         del info
         return jnp.where(params.on, rgb_to_grayscale(image, 3), image)
@@ -276,7 +280,7 @@ def _gray(planes: Array) -> Array:
     return _GRAY[0] * planes[0] + _GRAY[1] * planes[1] + _GRAY[2] * planes[2]
 
 
-def _mean_gray(planes: Array, info: Info) -> Array:
+def _mean_gray(planes: Array, info: ImageInfo) -> Array:
     """The mean of the gray values over the used part."""
     gray = _gray(planes)
     used = info.used()

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_color, as_range, as_size, plain
-from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Canvas, Factor, cropped, is_static
-from jaxaug.augment._random import between, uniforms, whole
-from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+from jaxaug.augment._base import Geometric, ImageInfo, Resampling
+from jaxaug.augment._fields import as_color, as_range, as_size, plain
+from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp_image
+from jaxaug.augment._warp import Canvas, Warp, is_static, shifted
+from jaxaug.augment.random import between, integer, uniforms
 from jaxaug.augment.resize import resized
 
 _TRIES = 10  # torchvision's
@@ -51,7 +51,7 @@ def crop(
     """
     fits = all(isinstance(corner, int) for corner in (top, left))
     fits = fits and 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
-    return warp(
+    return warp_image(
         image, _crop(top, left, (height, width), None, bool(fits)), "nearest", padding_mode, fill
     )
 
@@ -107,7 +107,7 @@ def resized_crop(
     """
     corner = (top, left)
     window = jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
-    return warp(
+    return warp_image(
         image,
         _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
         interpolation,
@@ -152,11 +152,11 @@ class CenterCrop(Geometric):
                 f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints."
             )
 
-    def sample(self, key: Key, info: Info) -> None:
+    def sample(self, key: Key, info: ImageInfo) -> None:
         """Nothing is random here."""
         del key, info
 
-    def factor(self, params: None, info: Info) -> Factor:
+    def warp(self, params: None, info: ImageInfo) -> Warp:
         """The shift to the central window."""
         del params
         height, width = info.height_width
@@ -166,7 +166,7 @@ class CenterCrop(Geometric):
         fits = info.size is None and canvas[0] <= height and canvas[1] <= width
         return _crop(_central(height, canvas[0]), _central(width, canvas[1]), canvas, None, fits)
 
-    def _share(self, share: float, info: Info) -> Factor:
+    def _share(self, share: float, info: ImageInfo) -> Warp:
         height, width = info.height_width
         if info.size is None:
             rows, columns = (max(1, round(share * side)) for side in info.canvas)
@@ -217,31 +217,31 @@ class RandomCrop(Geometric):
         object.__setattr__(self, "fill", as_color("fill", self.fill))
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
 
-    def sample(self, key: Key, info: Info) -> Window:
+    def sample(self, key: Key, info: ImageInfo) -> Window:
         """A corner, uniform over the places where the window fits the padded image."""
         numbers = uniforms(key, 2)
         top = self._place(numbers[0], info, 0)
         left = self._place(numbers[1], info, 1)
         return Window(top, left, *(jnp.asarray(side, jnp.int32) for side in self._window))
 
-    def factor(self, params: Window, info: Info) -> Factor:
+    def warp(self, params: Window, info: ImageInfo) -> Warp:
         """The shift to the window."""
         height, width = self._window
         fits = self.padding is None and info.size is None
         fits = fits and height <= info.canvas[0] and width <= info.canvas[1]
         return _crop(params.top, params.left, (height, width), None, fits)
 
-    def sampling(self) -> Sampling:
+    def resampling(self) -> Resampling:
         """How it wants to be resampled."""
         if self.padding is None and not self.pad_if_needed:
-            return Sampling()
-        return Sampling(None, self.padding_mode, self.fill)
+            return Resampling()
+        return Resampling(None, self.padding_mode, self.fill)
 
     @property
     def _window(self) -> tuple[int, int]:
         return as_size("size", self.size)
 
-    def _place(self, number: Array, info: Info, axis: int) -> Array:
+    def _place(self, number: Array, info: ImageInfo, axis: int) -> Array:
         """Where the window begins along y (0) or x (1)."""
         length = info.height_width[axis]
         window = self._window[axis]
@@ -254,7 +254,7 @@ class RandomCrop(Geometric):
                 " give `padding`, or `pad_if_needed=True`."
             )
         # torchvision's `pad_if_needed` adds the missing pixels on both sides.
-        return whole(number, jnp.minimum(room, 0), jnp.maximum(room, 0)) - before
+        return integer(number, jnp.minimum(room, 0), jnp.maximum(room, 0)) - before
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class RandomResizedCrop(Geometric):
             )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: Info) -> Window:
+    def sample(self, key: Key, info: ImageInfo) -> Window:
         """The window."""
         numbers = uniforms(key, 2 * _TRIES + 2)
         full = [jnp.asarray(side, jnp.int32) for side in info.height_width]
@@ -311,22 +311,22 @@ class RandomResizedCrop(Geometric):
         fallback = _largest(full_height, full_width, self.ratio)
         height = jnp.where(fits[first], heights[first], fallback[0]).astype(jnp.int32)
         width = jnp.where(fits[first], widths[first], fallback[1]).astype(jnp.int32)
-        top = whole(numbers[-2], 0, full[0] - height)
-        left = whole(numbers[-1], 0, full[1] - width)
+        top = integer(numbers[-2], 0, full[0] - height)
+        left = integer(numbers[-1], 0, full[1] - width)
         top = jnp.where(fits[first], top, (full[0] - height) // 2)
         left = jnp.where(fits[first], left, (full[1] - width) // 2)
         return Window(top, left, height, width)
 
-    def factor(self, params: Window, info: Info) -> Factor:
+    def warp(self, params: Window, info: ImageInfo) -> Warp:
         """The crop, then the resize."""
         window = jnp.stack([params.height, params.width])
         return _resized_crop(
             (params.top, params.left), window, info.canvas, as_size("size", self.size)
         )
 
-    def sampling(self) -> Sampling:
+    def resampling(self) -> Resampling:
         """How it wants to be resampled."""
-        return Sampling(self.interpolation)
+        return Resampling(self.interpolation)
 
 
 def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[Array, Array]:
@@ -338,12 +338,12 @@ def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[A
     )
 
 
-def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
+def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
     """A crop at whole pixels; ints are made floats."""
     top, left = (
         float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left)
     )
-    return cropped(top, left, canvas, size, fits)
+    return shifted(top, left, canvas, size, fits)
 
 
 def _resized_crop(
@@ -351,10 +351,10 @@ def _resized_crop(
     window: Array,
     canvas: Canvas,
     size: tuple[int, int],
-) -> Factor:
+) -> Warp:
     """The window of int32[2] pixels at `corner`, resized to `size`."""
     taken = _crop(*corner, canvas, window, True)
-    return taken.then(resized(Info(canvas, window), size, None))
+    return taken.then(resized(ImageInfo(canvas, window), size, None))
 
 
 def _central(length, window):

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_probability
-from jaxaug.augment._base import Geometric, Info
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import Matrix
-from jaxaug.augment._random import uniforms
+from jaxaug.augment._base import Geometric, ImageInfo
+from jaxaug.augment._fields import as_probability
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import Matrix
+from jaxaug.augment.random import uniforms
 
 
 def horizontal_flip(image: Array) -> Array:
@@ -58,7 +58,7 @@ class _Flipping(Geometric):
     def __post_init__(self):
         object.__setattr__(self, "p", as_probability("p", self.p))
 
-    def sample(self, key: Key, info: Info) -> Flip:
+    def sample(self, key: Key, info: ImageInfo) -> Flip:
         """Whether to."""
         del info
         return Flip(uniforms(key, 1)[0] < self.p)
@@ -75,10 +75,10 @@ class RandomHorizontalFlip(_Flipping):
       [0, 0, 7]
     """
 
-    def factor(self, params: Flip, info: Info) -> Factor:
+    def warp(self, params: Flip, info: ImageInfo) -> Warp:
         """width - x, or x."""
         sign, shift = _mirrored(params.on, info.extent[1])
-        return Factor(Matrix(xx=sign, x1=shift), *info, whole=True, keeps=True)
+        return Warp(Matrix(xx=sign, x1=shift), *info, integer_aligned=True, inside_source=True)
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class RandomVerticalFlip(_Flipping):
       [0, 0, 7]
     """
 
-    def factor(self, params: Flip, info: Info) -> Factor:
+    def warp(self, params: Flip, info: ImageInfo) -> Warp:
         """height - y, or y."""
         sign, shift = _mirrored(params.on, info.extent[0])
-        return Factor(Matrix(yy=sign, y1=shift), *info, whole=True, keeps=True)
+        return Warp(Matrix(yy=sign, y1=shift), *info, integer_aligned=True, inside_source=True)
 
 
 def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:

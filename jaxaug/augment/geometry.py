@@ -13,7 +13,8 @@ from jax.core import Tracer
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import (
+from jaxaug.augment._base import Geometric, ImageInfo, Resampling
+from jaxaug.augment._fields import (
     as_color,
     as_number,
     as_probability,
@@ -21,9 +22,9 @@ from jaxaug.augment._arguments import (
     as_symmetric_range,
     plain,
 )
-from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import (
+from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp_image
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import (
     Matrix,
     about,
     inverse,
@@ -31,12 +32,11 @@ from jaxaug.augment._matrix import (
     rotation,
     scaling,
     shearing,
+    square_to,
     stretched,
     translation,
-    unit_square_to,
 )
-from jaxaug.augment._random import between, uniforms
-from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+from jaxaug.augment.random import between, uniforms
 
 # Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft
 # enough.
@@ -106,13 +106,13 @@ def affine(
     Differs from torchvision in the sign of `angle` (there clockwise), in the default interpolation,
     and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
-    info = Info((image.shape[0], image.shape[1]))
+    info = ImageInfo((image.shape[0], image.shape[1]))
     angle = _float(angle)
     scale = _static_scale(scale)
     x, y, shear_x, shear_y = (_float(v) for v in (*translate, *shear))
     matrix = _affine_matrix(info, angle, (x, y), scale, (shear_x, shear_y))
-    factor = _within(info, matrix, max(1.0, 1 / scale))
-    return warp(image, factor, interpolation, padding_mode, fill)
+    warp = _within(info, matrix, max(1.0, 1 / scale))
+    return warp_image(image, warp, interpolation, padding_mode, fill)
 
 
 def perspective(
@@ -150,11 +150,11 @@ def perspective(
     Differs from torchvision in some antialiasing where it shrinks.
     """
     start, end = (
-        unit_square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints)
+        square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints)
     )
-    info = Info((image.shape[0], image.shape[1]))
-    factor = _within(info, product(start, inverse(end)), _PERSPECTIVE_SHRINK)
-    return warp(image, factor, interpolation, padding_mode, fill)
+    info = ImageInfo((image.shape[0], image.shape[1]))
+    warp = _within(info, product(start, inverse(end)), _PERSPECTIVE_SHRINK)
+    return warp_image(image, warp, interpolation, padding_mode, fill)
 
 
 # ---- transforms
@@ -174,9 +174,9 @@ class _Warping(Geometric):
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
         object.__setattr__(self, "fill", as_color("fill", self.fill))
 
-    def sampling(self) -> Sampling:
+    def resampling(self) -> Resampling:
         """How it wants to be resampled."""
-        return Sampling(self.interpolation, self.padding_mode, self.fill)
+        return Resampling(self.interpolation, self.padding_mode, self.fill)
 
 
 class Affine(NamedTuple):
@@ -237,7 +237,7 @@ class RandomAffine(_Warping):
         object.__setattr__(self, "shear", _as_shear(self.shear))
         object.__setattr__(self, "p", as_probability("p", self.p))
 
-    def sample(self, key: Key, info: Info) -> Affine:
+    def sample(self, key: Key, info: ImageInfo) -> Affine:
         """The angle, shift, scale and shear, or those of the identity."""
         numbers = uniforms(key, 7)
         height, width = info.extent
@@ -253,14 +253,14 @@ class RandomAffine(_Warping):
         return Affine(
             draw(numbers[1], *as_symmetric_range("degrees", self.degrees)),
             (
-                _whole(draw(numbers[2], -x_share, x_share), width),
-                _whole(draw(numbers[3], -y_share, y_share), height),
+                _in_pixels(draw(numbers[2], -x_share, x_share), width),
+                _in_pixels(draw(numbers[3], -y_share, y_share), height),
             ),
             draw(numbers[4], *(self.scale or (1.0, 1.0)), 1.0),
             (draw(numbers[5], *shear[:2]), draw(numbers[6], *shear[2:])),
         )
 
-    def factor(self, params: Affine, info: Info) -> Factor:
+    def warp(self, params: Affine, info: ImageInfo) -> Warp:
         """The affine map about the center."""
         # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn
         # does.
@@ -306,19 +306,19 @@ class RandomPerspective(_Warping):
         object.__setattr__(self, "distortion_scale", scale)
         object.__setattr__(self, "p", as_probability("p", self.p))
 
-    def sample(self, key: Key, info: Info) -> Perspective:
+    def sample(self, key: Key, info: ImageInfo) -> Perspective:
         """The corners' moves, or none."""
         del info
         numbers = uniforms(key, 9)
         inwards = between(numbers[1:].reshape(4, 2), 0.0, self.distortion_scale / 2)
         return Perspective(jnp.where(numbers[0] < self.p, inwards, 0.0))
 
-    def factor(self, params: Perspective, info: Info) -> Factor:
+    def warp(self, params: Perspective, info: ImageInfo) -> Warp:
         """The homography from the moved corners back to the image's."""
         height, width = info.extent
         corners = jnp.asarray(_CORNERS, jnp.float32)
         moved = corners + params.inwards * (1 - 2 * corners)  # on the unit square
-        matrix = stretched(inverse(unit_square_to(moved)), width, height)
+        matrix = stretched(inverse(square_to(moved)), width, height)
         return _within(
             info, matrix, min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6))
         )
@@ -359,14 +359,14 @@ class RandomRotation(_Warping):
         object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
         object.__setattr__(self, "p", as_probability("p", self.p))
 
-    def sample(self, key: Key, info: Info) -> Rotation:
+    def sample(self, key: Key, info: ImageInfo) -> Rotation:
         """The angle, or 0."""
         del info
         on, number = uniforms(key, 2)
         angle = between(number, *as_symmetric_range("degrees", self.degrees))
         return Rotation(jnp.where(on < self.p, angle, 0.0))
 
-    def factor(self, params: Rotation, info: Info) -> Factor:
+    def warp(self, params: Rotation, info: ImageInfo) -> Warp:
         """The turn about the center."""
         height, width = info.extent
         return _within(info, about(rotation(params.angle), width / 2, height / 2), 1.0)
@@ -375,12 +375,12 @@ class RandomRotation(_Warping):
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
 
 
-def _within(info: Info, matrix: Matrix, most: float) -> Factor:
+def _within(info: ImageInfo, matrix: Matrix, most: float) -> Warp:
     """A factor that keeps its frame; `most` bounds how far it shrinks."""
-    return Factor(matrix, *info, shrink=(most, most))
+    return Warp(matrix, *info, max_shrink=(most, most))
 
 
-def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
+def _affine_matrix(info: ImageInfo, angle, translate, scale, shear) -> Matrix:
     """The pull of: shear, scale, turn about the center, shift."""
     height, width = info.extent
     shrink = 1.0 if isinstance(scale, float) and scale == 1.0 else 1.0 / scale
@@ -390,7 +390,7 @@ def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
     )
 
 
-def _whole(share: Scalar, length: Scalar) -> Scalar:
+def _in_pixels(share: Scalar, length: Scalar) -> Scalar:
     """A share of a length in whole pixels."""
     return share if isinstance(share, float) else jnp.round(share * length)
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_size, plain
-from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import Matrix, scaling
-from jaxaug.augment._resample import INTERPOLATIONS, warp
+from jaxaug.augment._base import Geometric, ImageInfo, Resampling
+from jaxaug.augment._fields import as_size, plain
+from jaxaug.augment._resample import INTERPOLATIONS, warp_image
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import Matrix, scaling
 
 
 def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bilinear") -> Array:
@@ -38,7 +38,9 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
     target = as_size("size", size)
     if isinstance(plain(size), int):
         target = _shorter_side(image.shape[0], image.shape[1], target[0])
-    return warp(image, resized(Info((image.shape[0], image.shape[1])), target, None), interpolation)
+    return warp_image(
+        image, resized(ImageInfo((image.shape[0], image.shape[1])), target, None), interpolation
+    )
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ class Resize(Geometric):
             object.__setattr__(self, "canvas", as_size("canvas", self.canvas))
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: Info) -> None:
+    def sample(self, key: Key, info: ImageInfo) -> None:
         """Nothing is random here."""
         del key, info
 
-    def factor(self, params: None, info: Info) -> Factor:
+    def warp(self, params: None, info: ImageInfo) -> Warp:
         """The scale; the target follows from the image's size."""
         del params
         if not isinstance(self.size, int):
@@ -94,25 +96,25 @@ class Resize(Geometric):
             return _resize_shorter_side(info, self.size)
         return resized(info, _shorter_side(*info.height_width, self.size), None)
 
-    def sampling(self) -> Sampling:
+    def resampling(self) -> Resampling:
         """How it wants to be resampled."""
-        return Sampling(self.interpolation)
+        return Resampling(self.interpolation)
 
 
-def resized(info: Info, target: tuple[int, int], size: Array | None) -> Factor:
+def resized(info: ImageInfo, target: tuple[int, int], size: Array | None) -> Warp:
     """Return the whole image onto `target` pixels."""
     height, width = info.extent
     matrix = scaling(width / target[1], height / target[0])
     shrink = (info.canvas[0] / target[0], info.canvas[1] / target[1])
-    return Factor(matrix, target, size, shrink, keeps=True, window=_frame(info))
+    return Warp(matrix, target, size, shrink, inside_source=True, crop_window=_frame(info))
 
 
-def _frame(info: Info) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+def _frame(info: ImageInfo) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Return (top, left, bottom, right) of the used part."""
     return (0.0, 0.0, *info.extent)
 
 
-def _resize_shorter_side(info: Info, shorter: int) -> Factor:
+def _resize_shorter_side(info: ImageInfo, shorter: int) -> Warp:
     """Return the shorter side onto `shorter` pixels, onto a frame of no static shape."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
     short = jnp.minimum(height, width)
@@ -120,10 +122,12 @@ def _resize_shorter_side(info: Info, shorter: int) -> Factor:
     most = min(info.canvas) / shorter * _rounding(shorter)
     # No bound of the frame itself: that of the source pixels it spans, in units of `most`.
     canvas = (info.canvas[0] / most, info.canvas[1] / most)
-    return Factor(_onto(info, size), canvas, size, (most, most), keeps=True, window=_frame(info))
+    return Warp(
+        _onto(info, size), canvas, size, (most, most), inside_source=True, crop_window=_frame(info)
+    )
 
 
-def _onto(info: Info, size: Array) -> Matrix:
+def _onto(info: ImageInfo, size: Array) -> Matrix:
     """Return the pull of the used part onto int32[2] `size` pixels."""
     height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
     return scaling(width / size[1].astype(jnp.float32), height / size[0].astype(jnp.float32))
@@ -134,7 +138,7 @@ def _rounding(side: int) -> float:
     return 1 + 1 / side
 
 
-def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Factor:
+def _resize_onto_canvas(info: ImageInfo, shorter: int, canvas: tuple[int, int]) -> Warp:
     """The shorter side to `shorter` pixels, and smaller where the canvas is too small."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
     short = jnp.minimum(height, width)
@@ -147,7 +151,9 @@ def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Fa
     size = jnp.maximum(jnp.stack([new_height, new_width]), 1)
     most = max(min(info.canvas) / shorter, info.canvas[0] / rows, info.canvas[1] / columns)
     most *= _rounding(min(shorter, *canvas))
-    return Factor(_onto(info, size), canvas, size, (most, most), keeps=True, window=_frame(info))
+    return Warp(
+        _onto(info, size), canvas, size, (most, most), inside_source=True, crop_window=_frame(info)
+    )
 
 
 def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxaug.augment import (
-    Info,
+    ImageInfo,
     RandomAffine,
     RandomHorizontalFlip,
     RandomPerspective,
@@ -18,7 +18,7 @@ from tests.images import picture
 from tests.reference import warp as reference
 
 KEY = jax.random.key(0)
-INFO = Info((40, 100))
+INFO = ImageInfo((40, 100))
 NOISE = np.random.default_rng(0).uniform(0, 1, (11, 15, 3)).astype(np.float32)
 
 
@@ -33,7 +33,7 @@ def draw(transform, count=4000):
 
 def parameters(transform):
     """What `run(transform, NOISE)` draws."""
-    return transform.sample(jax.random.fold_in(KEY, 0), Info((11, 15)))
+    return transform.sample(jax.random.fold_in(KEY, 0), ImageInfo((11, 15)))
 
 
 @pytest.mark.parametrize("flip", [RandomHorizontalFlip, RandomVerticalFlip])
@@ -106,7 +106,7 @@ def test_turns_and_shears_without_a_scale_are_bilinear():
 def test_affine_that_asks_for_nothing_is_the_identity_and_costs_no_resample():
     transform = RandomAffine(0)
     np.testing.assert_array_equal(run(transform, NOISE), NOISE)
-    factor = transform.factor(parameters(transform), Info((11, 15)))
+    factor = transform.warp(parameters(transform), ImageInfo((11, 15)))
     assert all(isinstance(entry, float) for entry in factor.matrix)
 
 

@@ -106,7 +106,7 @@ def inverse(matrix: Matrix) -> Matrix:
     return Matrix(*(_div(entry, determinant) for entry in adjugate))
 
 
-def unit_square_to(corners: Array) -> Matrix:
+def square_to(corners: Array) -> Matrix:
     """The homography that takes (0,0), (1,0), (1,1), (0,1) to the rows of `corners`, (x, y)[4].
 
     Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section

@@ -7,9 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import Matrix, inverse, transform_points
 from jaxaug.augment._resample import read_exactly
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import Matrix, inverse, transform_points
 
 TARGETS = ("mask", "boxes", "keypoints")
 
@@ -17,17 +17,17 @@ TARGETS = ("mask", "boxes", "keypoints")
 def move_targets(
     sample: dict[str, Any],
     extent: tuple[Scalar, Scalar],
-    factor: Factor,
+    warp: Warp,
     padding_mode: str,
     mask_fill: int,
 ) -> dict[str, Any]:
-    """Move the "mask", "boxes" and "keypoints" of `sample` as `factor` moves the image.
+    """Move the "mask", "boxes" and "keypoints" of `sample` as `warp` moves the image.
 
     Args:
       sample: "mask" [H, W] or [H, W, C], read with "nearest"; "boxes" float[n, 4], xyxy in pixels,
         half-open; "keypoints" float[n, 2], (x, y) in pixels. Everything else is left as it is.
       extent: the used (height, width) of the source.
-      factor: the pull map.
+      warp: the pull map.
       padding_mode: what the mask reads outside of the source.
       mask_fill: what "constant" puts there, see `mask_value`.
 
@@ -37,9 +37,9 @@ def move_targets(
     """
     moved = dict(sample)
     if "mask" in sample:
-        moved["mask"] = _move_mask(sample["mask"], extent, factor, padding_mode, mask_fill)
+        moved["mask"] = _move_mask(sample["mask"], extent, warp, padding_mode, mask_fill)
     if "boxes" in sample or "keypoints" in sample:
-        push = inverse(factor.matrix)
+        push = inverse(warp.matrix)
         if "boxes" in sample:
             moved["boxes"] = move_boxes(push, sample["boxes"])
         if "keypoints" in sample:
@@ -94,10 +94,10 @@ def fill_unused(mask: Array, used: Array, mask_fill: int) -> Array:
     return jnp.where(used, mask, mask_value(mask.dtype, mask_fill))
 
 
-def _move_mask(mask: Array, extent, factor: Factor, padding_mode: str, mask_fill: int) -> Array:
+def _move_mask(mask: Array, extent, warp: Warp, padding_mode: str, mask_fill: int) -> Array:
     planes = mask if mask.ndim == 3 else mask[:, :, None]
     fill = mask_value(mask.dtype, mask_fill)
-    moved = read_exactly(planes, extent, factor, padding_mode, fill)
+    moved = read_exactly(planes, extent, warp, padding_mode, fill)
     return moved if mask.ndim == 3 else moved[:, :, 0]
 
 

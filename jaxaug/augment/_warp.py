@@ -1,6 +1,6 @@
 """One geometric op as a number: the map from its output to its source, and its static bounds.
 
-Factors form a monoid: `a.then(b)` is the op a followed by b, and a run of ops is resampled once, by
+Warps form a monoid: `a.then(b)` is the op a followed by b, and a run of ops is resampled once, by
 the product. Frames inside a run do not clip: what a rotation pushed out, a later op may bring back.
 """
 
@@ -9,25 +9,25 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._matrix import Matrix, product, transform_points
+from jaxaug.augment.matrix import Matrix, product, transform_points
 
 Canvas = tuple[float, float]
 
 
-class Factor(NamedTuple):
+class Warp(NamedTuple):
     """The pull map of a run of geometric ops.
 
     Attributes:
       matrix: output to source, (x, y) in edge coordinates.
       canvas: (height, width) of the output: static ints. Floats where the output has no static
-        shape, which is allowed inside a run only; `shrink * canvas` then bounds the source pixels
+        shape, which is allowed inside a run only; `max_shrink * canvas` then bounds the source pixels
         that the frame spans.
       size: int32[2], the used (height, width) of the output, or None for the whole canvas.
-      shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the number
+      max_shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the number
         of taps, and with it the antialiasing. Turns and shears do not count: they are bilinear.
-      whole: True where pixels land on pixels, so that one exact read is enough.
-      keeps: True where every output pixel lies inside the frame the op was given.
-      window: (top, left, bottom, right) in source pixels, the frame that a resize was given. Its
+      integer_aligned: True where pixels land on pixels, so that one exact read is enough.
+      inside_source: True where every output pixel lies inside the frame the op was given.
+      crop_window: (top, left, bottom, right) in source pixels, the frame that a resize was given. Its
         antialiasing does not look past it: crop, then resize, is what `resized_crop` means.
       framed: True where a resize of the whole source comes before what reads beyond it: positions
         are then padded as those of the resized image, and the antialiasing does not look past the
@@ -37,43 +37,44 @@ class Factor(NamedTuple):
     matrix: Matrix
     canvas: Canvas
     size: Array | None = None
-    shrink: tuple[float, float] = (1.0, 1.0)
-    whole: bool = False
-    keeps: bool = False
-    window: tuple[Scalar, Scalar, Scalar, Scalar] | None = None
+    max_shrink: tuple[float, float] = (1.0, 1.0)
+    integer_aligned: bool = False
+    inside_source: bool = False
+    crop_window: tuple[Scalar, Scalar, Scalar, Scalar] | None = None
     framed: bool = False
 
-    def then(self, after: "Factor") -> "Factor":
+    def then(self, after: "Warp") -> "Warp":
         """Return this op, then `after`."""
-        if after.window is not None and self.whole:
-            window = _pull(self.matrix, after.window)
+        if after.crop_window is not None and self.integer_aligned:
+            window = _pull(self.matrix, after.crop_window)
         else:
-            window = self.window if after.keeps else None
-        # A row of a Jacobian product is bounded by row times operator norm; `max(shrink)` bounds
+            window = self.crop_window if after.inside_source else None
+        # A row of a Jacobian product is bounded by row times operator norm; `max(max_shrink)` bounds
         # the latter.
-        most = max(after.shrink)
-        by = after.shrink if self.matrix.axis_aligned else (most, most)
-        return Factor(
+        most = max(after.max_shrink)
+        by = after.max_shrink if self.matrix.axis_aligned else (most, most)
+        return Warp(
             product(self.matrix, after.matrix),
             after.canvas,
             after.size,
-            (self.shrink[0] * by[0], self.shrink[1] * by[1]),
-            self.whole and after.whole,
-            self.keeps and after.keeps,
+            (self.max_shrink[0] * by[0], self.max_shrink[1] * by[1]),
+            self.integer_aligned and after.integer_aligned,
+            self.inside_source and after.inside_source,
             window,
             # Only a resize keeps its frame and is not whole.
-            self.framed or (self.keeps and not self.whole and not after.keeps),
+            self.framed
+            or (self.inside_source and not self.integer_aligned and not after.inside_source),
         )
 
 
-def unchanged(canvas: Canvas, size: Array | None) -> Factor:
-    """Return the neutral factor."""
-    return Factor(Matrix(), canvas, size, whole=True, keeps=True)
+def unchanged(canvas: Canvas, size: Array | None) -> Warp:
+    """Return the neutral warp."""
+    return Warp(Matrix(), canvas, size, integer_aligned=True, inside_source=True)
 
 
-def cropped(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
+def shifted(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
     """Return the window with the corner (top, left); `fits` when it certainly lies inside."""
-    return Factor(Matrix(x1=left, y1=top), canvas, size, whole=True, keeps=fits)
+    return Warp(Matrix(x1=left, y1=top), canvas, size, integer_aligned=True, inside_source=fits)
 
 
 def is_static(canvas: Canvas) -> bool:

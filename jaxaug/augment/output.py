@@ -1,18 +1,14 @@
-"""The two ends of a chain, `Normalize` and `ToFloat`, and `Lambda`, the way out for what is not
-here.
-"""
+"""The last step of a chain: `Normalize` and `ToFloat`."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Key
-from jaxaug.augment._arguments import as_channels
-from jaxaug.augment._base import Ending, Info, Pixelwise
+from jaxaug._typing import Array
+from jaxaug.augment._base import Output
+from jaxaug.augment._fields import as_channels
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
 
@@ -53,49 +49,7 @@ def to_float(image: Array, dtype: str = "float32") -> Array:
 
 
 @dataclass(frozen=True)
-class Lambda(Pixelwise):
-    """Any `jax.numpy` function of (key, image), as a transform.
-
-    Args:
-      function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it
-        sees the unused part too. It may return another height and width, the same for all images;
-        `size` then ends. Not beside a "mask", "boxes" or "keypoints", which would stay behind.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> invert = Lambda(lambda key, image: 1 - image)
-      >>> invert(jax.random.key(0), jnp.zeros((1, 1, 3), jnp.uint8)).tolist()
-      [[[255, 255, 255]]]
-
-    Picklable if the function is: one defined in a module, rather than a lambda.
-    """
-
-    function: Callable[[Key, Array], Array]
-
-    def __post_init__(self):
-        if not callable(self.function) or isinstance(self.function, type):
-            raise TypeError(
-                f"`function` must be a function of (key, image), got {self.function!r}."
-            )
-        if not _takes_two(self.function):
-            raise TypeError(
-                f"`function` must take two arguments, (key, image), got {self.function!r}:"
-                " write Lambda(lambda key, image: ...)."
-            )
-
-    def sample(self, key: Key, info: Info) -> Key:
-        """The key itself: what is drawn is the function's affair."""
-        del info
-        return key
-
-    def apply(self, params: Key, image: Array, info: Info) -> Array:
-        """The function's result."""
-        del info
-        return self.function(params, image)
-
-
-@dataclass(frozen=True)
-class Normalize(Ending):
+class Normalize(Output):
     """(image - mean) / std per channel, in [0, 1] units, then the dtype and layout that the model
     takes.
 
@@ -134,7 +88,7 @@ class Normalize(Ending):
 
 
 @dataclass(frozen=True)
-class ToFloat(Ending):
+class ToFloat(Output):
     """Floats in [0, 1], in the dtype and layout that the model takes.
 
     Args:
@@ -157,17 +111,6 @@ class ToFloat(Ending):
     def values(self, image: Array) -> Array:
         """The image."""
         return image
-
-
-def _takes_two(function: Callable[..., Any]) -> bool:
-    """Return False where `function` certainly cannot be called as function(key, image)."""
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature
-        return True
-    return True
 
 
 def _as_dtype(dtype) -> str:

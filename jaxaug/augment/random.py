@@ -20,7 +20,7 @@ def between(uniform: Array, low: float, high: float) -> Array:
     return low + uniform * (high - low)
 
 
-def whole(uniform: Array, low: Scalar, high: Scalar) -> Array:
+def integer(uniform: Array, low: Scalar, high: Scalar) -> Array:
     """A whole number of `low` to `high`, both included, int32."""
     low = jnp.asarray(low, jnp.int32)
     high = jnp.asarray(high, jnp.int32)
@@ -28,6 +28,6 @@ def whole(uniform: Array, low: Scalar, high: Scalar) -> Array:
     return jnp.minimum(low + steps, high)
 
 
-def order(uniform: Array) -> Array:
+def permutation(uniform: Array) -> Array:
     """int32[n], a permutation of 0 to n - 1, each as likely, from n uniform numbers."""
     return jnp.argsort(uniform).astype(jnp.int32)

@@ -190,7 +190,7 @@ def test_integers_are_not_interpolated():
     assert F.crop(image, 1, 1, 4, 4).dtype == jnp.int32
 
 
-class _Invert(A.Pixelwise):
+class _Invert(A.ImageOp):
     """A user's transform that returns what it is told to."""
 
     def __init__(self, result):
@@ -240,15 +240,15 @@ def test_a_transform_of_no_kind_is_refused():
 
 
 class _Asking(A.RandomRotation):
-    """A rotation that asks for a given sampling."""
+    """A rotation that asks for a given resampling."""
 
     def __init__(self, **wish):
         super().__init__(10)
         object.__setattr__(self, "wish", wish)
 
-    def sampling(self):
+    def resampling(self):
         """As given."""
-        return super().sampling()._replace(**self.wish)
+        return super().resampling()._replace(**self.wish)
 
 
 @pytest.mark.parametrize(
@@ -256,16 +256,16 @@ class _Asking(A.RandomRotation):
     [
         (
             {"interpolation": "cubic"},
-            r"`_Asking.sampling\(\).interpolation` must be one of 'bilinear', 'nearest'",
+            r"`_Asking.resampling\(\).interpolation` must be one of 'bilinear', 'nearest'",
         ),
         (
             {"padding_mode": "mirror"},
-            r"`_Asking.sampling\(\).padding_mode` must be one of 'constant', .* got 'mirror'",
+            r"`_Asking.resampling\(\).padding_mode` must be one of 'constant', .* got 'mirror'",
         ),
-        ({"fill": 128}, r"`_Asking.sampling\(\).fill` must be a number in \[0, 1\]"),
+        ({"fill": 128}, r"`_Asking.resampling\(\).fill` must be a number in \[0, 1\]"),
     ],
 )
-def test_an_own_sampling_is_checked(wish, message):
+def test_an_own_resampling_is_checked(wish, message):
     with pytest.raises(ValueError, match=message):
         A.Compose([_Asking(**wish)])
     with pytest.raises(ValueError, match=message):
