@@ -1,17 +1,27 @@
 """Random image transforms as pure functions of (key, image), and their composition.
 
-One image a call, batches through `jax.vmap`; a dict sample goes through whole, its masks, boxes and
-keypoints moving with the image. See `Compose`; the deterministic halves are in `functional`.
+One image per call, batches through `jax.vmap`; a dict sample goes through as one, its masks, boxes
+and keypoints moving with the image. See `Compose`; the deterministic halves are in `functional`. An
+operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp`, `GroupOp` or
+`Output`, with `matrix` for its maps and `random` for its parameters.
 """
 
 from jaxaug.augment import functional as functional
-from jaxaug.augment._base import Geometric as Geometric
-from jaxaug.augment._base import ImageInfo as ImageInfo
-from jaxaug.augment._base import ImageOp as ImageOp
-from jaxaug.augment._base import Output as Output
-from jaxaug.augment._base import Transform as Transform
+from jaxaug.augment import matrix as matrix
+from jaxaug.augment import random as random
+from jaxaug.augment._bordered import Bordered as Bordered
 from jaxaug.augment._compose import Compose as Compose
+from jaxaug.augment._group import GroupOp as GroupOp
+from jaxaug.augment._info import ImageInfo as ImageInfo
+from jaxaug.augment._resampling import Resampling as Resampling
+from jaxaug.augment._transform import Geometric as Geometric
+from jaxaug.augment._transform import ImageOp as ImageOp
+from jaxaug.augment._transform import Output as Output
+from jaxaug.augment._transform import Pointwise as Pointwise
+from jaxaug.augment._transform import SampleOp as SampleOp
+from jaxaug.augment._transform import Transform as Transform
 from jaxaug.augment._warp import Warp as Warp
+from jaxaug.augment._warp import select as select
 from jaxaug.augment.color import ColorJitter as ColorJitter
 from jaxaug.augment.color import Grayscale as Grayscale
 from jaxaug.augment.crop import CenterCrop as CenterCrop

@@ -20,12 +20,12 @@ from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._border import PADDING_MODES, fold
 from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 from jaxaug.augment._warp import Warp
-from jaxaug.augment.matrix import transform_points
+from jaxaug.augment.matrix import Matrix, transform_points
 
 INTERPOLATIONS = ("bilinear", "nearest")
-PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 class _Axis(NamedTuple):
@@ -80,11 +80,15 @@ def resample(
       warp that moves whole pixels), else float32 in [0, 1].
     """
     filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
+    if filling.shape[2] not in (1, image.shape[2]):
+        raise ValueError(
+            f"`fill` must be one number, or one per channel of the image {image.shape}, got {fill}."
+        )
     if warp.integer_aligned or interpolation == "nearest":
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
         return read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
     rows, columns = _locate(extent, warp, padding_mode, exact=False)
-    read = _read_separably if warp.matrix.axis_aligned else _read_plane
+    read = _read_separably if warp.axis_aligned else _read_plane
     color = read(image, rows, columns)
     if image.dtype == jnp.uint8:
         color = color / 255
@@ -111,7 +115,7 @@ def read_exactly(
       [*warp.canvas, C], the dtype of `image`.
     """
     rows, columns = _locate(extent, warp, padding_mode, exact=True)
-    if warp.matrix.axis_aligned:
+    if warp.axis_aligned:
         pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     else:
         pixels = _take(image, rows.indices[0], columns.indices[0])
@@ -153,19 +157,23 @@ def warp_image(
     return warped.astype(image.dtype)
 
 
+def tap_count(max_shrink: float) -> int:
+    """Return the taps along an axis on which at most `max_shrink` source pixels meet in one."""
+    return math.ceil(2 * max(1.0, max_shrink) - 1e-4)  # products of bounds carry rounding
+
+
 def _locate(extent, warp: Warp, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
-    """Return the taps along y and x: vectors for an axis-aligned warp, planes for others."""
+    """Return the taps along y and x: vectors for an axis-aligned warp, else planes."""
     y_axis, x_axis = _axes(warp, extent, mode, exact)
-    matrix = warp.matrix
     x = jnp.arange(warp.canvas[1], dtype=jnp.float32) + 0.5
     y = jnp.arange(warp.canvas[0], dtype=jnp.float32) + 0.5
-    if matrix.axis_aligned:
-        source_x, source_y, _ = transform_points(matrix, x, y)
-        scale_x = jnp.abs(_f32(matrix.xx))
-        scale_y = jnp.abs(_f32(matrix.yy))
+    if warp.axis_aligned:
+        source_x, source_y = warp.pull(x, y)
+        scale_x = jnp.abs(_f32(warp.matrix.xx))
+        scale_y = jnp.abs(_f32(warp.matrix.yy))
     else:
-        source_x, source_y, w = transform_points(matrix, x[None, :], y[:, None])
-        scale_x, scale_y = _footprint(matrix, source_x, source_y, w)
+        source_x, source_y = warp.pull(x[None, :], y[:, None])
+        scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
     return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
 
 
@@ -177,7 +185,7 @@ def _axes(warp: Warp, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
     axes = []
     for i in range(2):
         most = max(1.0, warp.max_shrink[i])
-        taps = 1 if exact else math.ceil(2 * most - 1e-4)  # products of bounds carry rounding
+        taps = 1 if exact else tap_count(most)
         limits = None if window is None else (window[i], window[2 + i] - 1)
         axes.append(_Axis(extent[i], limits, mode, fills, warp.framed, taps, most))
     return axes[0], axes[1]
@@ -188,12 +196,17 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     if axis.taps == 1:
         index = jnp.floor(position)
         inside = _inside(index, axis) if axis.fills else None
-        return _Taps([_fold(index, axis).astype(jnp.int32)], [], jnp.ones_like(scale), inside)
+        return _Taps(
+            [fold(index, axis.extent, axis.mode).astype(jnp.int32)],
+            [],
+            jnp.ones_like(scale),
+            inside,
+        )
     half = jnp.ones_like(scale) if axis.taps <= 2 else jnp.clip(scale, 1.0, axis.most)
     # Multiplied, not divided: for a division by one number XLA does either, not the same on one
     # device and on several.
     inverse = 1.0 / half
-    center = _fold(position - 0.5, axis) if axis.framed else position - 0.5
+    center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
     first = _settled(jnp.floor(center - half)) + 1
     indices = [first + tap for tap in range(axis.taps)]
     weights = [jnp.maximum(0.0, 1.0 - jnp.abs(index - center) * inverse) for index in indices]
@@ -210,7 +223,12 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     elif axis.fills:
         weights = [jnp.where(_inside(i, axis), w, 0.0) for i, w in zip(indices, weights)]
         coverage = scaling * _sum(weights)
-    return _Taps([_fold(i, axis).astype(jnp.int32) for i in indices], weights, scaling, coverage)
+    return _Taps(
+        [fold(i, axis.extent, axis.mode).astype(jnp.int32) for i in indices],
+        weights,
+        scaling,
+        coverage,
+    )
 
 
 def _settled(floor: Array) -> Array:
@@ -220,31 +238,6 @@ def _settled(floor: Array) -> Array:
     XLA may compute vectors once for each. Planes are part of the one computation that reads them.
     """
     return computed_once(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
-
-
-def _fold(index: Array, axis: _Axis) -> Array:
-    """Fold indices, whole or between two pixels, into [0, extent - 1]."""
-    length = _f32(axis.extent)
-    if axis.mode == "wrap":
-        index = _modulo(index, length)
-    elif axis.mode == "reflect":  # 4 3 2 | 1 2 3 4 | 3 2 1
-        period = jnp.maximum(2 * length - 2, 1.0)
-        index = jnp.abs(_modulo(index, period))
-        index = jnp.minimum(index, period - index)
-    elif axis.mode == "symmetric":  # 3 2 1 | 1 2 3 4 | 4 3 2
-        index = _modulo(index, 2 * length)
-        index = jnp.minimum(index, 2 * length - 1 - index)
-    return jnp.clip(index, 0.0, length - 1)
-
-
-def _modulo(index: Array, period: Array) -> Array:
-    """Return `index` modulo `period`, from -1/2 to `period` - 1/2.
-
-    XLA multiplies by the reciprocal of a constant period, and the quotient of two whole numbers may
-    fall just below a whole number; half a pixel more keeps it away from there. jnp.mod calls fmod
-    for every pixel on CPUs.
-    """
-    return index - period * jnp.floor((index + 0.5) / period)
 
 
 def _inside(index: Array, axis: _Axis) -> Array:
@@ -259,17 +252,18 @@ def _ramp(position: Array, scale: Array, axis: _Axis) -> Array:
     return before * behind
 
 
-def _footprint(matrix, source_x: Array, source_y: Array, w) -> tuple[Array, Array]:
+def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
     """Return the source pixels per output pixel along x and y: the row norms of the Jacobian."""
     if matrix.affine:
         rows = ((matrix.xx, matrix.xy), (matrix.yx, matrix.yy))
     else:
+        source_x, source_y, w = transform_points(matrix, x, y)
         rows = tuple(
             ((a - source * matrix.wx) / w, (b - source * matrix.wy) / w)
             for a, b, source in ((matrix.xx, matrix.xy, source_x), (matrix.yx, matrix.yy, source_y))
         )
-    x, y = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
-    return x, y
+    x_norm, y_norm = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
+    return x_norm, y_norm
 
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:

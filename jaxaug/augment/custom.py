@@ -5,16 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxaug._typing import Array, Key
-from jaxaug.augment._base import ImageInfo, ImageOp
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._transform import ImageOp
 
 
 @dataclass(frozen=True)
 class Lambda(ImageOp):
-    """Any `jax.numpy` function of (key, image), as a transform.
+    """Apply any `jax.numpy` function of (key, image).
 
     Args:
-      function: `(key, image) -> image` on one float32 image [H, W, 3] in [0, 1]. On a canvas it
+      function: `(key, image) -> image` on one float32 image [H, W, C] in [0, 1]. On a canvas it
         sees the unused part too. It may return another height and width, the same for all images;
         `size` then ends. Not beside a "mask", "boxes" or "keypoints", which would stay behind.
 
@@ -30,6 +35,7 @@ class Lambda(ImageOp):
     function: Callable[[Key, Array], Array]
 
     def __post_init__(self):
+        super().__post_init__()
         if not callable(self.function) or isinstance(self.function, type):
             raise TypeError(
                 f"`function` must be a function of (key, image), got {self.function!r}."
@@ -41,14 +47,22 @@ class Lambda(ImageOp):
             )
 
     def sample(self, key: Key, info: ImageInfo) -> Key:
-        """The key itself: what is drawn is the function's affair."""
+        """Return the key itself: the function draws."""
         del info
         return key
 
     def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
-        """The function's result."""
+        """Return the function's result."""
         del info
         return self.function(params, image)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards, from a trace of the function."""
+        image = jax.ShapeDtypeStruct((*info.canvas, 3), jnp.float32)
+        shape = jax.eval_shape(self.function, drawn.params, image).shape
+        if shape[:2] == info.canvas:
+            return info
+        return ImageInfo(shape[:2], epoch=info.epoch)
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

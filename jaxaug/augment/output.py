@@ -7,17 +7,17 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array
-from jaxaug.augment._base import Output
-from jaxaug.augment._fields import as_channels
+from jaxaug.augment._fields import Channels, as_channels, store
+from jaxaug.augment._transform import Output
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
 
 
 def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence[float]) -> Array:
-    """(image - mean) / std, per channel.
+    """Return (image - mean) / std, per channel.
 
     Args:
-      image: float [H, W, 3] in [0, 1].
+      image: float [H, W, C] in [0, 1].
       mean, std: a number, or one for each channel, in the units of `image`.
 
     Example:
@@ -30,7 +30,7 @@ def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence
 
 
 def to_float(image: Array, dtype: str = "float32") -> Array:
-    """uint8 to floats in [0, 1]; floats only change their dtype.
+    """Return uint8 as floats in [0, 1]; floats only change their dtype.
 
     Example:
       >>> import jax.numpy as jnp
@@ -50,46 +50,57 @@ def to_float(image: Array, dtype: str = "float32") -> Array:
 
 @dataclass(frozen=True)
 class Normalize(Output):
-    """(image - mean) / std per channel, in [0, 1] units, then the dtype and layout that the model
-    takes.
+    """Normalize each channel, (image - mean) / std in [0, 1] units, for the model.
 
     Args:
-      mean: a number or one a channel, in [0, 1].
-      std: a number or one a channel, above 0.
+      mean: a number or one per channel, in [0, 1].
+      std: a number or one per channel, above 0.
       dtype: "float32", "bfloat16", "float16" or their `jax.numpy` names.
       layout: "HWC" or "CHW" ("NHWC", "NCHW": the same, with the axis that `vmap` adds).
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> Normalize(0.5, 0.5, layout="CHW")(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      >>> image = jnp.zeros((8, 9, 3), jnp.uint8)
+      >>> Normalize(0.5, 0.5, layout="CHW")(jax.random.key(0), image).shape
       (3, 8, 9)
     """
 
-    mean: float | tuple[float, ...]
-    std: float | tuple[float, ...]
+    mean: Channels
+    std: Channels
     dtype: str = "float32"
     layout: str = "HWC"
 
     def __post_init__(self):
-        object.__setattr__(self, "mean", as_channels("mean", self.mean))
-        object.__setattr__(self, "std", as_channels("std", self.std))
-        if not all(0 <= value <= 1 for value in as_channels("mean", self.mean)):
+        super().__post_init__()
+        store(
+            self,
+            mean=as_channels("mean", self.mean),
+            std=as_channels("std", self.std),
+            dtype=_as_dtype(self.dtype),
+        )
+        if not all(0 <= value <= 1 for value in self.mean):
             raise ValueError(
                 f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255."
             )
-        if not all(value > 0 for value in as_channels("std", self.std)):
+        if not all(value > 0 for value in self.std):
             raise ValueError(f"`std` must be above 0, got {self.std}.")
-        object.__setattr__(self, "dtype", _as_dtype(self.dtype))
         check_choice("layout", self.layout, _LAYOUTS)
 
     def values(self, image: Array) -> Array:
-        """(image - mean) / std."""
+        """Return (image - mean) / std."""
+        for name in ("mean", "std"):
+            count = len(getattr(self, name))
+            if count not in (1, image.shape[2]):
+                raise ValueError(
+                    f"`{name}` of Normalize must be one number, or one per channel of the image"
+                    f" {image.shape}, got {count}."
+                )
         return normalize(image, self.mean, self.std)
 
 
 @dataclass(frozen=True)
 class ToFloat(Output):
-    """Floats in [0, 1], in the dtype and layout that the model takes.
+    """Give the model floats in [0, 1], in the dtype and layout that it takes.
 
     Args:
       dtype: "float32", "bfloat16", "float16" or their `jax.numpy` names.
@@ -105,16 +116,17 @@ class ToFloat(Output):
     layout: str = "HWC"
 
     def __post_init__(self):
-        object.__setattr__(self, "dtype", _as_dtype(self.dtype))
+        super().__post_init__()
+        store(self, dtype=_as_dtype(self.dtype))
         check_choice("layout", self.layout, _LAYOUTS)
 
     def values(self, image: Array) -> Array:
-        """The image."""
+        """Return the image."""
         return image
 
 
 def _as_dtype(dtype) -> str:
-    """The name of a floating dtype."""
+    """Return the name of a floating dtype."""
     try:
         name = jnp.dtype(dtype).name
     except TypeError:

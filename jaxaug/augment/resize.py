@@ -1,4 +1,4 @@
-"""Resizing whole images; antialiased when they shrink.
+"""Resizing, antialiased when images shrink.
 
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part.
 """
@@ -9,15 +9,17 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._base import Geometric, ImageInfo, Resampling
-from jaxaug.augment._fields import as_size, plain
+from jaxaug.augment._fields import Size, as_size, plain, store
+from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import INTERPOLATIONS, warp_image
+from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix, scaling
 
 
 def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bilinear") -> Array:
-    """The whole image in `size` pixels, antialiased when it shrinks.
+    """Return the image in `size` pixels, antialiased when it shrinks.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -58,35 +60,37 @@ class Resize(Geometric):
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> sample = {"image": jnp.zeros((40, 60, 3), jnp.uint8), "size": jnp.array([20, 30], jnp.int32)}
+      >>> size = jnp.array([20, 30], jnp.int32)
+      >>> sample = {"image": jnp.zeros((40, 60, 3), jnp.uint8), "size": size}
       >>> Resize(10, canvas=(16, 16))(jax.random.key(0), sample)["size"].tolist()
       [10, 15]
 
     Equals `PIL.Image.resize` with BILINEAR, up to rounding.
     """
 
-    size: int | tuple[int, int]
-    canvas: tuple[int, int] | None = None
+    size: Size
+    canvas: Size | None = None
     interpolation: str = "bilinear"
 
     def __post_init__(self):
+        super().__post_init__()
         size = as_size("size", self.size)
-        object.__setattr__(self, "size", plain(self.size))
-        if not isinstance(self.size, int):
-            if self.canvas is not None:
-                raise ValueError(
-                    f"`canvas` goes with an int `size`: {size} is the same for every image and needs none."
-                )
+        store(self, size=plain(self.size))
         if self.canvas is not None:
-            object.__setattr__(self, "canvas", as_size("canvas", self.canvas))
+            store(self, canvas=as_size("canvas", self.canvas))
+        if self.canvas is not None and not isinstance(self.size, int):
+            raise ValueError(
+                f"`canvas` goes with an int `size`: {size} is the same for every image and needs"
+                " none."
+            )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
     def sample(self, key: Key, info: ImageInfo) -> None:
-        """Nothing is random here."""
+        """Draw nothing."""
         del key, info
 
     def warp(self, params: None, info: ImageInfo) -> Warp:
-        """The scale; the target follows from the image's size."""
+        """Return the scale; the target follows from the image's size."""
         del params
         if not isinstance(self.size, int):
             return resized(info, self.size, None)
@@ -97,12 +101,12 @@ class Resize(Geometric):
         return resized(info, _shorter_side(*info.height_width, self.size), None)
 
     def resampling(self) -> Resampling:
-        """How it wants to be resampled."""
+        """Return the resampling with its interpolation."""
         return Resampling(self.interpolation)
 
 
 def resized(info: ImageInfo, target: tuple[int, int], size: Array | None) -> Warp:
-    """Return the whole image onto `target` pixels."""
+    """Return the warp of the image onto `target` pixels."""
     height, width = info.extent
     matrix = scaling(width / target[1], height / target[0])
     shrink = (info.canvas[0] / target[0], info.canvas[1] / target[1])
@@ -115,7 +119,7 @@ def _frame(info: ImageInfo) -> tuple[Scalar, Scalar, Scalar, Scalar]:
 
 
 def _resize_shorter_side(info: ImageInfo, shorter: int) -> Warp:
-    """Return the shorter side onto `shorter` pixels, onto a frame of no static shape."""
+    """Return the warp of the shorter side onto `shorter` pixels; its frame has no static shape."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
     short = jnp.minimum(height, width)
     size = jnp.stack([shorter * height // short, shorter * width // short])
@@ -139,7 +143,7 @@ def _rounding(side: int) -> float:
 
 
 def _resize_onto_canvas(info: ImageInfo, shorter: int, canvas: tuple[int, int]) -> Warp:
-    """The shorter side to `shorter` pixels, and smaller where the canvas is too small."""
+    """Return the warp of the shorter side onto `shorter` pixels, fewer on a small canvas."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
     short = jnp.minimum(height, width)
     rows = canvas[0]
@@ -161,8 +165,6 @@ def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> 
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) with the shorter side `size` and the aspect kept, rounded down as torchvision
-    does.
-    """
+    """Return (height, width) with the shorter side `size`, rounded down as torchvision does."""
     short = min(height, width)
     return size * height // short, size * width // short

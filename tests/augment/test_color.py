@@ -100,16 +100,15 @@ def test_the_sum_is_that_of_numpy():
 
 
 def test_jitter_probability():
-    sample = jax.vmap(lambda key: ColorJitter(0.5, p=0.3).sample(key, ImageInfo((9, 13))))
-    assert abs((sample(jax.random.split(KEY, 3000)).brightness != 1).mean() - 0.3) < 0.03
+    draw = jax.vmap(lambda key: ColorJitter(0.5, p=0.3).draw(key, ImageInfo((9, 13))).params)
+    assert abs((draw(jax.random.split(KEY, 3000)).brightness != 1).mean() - 0.3) < 0.03
 
 
 def test_grayscale():
     expected = np.repeat((IMAGE @ np.array([0.2989, 0.587, 0.114]))[..., None], 3, axis=2)
     np.testing.assert_allclose(Grayscale()(KEY, IMAGE), expected, atol=1e-6)
-    on = jax.vmap(lambda key: Grayscale(0.2).sample(key, ImageInfo((9, 13))))(
-        jax.random.split(KEY, 3000)
-    ).on
+    draw = jax.vmap(lambda key: Grayscale(0.2).draw(key, ImageInfo((9, 13))).applied)
+    on = draw(jax.random.split(KEY, 3000))
     assert abs(on.mean() - 0.2) < 0.03
 
 

@@ -291,12 +291,12 @@ def test_lambda_is_any_function_of_key_and_image():
         (
             np.zeros((224, 224), np.uint8),
             ValueError,
-            r"expected one image \(h, w, 3\), got \(224, 224\)",
+            r"expected one image \(h, w, channels\), got \(224, 224\)",
         ),
         (
-            np.zeros((224, 224, 4), np.uint8),
+            np.zeros((3, 224, 224), np.uint8),
             ValueError,
-            r"expected one image \(h, w, 3\), got \(224, 224, 4\)",
+            r"\(h, w, channels\), got \(3, 224, 224\): put channels last",
         ),
         (
             np.zeros((8, 8, 3), np.int32),
