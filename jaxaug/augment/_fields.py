@@ -23,14 +23,14 @@ def store(transform: Any, **values: Any) -> None:
         object.__setattr__(transform, name, value)
 
 
-def repr_in_order(transform: Any) -> str:
+def repr_in_order(self: Any) -> str:
     """Return the repr of a dataclass, its fields in the order of its arguments."""
-    if not dataclasses.is_dataclass(transform):
-        return object.__repr__(transform)
-    shown = [field for field in dataclasses.fields(transform) if field.repr]
+    if not dataclasses.is_dataclass(self):
+        return object.__repr__(self)
+    shown = [field for field in dataclasses.fields(self) if field.repr]
     shown.sort(key=lambda field: bool(field.kw_only))
-    written = ", ".join(f"{field.name}={getattr(transform, field.name)!r}" for field in shown)
-    return f"{type(transform).__qualname__}({written})"
+    written = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in shown)
+    return f"{type(self).__qualname__}({written})"
 
 
 def as_size(name: str, value: Any) -> tuple[int, int]:

@@ -312,8 +312,9 @@ def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arra
 
 
 def _shift_hue(planes: Array, turns: Scalar) -> Array:
-    """Return the planes with their hue shifted: a channel is V - C t(hue), V the largest channel and
-    C the chroma.
+    """Return the planes with their hue shifted.
+
+    Through HSV: with V the largest channel and C the chroma, a channel is V - C t(hue).
 
     Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy
     of all that leads to it, which doubles with every step of a chain, and calls fmod for each
