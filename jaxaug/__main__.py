@@ -181,7 +181,7 @@ def _preview(arguments: argparse.Namespace) -> None:
 
 
 def _index(arguments: argparse.Namespace) -> None:
-    from jaxaug.iterators.sources.pack import build_index
+    from jaxaug._pack import build_index
 
     options = {} if arguments.image is None else {"image": arguments.image}
     if arguments.label is not None:
@@ -192,8 +192,8 @@ def _index(arguments: argparse.Namespace) -> None:
 
 
 def _pack(arguments: argparse.Namespace) -> None:
+    from jaxaug._pack import measure_reads, pack_files
     from jaxaug.iterators import FileList, ImageFolder
-    from jaxaug.iterators.sources.pack import measure_reads, pack_files
 
     listed = os.path.isfile(arguments.images)
     source = (

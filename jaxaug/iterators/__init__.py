@@ -18,11 +18,11 @@ from jaxaug.iterators._protocol import Stream as Stream
 from jaxaug.iterators.sources.coco import Coco as Coco
 from jaxaug.iterators.sources.filelist import FileList as FileList
 from jaxaug.iterators.sources.folder import ImageFolder as ImageFolder
-from jaxaug.iterators.sources.memory import FromIterable as FromIterable
+from jaxaug.iterators.sources.iterable import FromIterable as FromIterable
 from jaxaug.iterators.sources.memory import InMemory as InMemory
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord as TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset as WebDataset
+from jaxaug.iterators.sources.random_access import RandomAccess as RandomAccess
+from jaxaug.iterators.sources.split import split as split
 from jaxaug.iterators.sources.subset import Subset as Subset
-from jaxaug.iterators.sources.subset import split as split
 from jaxaug.iterators.sources.tfds import TFDS as TFDS
-from jaxaug.iterators.sources.tfds import RandomAccess as RandomAccess
-from jaxaug.iterators.sources.tfrecord import TFRecord as TFRecord
-from jaxaug.iterators.sources.webdataset import WebDataset as WebDataset

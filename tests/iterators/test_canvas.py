@@ -9,7 +9,7 @@ from jaxaug.iterators import FromIterable, InMemory, WebDataset, _canvas
 from jaxaug.iterators._canvas import canvas_of
 from jaxaug.iterators.sources.subset import Subset
 from tests.images import encode, picture
-from tests.iterators import containers
+from tests.iterators.sources import containers
 
 TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
 

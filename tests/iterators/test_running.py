@@ -21,11 +21,11 @@ from jaxaug.decode import Decoder
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import InMemory, TFRecord, _stats, progress
 from jaxaug.iterators._stats import Stats
-from jaxaug.iterators.sources._files import FileReader
-from jaxaug.iterators.sources._storage import Staged
+from jaxaug.iterators.sources._read import FileReader
+from jaxaug.iterators.sources.packed.staged import Staged
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
-from tests.iterators import containers
+from tests.iterators.sources import containers
 
 N = 24
 

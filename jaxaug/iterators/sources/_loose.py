@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators.sources._files import NO_WAIT, Patience
+from jaxaug.iterators.sources._read import NO_WAIT, Patience
 
 _THREADS = 4  # reads under way at a time: for disks
 _SHARE = 16  # files a thread at least; a thread costs as much as reading a few of them

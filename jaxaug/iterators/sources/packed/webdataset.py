@@ -9,10 +9,10 @@ from typing import Any
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import Window
-from jaxaug.iterators.sources._packed import PackedSource
-from jaxaug.iterators.sources._table import Rows
-from jaxaug.iterators.sources._tar import Member, members
+from jaxaug.iterators.sources._read import Window
+from jaxaug.iterators.sources.packed.columns import Rows
+from jaxaug.iterators.sources.packed.source import PackedSource
+from jaxaug.iterators.sources.packed.tar import Member, members
 
 CLASSES = (
     "__classes__"  # a member with a JSON list of class names; WebDataset tools skip names like this

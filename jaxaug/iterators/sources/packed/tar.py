@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import Window
+from jaxaug.iterators.sources._read import Window
 
 BLOCK = 512
 _REGULAR = b"0\x007"  # types: a file, a file as v7 writes it, a contiguous file

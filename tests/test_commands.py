@@ -13,7 +13,7 @@ import pytest
 from jaxaug.__main__ import main
 from jaxaug.iterators import ImageFolder, WebDataset
 from jaxaug.iterators.sources._progress import byte_progress
-from tests.iterators import containers
+from tests.iterators.sources import containers
 
 
 def test_index_tells_the_format_by_content_and_names_features(tmp_path, capsys):
@@ -98,8 +98,8 @@ def test_a_signal_leaves_nothing_of_a_pack(tmp_path, number, status, said):
     code = """
 import sys, time
 from jaxaug.__main__ import main
-from jaxaug.iterators.sources import pack
-pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+from jaxaug import _pack
+_pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
 """
     out = str(tmp_path / "out" / "packed.tar")

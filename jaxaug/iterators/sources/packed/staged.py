@@ -1,221 +1,22 @@
-"""Where the records of packed files lie in memory: mapped, or read into a staging buffer."""
+"""Records of packed files read into a staging buffer by a pool of threads."""
 
-import mmap
-import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.decode.native import libc
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import (
-    DataFile,
-    FileReader,
-    OpenFile,
-    Patience,
-    Read,
-    allowed_open,
-    changed,
-    is_remote,
-    pause,
-    read_fully,
-    reason,
-)
+from jaxaug.iterators.sources._files import DataFile, pause
+from jaxaug.iterators.sources._read import FileReader, Patience, Read, allowed_open, read_fully
 
 _GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _SHARES = 4  # tasks a thread that a batch is divided into
 _SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
-_AROUND = (
-    64 << 10
-)  # the kernel maps the block with the touched page as far as the page cache has it; see fault-around
-_PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
-
-
-class Storage(Protocol):
-    """Ranges of files, by number of the file."""
-
-    def read(
-        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
-    ) -> tuple[Encoded, dict[int, str]]:
-        """The ranges (all int64[k]), and why a row could not be read; such a row has length 0."""
-        ...
-
-
-# Types of file systems on disks of this machine, or in its memory: linux/magic.h, and for XFS, ZFS,
-# F2FS and others statfs(2) or the file system's own header. All others are far away, or may be.
-_LOCAL = {
-    0xEF53,  # ext2, ext3, ext4
-    0x58465342,  # XFS
-    0x9123683E,  # Btrfs
-    0x2FC12FC1,  # ZFS
-    0xF2F52010,  # F2FS
-    0xCA451A4E,  # bcachefs
-    0x3153464A,  # JFS
-    0x52654973,  # ReiserFS
-    0x794C7630,  # overlayfs, as in containers
-    0x61756673,  # AUFS
-    0x01021994,  # tmpfs
-    0x858458F6,  # ramfs
-    0x73717368,  # SquashFS
-    0xE0F5E1E2,  # EROFS
-    0x9660,  # ISO 9660
-    0x15013346,  # UDF
-    0x4D44,  # FAT
-    0x2011BAB0,  # exFAT
-    0x7366746E,  # NTFS
-}
-# Half of the mappings that Linux grants a process, vm.max_map_count: others need some too.
-_MOST_MAPPED = 32_000
-
-
-def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retries: int) -> Storage:
-    """Map the files if that is wanted and safe, else have them read by threads.
-
-    Mapping is safe on disks of this machine: a network disk that does not answer would stop the
-    whole process, and asking it for each file's time of modification takes a round trip.
-    """
-    if mapped and len(files) <= _MOST_MAPPED and all_local(files):
-        return Mapped(files)
-    return Staged(files, timeout=timeout, retries=retries)
-
-
-def all_local(files: list[DataFile]) -> bool:
-    """Return True if all files lie on local disks; each file system is asked once."""
-    known: dict[int, bool] = {}
-    for file in files:
-        if is_remote(file.path):
-            return False
-        try:
-            device = os.stat(file.path).st_dev
-        except OSError:  # gone since it was listed: told by the first read
-            continue
-        if device not in known:
-            kind = libc.file_system(file.path)
-            known[device] = kind is None or kind in _LOCAL
-        if not known[device]:
-            return False
-    return True
-
-
-class Mapped:
-    """Local files mapped into memory: no copy, no system call for a record, the page cache is the
-    buffer.
-
-    Where a disk is at work, the kernel is asked for all ranges at once: else each page that is not
-    there would hold up whoever touches it, one after the other. Then the pages with the first and
-    the last bytes are mapped, because the byte check, which reads those, keeps the GIL meanwhile.
-
-    Guarantees: each file that a call touches is compared with its indexed size and time of
-    modification first, so one that was truncated or written to gives failed rows. What is written
-    between the check and the decoder's access is decoded; a truncation then, and a disk that fails
-    or stalls under a mapping, cannot be caught: the process gets SIGBUS or hangs. A file that is
-    deleted, renamed or replaced after its first use is read on unharmed, as long as nobody writes
-    to it under its new name. Use `Staged` where that is not enough.
-
-    Args:
-      files: mapped on first use. None stays open: a mapping needs no descriptor.
-    """
-
-    def __init__(self, files: list[DataFile]):
-        self._files = files
-        self._lock = threading.Lock()
-        # What `ask` must answer: device and inode of what is mapped, size and time as indexed.
-        indexed = [(0, 0, file.size, int(file.stamp)) for file in files]
-        self._expected = np.array(indexed, np.int64).reshape(-1, 4)
-        self._mappings: dict[int, libc.Mapping] = {}
-        self._facts = libc.FileFacts(len(files))
-        self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
-        self._blocks_read = -1
-        ends = np.cumsum(
-            [file.size // _AROUND + 2 for file in files]
-        )  # one more where a mapping begins inside one
-        self._first_block = np.concatenate([[0], ends])
-        self._touched = np.zeros(int(self._first_block[-1]), bool)
-
-    def read(
-        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
-    ) -> tuple[Encoded, dict[int, str]]:
-        """Addresses inside the mappings."""
-        numbers, which = np.unique(files, return_inverse=True)
-        refused = self._open(numbers)
-        failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
-        addresses = self._bases[files] + offsets
-        good = ~failed
-        if self._disk_is_at_work():
-            _ask_for(addresses[good], lengths[good])
-            self._touched[:] = False  # pages may have gone, too
-        ends = np.stack([addresses, addresses + np.maximum(lengths, 1) - 1])
-        self._touch(files[good], ends[:, good])
-        failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
-        owners = [self._mappings[number] for number in numbers.tolist() if number in self._mappings]
-        found = Encoded(
-            addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners
-        )
-        return found, failures
-
-    def _open(self, numbers: np.ndarray) -> dict[int, str]:
-        """Have files mapped: why some of them cannot be used, by place in `numbers`."""
-        refused = {}
-        for place in np.flatnonzero(self._bases[numbers] == 0).tolist():
-            try:
-                self._map(int(numbers[place]))
-            except SourceError as error:
-                refused[place] = str(error)
-        facts = self._facts.ask(numbers)
-        differs = facts != self._expected[numbers]
-        # Another file under the path, or none, says nothing of the one that is mapped.
-        written = differs[:, 2:].any(1) & ~differs[:, :2].any(1) if differs.any() else ()
-        for place in np.flatnonzero(written).tolist():
-            refused.setdefault(place, str(changed(self._files[numbers[place]])))
-        return refused
-
-    def _disk_is_at_work(self) -> bool:
-        """Return True if blocks were read for this process since the last call; at first, too."""
-        import resource
-
-        before = self._blocks_read
-        self._blocks_read = resource.getrusage(resource.RUSAGE_SELF).ru_inblock
-        return self._blocks_read != before
-
-    def _touch(self, files: np.ndarray, addresses: np.ndarray) -> None:
-        """Have the pages at `addresses` [2, k] mapped, but for those in blocks that had a page
-        mapped before.
-        """
-        block = self._first_block[files] + addresses // _AROUND - self._bases[files] // _AROUND
-        new = ~self._touched[block]
-        if new.any():
-            libc.map_pages(addresses[new])
-            self._touched[block[new]] = True
-
-    def _map(self, number: int) -> None:
-        with self._lock:
-            if number in self._mappings:
-                return
-            file = self._files[number]
-            try:
-                opened = OpenFile(file)
-                facts = os.fstat(opened.descriptor)
-                mapping = libc.Mapping(opened.descriptor, file.size)
-            except OSError as error:
-                raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
-            self._mappings[number] = mapping
-            self._facts.add(number, file.path)
-            self._expected[number, :2] = facts.st_dev, facts.st_ino
-            self._bases[number] = mapping.address
-
-
-def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
-    """Let the kernel start to read ranges of mapped files."""
-    before = addresses % mmap.PAGESIZE
-    for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
-        for piece in range(0, length, _PIECE):
-            libc.will_need(begin + piece, min(_PIECE, length - piece))
 
 
 class Staged:

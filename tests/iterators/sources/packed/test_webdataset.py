@@ -8,15 +8,17 @@ import tarfile
 import numpy as np
 import pytest
 
+from jaxaug import _pack
+from jaxaug._pack import build_index, pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder
-from jaxaug.iterators.sources import _index, pack
-from jaxaug.iterators.sources._files import FileReader, Window, list_files
-from jaxaug.iterators.sources._tar import members
-from jaxaug.iterators.sources.pack import build_index, pack_files
-from jaxaug.iterators.sources.tfrecord import TFRecord
-from jaxaug.iterators.sources.webdataset import WebDataset
-from tests.iterators import containers
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources._read import FileReader, Window
+from jaxaug.iterators.sources.packed import index as index_file
+from jaxaug.iterators.sources.packed.tar import members
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from tests.iterators.sources import containers
 
 LONG = (
     "a/very/" + "deep/" * 30 + "n" * 90
@@ -335,8 +337,8 @@ def test_a_list_that_a_tar_cannot_hold(tmp_path):
 
 def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
     count = []
-    build = _index._build
-    monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
+    build = index_file._build
+    monkeypatch.setattr(index_file, "_build", lambda *args: count.append(1) or build(*args))
     pack_files(ImageFolder(make_folder(tmp_path / "images")), tmp_path / "out" / "images.tar")
     assert len(count) == 1
     assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == [
@@ -347,7 +349,7 @@ def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
 
 def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
     folder = ImageFolder(make_folder(tmp_path / "images"))
-    add = pack._add
+    add = _pack._add
 
     def damage(tar, name, data):
         add(
@@ -358,7 +360,7 @@ def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
             else data,
         )
 
-    monkeypatch.setattr(pack, "_add", damage)
+    monkeypatch.setattr(_pack, "_add", damage)
     with pytest.raises(SourceError, match=r"record 5 of .* differs from"):
         pack_files(folder, tmp_path / "images.tar")
     assert os.listdir(tmp_path) == ["images"]

@@ -8,11 +8,11 @@ import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._crc32c import crc32c
-from jaxaug.iterators.sources._example import Feature, parse_example
-from jaxaug.iterators.sources._files import Window
-from jaxaug.iterators.sources._packed import PackedSource
-from jaxaug.iterators.sources._table import Rows
+from jaxaug.iterators.sources._read import Window
+from jaxaug.iterators.sources.packed.columns import Rows
+from jaxaug.iterators.sources.packed.crc32c import crc32c
+from jaxaug.iterators.sources.packed.source import PackedSource
+from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
 
 # A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of
 # the data. tensorflow/core/lib/io/record_writer.h

@@ -10,10 +10,11 @@ from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import FileReader, Window, list_files
-from jaxaug.iterators.sources._index import open_index
-from jaxaug.iterators.sources._storage import choose_storage
-from jaxaug.iterators.sources._table import FACTS, FEATURE, HEADER, Rows
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources._read import FileReader, Window
+from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, Rows
+from jaxaug.iterators.sources.packed.index import open_index
+from jaxaug.iterators.sources.packed.storage import choose_storage
 
 _DESCRIBE_BLOCK = 64 << 10  # bytes read to describe one record
 

@@ -18,13 +18,14 @@ from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Source
-from jaxaug.iterators.sources._files import FileReader, Window, list_files, local_path, reason
+from jaxaug.iterators.sources._files import list_files, local_path, reason
 from jaxaug.iterators.sources._progress import byte_progress
-from jaxaug.iterators.sources._tar import is_tar
+from jaxaug.iterators.sources._read import FileReader, Window
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
-from jaxaug.iterators.sources.tfrecord import TFRecord
-from jaxaug.iterators.sources.webdataset import CLASSES, WebDataset
+from jaxaug.iterators.sources.packed.tar import is_tar
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import CLASSES, WebDataset
 
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
 

@@ -27,18 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import (
-    INDEX_PREFIX,
-    INDEX_SUFFIX,
-    DataFile,
-    FileReader,
-    Window,
-    is_remote,
-    read_fully,
-    reason,
-)
+from jaxaug.iterators.sources._files import INDEX_PREFIX, INDEX_SUFFIX, DataFile, is_remote, reason
 from jaxaug.iterators.sources._progress import byte_progress
-from jaxaug.iterators.sources._table import FACTS, FEATURE, Part, Rows, join
+from jaxaug.iterators.sources._read import FileReader, Window, read_fully
+from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, Part, Rows, join
 
 _MAGIC = b"jaxaugIX"
 _PREFIX = struct.Struct("<8sQI")
