@@ -20,7 +20,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Source
 from jaxaug.iterators.sources._files import list_files, local_path, reason
 from jaxaug.iterators.sources._progress import byte_progress
-from jaxaug.iterators.sources._read import FileReader, Window
+from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.packed.tar import is_tar
@@ -46,7 +46,7 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
         members.
     """
     files = [file for file in list_files(paths) if file.size]
-    tar = bool(files) and is_tar(Window(FileReader(), files[0], block=512))
+    tar = bool(files) and is_tar(BlockReader(FileReader(), files[0], block=512))
     if tar and "label" in options:
         raise SourceError(
             f"{files[0].path!r} is a tar file, whose labels are in `cls` members: leave out `label`."

@@ -23,7 +23,7 @@ _FIRST_PAUSE = 0.1  # seconds before the first retry
 # What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
 # Azure and WebDAV give ETags; GCS a generation, its etag changes with the metadata too; the memory
 # system a time of creation.
-_STAMPS = (
+_STAMP_KEYS = (
     *("generation", "ETag", "etag", "md5Hash", "Content-MD5", "Digest"),
     *("Last-Modified", "LastModified", "last_modified", "modified", "updated", "mtime", "created"),
 )
@@ -133,7 +133,7 @@ def stat_file(path: str) -> DataFile:
             f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read."
         )
     return DataFile(
-        path, int(info["size"]), str(next((info[key] for key in _STAMPS if info.get(key)), ""))
+        path, int(info["size"]), str(next((info[key] for key in _STAMP_KEYS if info.get(key)), ""))
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_RANGES = 1024  # of one call: IOV_MAX of Linux
+_MAX_RANGES = 1024  # of one call: IOV_MAX of Linux
 # Linux's struct stat in int64: its size, and the places of st_dev, st_ino, st_size, st_mtim
 _STAT_WORDS = 18
 _DEVICE = 0
@@ -50,9 +50,9 @@ def map_pages(addresses: np.ndarray) -> None:
         return
     ranges = np.ones((addresses.size, 2), np.uint64)  # struct iovec: address, length
     ranges[:, 0] = addresses
-    seen = np.empty(_MOST_RANGES, np.uint8)
-    for first in range(0, len(ranges), _MOST_RANGES):
-        piece = ranges[first : first + _MOST_RANGES]
+    seen = np.empty(_MAX_RANGES, np.uint8)
+    for first in range(0, len(ranges), _MAX_RANGES):
+        piece = ranges[first : first + _MAX_RANGES]
         destination = np.array([seen.ctypes.data, len(piece)], np.uint64)
         read(os.getpid(), destination.ctypes.data, 1, piece.ctypes.data, len(piece), 0)
 

@@ -12,28 +12,30 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators.sources._read import NO_WAIT, Patience
+from jaxaug.iterators.sources._read import NO_WAIT, TimeBudget
 
 _THREADS = 4  # reads under way at a time: for disks
-_SHARE = 16  # files a thread at least; a thread costs as much as reading a few of them
+_MIN_FILES_PER_THREAD = (
+    16  # files a thread at least; a thread costs as much as reading a few of them
+)
 _ALIGNMENT = 64
-_CHUNK = 8 << 20  # bytes of one buffer
-_MOST_FREE = 128  # buffers kept for later batches: 1 GiB
+_CHUNK_BYTES = 8 << 20  # bytes of one buffer
+_MAX_FREE_BUFFERS = 128  # buffers kept for later batches: 1 GiB
 
 
-class _Free(deque[np.ndarray]):
+class _BufferPool(deque[np.ndarray]):
     """Buffers that no batch holds any more, for all files of the process that are in use.
 
     Fresh memory costs a page fault each 4 KiB, more than reading a cached file.
     """
 
 
-_shared: weakref.WeakValueDictionary[str, _Free] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[str, _BufferPool] = weakref.WeakValueDictionary()
 
 
-def _free_buffers() -> _Free:
+def _free_buffers() -> _BufferPool:
     """Return the buffers of the process; they go when the last files and batches do."""
-    return _shared.setdefault("free", _Free(maxlen=_MOST_FREE))
+    return _shared.setdefault("free", _BufferPool(maxlen=_MAX_FREE_BUFFERS))
 
 
 class LooseFiles:
@@ -71,12 +73,15 @@ class LooseFiles:
         fast as long as it holds them, and more would take the GIL from the threads that decode.
         """
         numbers = np.asarray(indices)
-        cached = read_files(self._paths(numbers) if NO_WAIT else [], Patience(), free=self._free)
+        cached = read_files(self._paths(numbers) if NO_WAIT else [], TimeBudget(), free=self._free)
         rest = numbers[cached.lengths.size :]
         if not rest.size:
             return cached
         shares = [
-            *map(self._paths, np.array_split(rest, max(1, min(_THREADS, rest.size // _SHARE))))
+            *map(
+                self._paths,
+                np.array_split(rest, max(1, min(_THREADS, rest.size // _MIN_FILES_PER_THREAD))),
+            )
         ]
         read = partial(read_files, free=self._free)
         if len(shares) == 1:
@@ -113,15 +118,15 @@ class LooseFiles:
 
 def read_files(
     paths: Iterable[str],
-    patience: Patience | None = None,
+    budget: TimeBudget | None = None,
     *,
-    free: _Free | None = None,
+    free: _BufferPool | None = None,
 ) -> Encoded:
     """The bytes of files, one after the other; one that cannot be read has length 0.
 
     Args:
       paths: of local files.
-      patience: where given, only the first files, as long as the page cache holds them and the
+      budget: where given, only the first files, as long as the page cache holds them and the
         patience lasts.
       free: buffers to use, and to give them back to.
 
@@ -133,8 +138,8 @@ def read_files(
       >>> bytes(encoded.view(0)), encoded.lengths.tolist()
       (b'image', [5, 0])
     """
-    chunks = _Chunks(_Free() if free is None else free)
-    flags = 0 if patience is None else NO_WAIT
+    chunks = _FileBuffers(_BufferPool() if free is None else free)
+    flags = 0 if budget is None else NO_WAIT
     addresses = []
     lengths = []
     for path in paths:
@@ -153,17 +158,17 @@ def read_files(
                 break
         addresses.append(address)
         lengths.append(length)
-        if patience and not patience.lasts(4, length):
+        if budget and not budget.lasts(4, length):
             break
     return Encoded(np.array(addresses, np.uint64), np.array(lengths, np.uint64), chunks)
 
 
-class _Chunks:
+class _FileBuffers:
     """Large buffers that files are read into, one behind the other; given back when nobody refers
     to them.
     """
 
-    def __init__(self, free: _Free):
+    def __init__(self, free: _BufferPool):
         self._free = free
         self._chunks: list[np.ndarray] = []
         self._room = memoryview(b"")
@@ -187,15 +192,15 @@ class _Chunks:
 
     def _add(self, size: int) -> None:
         try:
-            chunk = np.empty(size, np.uint8) if size > _CHUNK else self._free.pop()
+            chunk = np.empty(size, np.uint8) if size > _CHUNK_BYTES else self._free.pop()
         except IndexError:
-            chunk = np.empty(_CHUNK, np.uint8)
+            chunk = np.empty(_CHUNK_BYTES, np.uint8)
         self._chunks.append(chunk)
         self._room = chunk.data
         self._address = chunk.ctypes.data
 
     def __del__(self):
-        self._free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK)
+        self._free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK_BYTES)
 
 
 def _read(descriptor: int, room: memoryview, flags: int) -> int | None:

@@ -18,7 +18,7 @@ from jaxaug.iterators.sources._files import (
     stat_file,
 )
 
-_BLOCK = 8 << 20  # bytes read ahead while a file is run through from front to back
+_BLOCK_BYTES = 8 << 20  # bytes read ahead while a file is run through from front to back
 # of preadv: only what the page cache holds; Linux alone can tell
 NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 
@@ -27,7 +27,7 @@ NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 Read = Callable[[DataFile, int, memoryview], int]
 
 
-class Patience:
+class TimeBudget:
     """How long a single thread may take to read from the page cache, before others had better help.
 
     Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several get it
@@ -176,10 +176,10 @@ def read_fully(
         done += count
 
 
-class Window:
+class BlockReader:
     """A file read from front to back in large blocks; views of earlier blocks stay valid."""
 
-    def __init__(self, read: Read, file: DataFile, block: int = _BLOCK):
+    def __init__(self, read: Read, file: DataFile, block: int = _BLOCK_BYTES):
         self.file = file
         self.block_size = block
         self._read = read

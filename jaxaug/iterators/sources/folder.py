@@ -15,7 +15,7 @@ from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
 _EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-_SHOWN = 5  # names in an error
+_MAX_SHOWN_NAMES = 5  # names in an error
 
 
 class ImageFolder:
@@ -134,8 +134,12 @@ def _check_all_named(root: str, found: list[str], classes: tuple[str, ...]) -> N
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+    shown = ", ".join(map(repr, names[:_MAX_SHOWN_NAMES]))
+    return (
+        shown
+        if len(names) <= _MAX_SHOWN_NAMES
+        else f"{shown} and {len(names) - _MAX_SHOWN_NAMES} more"
+    )
 
 
 def _image_files(root: str) -> Iterator[str]:

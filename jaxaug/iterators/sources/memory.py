@@ -11,7 +11,7 @@ from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Pixels
 
-_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
+_MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
 
 class InMemory:
@@ -94,7 +94,7 @@ class InMemory:
         """
         digest = hashlib.blake2b(digest_size=8)
         if isinstance(self._images, np.ndarray):
-            chosen = np.linspace(0, self._count - 1, min(self._count, _HASHED_IMAGES)).astype(
+            chosen = np.linspace(0, self._count - 1, min(self._count, _MAX_HASHED_IMAGES)).astype(
                 np.int64
             )
             digest.update(repr(self._images.shape).encode() + self._images[chosen].tobytes())

@@ -114,7 +114,7 @@ class RandomAccess:
     def _first_good(self) -> "_Item":
         """Return the first item with an image and a label; raise what is wrong with item 0."""
         wrong = None
-        for number in range(min(len(self), _TRIES)):
+        for number in range(min(len(self), _MAX_TRIES)):
             item = self._items(np.array([number]))[0]
             if not isinstance(item, Exception):
                 try:
@@ -195,7 +195,7 @@ def _chosen(
     return {name: value for name, value in found.items() if name == label or name in features}
 
 
-_TRIES = 100  # items looked at for the first good one
+_MAX_TRIES = 100  # items looked at for the first good one
 
 
 class _Item(NamedTuple):

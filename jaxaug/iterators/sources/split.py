@@ -86,7 +86,9 @@ _Bound = Fraction | int | None
 _NUMBER = r"-?\d+(?:\.\d+)?%|-?\d+"
 _SLICE = re.compile(rf"\s*\[\s*({_NUMBER})?\s*:\s*({_NUMBER})?\s*\]\s*")
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
-_FINEST = 10**6  # the largest denominator of a share: 5/6 + 1/6 is 1, though as floats it is not
+_MAX_DENOMINATOR = (
+    10**6
+)  # the largest denominator of a share: 5/6 + 1/6 is 1, though as floats it is not
 
 
 def _bounds(parts: Sequence[Any]) -> list[tuple[_Bound, _Bound]]:
@@ -135,7 +137,7 @@ def _share(part: Any) -> Fraction:
     if percent is not None:
         share = Fraction(percent[1]) / 100
     elif isinstance(part, (float, np.floating, Fraction)) and 0 <= part <= 1:
-        share = Fraction(float(part)).limit_denominator(_FINEST)
+        share = Fraction(float(part)).limit_denominator(_MAX_DENOMINATOR)
     else:
         raise ValueError(
             '`parts` must be shares such as 0.9 or "90%", or slices "[start:stop]" with numbers or '

@@ -10,9 +10,9 @@ from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.errors import SourceError
 
 # images whose headers are read in one call
-_ROWS = 256
-_BYTES = 32 << 20
-_LARGEST = 4 << 30  # bytes of one padded feature
+_MAX_CHUNK_IMAGES = 256
+_MAX_CHUNK_BYTES = 32 << 20
+_MAX_FEATURE_BYTES = 4 << 30  # bytes of one padded feature
 # what the names of such columns begin with
 HEADER = "header/"
 FEATURE = "feature/"
@@ -23,7 +23,7 @@ FACTS = [
 Numbers = Sequence[int] | Sequence[float] | np.ndarray
 
 
-class Part(NamedTuple):
+class FileColumns(NamedTuple):
     """The records of one file."""
 
     rows: int
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     features: dict[str, tuple[np.ndarray, np.ndarray]]  # (all values, how many each record has)
 
 
-class Rows:
+class ColumnBuilder:
     """Collects the records of one file."""
 
     def __init__(self):
@@ -59,17 +59,17 @@ class Rows:
             self._numbers[name].append((len(self._images) - 1, numbers))
         self._bytes += image.size
         self.count += 1
-        if len(self._images) == _ROWS or self._bytes >= _BYTES:
+        if len(self._images) == _MAX_CHUNK_IMAGES or self._bytes >= _MAX_CHUNK_BYTES:
             self._end_chunk()
 
-    def finish(self) -> Part:
+    def finish(self) -> FileColumns:
         """The columns of all records added."""
         self._end_chunk()
         columns = {name: np.concatenate(chunks) for name, chunks in self._columns.items()}
         features = {}
         for name, (values, counts) in self._features.items():
             features[name] = np.concatenate(values), _pad_end(np.concatenate(counts), self.count)
-        return Part(self.count, columns, features)
+        return FileColumns(self.count, columns, features)
 
     def _start_chunk(self) -> None:
         self._places: list[tuple[int, int, int]] = []
@@ -100,7 +100,7 @@ class Rows:
         self._start_chunk()
 
 
-def join(parts: Sequence[Part]) -> dict[str, np.ndarray]:
+def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
     """The columns of the records of all files, one file after the other."""
     filled = [part for part in parts if part.rows]
     columns = {
@@ -153,7 +153,7 @@ def _feature_columns(
     values = values.astype(_user_dtype(values), copy=False)
     if counts.min() == most:
         return {FEATURE + name: values if most == 1 else values.reshape(-1, most)}
-    if counts.size * most * values.itemsize > _LARGEST:
+    if counts.size * most * values.itemsize > _MAX_FEATURE_BYTES:
         raise SourceError(
             f"feature {name!r} has up to {most} numbers a record, too many to pad {counts.size} records to: "
             f"leave it out by naming the `features` that you need."

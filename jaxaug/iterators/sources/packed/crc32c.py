@@ -12,8 +12,10 @@ from functools import lru_cache
 import numpy as np
 
 _POLYNOMIAL = np.uint32(0x82F63B78)  # Castagnoli's, bit-reversed: RFC 3720, appendix B.4
-_LANE = 512  # bytes; with _TOGETHER lanes at a time the working set stays in the cache (measured)
-_TOGETHER = 16384
+_LANE_BYTES = (
+    512  # bytes; with _MAX_LANES lanes at a time the working set stays in the cache (measured)
+)
+_MAX_LANES = 16384
 _ONES = np.uint32(0xFFFFFFFF)
 
 
@@ -35,24 +37,24 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     """
     starts = np.asarray(starts, np.int64)
     lengths = np.asarray(lengths, np.int64)
-    lane_counts = -(-lengths // _LANE)
+    lane_counts = -(-lengths // _LANE_BYTES)
     first_lane = np.cumsum(lane_counts) - lane_counts
     message = np.repeat(np.arange(lengths.size), lane_counts)
     from_end = np.repeat(first_lane + lane_counts, lane_counts) - np.arange(message.size) - 1
-    lane_starts = (starts + lengths)[message] - (from_end + 1) * _LANE
-    padded = np.concatenate([np.zeros(_LANE, np.uint8), data])
+    lane_starts = (starts + lengths)[message] - (from_end + 1) * _LANE_BYTES
+    padded = np.concatenate([np.zeros(_LANE_BYTES, np.uint8), data])
     lanes = np.concatenate(
         [_NOTHING]
         + [
             _lane_crcs(
                 padded,
-                lane_starts[part] + _LANE,
+                lane_starts[part] + _LANE_BYTES,
                 np.maximum(0, starts[message[part]] - lane_starts[part]),
             )
-            for part in (slice(at, at + _TOGETHER) for at in range(0, message.size, _TOGETHER))
+            for part in (slice(at, at + _MAX_LANES) for at in range(0, message.size, _MAX_LANES))
         ]
     )
-    moved = _append_zeros(lanes, from_end * _LANE)
+    moved = _append_zeros(lanes, from_end * _LANE_BYTES)
     crcs = _append_zeros(np.full(lengths.size, _ONES), lengths) ^ _ONES
     filled = np.flatnonzero(lane_counts)
     if filled.size:
@@ -64,10 +66,10 @@ _NOTHING = np.zeros(0, np.uint32)
 
 
 def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> np.ndarray:
-    """The linear CRC of `_LANE` bytes at each start, their first `foreign` bytes taken as zeros."""
-    rows = np.lib.stride_tricks.sliding_window_view(padded, _LANE)[starts]
+    """The linear CRC of `_LANE_BYTES` bytes at each start, their first `foreign` bytes taken as zeros."""
+    rows = np.lib.stride_tricks.sliding_window_view(padded, _LANE_BYTES)[starts]
     partial = np.flatnonzero(foreign)
-    rows[partial] *= np.arange(_LANE) >= foreign[partial, None]
+    rows[partial] *= np.arange(_LANE_BYTES) >= foreign[partial, None]
     words = np.ascontiguousarray(rows.view("<u2").T)
     table = _two_byte_table()
     crc = np.zeros(starts.size, np.uint32)

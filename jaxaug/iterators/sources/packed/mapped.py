@@ -12,10 +12,12 @@ from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._files import DataFile, reason
 from jaxaug.iterators.sources._read import OpenFile, changed
 
-_AROUND = (
+_FAULT_AROUND = (
     64 << 10
 )  # the kernel maps the block with the touched page as far as the page cache has it; see fault-around
-_PIECE = 128 << 10  # bytes the kernel may be asked for in one call; some disks let it read no more
+_MAX_ADVICE = (
+    128 << 10
+)  # bytes the kernel may be asked for in one call; some disks let it read no more
 
 
 class Mapped:
@@ -48,7 +50,7 @@ class Mapped:
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
         self._blocks_read = -1
         ends = np.cumsum(
-            [file.size // _AROUND + 2 for file in files]
+            [file.size // _FAULT_AROUND + 2 for file in files]
         )  # one more where a mapping begins inside one
         self._first_block = np.concatenate([[0], ends])
         self._touched = np.zeros(int(self._first_block[-1]), bool)
@@ -102,7 +104,11 @@ class Mapped:
         """Have the pages at `addresses` [2, k] mapped, but for those in blocks that had a page
         mapped before.
         """
-        block = self._first_block[files] + addresses // _AROUND - self._bases[files] // _AROUND
+        block = (
+            self._first_block[files]
+            + addresses // _FAULT_AROUND
+            - self._bases[files] // _FAULT_AROUND
+        )
         new = ~self._touched[block]
         if new.any():
             _libc.map_pages(addresses[new])
@@ -129,5 +135,5 @@ def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
     """Let the kernel start to read ranges of mapped files."""
     before = addresses % mmap.PAGESIZE
     for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
-        for piece in range(0, length, _PIECE):
-            _libc.will_need(begin + piece, min(_PIECE, length - piece))
+        for piece in range(0, length, _MAX_ADVICE):
+            _libc.will_need(begin + piece, min(_MAX_ADVICE, length - piece))

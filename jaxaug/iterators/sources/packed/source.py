@@ -11,12 +11,12 @@ from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import list_files
-from jaxaug.iterators.sources._read import FileReader, Window
-from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, Rows
+from jaxaug.iterators.sources._read import BlockReader, FileReader
+from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
 from jaxaug.iterators.sources.packed.index import open_index
 from jaxaug.iterators.sources.packed.storage import choose_storage
 
-_DESCRIBE_BLOCK = 64 << 10  # bytes read to describe one record
+_DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
 class PackedSource(abc.ABC):
@@ -133,7 +133,7 @@ class PackedSource(abc.ABC):
             return found | {"error": failure}
         start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
         try:
-            return found | self._strings(Window(FileReader(), file, _DESCRIBE_BLOCK), start)
+            return found | self._strings(BlockReader(FileReader(), file, _DESCRIBE_BYTES), start)
         except SourceError as error:
             return found | {"error": str(error)}
 
@@ -142,11 +142,13 @@ class PackedSource(abc.ABC):
         return self._index.fingerprint
 
     @abc.abstractmethod
-    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
+    def _scan(
+        self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
+    ) -> dict[str, Any]:
         """Add every record of a file to `rows`; returns what else the format keeps. Damage:
         SourceError.
         """
 
     @abc.abstractmethod
-    def _strings(self, window: Window, start: int) -> dict[str, Any]:
+    def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
         """What names the record that begins at byte `start`."""

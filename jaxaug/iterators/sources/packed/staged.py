@@ -12,11 +12,11 @@ import numpy as np
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, pause
-from jaxaug.iterators.sources._read import FileReader, Patience, Read, allowed_open, read_fully
+from jaxaug.iterators.sources._read import FileReader, Read, TimeBudget, allowed_open, read_fully
 
-_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
-_SHARES = 4  # tasks a thread that a batch is divided into
-_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
+_MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
+_TASKS_PER_THREAD = 4  # tasks a thread that a batch is divided into
+_MAX_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 
 
 class Staged:
@@ -108,7 +108,7 @@ class Staged:
         if threads:
             found, _ = self._share(check, spans, asked)
         else:
-            outcome = _Outcome()
+            outcome = _Outcomes()
             _each(check, spans, asked, outcome)
             found = self._errors(outcome, spans, asked)
         return {
@@ -122,13 +122,13 @@ class Staged:
 
         More threads would read no faster, and each would take the GIL from those that decode.
         """
-        patience = Patience()
+        budget = TimeBudget()
         done = 0
         if isinstance(self._read, FileReader):
             for file, offset, length, place in spans:
                 destination = staging[place : place + length]
                 if not (
-                    patience.lasts(1, length)
+                    budget.lasts(1, length)
                     and self._read.cached(self._files[file], offset, destination)
                 ):
                     break
@@ -140,9 +140,9 @@ class Staged:
     ) -> tuple[dict[int, str], bool]:
         """Do something with spans in threads: the errors by number, and whether some of it stalled."""
         shares = min(
-            len(numbers), _SHARES * self._threads
+            len(numbers), _TASKS_PER_THREAD * self._threads
         )  # a task for each span would cost more than it
-        outcome = _Outcome()
+        outcome = _Outcomes()
         parts = [numbers[share::shares] for share in range(shares)]
         tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
         pending: set[Future] = set(tasks)
@@ -157,7 +157,7 @@ class Staged:
 
     def _errors(
         self,
-        outcome: "_Outcome",
+        outcome: "_Outcomes",
         spans: list["_Span"],
         numbers: list[int],
     ) -> dict[int, str]:
@@ -184,7 +184,7 @@ class Staged:
                 self._pool = None
 
 
-class _Outcome:
+class _Outcomes:
     """How each span ended, and when the last one did; threads add to it."""
 
     def __init__(self):
@@ -196,7 +196,7 @@ class _Outcome:
         self.last = time.monotonic()
 
 
-def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outcome) -> None:
+def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outcomes) -> None:
     """Do something with some of the spans, once."""
     for number in numbers:
         error = None
@@ -242,9 +242,9 @@ def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
     start = offsets[order]
     stop = (offsets + lengths)[order]
     first = np.ones(order.size, bool)
-    first[1:] = (file[1:] != file[:-1]) | (start[1:] > stop[:-1] + _GAP)
+    first[1:] = (file[1:] != file[:-1]) | (start[1:] > stop[:-1] + _MAX_GAP)
     run_start = start[first][np.cumsum(first) - 1]
-    part = (start - run_start) // _SPAN
+    part = (start - run_start) // _MAX_SPAN
     first[1:] |= part[1:] != part[:-1]
     heads = np.flatnonzero(first)
     if not heads.size:

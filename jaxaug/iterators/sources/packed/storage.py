@@ -24,7 +24,7 @@ class Storage(Protocol):
 
 # Types of file systems on disks of this machine, or in its memory: linux/magic.h, and for XFS, ZFS,
 # F2FS and others statfs(2) or the file system's own header. All others are far away, or may be.
-_LOCAL = {
+_LOCAL_FILE_SYSTEMS = {
     0xEF53,  # ext2, ext3, ext4
     0x58465342,  # XFS
     0x9123683E,  # Btrfs
@@ -46,7 +46,7 @@ _LOCAL = {
     0x7366746E,  # NTFS
 }
 # Half of the mappings that Linux grants a process, vm.max_map_count: others need some too.
-_MOST_MAPPED = 32_000
+_MAX_MAPPED_FILES = 32_000
 
 
 def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retries: int) -> Storage:
@@ -55,7 +55,7 @@ def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retri
     Mapping is safe on disks of this machine: a network disk that does not answer would stop the
     whole process, and asking it for each file's time of modification takes a round trip.
     """
-    if mapped and len(files) <= _MOST_MAPPED and all_local(files):
+    if mapped and len(files) <= _MAX_MAPPED_FILES and all_local(files):
         return Mapped(files)
     return Staged(files, timeout=timeout, retries=retries)
 
@@ -72,7 +72,7 @@ def all_local(files: list[DataFile]) -> bool:
             continue
         if device not in known:
             kind = _libc.file_system(file.path)
-            known[device] = kind is None or kind in _LOCAL
+            known[device] = kind is None or kind in _LOCAL_FILE_SYSTEMS
         if not known[device]:
             return False
     return True

@@ -20,8 +20,8 @@ _FIXED64 = 1
 _LENGTH = 2
 _FIXED32 = 5
 
-Places: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
-Feature: TypeAlias = "Places | np.ndarray"  # int64[k] or float32[k] for numbers
+ByteRanges: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
+Feature: TypeAlias = "ByteRanges | np.ndarray"  # int64[k] or float32[k] for numbers
 
 
 def parse_example(data: memoryview, start: int, stop: int) -> dict[str, Feature]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._read import Window
-from jaxaug.iterators.sources.packed.columns import Rows
+from jaxaug.iterators.sources._read import BlockReader
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
 
@@ -81,35 +81,37 @@ class WebDataset(PackedSource):
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
 
-    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
+    def _scan(
+        self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
+    ) -> dict[str, Any]:
         extra: dict[str, Any] = {}
-        for key, group in _records(window):
+        for key, group in _records(reader):
             if key.removeprefix("./") == CLASSES:
-                extra["classes"] = _json(window, next(group))
+                extra["classes"] = _json(reader, next(group))
                 continue
-            parts = _parts(window, key, group)
+            parts = _parts(reader, key, group)
             extension = next((name for name in self._image if name in parts), None)
             if extension is None:
                 hint = "members of one record must follow each other"
                 if any(name.rpartition(".")[2] in self._image for name in parts):
                     hint = "a name's key ends at its first dot"
                 what = f"has no image {self._image}; it has {sorted(parts)}: {hint}"
-                raise _wrong(window, key, what)
+                raise _wrong(reader, key, what)
             image = parts[extension]
             start = min(member.start for member in parts.values())
-            data = window.at(image.offset, image.size)
-            rows.add(data, image.offset, image.offset - start, _features(window, parts))
+            data = reader.at(image.offset, image.size)
+            columns.add(data, image.offset, image.offset - start, _features(reader, parts))
             report(image.offset)
         return extra
 
-    def _strings(self, window: Window, start: int) -> dict[str, Any]:
-        key, group = next(_records(window, start))
+    def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
+        key, group = next(_records(reader, start))
         found: dict[str, Any] = {"key": key}
-        for extension, member in _parts(window, key, group).items():
+        for extension, member in _parts(reader, key, group).items():
             if extension == "json":
-                found |= {"json": _json(window, member)}
+                found |= {"json": _json(reader, member)}
             elif extension.rpartition(".")[2] in _TEXTS:
-                found[extension] = _content(window, member).decode("utf-8", "replace")
+                found[extension] = _content(reader, member).decode("utf-8", "replace")
         return found
 
 
@@ -125,14 +127,14 @@ def _is_meta(key: str) -> bool:
     return re.match(r"(\./)?__[^/]*__($|/)", key) is not None
 
 
-def _records(window: Window, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
+def _records(reader: BlockReader, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
     """Neighbouring members by key: those of records, and the one that holds the class names."""
     return groupby(
-        filter(partial(_counts, window), members(window, at)), lambda member: _split(member.name)[0]
+        filter(partial(_counts, reader), members(reader, at)), lambda member: _split(member.name)[0]
     )
 
 
-def _counts(window: Window, member: Member) -> bool:
+def _counts(reader: BlockReader, member: Member) -> bool:
     """Whether a member belongs to a record or holds the class names.
 
     What systems and tools leave behind does not, as in the webdataset library: a name that is
@@ -144,37 +146,37 @@ def _counts(window: Window, member: Member) -> bool:
         return False
     if member.link:
         how = "the tar has no bytes under this name: write it with --dereference --hard-dereference"
-        raise _wrong(window, member.name, f"is a {member.link} link; {how}")
+        raise _wrong(reader, member.name, f"is a {member.link} link; {how}")
     return True
 
 
-def _parts(window: Window, key: str, group: Iterator[Member]) -> dict[str, Member]:
+def _parts(reader: BlockReader, key: str, group: Iterator[Member]) -> dict[str, Member]:
     """The members of a record by extension."""
     parts: dict[str, Member] = {}
     for member in group:
         extension = _split(member.name)[1]
         if extension in parts:
-            raise _wrong(window, key, f"has two members with the extension {extension!r}")
+            raise _wrong(reader, key, f"has two members with the extension {extension!r}")
         parts[extension] = member
     return parts
 
 
-def _features(window: Window, parts: dict[str, Member]) -> dict[str, list]:
+def _features(reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
     """The label, and the numbers at the top of the JSON object."""
     features = {}
     if "json" in parts:
-        found = _json(window, parts["json"])
+        found = _json(reader, parts["json"])
         if isinstance(found, dict):
             features |= {name: [value] for name, value in found.items() if _is_number(value)}
             labels = found.get("label")
             if isinstance(labels, list) and labels and all(type(label) is int for label in labels):
                 features["label"] = labels
     if "cls" in parts:
-        text = _content(window, parts["cls"])
+        text = _content(reader, parts["cls"])
         try:
             features["label"] = [int(text)]
         except ValueError:
-            raise _wrong(window, parts["cls"].name, f"is no integer but {text[:20]!r}") from None
+            raise _wrong(reader, parts["cls"].name, f"is no integer but {text[:20]!r}") from None
     return features
 
 
@@ -182,16 +184,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
 
 
-def _json(window: Window, member: Member) -> Any:
+def _json(reader: BlockReader, member: Member) -> Any:
     try:
-        return json.loads(_content(window, member))
+        return json.loads(_content(reader, member))
     except ValueError as error:
-        raise _wrong(window, member.name, f"is no JSON: {error}") from error
+        raise _wrong(reader, member.name, f"is no JSON: {error}") from error
 
 
-def _content(window: Window, member: Member) -> bytes:
-    return window.at(member.offset, member.size).tobytes()
+def _content(reader: BlockReader, member: Member) -> bytes:
+    return reader.at(member.offset, member.size).tobytes()
 
 
-def _wrong(window: Window, name: str, what: str) -> SourceError:
-    return SourceError(f"{window.file.path!r}: {name!r} {what}.")
+def _wrong(reader: BlockReader, name: str, what: str) -> SourceError:
+    return SourceError(f"{reader.file.path!r}: {name!r} {what}.")

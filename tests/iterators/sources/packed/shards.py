@@ -26,7 +26,7 @@ def source_of(folder, mmap, **options):
 
 
 def check_rows(source, bad):
-    """Rows of `bad` have length 0 and an error that names the file; the others are right."""
+    """Those rows of `bad` have length 0 and an error that names the file; the others are right."""
     encoded, features = source.read(np.arange(6))
     assert features["label"].tolist() == list(range(6))
     for row, image in enumerate(containers.jpegs(6)):

@@ -15,7 +15,7 @@ from jaxaug.__main__ import main
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed import index as index_file
-from jaxaug.iterators.sources.packed.index import Damaged, read_index, write_index
+from jaxaug.iterators.sources.packed.index import IndexDamaged, read_index, write_index
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from tests.iterators.sources import containers
@@ -77,7 +77,7 @@ def test_columns_come_back_as_they_were(tmp_path):
             index.columns[name], column
         )
     assert os.listdir(tmp_path) == ["x"]
-    with pytest.raises(Damaged, match="other files"):
+    with pytest.raises(IndexDamaged, match="other files"):
         read_index(tmp_path / "x", {"kind": "another"})
 
 
@@ -90,7 +90,7 @@ def test_every_damaged_byte_is_found(tmp_path):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         try:
             index = read_index(path)
-        except Damaged:
+        except IndexDamaged:
             continue
         unnoticed += 1  # only the zeros between two columns: they are nobody's
         assert good[at] == 0 and all(
@@ -99,10 +99,10 @@ def test_every_damaged_byte_is_found(tmp_path):
     assert unnoticed < 4 * 64
     for length in range(0, len(good), 7):
         path.write_bytes(good[:length])
-        with pytest.raises(Damaged):
+        with pytest.raises(IndexDamaged):
             read_index(path)
     path.write_bytes(good + b"x")
-    with pytest.raises(Damaged, match="another length"):
+    with pytest.raises(IndexDamaged, match="another length"):
         read_index(path)
 
 
@@ -196,7 +196,7 @@ def last(value):
 )
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
 def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, changes, chunk):
-    monkeypatch.setattr(index_file, "_CHECKED", chunk)
+    monkeypatch.setattr(index_file, "_MAX_CHECKED_RECORDS", chunk)
     path = open_shards(shards).index_path
     good = open(path, "rb").read()
     rewrite(path, **changes)

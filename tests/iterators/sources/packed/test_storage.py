@@ -18,7 +18,7 @@ from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources._read import FileReader
 from jaxaug.iterators.sources.packed.mapped import Mapped
-from jaxaug.iterators.sources.packed.staged import _GAP, _SPAN, Staged, _merge
+from jaxaug.iterators.sources.packed.staged import _MAX_GAP, _MAX_SPAN, Staged, _merge
 from jaxaug.iterators.sources.packed.storage import all_local
 from tests.iterators.sources import containers
 from tests.iterators.sources.packed.shards import check_rows, noise, source_of
@@ -50,10 +50,10 @@ def test_ranges_of_several_files(tmp_path, make):
 
 def test_neighbours_are_read_in_one_go():
     files = np.array([1, 0, 0, 0, 0, 1])
-    offsets = np.array([0, 100, 0, 300 + _GAP, 301 + 2 * _GAP, 0])
+    offsets = np.array([0, 100, 0, 300 + _MAX_GAP, 301 + 2 * _MAX_GAP, 0])
     spans, span_of, places, size = _merge(files, offsets, np.array([10, 200, 100, 1, 5, 10]))
     assert [(span.file, span.offset, span.length) for span in spans] == [
-        (0, 0, 302 + 2 * _GAP + 4),
+        (0, 0, 302 + 2 * _MAX_GAP + 4),
         (1, 0, 10),  # the same record twice is read once
     ]
     assert (
@@ -61,11 +61,11 @@ def test_neighbours_are_read_in_one_go():
         and places[0] == places[5]
         and size == places.max() + 10
     )
-    far, *_ = _merge(np.zeros(2, int), np.array([0, 11 + _GAP]), np.array([10, 10]))
+    far, *_ = _merge(np.zeros(2, int), np.array([0, 11 + _MAX_GAP]), np.array([10, 10]))
     assert len(far) == 2
-    starts = np.arange(0, 5 * _SPAN // 2, 1 << 20)
+    starts = np.arange(0, 5 * _MAX_SPAN // 2, 1 << 20)
     run, *_ = _merge(np.zeros(starts.size, int), starts, np.full(starts.size, 1 << 20))
-    assert [span.length for span in run] == [_SPAN, _SPAN, _SPAN // 2]
+    assert [span.length for span in run] == [_MAX_SPAN, _MAX_SPAN, _MAX_SPAN // 2]
 
 
 def test_staged_memory_outlives_the_storage_and_is_never_reused(tmp_path):
@@ -398,7 +398,7 @@ def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
 
 
 def test_more_files_than_the_kernel_maps_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxaug.iterators.sources.packed.storage._MOST_MAPPED", 1)
+    monkeypatch.setattr("jaxaug.iterators.sources.packed.storage._MAX_MAPPED_FILES", 1)
     source = source_of(tmp_path, mmap=True)
     assert type(source._storage) is Staged
     check_rows(source, [])

@@ -46,7 +46,7 @@ def test_records_of_several_files(tmp_path, mmap):
 
 
 def test_records_longer_than_a_block_and_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxaug.iterators.sources._read.Window.__init__.__defaults__", (700,))
+    monkeypatch.setattr("jaxaug.iterators.sources._read.BlockReader.__init__.__defaults__", (700,))
     examples = containers.labelled_examples(12)  # 300 to 900 bytes each
     source = TFRecord(write(tmp_path, [examples]))
     assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(12)))

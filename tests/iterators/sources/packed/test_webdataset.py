@@ -13,7 +13,7 @@ from jaxaug._pack import build_index, pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder
 from jaxaug.iterators.sources._files import list_files
-from jaxaug.iterators.sources._read import FileReader, Window
+from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.packed import index as index_file
 from jaxaug.iterators.sources.packed.tar import members
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -73,7 +73,9 @@ def test_members_agree_with_tarfile(tmp_path, format):
         kinds = {tarfile.SYMTYPE: "symbolic", tarfile.LNKTYPE: "hard"}
         found = [member for member in archive if not member.isdir()]
         expected = [(m.name, m.offset, m.offset_data, m.size, kinds.get(m.type, "")) for m in found]
-    assert [tuple(member) for member in members(Window(FileReader(), file, block=1024))] == expected
+    assert [
+        tuple(member) for member in members(BlockReader(FileReader(), file, block=1024))
+    ] == expected
 
 
 def test_a_size_beyond_octal(tmp_path):
@@ -86,7 +88,7 @@ def test_a_size_beyond_octal(tmp_path):
         file.write(member.tobuf(tarfile.GNU_FORMAT))
         file.truncate(512 + size + 1024)
     (file,) = list_files(path)
-    walk = members(Window(FileReader(), file, block=1024))
+    walk = members(BlockReader(FileReader(), file, block=1024))
     assert tuple(next(walk)) == ("big.jpg", 0, 512, size, "") and list(walk) == []
 
 
