@@ -7,8 +7,6 @@ GNU tar manual, "Basic Tar Format".
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._read import BlockReader
 
@@ -19,16 +17,19 @@ _LONG_NAME = b"L"
 _LONG_LINK = b"K"
 _PAX = b"x"
 _PAX_GLOBAL = b"g"
+_EXTENSIONS = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL)
 _SPARSE = b"S"
 _MAX_EXTENSION_BYTES = 1 << 20  # bytes of a long name or a pax header
 _CHECKSUM = slice(148, 156)
 
 
 class Member(NamedTuple):
-    """A file in a tar; its first header begins at `start`, and [offset, offset + size) are its
-    bytes.
+    """A file in a tar.
 
-    Where the archive has only a link to a file, `link` says what kind: "hard" or "symbolic".
+    Attributes:
+      start: where its first header begins.
+      offset, size: its bytes are [offset, offset + size).
+      link: "hard" or "symbolic" where the archive holds only a link to a file.
     """
 
     name: str
@@ -38,73 +39,110 @@ class Member(NamedTuple):
     link: str = ""
 
 
+class _Header(NamedTuple):
+    """A header whose checksum holds."""
+
+    name: str
+    size: int
+    kind: bytes
+
+
+class _Extension(NamedTuple):
+    """Name and size that extended headers give the next member; None where its own hold."""
+
+    name: str | None = None
+    size: str | None = None
+
+
 def members(reader: BlockReader, at: int = 0) -> Iterator[Member]:
-    """The regular files, and the links, of a tar from a header at byte `at` on.
+    """Yield the regular files, and the links, of a tar from a header at byte `at` on.
 
     Raises:
       SourceError: a damaged or cut tar, one without its end, or one with sparse files.
     """
     start = at
-    name = None
-    size_given = None
-    while True:
-        header = reader.at(at, BLOCK)
-        if header.size < BLOCK:
-            raise _damaged(
-                reader, at, "ends without the blocks of zeros that end a tar: it was cut"
-            )
-        if not header.any():
-            return _check_end(reader, at)
-        size, kind = _verified(reader, at, header)
-        if kind in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL):
-            text = _extension(reader, at, size)
-            if kind == _LONG_NAME:
-                name = _string(text)
-            elif kind == _PAX:
-                records = _pax_records(reader, at, text)
-                name = records.get("path", name)
-                size_given = records.get("size", size_given)
-            at += BLOCK + _padded(size)
+    extension = _Extension()
+    while (header := _header(reader, at)) is not None:
+        content = at + BLOCK
+        if header.kind in _EXTENSIONS:
+            extension = _extend(extension, reader, at, header)
+            at = content + _padded(header.size)
             continue
-        size = size if size_given is None else _pax_size(reader, at, size_given)
-        if at + BLOCK + size > reader.file.size:
-            raise _damaged(reader, at, f"is cut within the member {name or _name(header)!r}")
-        if kind == _SPARSE:
-            raise _damaged(
-                reader,
-                at,
-                f"has the sparse member {name or _name(header)!r}, which is not supported",
-            )
-        if kind in _REGULAR or kind in _LINKS:
-            yield Member(name or _name(header), start, at + BLOCK, size, _LINKS.get(kind, ""))
-        at += BLOCK + _padded(size)
+
+        member = _member(reader, at, start, header, extension)
+        if header.kind in _REGULAR or header.kind in _LINKS:
+            yield member
+        at = content + _padded(member.size)
         start = at
-        name = None
-        size_given = None
+        extension = _Extension()
+    _check_end(reader, at)
 
 
 def is_tar(reader: BlockReader) -> bool:
-    """Whether a file begins with a tar header."""
-    header = reader.at(0, BLOCK)
+    """Return True if a file begins with a tar header."""
     try:
-        return header.size == BLOCK and bool(header.any()) and bool(_verified(reader, 0, header))
+        return _header(reader, 0) is not None
     except SourceError:
         return False
 
 
-def _verified(reader: BlockReader, at: int, header: np.ndarray) -> tuple[int, bytes]:
-    """(size, type) of a header whose checksum holds."""
-    blanked = (
-        int(header.sum(dtype=np.int64)) - int(header[_CHECKSUM].sum(dtype=np.int64)) + 8 * ord(" ")
-    )
-    text = header.tobytes()
+def _header(reader: BlockReader, at: int) -> _Header | None:
+    """Return the verified header at byte `at`; None for the block of zeros that ends a tar."""
+    block = reader.at(at, BLOCK)
+    if block.size < BLOCK:
+        what = "ends without the blocks of zeros that end a tar: it was cut"
+        raise _damaged(reader, at, what)
+    if not block.any():
+        return None
+
+    text = block.tobytes()
+    # The checksum counts its own field as blanks.
+    blanked = sum(text) - sum(text[_CHECKSUM]) + 8 * ord(" ")
     if _number(reader, at, text[_CHECKSUM]) != blanked:
         raise _damaged(reader, at, "is damaged: the checksum of a header differs")
-    return _number(reader, at, text[124:136]), text[156:157]
+    return _Header(_name(text), _number(reader, at, text[124:136]), text[156:157])
+
+
+def _extend(
+    extension: _Extension,
+    reader: BlockReader,
+    at: int,
+    header: _Header,
+) -> _Extension:
+    """Return the extension with what the extended header at byte `at` adds."""
+    text = _extended_text(reader, at, header.size)
+    if header.kind == _LONG_NAME:
+        return extension._replace(name=_string(text))
+    if header.kind != _PAX:
+        return extension
+    records = _pax_records(reader, at, text)
+    name = records.get("path", extension.name)
+    size = records.get("size", extension.size)
+    return _Extension(name, size)
+
+
+def _member(
+    reader: BlockReader,
+    at: int,
+    start: int,
+    header: _Header,
+    extension: _Extension,
+) -> Member:
+    """Return the member whose last header is at byte `at` and whose first is at `start`."""
+    name = extension.name or header.name
+    size = header.size
+    if extension.size is not None:
+        size = _pax_size(reader, at, extension.size)
+    if at + BLOCK + size > reader.file.size:
+        raise _damaged(reader, at, f"is cut within the member {name!r}")
+    if header.kind == _SPARSE:
+        what = f"has the sparse member {name!r}, which is not supported"
+        raise _damaged(reader, at, what)
+    return Member(name, start, at + BLOCK, size, _LINKS.get(header.kind, ""))
 
 
 def _number(reader: BlockReader, at: int, field: bytes) -> int:
-    """An octal number, or the binary one GNU tar writes where octal is too short."""
+    """Return an octal number, or the binary one GNU tar writes where octal is too short."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.split(b"\0", 1)[0].strip()
@@ -115,23 +153,27 @@ def _number(reader: BlockReader, at: int, field: bytes) -> int:
     raise _damaged(reader, at, f"is damaged: {field!r} is no number")
 
 
-def _name(header: np.ndarray) -> str:
-    """The name in a header, with ustar's prefix."""
-    text = header.tobytes()
-    prefix = _string(text[345:500]) if text[257:263] == b"ustar\0" else ""
-    return f"{prefix}/{_string(text[:100])}" if prefix else _string(text[:100])
+def _name(header: bytes) -> str:
+    """Return the name in a header, with ustar's prefix."""
+    name = _string(header[:100])
+    prefix = _string(header[345:500]) if header[257:263] == b"ustar\0" else ""
+    return f"{prefix}/{name}" if prefix else name
 
 
-def _extension(reader: BlockReader, at: int, size: int) -> bytes:
-    """The content of a header that belongs to the next one."""
+def _extended_text(reader: BlockReader, at: int, size: int) -> bytes:
+    """Return the content of a header that belongs to the next one."""
     text = reader.at(at + BLOCK, size)
     if size > _MAX_EXTENSION_BYTES or text.size < size:
-        raise _damaged(reader, at, f"has an extended header of {size} bytes, or is cut within it")
+        what = f"has an extended header of {size} bytes, or is cut within it"
+        raise _damaged(reader, at, what)
     return text.tobytes()
 
 
 def _pax_records(reader: BlockReader, at: int, text: bytes) -> dict[str, str]:
-    """Records "<length> <key>=<value>\\n", the length counting all of them."""
+    """Return the values by key of records "<length> <key>=<value>\\n".
+
+    The length counts all bytes of a record, its own too.
+    """
     records = {}
     while text:
         length, separator, _ = text.partition(b" ")
@@ -153,7 +195,7 @@ def _pax_size(reader: BlockReader, at: int, text: str) -> int:
 
 
 def _check_end(reader: BlockReader, at: int) -> None:
-    """After the first block of zeros come only zeros: anything else is a second archive or damage."""
+    """Raise where anything but zeros follows: a second archive, or damage."""
     while at < reader.file.size:
         block = reader.at(at, reader.block_size)
         if block.any():

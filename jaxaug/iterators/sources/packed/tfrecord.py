@@ -97,7 +97,9 @@ class TFRecord(PackedSource):
                 except ValueError as error:
                     raise _damaged(reader, columns.count, f"is no tf.Example: {error}") from error
                 first, last, numbers = self._record(found, reader, columns.count)
-                columns.add(block[first:last], offset + first, first - (start - _HEAD_BYTES), numbers)
+                columns.add(
+                    block[first:last], offset + first, first - (start - _HEAD_BYTES), numbers
+                )
             offset += int(starts[-1] + lengths[-1]) + _TAIL_BYTES
             report(offset)
         return {}
