@@ -59,9 +59,7 @@ def _sigterm_raises() -> Iterator[None]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, with one sub-parser a command; each sets `run`, a function of the parsed
-    arguments.
-    """
+    """Return the parser, with one sub-parser for each command; each sets `run`."""
     parser = argparse.ArgumentParser(
         prog="jaxaug", description="JPEG bytes to sharded, augmented batches."
     )

@@ -1,6 +1,4 @@
-"""From many small files to one: loose images packed into an indexed tar, and the index of packed
-files.
-"""
+"""Loose images packed into one indexed tar, and the index of packed files."""
 
 import io
 import json
@@ -31,8 +29,7 @@ _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, w
 
 
 def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecord | WebDataset:
-    """Make the index of tar or TFRecord files, or check the one that is there: what `python -m
-    jaxaug index` does.
+    """Make the index of tar or TFRecord files, or check the one that is there.
 
     Args:
       paths: as `TFRecord` and `WebDataset` take them; the format is told by content.
@@ -49,13 +46,14 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
     tar = bool(files) and is_tar(BlockReader(FileReader(), files[0], block=512))
     if tar and "label" in options:
         raise SourceError(
-            f"{files[0].path!r} is a tar file, whose labels are in `cls` members: leave out `label`."
+            f"{files[0].path!r} is a tar file, whose labels are in `cls` members: "
+            "leave out `label`."
         )
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 
 def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
-    """Pack loose files into one uncompressed, indexed tar: what `python -m jaxaug pack` does.
+    """Pack loose files into one uncompressed, indexed tar.
 
     The records keep their order and labels. Record i of a folder is
     `<class>/<i>-<name>.<extension>`, of a list `<i>-<name>.<extension>`; a single label is in
@@ -88,7 +86,8 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
         raise SourceError(f"`out` {os.fspath(out)!r} exists: remove it or name another file.")
     if source.labels is not None and source.labels.shape[1:] == (1,):
         raise SourceError(
-            f"some images of {source!r} have one label and some none: give each one, or none to any."
+            f"some images of {source!r} have one label and some none: "
+            "give each one, or none to any."
         )
     try:
         _pack(source, folder, name)
@@ -110,7 +109,7 @@ def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
 
 
 def measure_reads(source: Source, seconds: float = 1.0) -> float:
-    """Records/s of a source in random order, each byte copied once, so that it is really in memory.
+    """Return the records/s of a source in random order, each byte copied once into memory.
 
     Args:
       source: what to read.
@@ -119,12 +118,14 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     generator = np.random.default_rng(0)
     records = 0
     started = time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
+    elapsed = 0.0
+    while elapsed < seconds:
         encoded, _ = source.read(generator.integers(0, len(source), 256))
         assert isinstance(encoded, Encoded)
         for row in range(256):
             bytes(encoded.view(row))
         records += 256
+        elapsed = time.perf_counter() - started
     return records / elapsed
 
 
@@ -151,7 +152,7 @@ def _write_tar(source: ImageFolder | FileList, path: str) -> None:
 
 
 def _key(source: ImageFolder | FileList, index: int) -> tuple[str, str]:
-    """(key, extension). The number makes the key unique; it must hold no dot, which would end it."""
+    """Return (key, extension); the number makes the key unique, a dot would end it."""
     stem, extension = os.path.splitext(os.path.basename(source.path(index)))
     extension = extension[1:].lower()
     number = str(index).zfill(len(str(len(source) - 1)))
@@ -166,12 +167,11 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
-    """Every image and label is in the tar as it is in the files."""
+    """Raise unless every image and label is in the tar as it is in the files."""
     ours = packed.features
     theirs = source.features
-    same = ours.keys() == theirs.keys() and all(
-        np.array_equal(ours[name], theirs[name]) for name in ours
-    )
+    same = ours.keys() == theirs.keys()
+    same = same and all(np.array_equal(ours[name], theirs[name]) for name in ours)
     if not same or packed.classes != getattr(source, "classes", None) or len(packed) != len(source):
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):

@@ -30,12 +30,17 @@ _STAMP_KEYS = (
 
 
 class DataFile(NamedTuple):
-    """A file as it was when it was listed; `stamp` changes when its content does."""
+    """A file as it was when it was listed.
+
+    Attributes:
+      path: a local path or a URL.
+      size: in bytes.
+      stamp: another one when the content changes. Of local files the time of modification in ns, of
+        remote ones the ETag or what comes nearest; "" where a server has nothing of the kind.
+    """
 
     path: str
     size: int
-    # local: the time of modification in ns; remote: the ETag, or what comes nearest; "" if there is
-    # none
     stamp: str
 
 
@@ -45,20 +50,19 @@ def local_path(path: PathLike) -> str:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URL for fsspec."""
+    """Return True if a path is a URL for fsspec."""
     return "://" in path
 
 
 def is_index(path: str) -> bool:
-    """Whether a file is an index that lies beside its data, where "folder/*" finds it too."""
+    """Return True if a file is an index, which "folder/*" finds beside the data too."""
     name = os.path.basename(path)
-    return (
-        name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name
-    )  # one that is being written has more behind it
+    # One that is being written has more behind the suffix.
+    return name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name
 
 
 def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
-    """The files that paths, glob patterns and brace ranges name.
+    """Return the files that paths, glob patterns and brace ranges name.
 
     Args:
       paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar",
@@ -72,29 +76,30 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
       >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
       ['a-08.tar', 'a-09.tar', 'a-10.tar']
     """
-    given = (
-        [os.fspath(paths)]
-        if isinstance(paths, (str, os.PathLike))
-        else [os.fspath(path) for path in paths]
-    )
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
         raise SourceError("`paths` must name at least one file, got none.")
-    found = [path for pattern in given for braced in _braces(pattern) for path in _matches(braced)]
+
+    found = []
+    for pattern in given:
+        for braced in _braces(os.fspath(pattern)):
+            found += _matches(braced)
     return [stat_file(path) for path in found]
 
 
 def _braces(pattern: str) -> list[str]:
-    """`{00..12}` and `{a,b}` written out, as shells and WebDataset do."""
+    """Return a pattern with `{00..12}` and `{a,b}` written out, as shells and WebDataset do."""
     match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}", pattern)
     if match is None:
         return [pattern]
     low, high, names = match.groups()
-    inside = (
-        names.split(",") if names else [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
-    )
+    if names:
+        inside = names.split(",")
+    else:
+        inside = [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
     before = pattern[: match.start()]
-    after = pattern[match.end() :]
-    return [before + one + rest for one in inside for rest in _braces(after)]
+    rests = _braces(pattern[match.end() :])
+    return [before + one + rest for one in inside for rest in rests]
 
 
 def _matches(pattern: str) -> list[str]:
@@ -130,11 +135,11 @@ def stat_file(path: str) -> DataFile:
         raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
     if info.get("size") is None:
         raise SourceError(
-            f"`paths`: the server of {path!r} does not tell its size, so no ranges of it can be read."
+            f"`paths`: the server of {path!r} does not tell its size, "
+            "so no ranges of it can be read."
         )
-    return DataFile(
-        path, int(info["size"]), str(next((info[key] for key in _STAMP_KEYS if info.get(key)), ""))
-    )
+    stamps = (info[key] for key in _STAMP_KEYS if info.get(key))
+    return DataFile(path, int(info["size"]), str(next(stamps, "")))
 
 
 def _remote_facts(system: Any, name: str, retries: int = 3) -> dict[str, Any]:
@@ -175,13 +180,10 @@ def _beneath(error: BaseException) -> BaseException | None:
 
 
 def file_system_of(path: str):
-    """(file system, name in it) of a URL."""
+    """Return the file system of a URL, and the name of the file in it."""
     try:
         return importlib.import_module("fsspec.core").url_to_fs(path)
-    except (
-        ImportError,
-        ValueError,
-    ) as error:  # of fsspec, of what it needs for a protocol, or no such protocol
+    except (ImportError, ValueError) as error:  # no fsspec, not what a protocol needs, none such
         needed = 'pip install "jaxaug[remote]"'
         raise SourceError(
             f"{path!r} is remote, which needs fsspec: {reason(error)} ({needed})."

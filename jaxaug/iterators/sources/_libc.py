@@ -146,7 +146,7 @@ def _python_stat(path: bytes | None) -> tuple[int, int, int, int]:
 
 @functools.cache
 def _stat() -> Callable[[ctypes.c_char_p, ctypes.c_void_p], int] | None:
-    """Called with the GIL; None where libc has none (glibc before 2.33) or another struct stat."""
+    """Return stat(2), to be called with the GIL; None where its struct is not known."""
     function = getattr(ctypes.PyDLL(None), "stat", None)
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
     return function if known else None
@@ -154,7 +154,7 @@ def _stat() -> Callable[[ctypes.c_char_p, ctypes.c_void_p], int] | None:
 
 @functools.cache
 def _statfs() -> Any:
-    """Called without the GIL: a network disk may not answer; None where the struct is not known."""
+    """Return statfs(2), called without the GIL as network disks may not answer; None if unknown."""
     function = getattr(ctypes.CDLL(None), "statfs", None)
     if function is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
         return None
@@ -184,9 +184,7 @@ def _munmap() -> Any:
 
 @functools.cache
 def _madvise() -> Callable[[int, int, int], int]:
-    """Called with the GIL: it takes 10 us, and beside busy threads giving the GIL away costs
-    milliseconds.
-    """
+    """Return madvise(2), called with the GIL: beside busy threads getting it back takes longer."""
     function = ctypes.PyDLL(None).madvise
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return function
@@ -194,7 +192,7 @@ def _madvise() -> Callable[[int, int, int], int]:
 
 @functools.cache
 def _process_vm_readv() -> Any:
-    """Called without the GIL; None where there is none."""
+    """Return process_vm_readv(2), called without the GIL; None where there is none."""
     function = getattr(ctypes.CDLL(None), "process_vm_readv", None)
     if function is not None:
         size = ctypes.c_size_t

@@ -1,4 +1,4 @@
-"""Many small files, one an image: read a batch at a time into memory of its own."""
+"""Many small files, one for each image: read a batch at a time into memory of its own."""
 
 import hashlib
 import os
@@ -15,9 +15,7 @@ from jaxaug.decode import Encoded
 from jaxaug.iterators.sources._read import NO_WAIT, TimeBudget
 
 _THREADS = 4  # reads under way at a time: for disks
-_MIN_FILES_PER_THREAD = (
-    16  # files a thread at least; a thread costs as much as reading a few of them
-)
+_MIN_FILES_PER_THREAD = 16  # a thread costs as much as reading a few of them
 _ALIGNMENT = 64
 _CHUNK_BYTES = 8 << 20  # bytes of one buffer
 _MAX_FREE_BUFFERS = 128  # buffers kept for later batches: 1 GiB
@@ -63,11 +61,11 @@ class LooseFiles:
         return len(self._names)
 
     def path(self, index: int) -> str:
-        """The path of file `index`."""
+        """Return the path of file `index`."""
         return os.path.join(self._root, self._names[index])
 
     def read(self, indices: np.ndarray) -> Encoded:
-        """The bytes of files `indices` (int64[n]); one that cannot be read has length 0.
+        """Read files `indices` (int64[n]); one that cannot be read has length 0.
 
         From the first file on that the page cache does not hold, several threads read. One is as
         fast as long as it holds them, and more would take the GIL from the threads that decode.
@@ -77,19 +75,14 @@ class LooseFiles:
         rest = numbers[cached.lengths.size :]
         if not rest.size:
             return cached
-        shares = [
-            *map(
-                self._paths,
-                np.array_split(rest, max(1, min(_THREADS, rest.size // _MIN_FILES_PER_THREAD))),
-            )
-        ]
+        threads = max(1, min(_THREADS, rest.size // _MIN_FILES_PER_THREAD))
+        shares = [self._paths(share) for share in np.array_split(rest, threads)]
         read = partial(read_files, free=self._free)
         if len(shares) == 1:
             parts = [read(shares[0])]
         else:
-            with ThreadPoolExecutor(
-                len(shares), thread_name_prefix="jaxaug-files"
-            ) as pool:  # ends with the batch
+            # Its threads end with the batch.
+            with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:
                 parts = [*pool.map(read, shares)]
         addresses, lengths, owners = zip(*([cached, *parts] if cached.lengths.size else parts))
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
@@ -98,7 +91,7 @@ class LooseFiles:
         return [self.path(number) for number in numbers.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The file's number and path, and "error" if it cannot be read now."""
+        """Return the file's number and path, and "error" if it cannot be read now."""
         found: dict[str, Any] = {"record": index, "path": self.path(index)}
         try:
             os.close(os.open(self.path(index), os.O_RDONLY))
@@ -107,10 +100,9 @@ class LooseFiles:
         return found
 
     def fingerprint(self, *columns: np.ndarray) -> str:
-        """A hash of the relative paths and of columns of features."""
-        digest = hashlib.blake2b(
-            "\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8
-        )
+        """Return a hash of the relative paths and of columns of features."""
+        names = "\n".join(self._names).encode("utf-8", "surrogateescape")
+        digest = hashlib.blake2b(names, digest_size=8)
         for column in columns:
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
@@ -122,7 +114,7 @@ def read_files(
     *,
     free: _BufferPool | None = None,
 ) -> Encoded:
-    """The bytes of files, one after the other; one that cannot be read has length 0.
+    """Read files, one after the other; one that cannot be read has length 0.
 
     Args:
       paths: of local files.
@@ -164,9 +156,7 @@ def read_files(
 
 
 class _FileBuffers:
-    """Large buffers that files are read into, one behind the other; given back when nobody refers
-    to them.
-    """
+    """Large buffers that files are read into one behind the other, given back when unused."""
 
     def __init__(self, free: _BufferPool):
         self._free = free
@@ -175,12 +165,11 @@ class _FileBuffers:
         self._address = 0
 
     def read(self, descriptor: int, flags: int) -> tuple[int, int]:
-        """A whole file: (address, length)."""
+        """Read a whole file; return its address and length."""
         length = _read(descriptor, self._room, flags)
         if length is None:
-            self._add(
-                os.fstat(descriptor).st_size + 1
-            )  # a byte more, to see that the file has ended
+            # A byte more, to see that the file has ended.
+            self._add(os.fstat(descriptor).st_size + 1)
             length = _read(descriptor, self._room, flags)
         if length is None:
             raise OSError("the file grows while it is read")
@@ -204,7 +193,7 @@ class _FileBuffers:
 
 
 def _read(descriptor: int, room: memoryview, flags: int) -> int | None:
-    """Bytes of a whole file read to the beginning of `room`; None if they do not fit."""
+    """Read a whole file to the beginning of `room`; return its bytes, None if they do not fit."""
     done = 0
     while done < len(room):
         # At most 2 GiB a call, and less on some network disks.

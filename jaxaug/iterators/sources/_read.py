@@ -28,24 +28,23 @@ Read = Callable[[DataFile, int, memoryview], int]
 
 
 class TimeBudget:
-    """How long a single thread may take to read from the page cache, before others had better help.
+    """The time that one thread may take to read from the page cache before others had better help.
 
-    Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several get it
-      more often.
+    Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several
+    threads get it more often.
     """
 
     def __init__(self):
         self._until = time.perf_counter() + 5e-3
 
     def lasts(self, calls: int, length: int) -> bool:
-        """Whether there was time for some more system calls, 0.1 ms each, and bytes, 1 GB/s."""
+        """Return True if there was time for more system calls, 0.1 ms each, and bytes, 1 GB/s."""
         self._until += 1e-4 * calls + 1e-9 * length
         return time.perf_counter() < self._until
 
 
 class OpenFile:
-    """A local file that is still the one that was indexed, open until the last thread lets go of
-    it.
+    """A local file, still the one that was indexed; open as long as a thread refers to it.
 
     Raises:
       SourceError: it is another one, or was written to.
@@ -60,14 +59,14 @@ class OpenFile:
         self.check()
 
     def check(self) -> None:
-        """Nobody has written to it, as size and time of modification tell."""
+        """Raise SourceError if it was written to, as size and time of modification tell."""
         facts = os.fstat(self.descriptor)
         if facts.st_mtime_ns != self._stamp or facts.st_size != self._file.size:
             raise changed(self._file)
 
 
 def changed(file: DataFile) -> SourceError:
-    """What to raise for a file that is not the one that was indexed."""
+    """Return the error for a file that is not the one that was indexed."""
     return SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
 
 
@@ -83,20 +82,19 @@ class FileReader:
     """`Read` of local files by preadv and of remote ones by fsspec.
 
     Args:
-      most: local files that stay open between calls. Opening one costs as much as reading some
-        images.
+      max_open: local files that stay open between calls. Opening one costs as much as reading
+        some images.
     """
 
-    def __init__(self, most: int = 16):
-        self._most = most
+    def __init__(self, max_open: int = 16):
+        self._max_open = max_open
         self._lock = threading.Lock()
         self._opened: dict[DataFile, OpenFile] = {}  # the longest unused first
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
         if not is_remote(file.path):
-            opened = self._open(
-                file
-            )  # held until the bytes are there: others may drive it out of the cache
+            # Held until the bytes are there: others may drive it out of the cache.
+            opened = self._open(file)
             return os.preadv(opened.descriptor, [destination], offset)
         system, name = file_system_of(file.path)
         try:
@@ -105,13 +103,14 @@ class FileReader:
             raise OSError(f"{type(error).__name__}: {error}") from error
         if len(data) > len(destination):
             raise SourceError(
-                f"the server of {file.path!r} ignores ranges: sent {len(data)} bytes for {len(destination)}."
+                f"the server of {file.path!r} ignores ranges: "
+                f"sent {len(data)} bytes for {len(destination)}."
             )
         destination[: len(data)] = data
         return len(data)
 
     def check(self, file: DataFile) -> None:
-        """What was read before this call are the bytes that were indexed.
+        """Raise unless what was read before this call are the bytes that were indexed.
 
         Raises:
           SourceError: the file has changed, or is not to be found.
@@ -125,19 +124,20 @@ class FileReader:
             raise changed(file)
 
     def _open(self, file: DataFile) -> OpenFile:
-        opened = self._opened.get(file) or OpenFile(
-            file
-        )  # outside of the lock: a dead disk never answers
+        # Outside of the lock: a dead disk never answers.
+        opened = self._opened.get(file) or OpenFile(file)
         with self._lock:
             self._opened.pop(file, None)
             self._opened[file] = opened
-            while len(self._opened) > self._most:
+            while len(self._opened) > self._max_open:
                 del self._opened[next(iter(self._opened))]
         return opened
 
     def cached(self, file: DataFile, offset: int, destination: memoryview) -> bool:
-        """Fill `destination` if that can be done without a wait: the file is open, the page cache
-        holds all of it.
+        """Fill `destination` if that needs no wait: the file is open, in the page cache all of it.
+
+        Returns:
+          True if it was filled.
         """
         opened = self._opened.get(file)
         if opened is None or not NO_WAIT:
@@ -187,7 +187,7 @@ class BlockReader:
         self._block = np.zeros(0, np.uint8)
 
     def at(self, offset: int, length: int) -> np.ndarray:
-        """uint8[length] from `offset` on; fewer where the file ends."""
+        """Return uint8[length] from `offset` on; fewer where the file ends."""
         length = min(length, self.file.size - offset)
         if length <= 0:
             return self._block[:0]

@@ -40,8 +40,8 @@ class FromIterable:
             once = isinstance(first, Iterator) and first is items()
         if once:
             raise TypeError(
-                "`items` must give a fresh iterator each epoch, got an iterator, which ends after one: "
-                "pass the function that makes it."
+                "`items` must give a fresh iterator each epoch, got an iterator, which ends after "
+                "one: pass the function that makes it."
             )
         self._items = items
 
@@ -55,14 +55,13 @@ class FromIterable:
         Raises:
           TypeError: an item is no pair of bytes and a dict.
         """
-        for ordinal, item in enumerate(self._items() if callable(self._items) else self._items):
-            good = (
-                isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[1], Mapping)
-            )
-            if not good:
+        items = self._items() if callable(self._items) else self._items
+        for ordinal, item in enumerate(items):
+            pair = isinstance(item, (tuple, list)) and len(item) == 2
+            if not pair or not isinstance(item[1], Mapping):
                 raise TypeError(
-                    "`items` must be pairs (bytes, dict of features), such as (image, {'label': 3}), got "
-                    f"{_form(item)} as item {ordinal}."
+                    "`items` must be pairs (bytes, dict of features), such as "
+                    f"(image, {{'label': 3}}), got {_form(item)} as item {ordinal}."
                 )
             yield item[0], item[1]
 

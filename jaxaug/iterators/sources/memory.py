@@ -21,12 +21,12 @@ class InMemory:
       images: the bytes of each image; or pixels uint8[N, H, W, 3], or gray uint8[N, H, W] or [N, H,
         W, 1], an array or an `np.memmap`, which must not change. Pixels go to the devices as they
         are, through no Decoder; gray ones are repeated to three channels there.
-      features: arrays with one row an image, such as {"label": int[N]}.
+      features: arrays with one row for each image, such as {"label": int[N]}.
 
     Raises:
       SourceError: no images.
       TypeError: `images` is neither a sequence of bytes nor an array of pixels.
-      ValueError: an array of another dtype or shape; a feature that has not one row an image.
+      ValueError: an array of another dtype or shape; a feature without one row for each image.
 
     Example:
       >>> source = InMemory([b"first", b"second"], {"label": np.array([7, 8])})
@@ -126,6 +126,7 @@ def _feature(name: str, column: Any, count: int) -> np.ndarray:
         ) from error
     if column.ndim == 0 or len(column) != count:
         raise ValueError(
-            f"`features[{name!r}]` must have one row an image, {count} in all, got shape {column.shape}."
+            f"`features[{name!r}]` must have one row for each image, {count} in all, "
+            f"got shape {column.shape}."
         )
     return column

@@ -1,4 +1,4 @@
-"""Part of a source, as a source."""
+"""A part of a source, itself a source."""
 
 import hashlib
 from collections.abc import Sequence

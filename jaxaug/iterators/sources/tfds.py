@@ -65,7 +65,7 @@ class TFDS(RandomAccess):
         return f"TFDS({self._what!r}: {len(self)} images, {self._names()})"
 
     def fingerprint(self) -> str:
-        """A hash of the data set's full name, its split, and of three images."""
+        """Return a hash of the data set's full name, its split, and of three images."""
         return hashlib.blake2b(
             (self._what + super().fingerprint()).encode(), digest_size=8
         ).hexdigest()
@@ -83,8 +83,9 @@ def _builder(name: str, data_dir: PathLike | None) -> Any:
     except Exception as error:
         raise SourceError(f"{name!r} is no data set that TFDS knows: {error}") from error
     if not os.path.isdir(builder.data_dir):
+        how = 'prepare it by TFDS\'s `download_and_prepare(file_format="array_record")`'
         raise SourceError(
-            f"{name!r} is not prepared: there is no {str(builder.data_dir)!r}; give the `data_dir` where it lies, or "
-            'prepare it by TFDS\'s `download_and_prepare(file_format="array_record")`.'
+            f"{name!r} is not prepared: there is no {str(builder.data_dir)!r}; "
+            f"give the `data_dir` where it lies, or {how}."
         )
     return builder

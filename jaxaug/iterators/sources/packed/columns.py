@@ -192,8 +192,8 @@ def _feature_columns(
         return {FEATURE + name: values if most == 1 else values.reshape(-1, most)}
     if counts.size * most * values.itemsize > _MAX_FEATURE_BYTES:
         raise SourceError(
-            f"feature {name!r} has up to {most} numbers a record, too many to pad {counts.size} records to: "
-            f"leave it out by naming the `features` that you need."
+            f"feature {name!r} has up to {most} numbers a record, too many to pad "
+            f"{counts.size} records to: leave it out by naming the `features` that you need."
         )
     padded = np.full((counts.size, most), fill, values.dtype)
     padded[np.arange(most) < counts[:, None]] = values

@@ -1,5 +1,4 @@
-"""CRC-32C, the checksum of the TFRecord format, for many byte ranges at once in numpy: some 300
-MB/s a core.
+"""CRC-32C, the checksum of the TFRecord format, of many byte ranges at once in numpy.
 
 A CRC without its initial and final complement is linear over GF(2). So a message is cut into lanes
 of equal length, all lanes advance together, two bytes a step by one table, and each result is then
@@ -20,7 +19,7 @@ _ONES = np.uint32(0xFFFFFFFF)
 
 
 def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The CRC-32C of each range of `data`.
+    """Return the CRC-32C of each range of `data`.
 
     Args:
       data: uint8[m].
@@ -66,7 +65,7 @@ _NOTHING = np.zeros(0, np.uint32)
 
 
 def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> np.ndarray:
-    """The linear CRC of `_LANE_BYTES` bytes at each start, their first `foreign` bytes taken as zeros."""
+    """Return the linear CRC of a lane at each start, its first `foreign` bytes taken as zeros."""
     rows = np.lib.stride_tricks.sliding_window_view(padded, _LANE_BYTES)[starts]
     partial = np.flatnonzero(foreign)
     rows[partial] *= np.arange(_LANE_BYTES) >= foreign[partial, None]
@@ -87,7 +86,7 @@ def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> n
 
 
 def _append_zeros(crcs: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The linear CRC after `counts` further zero bytes, by the bits of the counts."""
+    """Return the linear CRC after `counts` further zero bytes, by the bits of the counts."""
     crcs = crcs.copy()
     for bit, tables in enumerate(_zero_tables()):
         rows = np.flatnonzero(counts >> bit & 1)
@@ -98,7 +97,7 @@ def _append_zeros(crcs: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
-    """A linear map of 32-bit words, given as one table of 256 images for each of the four bytes."""
+    """Apply a linear map of 32-bit words, given as one table of 256 images for each byte."""
     one, two, three, four = (
         tables[byte][crcs >> np.uint32(8 * byte) & np.uint32(255)] for byte in range(4)
     )
@@ -107,7 +106,7 @@ def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _byte_table() -> np.ndarray:
-    """uint32[256]: the linear CRC of each byte."""
+    """Return uint32[256], the linear CRC of each byte."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * _POLYNOMIAL
@@ -116,7 +115,7 @@ def _byte_table() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _two_byte_table() -> np.ndarray:
-    """uint32[65536]: the linear CRC of each little-endian pair of bytes."""
+    """Return uint32[65536], the linear CRC of each little-endian pair of bytes."""
     table = _byte_table()
     state = np.arange(65536, dtype=np.uint32)
     for _ in range(2):
@@ -126,7 +125,7 @@ def _two_byte_table() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _zero_tables() -> np.ndarray:
-    """uint32[63, 4, 256]: the maps "append 2^k zero bytes", each the square of the one before."""
+    """Return uint32[63, 4, 256], the maps "append 2^k zero bytes", each the square of the last."""
     words = np.arange(256, dtype=np.uint32)
     first = np.stack([_byte_table(), words, words << np.uint32(8), words << np.uint32(16)])
     maps = [first]

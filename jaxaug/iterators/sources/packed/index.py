@@ -42,7 +42,7 @@ _THREADS = 8  # files run through at a time
 
 
 class Index(NamedTuple):
-    """Where every record lies and what is known of it.
+    """The places of all records, and the facts known of them.
 
     Attributes:
       columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
@@ -71,7 +71,7 @@ Scan = Callable[[BlockReader, ColumnBuilder, Callable[[int], None]], dict[str, A
 
 
 def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: Scan) -> Index:
-    """The index of `files`: a stored one that still fits, or a new one.
+    """Return the index of `files`: a stored one that still fits, or a new one.
 
     Args:
       files: the data files.
@@ -197,7 +197,7 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
 
 
 def _read_header(file, size: int) -> tuple[dict[str, Any], int]:
-    """The header and where the columns begin."""
+    """Return the header and the place at which the columns begin."""
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
         raise IndexDamaged("it is cut")
@@ -211,7 +211,7 @@ def _read_header(file, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _checksum(file, start: int, length: int) -> int:
-    """CRC-32 of a range, read rather than mapped: a mapping would count as memory of this process."""
+    """Return the CRC-32 of a range, read as a mapping would count as memory of this process."""
     file.seek(start)
     checksum = 0
     buffer = memoryview(bytearray(min(length, _BLOCK_BYTES)))
@@ -297,9 +297,7 @@ def _compressed(reader: BlockReader) -> SourceError | None:
 
 
 def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Iterator:
-    """`map` in a few threads; an error or an interrupt stops those that run and drops what has not
-    begun.
-    """
+    """Map in a few threads; an error or an interrupt stops those that run and drops the others."""
     with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="jaxaug-index") as pool:
         futures = [pool.submit(run, item) for item in items]
         try:
@@ -313,7 +311,7 @@ def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Ite
 def _fingerprint(
     subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]
 ) -> str:
-    """Hash places and features, not header facts: another version of jaxaug may know more of those."""
+    """Hash places and features; header facts may be more in another version of jaxaug."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
     for name in ("offset", "length", *sorted(name for name in columns if name.startswith(FEATURE))):

@@ -12,17 +12,15 @@ from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._files import DataFile, reason
 from jaxaug.iterators.sources._read import OpenFile, changed
 
-_FAULT_AROUND = (
-    64 << 10
-)  # the kernel maps the block with the touched page as far as the page cache has it; see fault-around
+# The kernel maps the block with the touched page as far as the page cache has it: "fault-around".
+_FAULT_AROUND = 64 << 10
 _MAX_ADVICE = (
     128 << 10
 )  # bytes the kernel may be asked for in one call; some disks let it read no more
 
 
 class Mapped:
-    """Local files mapped into memory: no copy, no system call for a record, the page cache is the
-    buffer.
+    """Local files mapped into memory, without a copy or a system call for each record.
 
     Where a disk is at work, the kernel is asked for all ranges at once: else each page that is not
     there would hold up whoever touches it, one after the other. Then the pages with the first and
@@ -49,16 +47,15 @@ class Mapped:
         self._facts = _libc.FileFacts(len(files))
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
         self._blocks_read = -1
-        ends = np.cumsum(
-            [file.size // _FAULT_AROUND + 2 for file in files]
-        )  # one more where a mapping begins inside one
+        # One block more, as a mapping may begin inside of one.
+        ends = np.cumsum([file.size // _FAULT_AROUND + 2 for file in files])
         self._first_block = np.concatenate([[0], ends])
         self._touched = np.zeros(int(self._first_block[-1]), bool)
 
     def read(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
     ) -> tuple[Encoded, dict[int, str]]:
-        """Addresses inside the mappings."""
+        """Return addresses inside the mappings."""
         numbers, which = np.unique(files, return_inverse=True)
         refused = self._open(numbers)
         failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
@@ -71,10 +68,8 @@ class Mapped:
         self._touch(files[good], ends[:, good])
         failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
         owners = [self._mappings[number] for number in numbers.tolist() if number in self._mappings]
-        found = Encoded(
-            addresses.astype(np.uint64), np.where(failed, 0, lengths).astype(np.uint64), owners
-        )
-        return found, failures
+        lengths = np.where(failed, 0, lengths).astype(np.uint64)
+        return Encoded(addresses.astype(np.uint64), lengths, owners), failures
 
     def _open(self, numbers: np.ndarray) -> dict[int, str]:
         """Have files mapped: why some of them cannot be used, by place in `numbers`."""
@@ -132,7 +127,7 @@ class Mapped:
 
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:
-    """Let the kernel start to read ranges of mapped files."""
+    """Ask the kernel to start to read ranges of mapped files."""
     before = addresses % mmap.PAGESIZE
     for begin, length in zip((addresses - before).tolist(), (lengths + before).tolist()):
         for piece in range(0, length, _MAX_ADVICE):

@@ -1,4 +1,4 @@
-"""What all sources of packed files share: an index, a storage, and reading by numpy indexing alone."""
+"""The part that all sources of packed files share: an index, a storage, reading by indexing."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -20,8 +20,7 @@ _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
 class PackedSource(abc.ABC):
-    """Records inside a few large files. A format says how to run through a file and how to name a
-    record.
+    """Records inside a few large files; a format knows how to scan a file and name a record.
 
     Args:
       paths: as `TFRecord` and `WebDataset` say.
@@ -55,9 +54,8 @@ class PackedSource(abc.ABC):
             for name, column in self._columns.items()
             if name.startswith(FEATURE)
         }
-        self._failures: dict[
-            int, str
-        ] = {}  # why a record could not be read when it was last asked for
+        # The errors of records that could not be read when they were last asked for.
+        self._failures: dict[int, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""
@@ -72,7 +70,8 @@ class PackedSource(abc.ABC):
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
+        found = f"{len(self)} images in {len(self._files)} files, {sorted(self._features)}"
+        return f"{type(self).__name__}({found})"
 
     @property
     def index_path(self) -> str:
@@ -81,14 +80,14 @@ class PackedSource(abc.ABC):
 
     @property
     def features(self) -> Features:
-        """All columns of features by name, from the index: no image is read.
+        """All columns of features by name, known without reading an image.
 
         `Weighted(balanced_weights(source.features["label"]))` draws all classes equally often.
         """
         return dict(self._features)
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """Where the images lie, and their features; a record that cannot be read has length 0.
+        """Read the images and their features; a record that cannot be read has length 0.
 
         Raises:
           IndexError: an index outside [0, len).
@@ -110,17 +109,13 @@ class PackedSource(abc.ABC):
         return encoded, {name: column[indices] for name, column in self._features.items()}
 
     def headers(self, indices: np.ndarray) -> Headers:
-        """What the index knows of images: their header facts without touching them. `reason` stays
-        empty.
-        """
+        """Return the header facts that the index knows of images; `reason` stays empty."""
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
         return Headers(**facts, reason=np.full(len(indices), "", object))
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The file, the record's number in it, the strings it holds, and "error" if it cannot be
-        read.
-        """
+        """Return the file, the number in it, the record's strings, and "error" if unreadable."""
         number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
         file = self._files[number]
         found = {
@@ -138,17 +133,15 @@ class PackedSource(abc.ABC):
             return found | {"error": str(error)}
 
     def fingerprint(self) -> str:
-        """A hash of the files' names and sizes, of where each image lies, and of the features."""
+        """Return a hash of the files' names and sizes, the images' places, and the features."""
         return self._index.fingerprint
 
     @abc.abstractmethod
     def _scan(
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
     ) -> dict[str, Any]:
-        """Add every record of a file to `rows`; returns what else the format keeps. Damage:
-        SourceError.
-        """
+        """Add every record of a file to `columns`; return what else the format keeps."""
 
     @abc.abstractmethod
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
-        """What names the record that begins at byte `start`."""
+        """Return the names and texts of the record that begins at byte `start`."""

@@ -15,7 +15,7 @@ from jaxaug.iterators.sources._files import DataFile, pause
 from jaxaug.iterators.sources._read import FileReader, Read, TimeBudget, allowed_open, read_fully
 
 _MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
-_TASKS_PER_THREAD = 4  # tasks a thread that a batch is divided into
+_TASKS_PER_THREAD = 4  # that a batch is divided into
 _MAX_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 
 
@@ -23,7 +23,7 @@ class Staged:
     """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and
     failing ones.
 
-    Neighbouring records are read in one go, by a single thread as long as the page cache holds
+    Neighboring records are read in one go, by a single thread as long as the page cache holds
     them.
     Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a
     crash; bytes handed over do not change afterwards. Each file that a call touches is compared
@@ -63,7 +63,7 @@ class Staged:
     def read(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
     ) -> tuple[Encoded, dict[int, str]]:
-        """Addresses inside a new staging buffer."""
+        """Return addresses inside a new staging buffer."""
         spans, span_of, places, size = _merge(files, offsets, lengths)
         staging, errors = self._fill(spans, np.empty(size, np.uint8))
         failed = np.isin(span_of, list(errors))
@@ -72,9 +72,7 @@ class Staged:
         return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
 
     def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
-        """Read every span to its place: the memory, and what failed to the end, by number of the
-        span.
-        """
+        """Read every span to its place; return the memory, and the errors by number of the span."""
         waiting = list(range(len(spans)))
         errors = {}
         for attempt in range(self._retries + 1):
@@ -85,21 +83,17 @@ class Staged:
                 partial(_read_span, self._read, self._files, staging.data), spans, rest
             )
             if stalled:
-                staging = (
-                    staging.copy()
-                )  # a read that ends late writes to the memory that it was given
-            errors |= self._check(
-                spans, [number for number in waiting if number not in errors], threads=bool(rest)
-            )
+                # A read that ends late writes to the memory that it was given.
+                staging = staging.copy()
+            done = [number for number in waiting if number not in errors]
+            errors |= self._check(spans, done, threads=bool(rest))
             waiting = sorted(errors)
             if not waiting:
                 break
         return staging, errors
 
     def _check(self, spans: list["_Span"], numbers: list[int], threads: bool) -> dict[int, str]:
-        """Which of these spans, read just now, may be of a changed file, by number; each file is
-        asked once.
-        """
+        """Return the spans that may be of a changed file, and why; each file is asked once."""
         if not isinstance(self._read, FileReader):
             return {}
         first = {spans[number].file: number for number in reversed(numbers)}
@@ -118,7 +112,7 @@ class Staged:
         }
 
     def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
-        """Read the first spans, as long as the page cache holds them: the numbers of the others.
+        """Read the first spans while the page cache holds them; return the numbers of the others.
 
         More threads would read no faster, and each would take the GIL from those that decode.
         """
@@ -138,15 +132,17 @@ class Staged:
     def _share(
         self, act: "_Act", spans: list["_Span"], numbers: list[int]
     ) -> tuple[dict[int, str], bool]:
-        """Do something with spans in threads: the errors by number, and whether some of it stalled."""
-        shares = min(
-            len(numbers), _TASKS_PER_THREAD * self._threads
-        )  # a task for each span would cost more than it
+        """Do something with spans in threads; return the errors, and True if some of it stalled."""
+        # A task for each span would cost more than it.
+        shares = min(len(numbers), _TASKS_PER_THREAD * self._threads)
         outcome = _Outcomes()
         parts = [numbers[share::shares] for share in range(shares)]
         tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
         pending: set[Future] = set(tasks)
-        while pending and (left := outcome.last + self._timeout - time.monotonic()) > 0:
+        while pending:
+            left = outcome.last + self._timeout - time.monotonic()
+            if left <= 0:
+                break
             _, pending = wait(pending, left)
         if pending:
             self._abandon_pool()
@@ -177,7 +173,7 @@ class Staged:
             return self._pool.submit(act, *arguments)
 
     def _abandon_pool(self) -> None:
-        """Threads that hang cannot be ended; the next read starts with new ones."""
+        """Drop the pool: threads that hang cannot be ended, the next read starts new ones."""
         with self._lock:
             if self._pool is not None:
                 self._pool.shutdown(wait=False)
@@ -185,7 +181,7 @@ class Staged:
 
 
 class _Outcomes:
-    """How each span ended, and when the last one did; threads add to it."""
+    """The end of each span and the time of the last one; threads add to it."""
 
     def __init__(self):
         self.errors: dict[int, str | None] = {}
@@ -234,9 +230,7 @@ _Act: TypeAlias = Callable[[_Span], None]
 
 
 def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
-    """Spans of neighbouring records: (spans, span of each record, its place in the buffer, buffer
-    size).
-    """
+    """Join neighboring records: (spans, span of each record, place of it, size of the buffer)."""
     order = np.lexsort((offsets, files))
     file = files[order]
     start = offsets[order]

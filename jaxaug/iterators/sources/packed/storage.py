@@ -18,7 +18,7 @@ class Storage(Protocol):
     def read(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
     ) -> tuple[Encoded, dict[int, str]]:
-        """The ranges (all int64[k]), and why a row could not be read; such a row has length 0."""
+        """Return the ranges (all int64[k]), and the errors by row; such a row has length 0."""
         ...
 
 

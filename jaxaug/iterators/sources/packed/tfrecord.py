@@ -18,9 +18,8 @@ from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
 # the data. tensorflow/core/lib/io/record_writer.h
 _HEAD_BYTES = 12
 _TAIL_BYTES = 4
-_MASK_DELTA = np.uint32(
-    0xA282EAD8
-)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+# tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+_MASK_DELTA = np.uint32(0xA282EAD8)
 
 
 class TFRecord(PackedSource):
@@ -79,9 +78,8 @@ class TFRecord(PackedSource):
         super().__init__(paths, options, mmap=mmap, timeout=timeout, retries=retries)
         unknown = sorted(set(self._wanted or ()) - {label, *self._features})
         if unknown:
-            raise SourceError(
-                f"`features`: no record has numbers called {unknown}; found were {sorted(self._features)}."
-            )
+            found = f"found were {sorted(self._features)}"
+            raise SourceError(f"`features`: no record has numbers called {unknown}; {found}.")
 
     def _scan(
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
@@ -107,30 +105,39 @@ class TFRecord(PackedSource):
     def _record(
         self, found: dict[str, Feature], reader: BlockReader, number: int
     ) -> tuple[int, int, dict[str, np.ndarray]]:
-        """(start, stop) of the image, and the numbers to keep."""
+        """Return (start, stop) of the image, and the numbers to keep."""
         image = found.pop(self._image, None)
         if not isinstance(image, list) or len(image) != 1:
-            raise _damaged(
-                reader, number, f"has no image {self._image!r}; its features are {sorted(found)}"
-            )
+            what = f"has no image {self._image!r}; its features are {sorted(found)}"
+            raise _damaged(reader, number, what)
         numbers = {}
         if self._label is not None:
-            label = found.pop(self._label, None)
-            if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
-                what = f"has no integer label {self._label!r} (None for none); its features are {sorted(found)}"
-                raise _damaged(reader, number, what)
-            numbers["label"] = label
+            numbers["label"] = self._label_of(found, reader, number)
         for name, value in found.items():
-            if isinstance(value, np.ndarray) and (self._wanted is None or name in self._wanted):
-                if name in numbers:
-                    what = f"has a feature {name!r} beside the label {self._label!r}, which gets that name"
-                    raise _damaged(
-                        reader,
-                        number,
-                        f"{what}: pass another `label`, or the `features` that you need",
-                    )
-                numbers[name] = value
+            wanted = self._wanted is None or name in self._wanted
+            if not wanted or not isinstance(value, np.ndarray):
+                continue
+            if name in numbers:
+                what = (
+                    f"has a feature {name!r} beside the label {self._label!r}, which is called so"
+                )
+                hint = "pass another `label`, or the `features` that you need"
+                raise _damaged(reader, number, f"{what}: {hint}")
+            numbers[name] = value
         return *image[0], numbers
+
+    def _label_of(
+        self,
+        found: dict[str, Feature],
+        reader: BlockReader,
+        number: int,
+    ) -> np.ndarray:
+        """Take the label out of a record's features."""
+        label = found.pop(str(self._label), None)
+        if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
+            what = f"has no integer label {self._label!r} (None for none)"
+            raise _damaged(reader, number, f"{what}; its features are {sorted(found)}")
+        return label
 
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
         block, starts, lengths = _frames(reader, start, None)
@@ -148,20 +155,15 @@ class TFRecord(PackedSource):
 def _frames(
     reader: BlockReader, offset: int, first_record: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The next whole records from `offset` on, verified: (block, where their data start in it,
-    lengths).
-    """
+    """Return the next verified records from `offset` on: (block, starts in it, lengths)."""
     block = reader.at(offset, reader.block_size)
     starts, lengths, wanted = _walk(block, reader, first_record)
     if not starts:  # the first record is longer than a block
         block = reader.at(offset, wanted)
         starts, lengths, wanted = _walk(block, reader, first_record)
     if not starts:
-        raise _damaged(
-            reader,
-            first_record,
-            f"is cut: the file ends within it, {wanted - block.size} bytes early",
-        )
+        what = f"is cut: the file ends within it, {wanted - block.size} bytes early"
+        raise _damaged(reader, first_record, what)
     begins = np.array(starts, np.int64)
     sizes = np.array(lengths, np.int64)
     good = _stored(block, begins + sizes) == _masked(crc32c(block, begins, sizes))
@@ -175,7 +177,7 @@ def _frames(
 def _walk(
     block: np.ndarray, reader: BlockReader, first_record: int | None
 ) -> tuple[list[int], list[int], int]:
-    """Whole records of a block: (starts of data, lengths, bytes to the end of the next one)."""
+    """Return the whole records of a block: (starts, lengths, bytes to the end of the next one)."""
     starts = []
     lengths = []
     at = 0
@@ -202,7 +204,7 @@ def _walk(
 
 
 def _stored(block: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The uint32 at each offset."""
+    """Return the uint32 at each offset."""
     return block[offsets[:, None] + np.arange(4)].view("<u4")[:, 0]
 
 

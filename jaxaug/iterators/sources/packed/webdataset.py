@@ -1,4 +1,4 @@
-"""WebDataset shards: tar files whose neighbouring members of one name make a record."""
+"""WebDataset shards: tar files whose neighboring members of one name make a record."""
 
 import json
 import re
@@ -14,9 +14,8 @@ from jaxaug.iterators.sources.packed.columns import ColumnBuilder
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
 
-CLASSES = (
-    "__classes__"  # a member with a JSON list of class names; WebDataset tools skip names like this
-)
+# A member with a JSON list of class names; WebDataset tools skip names like this.
+CLASSES = "__classes__"
 _TEXTS = ("txt", "text", "json", "cls")
 
 
@@ -57,9 +56,11 @@ class WebDataset(PackedSource):
       >>> import io, os, tarfile, tempfile
       >>> import numpy as np
       >>> path = os.path.join(tempfile.mkdtemp(), "shard.tar")
+      >>> files = {"a.jpg": b"first", "a.cls": b"3", "b.jpg": b"second", "b.cls": b"1"}
       >>> with tarfile.open(path, "w") as tar:
-      ...     for name, data in {"a.jpg": b"first", "a.cls": b"3", "b.jpg": b"second", "b.cls":
-      b"1"}.items(): ...         member = tarfile.TarInfo(name) ...         member.size = len(data)
+      ...     for name, data in files.items():
+      ...         member = tarfile.TarInfo(name)
+      ...         member.size = len(data)
       ...         tar.addfile(member, io.BytesIO(data))
       >>> encoded, features = WebDataset(path).read(np.array([1]))
       >>> bytes(encoded.view(0)), features["label"].tolist()
@@ -116,26 +117,25 @@ class WebDataset(PackedSource):
 
 
 def _split(name: str) -> tuple[str, str]:
-    """(key, extension): the last part of a path is cut at its first dot."""
+    """Return (key, extension): the last part of a path is cut at its first dot."""
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
     return folder + slash + stem, extension.lower()
 
 
 def _is_meta(key: str) -> bool:
-    """Whether a key is "__like__" at the top, or in such a folder."""
+    """Return True if a key is "__like__" at the top, or in such a folder."""
     return re.match(r"(\./)?__[^/]*__($|/)", key) is not None
 
 
 def _records(reader: BlockReader, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
-    """Neighbouring members by key: those of records, and the one that holds the class names."""
-    return groupby(
-        filter(partial(_counts, reader), members(reader, at)), lambda member: _split(member.name)[0]
-    )
+    """Yield neighboring members by key: those of records, and the one with the class names."""
+    counting = filter(partial(_counts, reader), members(reader, at))
+    return groupby(counting, lambda member: _split(member.name)[0])
 
 
 def _counts(reader: BlockReader, member: Member) -> bool:
-    """Whether a member belongs to a record or holds the class names.
+    """Return True if a member belongs to a record or holds the class names.
 
     What systems and tools leave behind does not, as in the webdataset library: a name that is
     hidden or without extension, and meta data.
@@ -151,7 +151,7 @@ def _counts(reader: BlockReader, member: Member) -> bool:
 
 
 def _parts(reader: BlockReader, key: str, group: Iterator[Member]) -> dict[str, Member]:
-    """The members of a record by extension."""
+    """Return the members of a record by extension."""
     parts: dict[str, Member] = {}
     for member in group:
         extension = _split(member.name)[1]
@@ -162,7 +162,7 @@ def _parts(reader: BlockReader, key: str, group: Iterator[Member]) -> dict[str, 
 
 
 def _features(reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
-    """The label, and the numbers at the top of the JSON object."""
+    """Return the label, and the numbers at the top of the JSON object."""
     features = {}
     if "json" in parts:
         found = _json(reader, parts["json"])

@@ -48,7 +48,7 @@ def test_ranges_of_several_files(tmp_path, make):
     assert make(files).read(nothing, nothing, nothing)[0].lengths.shape == (0,)
 
 
-def test_neighbours_are_read_in_one_go():
+def test_neighbors_are_read_in_one_go():
     files = np.array([1, 0, 0, 0, 0, 1])
     offsets = np.array([0, 100, 0, 300 + _MAX_GAP, 301 + 2 * _MAX_GAP, 0])
     spans, span_of, places, size = _merge(files, offsets, np.array([10, 200, 100, 1, 5, 10]))
@@ -182,7 +182,7 @@ def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
 
 def test_a_file_being_read_stays_open_though_other_threads_open_many(tmp_path, monkeypatch):
     files, contents = noise(tmp_path, [100] * 3)
-    reader = FileReader(most=1)
+    reader = FileReader(max_open=1)
     preadv = os.preadv
 
     def late(descriptor, buffers, offset):  # as if two other threads came between
@@ -198,7 +198,7 @@ def test_a_file_being_read_stays_open_though_other_threads_open_many(tmp_path, m
 
 def test_more_files_than_may_be_open_give_the_right_bytes(tmp_path):
     files, contents = noise(tmp_path, [3000] * 40)
-    storage = Staged(files, read=FileReader(most=4))
+    storage = Staged(files, read=FileReader(max_open=4))
     for seed in range(30):
         files_, offsets, lengths = ranges(contents, 200, seed)
         encoded, failures = storage.read(files_, offsets, lengths)
