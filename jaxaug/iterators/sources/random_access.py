@@ -1,75 +1,84 @@
-"""Data sets of other libraries with random access: Grain, Hugging Face, torch, lists."""
+"""Data sets of other libraries with random access: Hugging Face, torch, Grain, lists."""
 
 import contextlib
 import hashlib
-import reprlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import local_path, reason
+from jaxaug.iterators.sources import _items
+from jaxaug.iterators.sources._items import Item, Key, Wanted
+
+_MAX_TRIES = 100  # items looked at for the first good one
 
 
 class RandomAccess:
-    """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list) of dicts.
+    """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list).
 
-    Grain sources, Hugging Face data sets with undecoded images
-    (`cast_column("image", Image(decode=False))`, embedded or as files) and lists will do. Each
-    record is a Python object, some tens of microseconds; `TFRecord` and `WebDataset` are the fast
-    way.
+    Hugging Face data sets, torch Datasets, Grain sources and lists will do; their items are dicts,
+    or tuples with `image=0, label=1`. Each record is a Python object, some tens of microseconds;
+    `TFRecord`, `WebDataset` and `Parquet` are the fast way. Of a Hugging Face data set, ask for
+    undecoded images (`cast_column("image", Image(decode=False))`): they are decoded in batches
+    here, on the GPU where there is one.
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
     without image: the Loader's `on_error` decides, and `describe` says why.
 
     Args:
-      source: the object; its items hold the encoded image as bytes, as {"bytes": bytes}, or as
-        {"bytes": None, "path": path} of a local file. Numbers and arrays of fixed shape, numpy's or
-        those of other libraries, become features of the dtype they have; all else stays in
-        `describe`.
-      image: the key of the image.
-      label: the key that becomes "label", a number or an array; None for none.
-      features: names of further features; None for all numbers.
+      source: the object. An image is the encoded bytes, {"bytes": bytes}, {"path": path} of a local
+        file, a Pillow image, or pixels uint8[h, w, 3] or [h, w]. Numbers and arrays of fixed shape,
+        numpy's or those of other libraries, become features of the dtype they have, lists of
+        numbers of one length where `features` names them; all else stays in `describe`.
+      image: the key of the image, or its place in tuples.
+      label: the key or place that becomes "label", a number or an array; None for none.
+      features: keys of further features, or {key: new name}; None for all numbers.
+      parse: a function from what the object gives to such a dict or tuple, for records in formats
+        of their own; None where they are such already.
 
     Raises:
-      SourceError: no items, none of the first 100 has such an image and label, or one of `features`
-        is no number in the first that has.
+      SourceError: no items, none of the first 100 has such an image and label, one of `features` is
+        no number in the first that has, or two features would get one name.
 
     Example:
       >>> source = RandomAccess([{"image": b"...", "label": 3, "name": "a cat"}])
       >>> source.read(np.array([0]))[1]["label"].tolist(), source.describe(0)["name"]
       ([3], 'a cat')
+      >>> RandomAccess([(b"...", 3)], image=0, label=1)
+      RandomAccess(list: 1 images, ['label'])
     """
 
     def __init__(
         self,
         source: Any,
         *,
-        image: str = "image",
-        label: str | None = "label",
-        features: Sequence[str] | None = None,
+        image: Key = "image",
+        label: Key | None = "label",
+        features: Wanted = None,
+        parse: Callable[[Any], Any] | None = None,
     ):
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
         self._source = source
         self._image = image
         self._label = label
-        # By the items' names for them; `_first_good` looks at no features yet, there are none.
-        self._features: dict[str, np.ndarray] = {}
+        self._parse = parse
+        # By the items' keys. `_first_good` looks at no features yet: there are none.
+        self._blanks: dict[Any, np.ndarray] = {}
         first = self._first_good()
-        numbers = {name: _number(first.fields[name]) for name in first.fields if name != image}
-        found = {name: np.zeros_like(value) for name, value in numbers.items() if value is not None}
-        self._features = _chosen(found, label, features)
+        self._names = _items.choose_features(first, image, label, features)
+        self._blanks = _items.blank_numbers(first, self._names)
 
     def __len__(self) -> int:
         return len(self._source)
 
     def __repr__(self) -> str:
-        return f"RandomAccess({type(self._source).__name__}: {len(self)} images, {self._names()})"
+        found = f"{len(self)} images, {sorted(self._names.values())}"
+        return f"RandomAccess({type(self._source).__name__}: {found})"
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
         """Return the items' images, and their numbers stacked; a bad record is empty and zero.
@@ -77,12 +86,11 @@ class RandomAccess:
         Raises:
           SourceError: `__getitems__` answers more or fewer items than it was asked for.
         """
-        blank = _Item({}, b"", self._features)
+        blank = Item({}, b"", self._blanks)
         items = [blank if isinstance(item, Exception) else item for item in self._items(indices)]
         columns = {}
-        for name in self._features:
-            column = np.stack([item.numbers[name] for item in items])
-            columns[_column_name(name, self._label)] = column
+        for key, name in self._names.items():
+            columns[name] = np.stack([item.numbers[key] for item in items])
         return Encoded.from_bytes([item.image for item in items]), columns
 
     def describe(self, index: int) -> dict[str, Any]:
@@ -94,11 +102,10 @@ class RandomAccess:
         found = {"record": index}
         if isinstance(image, Mapping) and image.get("path"):
             found["path"] = image["path"]
-        return found | {
-            name: _text(value)
-            for name, value in item.fields.items()
-            if name != self._image and name not in self._features
-        }
+        for key, value in item.fields.items():
+            if key != self._image and key not in self._names:
+                found[str(key)] = _text(value)
+        return found
 
     def fingerprint(self) -> str:
         """Return a hash of the number of items and of the first, the middle and the last image."""
@@ -108,17 +115,14 @@ class RandomAccess:
             digest.update(b"" if isinstance(item, Exception) else item.image)
         return digest.hexdigest()
 
-    def _names(self) -> list[str]:
-        return sorted(_column_name(name, self._label) for name in self._features)
-
-    def _first_good(self) -> "_Item":
+    def _first_good(self) -> Item:
         """Return the first item with an image and a label; raise what is wrong with item 0."""
         wrong = None
         for number in range(min(len(self), _MAX_TRIES)):
             item = self._items(np.array([number]))[0]
             if not isinstance(item, Exception):
                 try:
-                    self._check_label(item, number)
+                    _items.check_label(item, self._label, number)
                     return item
                 except SourceError as error:
                     item = error
@@ -126,20 +130,7 @@ class RandomAccess:
         known = isinstance(wrong, SourceError)
         raise SourceError(str(wrong) if known else f"record 0 cannot be read: {wrong}") from wrong
 
-    def _check_label(self, item: "_Item", number: int) -> None:
-        if self._label is None:
-            return
-        if self._label not in item.fields:
-            what = f"items have no {self._label!r} but {sorted(item.fields)}"
-            raise SourceError(f"`label`: {what}; pass label=None for none.")
-        label = item.fields[self._label]
-        if _number(label) is None:
-            raise SourceError(
-                f"`label`: record {number} has {reprlib.repr(label)} under {self._label!r}, "
-                "which is no number: store the class's number, or pass label=None for none."
-            )
-
-    def _items(self, indices: np.ndarray) -> "list[_Item | Exception]":
+    def _items(self, indices: np.ndarray) -> list[Item | Exception]:
         """Return each item, or why it cannot be had."""
         numbers = np.asarray(indices).tolist()
         items: list[Any] | None = None
@@ -167,115 +158,21 @@ class RandomAccess:
         except Exception as error:
             return error
 
-    def _checked(self, item: Any, number: int) -> "_Item | Exception":
+    def _checked(self, item: Any, number: int) -> Item | Exception:
         if isinstance(item, Exception):
             return item
         try:
-            image = _image_of(item, self._image, number)
-            numbers = {}
-            for name, like in self._features.items():
-                numbers[name] = _fit(name, item.get(name), like, number)
+            item = item if self._parse is None else self._parse(item)
+        except Exception as error:  # of the user's function
+            return error
+        try:
+            return _items.read_item(item, self._image, self._blanks, number)
         except SourceError as error:
             return error
-        return _Item(item, image, numbers)
-
-
-def _chosen(
-    found: dict[str, np.ndarray],
-    label: str | None,
-    features: Sequence[str] | None,
-) -> dict[str, np.ndarray]:
-    """Return the label and the features that are wanted."""
-    if features is None:
-        return found
-    unknown = sorted(set(features) - set(found))
-    if unknown:
-        what = f"no numbers called {unknown}; found were {sorted(found)}"
-        raise SourceError(f"`features`: the first good record has {what}.")
-    return {name: value for name, value in found.items() if name == label or name in features}
-
-
-_MAX_TRIES = 100  # items looked at for the first good one
-
-
-class _Item(NamedTuple):
-    """An item, the bytes of its image, and its features by the item's names."""
-
-    fields: Mapping[str, Any]
-    image: bytes
-    numbers: Mapping[str, np.ndarray]
-
-
-def _image_of(item: Any, name: str, index: int) -> bytes:
-    image = item.get(name) if isinstance(item, Mapping) else None
-    encoded = _encoded(image)
-    if encoded is not None:
-        return bytes(encoded)
-    path = image.get("path") if isinstance(image, Mapping) else None
-    if isinstance(path, str):
-        return _file(path, index)
-    keys = sorted(item) if isinstance(item, Mapping) else type(item).__name__
-    hint = "Ask the data set for undecoded images."
-    if isinstance(item, Mapping) and name not in item:
-        hint = next((f"Pass image={key!r}." for key in item if _encoded(item[key])), hint)
-    raise SourceError(
-        f"record {index} must hold the encoded image as bytes under {name!r}, "
-        f"got {type(image).__name__}; it has {keys}. {hint}"
-    )
-
-
-def _file(path: str, index: int) -> bytes:
-    try:
-        with open(local_path(path), "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise SourceError(f"record {index}: {path!r} cannot be read: {reason(error)}.") from error
-
-
-def _encoded(image: Any) -> Any:
-    """Return the bytes of what may be an image; None if it is none."""
-    image = image.get("bytes") if isinstance(image, Mapping) else image
-    return image if isinstance(image, (bytes, bytearray, memoryview)) else None
-
-
-def _number(value: Any) -> np.ndarray | None:
-    """Return a number or an array of numbers, of any library, as numpy's; None for all else."""
-    foreign = hasattr(value, "__array__") and hasattr(value, "dtype")  # torch, jax, tensorflow
-    if not foreign and not isinstance(value, (int, float)):
-        return None
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # on another device, ragged, with a gradient
-        return None
-    return array if array.dtype.kind in "biuf" else None
-
-
-_FITTING = {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}  # kinds by the kind of the column
-
-
-def _fit(name: str, value: Any, like: np.ndarray, index: int) -> np.ndarray:
-    """Return a feature of one record as the first record has it; ints must keep their value."""
-    number = _number(value)
-    wanted = f"record {index} must have {like.dtype}{list(like.shape)} under {name!r}"
-    if number is None:
-        raise SourceError(f"{wanted}, got {reprlib.repr(value)}.")
-    if number.shape != like.shape:
-        hint = "leave it out by naming the `features` that you need"
-        raise SourceError(f"{wanted}, got {number.dtype}{list(number.shape)}: {hint}.")
-    if number.dtype.kind not in _FITTING[like.dtype.kind]:
-        raise SourceError(f"{wanted}, got {number.dtype}{list(number.shape)}.")
-    fitted = number.astype(like.dtype, copy=False)
-    if like.dtype.kind in "iu" and (fitted != number).any():
-        raise SourceError(f"{wanted}, got {number.tolist()}.")
-    return fitted
 
 
 def _reason(error: BaseException) -> str:
     return str(error) if isinstance(error, SourceError) else f"{type(error).__name__}: {error}"
-
-
-def _column_name(name: str, label: str | None) -> str:
-    return "label" if name == label else name
 
 
 def _text(value: Any) -> Any:

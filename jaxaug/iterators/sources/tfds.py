@@ -62,7 +62,8 @@ class TFDS(RandomAccess):
         super().__init__(source, image=image, label=label, features=features)
 
     def __repr__(self) -> str:
-        return f"TFDS({self._what!r}: {len(self)} images, {self._names()})"
+        found = f"{len(self)} images, {sorted(self._names.values())}"
+        return f"TFDS({self._what!r}: {found})"
 
     def fingerprint(self) -> str:
         """Return a hash of the data set's full name, its split, and of three images."""
