@@ -5,6 +5,8 @@ from jaxaug.iterators._export import to_numpy as to_numpy
 from jaxaug.iterators._export import to_tf as to_tf
 from jaxaug.iterators._export import to_torch as to_torch
 from jaxaug.iterators._loader import Loader as Loader
+from jaxaug.iterators._mix import Mix as Mix
+from jaxaug.iterators._mix import Repeat as Repeat
 from jaxaug.iterators._order import Order as Order
 from jaxaug.iterators._order import Sequential as Sequential
 from jaxaug.iterators._order import Shuffled as Shuffled
@@ -16,6 +18,7 @@ from jaxaug.iterators._protocol import Pixels as Pixels
 from jaxaug.iterators._protocol import Source as Source
 from jaxaug.iterators._protocol import Stream as Stream
 from jaxaug.iterators.sources.coco import Coco as Coco
+from jaxaug.iterators.sources.concat import Concat as Concat
 from jaxaug.iterators.sources.filelist import FileList as FileList
 from jaxaug.iterators.sources.folder import ImageFolder as ImageFolder
 from jaxaug.iterators.sources.iterable import FromIterable as FromIterable

@@ -229,6 +229,12 @@ def check_order(order: Order, count: int) -> None:
             f"`shuffle` must have one weight for each of {count} records, got {len(order.weights)} weights: compute "
             "them from this source's records."
         )
+    wanted = getattr(order, "source_length", count)
+    if wanted != count:
+        raise ValueError(
+            f"`shuffle` must be for {count} records, those of the source, got {type(order).__name__} "
+            f"for {wanted}: make it for this source."
+        )
     if isinstance(order, (Sequential, Shuffled)) and order.length > count:
         raise ValueError(
             f"`shuffle` must order at most {count} records, those of the source, got {order}: give it length={count}."
