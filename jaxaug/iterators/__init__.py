@@ -25,6 +25,7 @@ from jaxaug.iterators.sources.iterable import FromIterable as FromIterable
 from jaxaug.iterators.sources.memory import InMemory as InMemory
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord as TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset as WebDataset
+from jaxaug.iterators.sources.parquet import Parquet as Parquet
 from jaxaug.iterators.sources.random_access import RandomAccess as RandomAccess
 from jaxaug.iterators.sources.split import split as split
 from jaxaug.iterators.sources.subset import Subset as Subset

@@ -12,6 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from jaxaug._typing import PathLike
@@ -193,3 +194,11 @@ def file_system_of(path: str):
 def pause(retry: int) -> None:
     """Wait before a retry, counted from 0; each waits twice as long as the one before."""
     time.sleep(_FIRST_PAUSE * 2**retry)
+
+
+def common_folder(paths: list[str]) -> tuple[str, list[str]]:
+    """Return the deepest folder that holds all paths, "" if none does, and their names in it."""
+    heads = [path.split("/")[:-1] for path in paths]
+    same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
+    prefix = "".join(f"{part}/" for part in same)
+    return prefix[:-1], [path[len(prefix) :] for path in paths]

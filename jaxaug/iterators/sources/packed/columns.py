@@ -133,7 +133,7 @@ def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
     names = {name for part in filled for name in part.features}
     for name in sorted(names):
         values, counts = _join_feature(name, filled)
-        made = _feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
+        made = feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
         if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
             raise SourceError(
                 f"feature {name!r} varies in length, so that its counts would be called "
@@ -176,8 +176,12 @@ def _check_label(columns: dict[str, np.ndarray]) -> None:
 _NO_VALUES = np.zeros(0, np.int64)
 
 
-def _feature_columns(
-    name: str, values: np.ndarray, counts: np.ndarray, fill: int
+def feature_columns(
+    name: str,
+    values: np.ndarray,
+    counts: np.ndarray,
+    fill: int,
+    dtype: type | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the columns of one feature.
 
@@ -187,7 +191,7 @@ def _feature_columns(
     most = int(counts.max())
     if most == 0:
         return {}
-    values = values.astype(_user_dtype(values), copy=False)
+    values = values.astype(dtype or _user_dtype(values), copy=False)
     if counts.min() == most:
         return {FEATURE + name: values if most == 1 else values.reshape(-1, most)}
     if counts.size * most * values.itemsize > _MAX_FEATURE_BYTES:

@@ -21,13 +21,19 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import INDEX_PREFIX, INDEX_SUFFIX, DataFile, is_remote, reason
+from jaxaug.iterators.sources._files import (
+    INDEX_PREFIX,
+    INDEX_SUFFIX,
+    DataFile,
+    common_folder,
+    is_remote,
+    reason,
+)
 from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._read import BlockReader, FileReader, read_fully
 from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, ColumnBuilder, FileColumns, join
@@ -83,7 +89,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
       SourceError: a data file is damaged, there are no records, or the index can be written
         nowhere.
     """
-    folder, names = _common_folder([file.path for file in files])
+    folder, names = common_folder([file.path for file in files])
     remote = any(is_remote(file.path) for file in files)
     subject = {
         "version": _VERSION,
@@ -332,14 +338,6 @@ def _places(folder: str, remote: bool, what: list) -> list[str]:
 
 def _short_hash(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
-
-
-def _common_folder(paths: list[str]) -> tuple[str, list[str]]:
-    """Return the deepest folder that holds all paths, "" if none does, and their names in it."""
-    heads = [path.split("/")[:-1] for path in paths]
-    same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
-    prefix = "".join(f"{part}/" for part in same)
-    return prefix[:-1], [path[len(prefix) :] for path in paths]
 
 
 def _bytes(column: np.ndarray) -> memoryview:

@@ -227,7 +227,7 @@ def test_a_record_may_end_where_its_file_does(shards, builds):
     ],
 )
 def test_the_common_folder_of_paths(paths, folder, names):
-    assert index_file._common_folder(paths) == (folder, names)
+    assert index_file.common_folder(paths) == (folder, names)
 
 
 @pytest.mark.parametrize("folder, remote", [("", False), ("s3:/", True), ("", True)])
