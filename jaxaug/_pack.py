@@ -39,16 +39,10 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
       The opened source.
 
     Raises:
-      SourceError: a missing or damaged file, or a `label` for tar files, which have it in `cls`
-        members.
+      SourceError: a missing or damaged file, or a record without image or label.
     """
     files = [file for file in list_files(paths) if file.size]
     tar = bool(files) and is_tar(BlockReader(FileReader(), files[0], block=512))
-    if tar and "label" in options:
-        raise SourceError(
-            f"{files[0].path!r} is a tar file, whose labels are in `cls` members: "
-            "leave out `label`."
-        )
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 

@@ -33,7 +33,7 @@ def test_index_tells_the_format_by_content_and_names_features(tmp_path, capsys):
 def test_index_reports_errors_without_a_traceback(tmp_path, capsys):
     (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
     assert main(["index", str(tmp_path / "b.tar"), "--label", "class"]) == 1
-    assert "is a tar file, whose labels are in `cls` members" in capsys.readouterr().err
+    assert "has no label 'class'" in capsys.readouterr().err
     assert main(["index", str(tmp_path / "missing-*.tar")]) == 1
     assert "matches no file" in capsys.readouterr().err
 
@@ -44,6 +44,28 @@ def test_index_tells_where_it_wrote(tmp_path, capsys):
     (path,) = tmp_path.glob("*.index")
     assert f"index: {path}\n" in capsys.readouterr().out
     assert WebDataset(tmp_path / "b.tar").index_path == str(path)
+
+
+def test_index_writes_where_it_is_told(tmp_path, capsys):
+    (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    out = tmp_path / "elsewhere" / "b.idx"
+    assert main(["index", str(tmp_path / "b.tar"), "--out", str(out)]) == 0
+    assert f"index: {out}\n" in capsys.readouterr().out
+    assert os.listdir(tmp_path / "elsewhere") == ["b.idx"] and not list(tmp_path.glob("*.index"))
+    before = out.stat()
+    source = WebDataset(tmp_path / "b.tar", index=out)
+    assert source.index_path == str(out) and len(source) == 2
+    assert os.stat(out) == before and not list(tmp_path.glob("*.index"))
+
+
+def test_index_takes_features_as_sources_do(tmp_path, capsys):
+    files = {"a.jpg": containers.jpegs(1)[0], "a.json": b'{"index": 7, "x": 1, "y": 2}'}
+    (tmp_path / "b.tar").write_bytes(containers.tar(files))
+    assert main(["index", str(tmp_path / "b.tar"), "--features", "index=uid,x"]) == 0
+    assert "['uid', 'x']" in capsys.readouterr().out
+    (path,) = tmp_path.glob("*.index")
+    source = WebDataset(tmp_path / "b.tar", features={"index": "uid", "x": "x"})
+    assert source.index_path == str(path) and len(list(tmp_path.glob("*.index"))) == 1
 
 
 @pytest.mark.parametrize("terminal", [True, False])

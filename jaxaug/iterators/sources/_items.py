@@ -82,12 +82,25 @@ def choose_features(item: Item, image: Key, label: Key | None, wanted: Wanted) -
         if unknown:
             what = f"no numbers called {unknown}; found were {sorted(found, key=str)}"
             raise SourceError(f"`features`: the first good record has {what}.")
-        new_names = wanted if isinstance(wanted, Mapping) else {key: str(key) for key in wanted}
-        names = {key: new_names[key] for key in found if key in new_names}
+        chosen = new_names(wanted)
+        names = {key: chosen[key] for key in found if key in chosen}
     if label is not None:
         names[label] = "label"
     check_different(names)
     return names
+
+
+def new_names(wanted: "Sequence[Any] | Mapping[Any, str]") -> dict[Any, str]:
+    """Return the names of wanted features by key.
+
+    Raises:
+      ValueError: a single text, of which the letters would count.
+    """
+    if isinstance(wanted, (str, bytes)):
+        raise ValueError(f"`features` must be names, or new names by name, got {wanted!r}.")
+    if isinstance(wanted, Mapping):
+        return dict(wanted)
+    return {key: str(key) for key in wanted}
 
 
 def blank_numbers(item: Item, names: Mapping[Any, str]) -> dict[Any, np.ndarray]:

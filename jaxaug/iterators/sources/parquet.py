@@ -312,8 +312,8 @@ def _column_names(
         if unknown:
             what = f"no columns of numbers called {unknown}; found were {sorted(found)}"
             raise SourceError(f"`features`: there are {what}.")
-        new_names = wanted if isinstance(wanted, Mapping) else {name: name for name in wanted}
-        names = {name: new_names[name] for name in found if name in new_names}
+        chosen = _items.new_names(wanted)
+        names = {name: chosen[name] for name in found if name in chosen}
     if label is not None:
         if label not in found:
             what = f"no column of numbers {label!r}; found were {sorted(found)}"

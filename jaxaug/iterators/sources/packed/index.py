@@ -21,6 +21,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,13 @@ class IndexDamaged(Exception):
 Scan = Callable[[BlockReader, ColumnBuilder, Callable[[int], None]], dict[str, Any]]
 
 
-def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: Scan) -> Index:
+def open_index(
+    files: list[DataFile],
+    kind: str,
+    options: dict[str, Any],
+    scan: Scan,
+    place: str | None = None,
+) -> Index:
     """Return the index of `files`: a stored one that still fits, or a new one.
 
     Args:
@@ -84,6 +91,7 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
       kind: the format, such as "tfrecord".
       options: what else the index depends on; JSON values.
       scan: reads one file.
+      place: the file of the index; None for beside the data or, if need be, the cache folder.
 
     Raises:
       SourceError: a data file is damaged, there are no records, or the index can be written
@@ -98,13 +106,36 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         "facts": FACTS,
         "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
     }
-    places = _places(folder, remote, [kind, options, names])
+    places = [place] if place else _places(folder, remote, [kind, options, names])
+    found = _find(places, subject, files)
+    if found is not None:
+        return found
+    with _one_builder(places):
+        # Another process may have built it meanwhile.
+        found = _find(places, subject, files)
+        if found is not None:
+            return found
+        header, columns = _build(files, names, subject, scan)
+        return _store(places, header, columns, subject)
+
+
+def _find(places: list[str], subject: dict[str, Any], files: list[DataFile]) -> Index | None:
+    """Return the stored index; None if it is missing, damaged or older than the data."""
     for place in places:
         try:
             return _within(read_index(place, subject), files)
         except (IndexDamaged, OSError):
-            continue  # missing, damaged or older than the data: the next place, or a new one
-    header, columns = _build(files, names, subject, scan)
+            continue
+    return None
+
+
+def _store(
+    places: list[str],
+    header: dict[str, Any],
+    columns: dict[str, np.ndarray],
+    subject: dict[str, Any],
+) -> Index:
+    """Write an index to the first place that takes it, and open it there."""
     refused = []
     for place in places:
         try:
@@ -116,6 +147,39 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
     raise SourceError(
         f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder."
     )
+
+
+@contextmanager
+def _one_builder(places: list[str]) -> Iterator[None]:
+    """Hold the lock of an index: of several processes that need one, one builds it, others wait.
+
+    Where no lock can be had, as on some network disks, each builds it.
+    """
+    import fcntl  # POSIX only, as is `resource` elsewhere
+
+    path = ""
+    descriptor = None
+    for place in places:
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            path = f"{place}.lock"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            break
+        except OSError:
+            continue
+    if descriptor is None:
+        yield
+        return
+
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Whoever waits for the file that goes here finds the index when its turn comes.
+        with suppress(OSError):
+            os.unlink(path)
+        os.close(descriptor)
 
 
 def _within(index: Index, files: list[DataFile]) -> Index:

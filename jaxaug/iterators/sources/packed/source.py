@@ -1,7 +1,7 @@
 """The part that all sources of packed files share: an index, a storage, reading by indexing."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
 from jaxaug.iterators.sources.packed.index import open_index
@@ -24,6 +24,7 @@ class PackedSource(abc.ABC):
 
     Args:
       paths: as `TFRecord` and `WebDataset` say.
+      index: the file of the index; None for one beside the data or in the cache folder.
       mmap: map the files (local ones only), or read them.
       timeout, retries: of reading, as `Staged` says.
       options: what else the index depends on; JSON values.
@@ -34,6 +35,7 @@ class PackedSource(abc.ABC):
         paths: PathLike | Sequence[PathLike],
         options: dict[str, Any],
         *,
+        index: PathLike | None,
         mmap: bool,
         timeout: float,
         retries: int,
@@ -42,11 +44,14 @@ class PackedSource(abc.ABC):
         check_count("retries", retries)
         self._files = list_files(paths)
         self._options = options
+        self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._open()
 
     def _open(self) -> None:
-        self._index = open_index(self._files, type(self).__name__, self._options, self._scan)
+        self._index = open_index(
+            self._files, type(self).__name__, self._options, self._scan, self._index_place
+        )
         self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = {
@@ -56,6 +61,16 @@ class PackedSource(abc.ABC):
         }
         # The errors of records that could not be read when they were last asked for.
         self._failures: dict[int, str] = {}
+
+    def _check_found(self, names: Mapping[str, str] | None, label: str | None) -> None:
+        """Raise SourceError where no record has a wanted feature."""
+        wanted = {} if names is None else names
+        unknown = [key for key in wanted if key != label and wanted[key] not in self._features]
+        if unknown:
+            found = f"found were {sorted(self._features)}"
+            raise SourceError(
+                f"`features`: no record has numbers called {sorted(unknown)}; {found}."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""

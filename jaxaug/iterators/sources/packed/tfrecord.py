@@ -1,13 +1,14 @@
 """TFRecord files of tf.Example records, read without tensorflow."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder
 from jaxaug.iterators.sources.packed.crc32c import crc32c
@@ -37,7 +38,9 @@ class TFRecord(PackedSource):
         s3://, http://); the files of a pattern come sorted.
       image: the bytes feature that holds the encoded image.
       label: the integer feature that becomes "label"; None for none.
-      features: names of further features; None for all numbers.
+      features: names of further features, or {name: new name}; None for all numbers.
+      index: the file of the index, read and written there alone; None for beside the files or
+        $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
@@ -66,20 +69,20 @@ class TFRecord(PackedSource):
         *,
         image: str = "image/encoded",
         label: str | None = "image/class/label",
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | Mapping[str, str] | None = None,
+        index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
     ):
         self._image = image
         self._label = label
-        self._wanted = None if features is None else sorted(features)
-        options = {"image": image, "label": label, "features": self._wanted}
-        super().__init__(paths, options, mmap=mmap, timeout=timeout, retries=retries)
-        unknown = sorted(set(self._wanted or ()) - {label, *self._features})
-        if unknown:
-            found = f"found were {sorted(self._features)}"
-            raise SourceError(f"`features`: no record has numbers called {unknown}; {found}.")
+        self._names = None if features is None else _items.new_names(features)
+        labelled = {} if label is None else {label: "label"}
+        _items.check_different((self._names or {}) | labelled)
+        options = {"image": image, "label": label, "features": self._names}
+        super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
+        self._check_found(self._names, label)
 
     def _scan(
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
@@ -114,9 +117,11 @@ class TFRecord(PackedSource):
         if self._label is not None:
             numbers["label"] = self._label_of(found, reader, number)
         for name, value in found.items():
-            wanted = self._wanted is None or name in self._wanted
+            wanted = self._names is None or name in self._names
             if not wanted or not isinstance(value, np.ndarray):
                 continue
+            if self._names is not None:
+                name = self._names[name]
             if name in numbers:
                 what = (
                     f"has a feature {name!r} beside the label {self._label!r}, which is called so"

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder
 from jaxaug.iterators.sources.packed.source import PackedSource
@@ -27,8 +28,9 @@ class WebDataset(PackedSource):
     part, are one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data
     (`__meta__.json`) are skipped, as the webdataset library does. `cls` is an integer, the "label".
     The numbers at the top of `json` become features; one that some records lack is 0 there and
-    comes with "<name>_count". A list of integers under "label" there makes labels int32[n, k],
-    padded with -1 as those of `FileList`. All text stays in `describe`. The index is made on first
+    comes with "<name>_count". A list of integers for a label makes labels int32[n, k], padded with
+    -1 as those of `FileList`; other lists of numbers become features where `features` names them.
+    All text stays in `describe`. The index is made on first
     use and kept beside the files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path`
     tells; `python -m jaxaug index` makes it beforehand); from then on a batch is numpy indexing.
     A tar has checksums of its headers only: damage inside an image is for the decoder to find.
@@ -37,6 +39,11 @@ class WebDataset(PackedSource):
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
       image: extensions of the image, in either case; of several in one record the first listed
         counts.
+      label: "cls" for the member of that name or, without one, "label" in `json`; another name in
+        `json`; None for none.
+      features: names of further numbers in `json`, or {name: new name}; None for all numbers.
+      index: the file of the index, read and written there alone; None for beside the files or
+        $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
@@ -72,13 +79,25 @@ class WebDataset(PackedSource):
         paths: PathLike | Sequence[PathLike],
         *,
         image: str | Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
+        label: str | None = "cls",
+        features: Sequence[str] | Mapping[str, str] | None = None,
+        index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
     ):
         extensions = [image] if isinstance(image, str) else image
         self._image = [extension.lower().lstrip(".") for extension in extensions]
-        super().__init__(paths, {"image": self._image}, mmap=mmap, timeout=timeout, retries=retries)
+        self._label = label
+        self._names = None if features is None else _items.new_names(features)
+        named = {
+            name: new for name, new in (self._names or {}).items() if name != _json_name(label)
+        }
+        labelled = {} if label is None else {label: "label"}
+        _items.check_different(named | labelled)
+        options = {"image": self._image, "label": label, "features": self._names}
+        super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
+        self._check_found(named, label)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
 
@@ -101,9 +120,63 @@ class WebDataset(PackedSource):
             image = parts[extension]
             start = min(member.start for member in parts.values())
             data = reader.at(image.offset, image.size)
-            columns.add(data, image.offset, image.offset - start, _features(reader, parts))
+            columns.add(data, image.offset, image.offset - start, self._numbers(reader, parts))
             report(image.offset)
         return extra
+
+    def _numbers(self, reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
+        """Return the label, and the numbers at the top of the JSON object."""
+        member = parts.get("json")
+        found = {} if member is None else _json(reader, member)
+        if not isinstance(found, dict):
+            found = {}
+        label = self._label_of(reader, parts, found)
+        numbers = self._json_features(reader, member, found)
+        return numbers if label is None else numbers | {"label": label}
+
+    def _label_of(
+        self,
+        reader: BlockReader,
+        parts: dict[str, Member],
+        found: dict[str, Any],
+    ) -> list | None:
+        """Return the label, or the labels, of a record."""
+        if self._label is None:
+            return None
+        if self._label == "cls" and "cls" in parts:
+            return [_class_number(reader, parts["cls"])]
+        label = found.get(str(_json_name(self._label)))
+        if _is_number(label):
+            return [label]
+        if _are_integers(label):
+            return label
+        if self._label == "cls" or label == []:
+            return None
+        member = parts.get("json") or next(iter(parts.values()))
+        what = f"has no label {self._label!r}; its names are {sorted(found)}"
+        raise _wrong(reader, member.name, what)
+
+    def _json_features(
+        self,
+        reader: BlockReader,
+        member: Member | None,
+        found: dict[str, Any],
+    ) -> dict[str, list]:
+        """Return the wanted numbers in JSON by their new names."""
+        label = _json_name(self._label)
+        numbers = {}
+        for name, value in found.items():
+            if name == label or (self._names is not None and name not in self._names):
+                continue
+            new_name = name if self._names is None else self._names[name]
+            if new_name == "label" and label is not None and member is not None:
+                what = f"has {name!r} and the label {label!r}, which would both be called 'label'"
+                raise _wrong(reader, member.name, f"{what}: name the `features` that you need")
+            if _is_number(value):
+                numbers[new_name] = [value]
+            elif self._names is not None and _are_numbers(value):
+                numbers[new_name] = value
+        return numbers
 
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
         key, group = next(_records(reader, start))
@@ -161,23 +234,26 @@ def _parts(reader: BlockReader, key: str, group: Iterator[Member]) -> dict[str, 
     return parts
 
 
-def _features(reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
-    """Return the label, and the numbers at the top of the JSON object."""
-    features = {}
-    if "json" in parts:
-        found = _json(reader, parts["json"])
-        if isinstance(found, dict):
-            features |= {name: [value] for name, value in found.items() if _is_number(value)}
-            labels = found.get("label")
-            if isinstance(labels, list) and labels and all(type(label) is int for label in labels):
-                features["label"] = labels
-    if "cls" in parts:
-        text = _content(reader, parts["cls"])
-        try:
-            features["label"] = [int(text)]
-        except ValueError:
-            raise _wrong(reader, parts["cls"].name, f"is no integer but {text[:20]!r}") from None
-    return features
+def _json_name(label: str | None) -> str | None:
+    """Return the name of the label in JSON."""
+    return "label" if label == "cls" else label
+
+
+def _class_number(reader: BlockReader, member: Member) -> int:
+    """Return the integer in a `cls` member."""
+    text = _content(reader, member)
+    try:
+        return int(text)
+    except ValueError:
+        raise _wrong(reader, member.name, f"is no integer but {text[:20]!r}") from None
+
+
+def _are_integers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(entry) is int for entry in value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
 
 
 def _is_number(value: Any) -> bool:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -374,3 +375,35 @@ def test_ten_million_records(tmp_path):
     seconds, megabytes = map(float, run.stdout.split())
     print(f"opened in {seconds:.2f} s, {megabytes:.0f} MB after reading a tenth of all rows")
     assert megabytes < 400
+
+
+def test_of_several_that_need_an_index_one_builds_it(tmp_path, builds, monkeypatch):
+    (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(3)))
+    build = index_file._build
+    waiting = threading.Barrier(4)
+
+    def slow(*arguments):
+        time.sleep(0.3)
+        return build(*arguments)
+
+    monkeypatch.setattr(index_file, "_build", slow)
+    found = []
+
+    def open_source():
+        waiting.wait()
+        found.append(len(WebDataset(tmp_path / "a.tar")))
+
+    threads = [threading.Thread(target=open_source) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3] * 4 and len(builds) == 1
+    assert len(os.listdir(tmp_path)) == 2  # the tar and its index: no lock
+
+
+def test_a_builder_that_fails_leaves_no_lock(tmp_path):
+    (tmp_path / "a.tar").write_bytes(b"no tar at all" * 100)
+    with pytest.raises(SourceError):
+        WebDataset(tmp_path / "a.tar")
+    assert os.listdir(tmp_path) == ["a.tar"]

@@ -315,3 +315,15 @@ def test_mutated_files_give_an_error_or_right_data(tmp_path, count):
                 found.items() <= truth.items()
             )  # whole records were cut off, or nothing was changed
     assert refused > 0.9 * count
+
+
+def test_features_are_renamed(tmp_path):
+    examples = []
+    for number, image in enumerate(containers.jpegs(2)):
+        fields = {"image/encoded": image, "image/class/label": number, "index": number + 5}
+        examples.append(containers.example(fields))
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord(examples))
+    source = TFRecord(tmp_path / "a.tfrecord", features={"index": "uid"})
+    assert source.features["uid"].tolist() == [5, 6] and sorted(source.features) == ["label", "uid"]
+    with pytest.raises(SourceError, match="would both be called 'label'"):
+        TFRecord(tmp_path / "a.tfrecord", features={"index": "label"})

@@ -5,10 +5,11 @@ import json
 import os
 import tarfile
 
+import jax
 import numpy as np
 import pytest
 
-from jaxaug import _pack
+from jaxaug import Loader, _pack
 from jaxaug._pack import build_index, pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder
@@ -18,6 +19,7 @@ from jaxaug.iterators.sources.packed import index as index_file
 from jaxaug.iterators.sources.packed.tar import members
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
 
 LONG = (
@@ -400,3 +402,55 @@ def test_the_format_is_told_by_content(tmp_path):
     (tmp_path / "two.bin").write_bytes(containers.tfrecord(containers.labelled_examples(2)))
     assert isinstance(build_index(tar), WebDataset)
     assert isinstance(build_index(tmp_path / "two.bin", label=None), TFRecord)
+
+
+def shard_of(tmp_path, objects, **members):
+    """A tar of images with these JSON objects beside them."""
+    files = {}
+    for number, (image, found) in enumerate(zip(containers.jpegs(len(objects)), objects)):
+        files |= {f"{number}.jpg": image, f"{number}.json": json.dumps(found).encode()}
+        files |= {f"{number}.{extension}": data for extension, data in members.items()}
+    (tmp_path / "a.tar").write_bytes(containers.tar(files))
+    return tmp_path / "a.tar"
+
+
+def test_features_of_json_are_chosen_and_renamed(tmp_path):
+    found = {"index": 7, "size": 9, "width": 5, "tokens": [1, 2, 3]}
+    path = shard_of(tmp_path, [found, found])
+    assert sorted(WebDataset(path).features) == ["index", "size", "width"]
+    source = WebDataset(path, features={"index": "uid", "tokens": "tokens"})
+    assert source.features["uid"].tolist() == [7, 7]
+    assert source.features["tokens"].tolist() == [[1, 2, 3], [1, 2, 3]]
+    assert sorted(WebDataset(path, features=["width"]).features) == ["width"]
+    assert WebDataset(path, features=[]).features == {}
+    with Loader(
+        source, 2, shuffle=False, sharding=batch_sharding(jax.devices("cpu")[:1])
+    ) as loader:
+        assert next(loader)["uid"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "label, expected",
+    [("cls", [4, 4]), ("label", [1, 2]), ("kind", [[5, 6], [7, -1]]), (None, None)],
+)
+def test_the_label_is_chosen(tmp_path, label, expected):
+    path = shard_of(tmp_path, [{"label": 1, "kind": [5, 6]}, {"label": 2, "kind": [7]}], cls=b"4")
+    features = WebDataset(path, label=label, features=[]).features
+    assert expected == (features["label"].tolist() if "label" in features else None)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"features": ["no"]}, r"`features`: no record has numbers called \['no'\]"),
+        ({"label": "no"}, "0.json' has no label 'no'"),
+        ({"features": {"x": "y", "y": "y"}}, "'x' and 'y' would both be called 'y'"),
+        ({"features": {"x": "label"}}, "would both be called 'label'"),
+        ({"label": "x"}, "would both be called 'label'"),
+        ({"features": "x"}, "`features` must be names, or new names by name, got 'x'"),
+    ],
+)
+def test_features_of_json_that_are_none(tmp_path, options, message):
+    path = shard_of(tmp_path, [{"x": 1, "y": 2, "label": 3}])
+    with pytest.raises((SourceError, ValueError), match=message):
+        WebDataset(path, **options)
