@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import DataFile, file_system_of, is_remote, reason
+from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, is_remote, reason
 from jaxaug.iterators.sources.packed.columns import FEATURE, feature_columns
 
 _PARQUET = b"PAR1"
@@ -83,8 +83,8 @@ def open_arrow(file: DataFile, local: bool) -> ArrowFile:
         else:
             opened = _open_ipc_stream(pyarrow, handle, local)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
-        what = f"{file.path!r} cannot be read as Parquet or Arrow: {reason(error)}"
-        raise SourceError(f"{what}.") from error
+        what = f"{file.name!r} cannot be read as Parquet or Arrow: {reason(error)}"
+        raise SourceError(f"{what}.") from cause_of(error, file.path)
     return opened
 
 

@@ -6,6 +6,7 @@ local file.
 
 import errno
 import glob
+import hashlib
 import importlib
 import os
 import re
@@ -43,6 +44,42 @@ class DataFile(NamedTuple):
     path: str
     size: int
     stamp: str
+
+    @property
+    def name(self) -> str:
+        """The path as it may be shown and stored: a URL without its credentials."""
+        return hide_secrets(self.path)
+
+    @property
+    def identity(self) -> str:
+        """The name that an index knows the file by, the same after a token was renewed.
+
+        Where the server has no stamp, a query might be all that tells two files apart.
+        """
+        query = "" if self.stamp else self.path.partition("?")[2]
+        if not query or not is_remote(self.path):
+            return self.name
+        return f"{self.name}#{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
+
+
+# The user and password of any URL; the query of a web server, where tokens and signatures are.
+_USER = re.compile(r"(\w[\w+.-]*://)[^/\s'\"]*@")
+_QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\")]*")
+
+
+def hide_secrets(text: str) -> str:
+    """Return a text without the users, passwords and queries of the URLs in it.
+
+    Example:
+      >>> hide_secrets("https://user:word@host/a.tar?token=abc")
+      'https://host/a.tar'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+
+
+def cause_of(error: BaseException, path: str) -> BaseException | None:
+    """Return the error as the cause to show; None for a URL, which tracebacks would print."""
+    return None if is_remote(path) else error
 
 
 def local_path(path: PathLike) -> str:
@@ -116,7 +153,7 @@ def _matches(pattern: str) -> list[str]:
         every = glob.glob(os.path.expanduser(pattern), recursive=True)
         found = sorted(os.path.abspath(name) for name in every if not is_index(name))
     if not found:
-        raise SourceError(f"`paths`: {pattern!r} matches no file.")
+        raise SourceError(f"`paths`: {hide_secrets(pattern)!r} matches no file.")
     return found
 
 
@@ -133,10 +170,11 @@ def stat_file(path: str) -> DataFile:
     except SourceError:
         raise
     except Exception as error:  # each protocol has its own
-        raise SourceError(f"`paths`: {path!r} cannot be opened: {reason(error)}.") from error
+        what = f"`paths`: {hide_secrets(path)!r} cannot be opened: {reason(error)}."
+        raise SourceError(what) from cause_of(error, path)
     if info.get("size") is None:
         raise SourceError(
-            f"`paths`: the server of {path!r} does not tell its size, "
+            f"`paths`: the server of {hide_secrets(path)!r} does not tell its size, "
             "so no ranges of it can be read."
         )
     stamps = (info[key] for key in _STAMP_KEYS if info.get(key))
@@ -168,7 +206,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     said = error.strerror if isinstance(error, OSError) else None
-    return said or str(error) or type(error).__name__
+    return hide_secrets(said or str(error) or type(error).__name__)
 
 
 def _beneath(error: BaseException) -> BaseException | None:
@@ -187,7 +225,7 @@ def file_system_of(path: str):
     except (ImportError, ValueError) as error:  # no fsspec, not what a protocol needs, none such
         needed = 'pip install "jaxaug[remote]"'
         raise SourceError(
-            f"{path!r} is remote, which needs fsspec: {reason(error)} ({needed})."
+            f"{hide_secrets(path)!r} is remote, which needs fsspec: {reason(error)} ({needed})."
         ) from error
 
 

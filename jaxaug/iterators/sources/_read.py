@@ -12,6 +12,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import (
     DataFile,
     file_system_of,
+    hide_secrets,
     is_remote,
     pause,
     reason,
@@ -67,7 +68,7 @@ class OpenFile:
 
 def changed(file: DataFile) -> SourceError:
     """Return the error for a file that is not the one that was indexed."""
-    return SourceError(f"{file.path!r} changed since it was indexed: open the source again.")
+    return SourceError(f"{file.name!r} changed since it was indexed: open the source again.")
 
 
 def allowed_open(count: int) -> int:
@@ -100,10 +101,10 @@ class FileReader:
         try:
             data = system.cat_file(name, start=offset, end=offset + len(destination))
         except Exception as error:  # each protocol has its own; all of them are worth another try
-            raise OSError(f"{type(error).__name__}: {error}") from error
+            raise OSError(hide_secrets(f"{type(error).__name__}: {error}")) from None
         if len(data) > len(destination):
             raise SourceError(
-                f"the server of {file.path!r} ignores ranges: "
+                f"the server of {file.name!r} ignores ranges: "
                 f"sent {len(data)} bytes for {len(destination)}."
             )
         destination[: len(data)] = data
@@ -164,14 +165,14 @@ def read_fully(
         except OSError as error:
             if failures == retries:
                 raise SourceError(
-                    f"{file.path!r} cannot be read at byte {offset + done}: {reason(error)}."
+                    f"{file.name!r} cannot be read at byte {offset + done}: {reason(error)}."
                 ) from error
             pause(failures)
             failures += 1
             continue
         if count <= 0:
             raise SourceError(
-                f"{file.path!r} ends at byte {offset + done}, within what was indexed: it was cut."
+                f"{file.name!r} ends at byte {offset + done}, within what was indexed: it was cut."
             )
         done += count
 

@@ -16,7 +16,7 @@ from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
-from jaxaug.iterators.sources._files import DataFile, common_folder, list_files, stat_file
+from jaxaug.iterators.sources._files import DataFile, common_folder, list_files, reason, stat_file
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
 from jaxaug.iterators.sources.packed.storage import all_local
@@ -149,7 +149,7 @@ class Parquet:
         place = index - int(self._starts[number])
         found: dict[str, Any] = {
             "record": index,
-            "path": self._files[file_number].path,
+            "path": self._files[file_number].name,
             "row": int(opened.rows[:group].sum()) + place,
         }
         failure = self._failures.get(index)
@@ -161,12 +161,12 @@ class Parquet:
             try:
                 found |= opened.read(group, texts).slice(place, 1).to_pylist()[0]
             except Exception as error:  # each format has its own
-                found["error"] = str(error)
+                found["error"] = reason(error)
         return found
 
     def fingerprint(self) -> str:
         """Return a hash of the files' names and sizes, of their rows, and of the features."""
-        _, names = common_folder([file.path for file in self._files])
+        _, names = common_folder([file.identity for file in self._files])
         sizes = [file.size for file in self._files]
         known = json.dumps([names, sizes, self._image, self._starts.tolist()])
         digest = hashlib.blake2b(known.encode(), digest_size=8)
@@ -199,7 +199,9 @@ class Parquet:
             table = opened.read(group, [self._image])
             images = _arrow.images_of(table[self._image], opened.mapped)
         except Exception as error:  # each format has its own
-            return f"{self._files[file_number].path!r}, group {group}, cannot be read: {error}"
+            return (
+                f"{self._files[file_number].name!r}, group {group}, cannot be read: {reason(error)}"
+            )
         self._cache.put(number, images)
         return images
 
@@ -286,14 +288,14 @@ def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str) -
     if image not in first.names:
         images = [field.name for field in first if _arrow.is_image_type(field.type)]
         hint = f": pass image={images[0]!r}" if images else ""
-        raise SourceError(f"{files[0].path!r} has no column {image!r} but {first.names}{hint}.")
+        raise SourceError(f"{files[0].name!r} has no column {image!r} but {first.names}{hint}.")
     kind = first.field(image).type
     if not _arrow.is_image_type(kind):
         raise SourceError(f"`image`: column {image!r} must hold bytes, got {kind}.")
     for file, other in zip(files, opened):
         if not other.schema.equals(first, check_metadata=False):
             raise SourceError(
-                f"{file.path!r} has other columns than {files[0].path!r}: open them as two sources "
+                f"{file.name!r} has other columns than {files[0].name!r}: open them as two sources "
                 "and join these by Concat."
             )
 

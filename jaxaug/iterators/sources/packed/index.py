@@ -97,7 +97,7 @@ def open_index(
       SourceError: a data file is damaged, there are no records, or the index can be written
         nowhere.
     """
-    folder, names = common_folder([file.path for file in files])
+    folder, names = common_folder([file.identity for file in files])
     remote = any(is_remote(file.path) for file in files)
     subject = {
         "version": _VERSION,
@@ -330,7 +330,7 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
     counts = [part.rows for part in parts]
     if not sum(counts):
         raise SourceError(
-            f"no records in {len(files)} file(s), the first of which is {files[0].path!r}."
+            f"no records in {len(files)} file(s), the first of which is {files[0].name!r}."
         )
     columns = join(parts)
     fingerprint = _fingerprint(subject, names, files, columns)
@@ -360,7 +360,7 @@ def _compressed(reader: BlockReader) -> SourceError | None:
     begin = reader.at(0, 8).tobytes()
     for magic, (name, tool) in _COMPRESSED.items():
         if begin.startswith(magic):
-            path = reader.file.path
+            path = reader.file.name
             what = f"is {name}: unpack it ({tool}), as records inside cannot be reached one by one"
             return SourceError(f"{path!r} {what}.")
     return None

@@ -135,7 +135,7 @@ class PackedSource(abc.ABC):
         file = self._files[number]
         found = {
             "record": index,
-            "path": file.path,
+            "path": file.name,
             "record_in_file": index - int(self._index.row_starts[number]),
         }
         failure = self._failures.get(index)  # one look: the reader changes it at the same time

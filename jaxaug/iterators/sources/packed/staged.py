@@ -162,7 +162,7 @@ class Staged:
         errors = {number: error for number, error in ended.items() if error is not None}
         for number in numbers:
             if number not in ended:
-                path = self._files[spans[number].file].path
+                path = self._files[spans[number].file].name
                 errors[number] = f"{path!r}: no answer within {self._timeout:g} s"
         return errors
 

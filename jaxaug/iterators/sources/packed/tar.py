@@ -213,4 +213,4 @@ def _padded(size: int) -> int:
 
 def _damaged(reader: BlockReader, at: int, what: str) -> SourceError:
     hint = "" if at else " Is it a tar at all?"
-    return SourceError(f"{reader.file.path!r} {what} (byte {at}).{hint}")
+    return SourceError(f"{reader.file.name!r} {what} (byte {at}).{hint}")

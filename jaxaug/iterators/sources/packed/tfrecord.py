@@ -219,7 +219,7 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
 
 def _damaged(reader: BlockReader, number: int | None, what: str) -> SourceError:
     which = "a record" if number is None else f"record {number}"
-    return SourceError(f"{reader.file.path!r}: {which} {what}.")
+    return SourceError(f"{reader.file.name!r}: {which} {what}.")
 
 
 def _text(value: bytes) -> str | bytes:

@@ -272,4 +272,4 @@ def _content(reader: BlockReader, member: Member) -> bytes:
 
 
 def _wrong(reader: BlockReader, name: str, what: str) -> SourceError:
-    return SourceError(f"{reader.file.path!r}: {name!r} {what}.")
+    return SourceError(f"{reader.file.name!r}: {name!r} {what}.")

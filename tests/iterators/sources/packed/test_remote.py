@@ -4,6 +4,7 @@ import http.server
 import importlib
 import socket
 import threading
+import traceback
 import zlib
 from email.utils import formatdate
 from types import SimpleNamespace
@@ -311,3 +312,65 @@ def test_a_remote_file_that_is_not_there_is_said_to_be_missing():
     pytest.importorskip("fsspec")
     with pytest.raises(SourceError, match=r"nothing\.tfrecord' cannot be opened: No such file"):
         TFRecord("memory://nothing.tfrecord")
+
+
+def secret_url(url, token):
+    return url.replace("://", "://user:SECRETWORD@") + f"/a.tar?token=SECRET{token}"
+
+
+def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    tar = containers.tar(containers.labelled_files(3))
+    handler.contents |= {"/a.tar?token=SECRETONE": tar, "/a.tar?token=SECRETTWO": tar}
+    source = WebDataset(secret_url(url, "ONE"), retries=0)
+    said = [repr(source), str(source.describe(1)), source.index_path, source.fingerprint()]
+    assert source.describe(1)["path"] == f"{url}/a.tar" and source.describe(1)["key"] == "0001"
+    with open(source.index_path, "rb") as file:
+        said.append(file.read().decode("latin1"))
+
+    # A renewed token is the same data.
+    handler.requests.clear()
+    again = WebDataset(secret_url(url, "TWO"), retries=0)
+    assert again.fingerprint() == source.fingerprint() and handler.requests == []
+    assert containers.images_by_label(again) == dict(enumerate(containers.jpegs(3)))
+
+    del handler.contents["/a.tar?token=SECRETONE"]
+    assert source.read(np.arange(3))[0].lengths.tolist() == [0, 0, 0]
+    said.append(source.describe(1)["error"])
+    monkeypatch.setattr(handler, "answer", lambda self, body: self.send(403, b"", body))
+    assert again.read(np.arange(3))[0].lengths.tolist() == [0, 0, 0]
+    said.append(again.describe(1)["error"])
+    for name in ("ONE", "THREE"):
+        with pytest.raises(SourceError) as caught:
+            WebDataset(secret_url(url, name), retries=0)
+        said.append("".join(traceback.format_exception(caught.value)))
+    assert not [text for text in said if "SECRET" in text]
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("http://u:p@w@host:1/a.tar?x=1&y=2", "http://host:1/a.tar"),
+        (
+            "'https://host/a.tar?sig=%2F' and 'gs://b/c-?.tar'",
+            "'https://host/a.tar' and 'gs://b/c-?.tar'",
+        ),
+        ("s3://key:word@bucket/a@b.tar", "s3://bucket/a@b.tar"),
+        ("/local/a@b.tar?c", "/local/a@b.tar?c"),
+        ("401, url='http://host/a?t=1'", "401, url='http://host/a'"),
+    ],
+)
+def test_secrets_of_urls(text, shown):
+    assert _files.hide_secrets(text) == shown
+
+
+def test_files_that_only_a_query_tells_apart(server):
+    handler, url = server
+    handler.stamp = staticmethod(lambda content: {})
+    for name, files in (("a", containers.labelled_files(3)), ("b", containers.labelled_files(3))):
+        files = dict(reversed(files.items())) if name == "b" else files
+        handler.contents[f"/get?file={name}"] = containers.tar(files)
+    first, second = (WebDataset(f"{url}/get?file={name}") for name in "ab")
+    assert first.index_path != second.index_path
+    assert first.features["label"].tolist() == second.features["label"].tolist()[::-1]
