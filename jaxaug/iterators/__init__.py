@@ -17,6 +17,7 @@ from jaxaug.iterators._protocol import Indexed as Indexed
 from jaxaug.iterators._protocol import Pixels as Pixels
 from jaxaug.iterators._protocol import Source as Source
 from jaxaug.iterators._protocol import Stream as Stream
+from jaxaug.iterators.sources.array_record import ArrayRecord as ArrayRecord
 from jaxaug.iterators.sources.coco import Coco as Coco
 from jaxaug.iterators.sources.concat import Concat as Concat
 from jaxaug.iterators.sources.filelist import FileList as FileList
