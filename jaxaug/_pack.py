@@ -4,10 +4,12 @@ import io
 import json
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from jaxaug.iterators.sources.packed.tar import is_tar
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import CLASSES, WebDataset
 
+_PARTIAL = ".part"  # the end of the name of a folder that is being written
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
 
 
@@ -93,13 +96,40 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
 
 def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
     os.makedirs(folder, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".part", dir=folder) as partial:
+    _remove_abandoned(folder, name)
+    with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=_PARTIAL, dir=folder)
+        partial = stack.enter_context(made)
+        with suppress(OSError):  # some network disks have no locks
+            stack.enter_context(_locked(partial))
         tar = os.path.join(partial, name)
         _write_tar(source, tar)
         _compare(source, WebDataset(tar))
         # The index first: what has its name is whole.
         for done in sorted(os.listdir(partial), key=lambda done: done == name):
             os.replace(os.path.join(partial, done), os.path.join(folder, done))
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the lock of a folder; raise OSError where another process does, or none can be had."""
+    import fcntl  # POSIX only
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: str, name: str) -> None:
+    """Remove what an earlier run that was killed has left; nobody holds its lock any more."""
+    for entry in os.listdir(folder):
+        if entry.startswith(f"{name}.") and entry.endswith(_PARTIAL):
+            path = os.path.join(folder, entry)
+            with suppress(OSError), _locked(path):
+                shutil.rmtree(path)
 
 
 def measure_reads(source: Source, seconds: float = 1.0) -> float:

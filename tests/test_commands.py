@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxaug.__main__ import main
+from jaxaug._pack import pack_files
 from jaxaug.iterators import ImageFolder, WebDataset
 from jaxaug.iterators.sources._progress import byte_progress
 from tests.iterators.sources import containers
@@ -133,6 +134,32 @@ sys.exit(main(sys.argv[1:]))
         _, printed = child.communicate(timeout=60)
     assert child.returncode == status and printed == f"jaxaug: {said}.\n"
     assert os.listdir(tmp_path / "out") == []
+
+
+def test_what_a_killed_pack_left_goes_with_the_next(tmp_path):
+    source = images(tmp_path / "images")
+    code = """
+import sys, time
+from jaxaug.__main__ import main
+from jaxaug import _pack
+_pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+sys.exit(main(sys.argv[1:]))
+"""
+    out = tmp_path / "out" / "packed.tar"
+    command = [sys.executable, "-c", code, "pack", str(source), str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "writes\n"
+        (running,) = os.listdir(tmp_path / "out")
+        pack_files(ImageFolder(source), out)
+        assert running in os.listdir(tmp_path / "out")  # of a pack that still runs
+        out.unlink()
+        child.kill()
+        child.wait()
+    pack_files(ImageFolder(source), out)
+    assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == [
+        "index",
+        "tar",
+    ]
 
 
 def test_commands_leave_signals_as_they_were(tmp_path):
