@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from jaxaug._checks import check_positive_int
 from jaxaug.iterators._order import permute
 
 # The epoch's own draws are those of a permutation that no source uses.
@@ -52,8 +53,8 @@ class Mix:
         if lengths.min() < 1:
             raise ValueError(f"`lengths` must be ints [k] of at least 1, got {self.lengths!r}.")
         weights = _check_weights("weights", self.weights, lengths.size)
-        if self.num_samples is not None and self.num_samples < 1:
-            raise ValueError(f"`num_samples` must be at least 1, got {self.num_samples!r}.")
+        if self.num_samples is not None:
+            check_positive_int("num_samples", self.num_samples)
         # Lists are the same orders as their arrays.
         object.__setattr__(self, "lengths", lengths.astype(np.int64))
         object.__setattr__(self, "weights", weights)

@@ -1,5 +1,6 @@
 """Images in columns of Parquet and Arrow files."""
 
+import io
 import pickle
 
 import jax
@@ -218,3 +219,21 @@ def test_the_cache_of_hugging_face(tmp_path):
         encoded, columns = source.read(np.array([5, 0]))
         assert bytes(encoded.view(0)) == containers.jpegs(6)[5]
         assert columns["label"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_remote_files(form):
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    buffer = io.BytesIO()
+    if form == "parquet":
+        pq.write_table(table(), buffer, row_group_size=3)
+    else:
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if form == "compressed" else None)
+        make = pa.ipc.new_stream if form == "stream" else pa.ipc.new_file
+        with make(buffer, table().schema, options=options) as writer:
+            writer.write_table(table(), max_chunksize=3)
+    memory.pipe(f"/{form}/a.data", buffer.getvalue())
+    source = Parquet(f"memory://{form}/a.data")
+    encoded, features = source.read(np.array([9, 0]))
+    assert bytes(encoded.view(0)) == containers.jpegs(COUNT)[9] and encoded.lengths.all()
+    assert features["label"].tolist() == [9, 0] and source.describe(9)["name"] == "name 9"
