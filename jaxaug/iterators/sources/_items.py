@@ -249,23 +249,31 @@ def _save(image: Any, format: str, **options: Any) -> bytes:
 def _no_image(item: Any, image: Key, record: int) -> SourceError:
     """Return the error for an item without an image under that key."""
     fields = fields_of(item)
-    value = None if fields is None else fields.get(image)
-    wanted = f"record {record} must hold the encoded image as bytes under {image!r}"
     if fields is None:
-        what = type(item).__name__
-    elif isinstance(item, Mapping):
-        what = str(sorted(fields, key=str))
+        kind = "None"
+        content = type(item).__name__
     else:
-        what = f"{type(item).__name__} of ({', '.join(type(part).__name__ for part in item)})"
-    hint = "Give bytes, a Pillow image, or pixels uint8[h, w, 3]."
-    if fields is not None and image not in fields:
-        images = [key for key, value in fields.items() if _may_be_image(value)]
-        if images:
-            hint = f"Pass image={images[0]!r}."
-            labels = [key for key in fields if key != images[0] and number(fields[key]) is not None]
-            if not isinstance(item, Mapping) and labels:
-                hint = f"Pass image={images[0]!r}, label={labels[0]!r}."
-    return SourceError(f"{wanted}, got {type(value).__name__}; it has {what}. {hint}")
+        kind = type(fields.get(image)).__name__
+        content = str(sorted(fields, key=str))
+    if isinstance(item, (tuple, list)):
+        kinds = ", ".join(type(part).__name__ for part in item)
+        content = f"{type(item).__name__} of ({kinds})"
+    return SourceError(
+        f"record {record} must hold the encoded image as bytes under {image!r}, got {kind}; "
+        f"it has {content}. {_hint(item, fields, image)}"
+    )
+
+
+def _hint(item: Any, fields: Mapping[Any, Any] | None, image: Key) -> str:
+    """Return the advice for an item whose image was not found."""
+    found = {} if fields is None or image in fields else fields
+    images = [key for key, value in found.items() if _may_be_image(value)]
+    if not images:
+        return "Give bytes, a Pillow image, or pixels uint8[h, w, 3]."
+    labels = [key for key in found if key != images[0] and number(found[key]) is not None]
+    if isinstance(item, Mapping) or not labels:
+        return f"Pass image={images[0]!r}."
+    return f"Pass image={images[0]!r}, label={labels[0]!r}."
 
 
 def _may_be_image(value: Any) -> bool:

@@ -91,41 +91,26 @@ class Concat:
         Raises:
           IndexError: an index outside [0, len).
         """
-        indices = self._checked(indices)
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
-        order = np.argsort(numbers, kind="stable")
+        groups, back = self._by_source(self._checked(indices))
         images = []
         columns = []
-        for number in np.unique(numbers).tolist():
-            local = indices[numbers == number] - self._starts[number]
+        for number, local in groups:
             found, features = self.sources[number].read(local)
             images.append(found)
             columns.append(features)
-        if not images:
-            found, features = self.sources[0].read(indices)
-            images.append(found)
-            columns.append(features)
-
-        back = np.argsort(order)
         joined = self._join_columns(columns)
         return _join_images(images, back), {name: joined[name][back] for name in joined}
 
     def headers(self, indices: np.ndarray) -> Headers | None:
         """Return the header facts of the sources' indexes; None unless all have one."""
-        indices = self._checked(indices)
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
-        order = np.argsort(numbers, kind="stable")
+        groups, back = self._by_source(self._checked(indices))
         found = []
-        for number in np.unique(numbers).tolist():
+        for number, local in groups:
             source = self.sources[number]
-            local = indices[numbers == number] - self._starts[number]
             headers = source.headers(local) if isinstance(source, Indexed) else None
             if headers is None:
                 return None
             found.append(headers)
-        if not found:
-            return None
-        back = np.argsort(order)
         return Headers(*(np.concatenate(columns)[back] for columns in zip(*found)))
 
     def describe(self, index: int) -> dict[str, Any]:
@@ -138,6 +123,19 @@ class Concat:
         """Return a hash of the sources' fingerprints and lengths."""
         known = [(source.fingerprint(), len(source)) for source in self.sources]
         return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
+
+    def _by_source(self, indices: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
+        """Return the records by source, and the places that bring them back into their order.
+
+        Returns:
+          groups: (number of a source, int64[k] records in it), at least one.
+          back: int64[n], the place of each of `indices` among all groups.
+        """
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        groups = []
+        for number in np.unique(numbers).tolist() or [0]:
+            groups.append((number, indices[numbers == number] - self._starts[number]))
+        return groups, np.argsort(np.argsort(numbers, kind="stable"))
 
     def _checked(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, np.int64)

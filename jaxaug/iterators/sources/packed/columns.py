@@ -134,16 +134,21 @@ def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
     for name in sorted(names):
         values, counts = _join_feature(name, filled)
         made = feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
-        if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
-            raise SourceError(
-                f"feature {name!r} varies in length, so that its counts would be called "
-                f"'{name}_count', as another feature is: rename that one, or leave one out by "
-                "naming the `features` that you need."
-            )
+        _check_count_name(name, made, names)
         columns |= made
     if "label" in names:
         _check_label(columns)
     return columns
+
+
+def _check_count_name(name: str, made: Mapping[str, np.ndarray], names: set[str]) -> None:
+    """Raise SourceError where the counts of a feature would be called as another feature is."""
+    if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
+        raise SourceError(
+            f"feature {name!r} varies in length, so that its counts would be called "
+            f"'{name}_count', as another feature is: rename that one, or leave one out by naming "
+            "the `features` that you need."
+        )
 
 
 def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, np.ndarray]:

@@ -164,18 +164,18 @@ class WebDataset(PackedSource):
     ) -> dict[str, list]:
         """Return the wanted numbers in JSON by their new names."""
         label = _json_name(self._label)
+        names = {name: name for name in found} if self._names is None else self._names
         numbers = {}
         for name, value in found.items():
-            if name == label or (self._names is not None and name not in self._names):
+            if name == label or name not in names:
                 continue
-            new_name = name if self._names is None else self._names[name]
-            if new_name == "label" and label is not None and member is not None:
+            if names[name] == "label" and label is not None and member is not None:
                 what = f"has {name!r} and the label {label!r}, which would both be called 'label'"
                 raise _wrong(reader, member.name, f"{what}: name the `features` that you need")
             if _is_number(value):
-                numbers[new_name] = [value]
+                numbers[names[name]] = [value]
             elif self._names is not None and _are_numbers(value):
-                numbers[new_name] = value
+                numbers[names[name]] = value
         return numbers
 
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
