@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import jaxaug
 from jaxaug.errors import JaxaugError
@@ -59,9 +60,7 @@ def _sigterm_raises() -> Iterator[None]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser, with one sub-parser a command; each sets `run`, a function of the parsed
-    arguments.
-    """
+    """Return the parser, with one sub-parser for each command; each sets `run`."""
     parser = argparse.ArgumentParser(
         prog="jaxaug", description="JPEG bytes to sharded, augmented batches."
     )
@@ -108,7 +107,8 @@ def _add_index(commands) -> None:
         "index",
         help="index TFRecord files or tar shards, once, before training",
         epilog="The index is written beside the files or, where they are remote or their folder "
-        "cannot be written, to $XDG_CACHE_HOME/jaxaug (~/.cache/jaxaug); its path is printed.",
+        "cannot be written, to $XDG_CACHE_HOME/jaxaug (~/.cache/jaxaug), unless --out says "
+        "otherwise; its path is printed. A source finds it if it is opened with the same options.",
     )
     parser.add_argument(
         "paths",
@@ -118,7 +118,13 @@ def _add_index(commands) -> None:
     parser.add_argument(
         "--image", help="feature (TFRecord) or extension (tar) of the image, if not the usual one"
     )
-    parser.add_argument("--label", help="integer feature that is the label (TFRecord); '' for none")
+    parser.add_argument(
+        "--label", help="feature (TFRecord) or name in JSON (tar) of the label; '' for none"
+    )
+    parser.add_argument(
+        "--features", help="further features, as the source will name them: name,name=new name"
+    )
+    parser.add_argument("--out", help="the index file, which the source then takes as `index`")
     parser.set_defaults(run=_index)
 
 
@@ -181,19 +187,34 @@ def _preview(arguments: argparse.Namespace) -> None:
 
 
 def _index(arguments: argparse.Namespace) -> None:
-    from jaxaug.iterators.sources.pack import build_index
+    from jaxaug._pack import build_index
 
-    options = {} if arguments.image is None else {"image": arguments.image}
+    options: dict[str, Any] = {}
+    if arguments.image is not None:
+        options["image"] = arguments.image
     if arguments.label is not None:
         options["label"] = arguments.label or None
+    if arguments.features is not None:
+        options["features"] = _renamed(arguments.features)
+    if arguments.out is not None:
+        options["index"] = arguments.out
     source = build_index(arguments.paths, **options)
     print(source)
     print(f"index: {source.index_path}")
 
 
+def _renamed(text: str) -> dict[str, str]:
+    """Return the new names in `name,name=new name` by name."""
+    names = {}
+    for part in filter(None, text.split(",")):
+        name, _, new_name = part.partition("=")
+        names[name] = new_name or name
+    return names
+
+
 def _pack(arguments: argparse.Namespace) -> None:
+    from jaxaug._pack import measure_reads, pack_files
     from jaxaug.iterators import FileList, ImageFolder
-    from jaxaug.iterators.sources.pack import measure_reads, pack_files
 
     listed = os.path.isfile(arguments.images)
     source = (

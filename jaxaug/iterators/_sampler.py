@@ -235,6 +235,12 @@ def check_sampler(sampler: Sampler, count: int) -> None:
             f"`shuffle` must have one weight for each of {count} records, got "
             f"{len(sampler.weights)} weights: compute them from this source's records."
         )
+    wanted = getattr(sampler, "source_length", count)
+    if wanted != count:
+        raise ValueError(
+            f"`shuffle` must be for {count} records, those of the source, got "
+            f"{type(sampler).__name__} for {wanted}: make it for this source."
+        )
     if isinstance(sampler, (Sequential, Shuffled)) and sampler.length > count:
         raise ValueError(
             f"`shuffle` must order at most {count} records, those of the source, got {sampler}: "

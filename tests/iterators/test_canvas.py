@@ -11,7 +11,7 @@ from jaxaug.iterators._reader import RecordReader
 from jaxaug.iterators._stream_reader import StreamReader
 from jaxaug.iterators.sources.subset import Subset
 from tests.images import encode, picture
-from tests.iterators import containers
+from tests.iterators.sources import containers
 
 TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxaug.iterators import RandomAccess, Subset, TFRecord, WebDataset, split
-from tests.iterators import containers, test_features
+from tests.iterators.sources import containers, test_features
 
 
 def random_access(path):

@@ -9,10 +9,10 @@ import pytest
 from jaxaug import Loader
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import TFRecord
-from jaxaug.iterators.sources._files import FileReader
-from jaxaug.iterators.sources._storage import Staged
+from jaxaug.iterators.sources._read import FileReader
+from jaxaug.iterators.sources.packed.staged import Staged
 from tests.images import jpegs
-from tests.iterators import containers
+from tests.iterators.sources import containers
 from tests.iterators.loaders import one_device
 
 

@@ -21,7 +21,7 @@ from jaxaug import Loader
 from jaxaug.iterators import WebDataset
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
-from tests.iterators import containers
+from tests.iterators.sources import containers
 
 KILLS = 20
 RECORDS = 205

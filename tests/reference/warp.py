@@ -62,7 +62,7 @@ def scaling(factor, height, width):
 
 
 def resize(image, height, width):
-    """Antialiased: every source pixel weighed by a triangle as wide as an output pixel, at least 1."""
+    """Return it antialiased: source pixels weighed by a triangle as wide as an output pixel."""
     rows = _triangle(image.shape[0], height)
     columns = _triangle(image.shape[1], width)
     return np.einsum("oh,hwc,pw->opc", rows, image.astype(np.float64), columns)

@@ -1,4 +1,4 @@
-"""Many small files, one an image: read a batch at a time into memory of its own."""
+"""Many small files, one for each image: read a batch at a time into memory of its own."""
 
 import hashlib
 import os
@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators.sources._files import NO_WAIT, Patience
+from jaxaug.iterators.sources._read import NO_WAIT, TimeBudget
 
 _THREADS = 4  # reads under way at a time: for disks
-_SHARE = 16  # files a thread at least; a thread costs as much as reading a few of them
+_MIN_FILES_PER_THREAD = 16  # a thread costs as much as reading a few of them
 _ALIGNMENT = 64
-_CHUNK = 8 << 20  # bytes of one buffer
-_MOST_FREE = 128  # buffers kept for later batches: 1 GiB
+_CHUNK_BYTES = 8 << 20  # bytes of one buffer
+_MAX_FREE_BUFFERS = 128  # buffers kept for later batches: 1 GiB
 
 
-class _Free(deque[np.ndarray]):
+class _BufferPool(deque[np.ndarray]):
     """Buffers that no batch holds any more, for all files of the process that are in use.
 
     Fresh memory costs a page fault each 4 KiB, more than reading a cached file.
     """
 
 
-_shared: weakref.WeakValueDictionary[str, _Free] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[str, _BufferPool] = weakref.WeakValueDictionary()
 
 
-def _free_buffers() -> _Free:
+def _free_buffers() -> _BufferPool:
     """Return the buffers of the process; they go when the last files and batches do."""
-    return _shared.setdefault("free", _Free(maxlen=_MOST_FREE))
+    return _shared.setdefault("free", _BufferPool(maxlen=_MAX_FREE_BUFFERS))
 
 
 class LooseFiles:
@@ -61,30 +61,28 @@ class LooseFiles:
         return len(self._names)
 
     def path(self, index: int) -> str:
-        """The path of file `index`."""
+        """Return the path of file `index`."""
         return os.path.join(self._root, self._names[index])
 
     def read(self, indices: np.ndarray) -> Encoded:
-        """The bytes of files `indices` (int64[n]); one that cannot be read has length 0.
+        """Read files `indices` (int64[n]); one that cannot be read has length 0.
 
         From the first file on that the page cache does not hold, several threads read. One is as
         fast as long as it holds them, and more would take the GIL from the threads that decode.
         """
         numbers = np.asarray(indices)
-        cached = read_files(self._paths(numbers) if NO_WAIT else [], Patience(), free=self._free)
+        cached = read_files(self._paths(numbers) if NO_WAIT else [], TimeBudget(), free=self._free)
         rest = numbers[cached.lengths.size :]
         if not rest.size:
             return cached
-        shares = [
-            *map(self._paths, np.array_split(rest, max(1, min(_THREADS, rest.size // _SHARE))))
-        ]
+        threads = max(1, min(_THREADS, rest.size // _MIN_FILES_PER_THREAD))
+        shares = [self._paths(share) for share in np.array_split(rest, threads)]
         read = partial(read_files, free=self._free)
         if len(shares) == 1:
             parts = [read(shares[0])]
         else:
-            with ThreadPoolExecutor(
-                len(shares), thread_name_prefix="jaxaug-files"
-            ) as pool:  # ends with the batch
+            # Its threads end with the batch.
+            with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:
                 parts = [*pool.map(read, shares)]
         addresses, lengths, owners = zip(*([cached, *parts] if cached.lengths.size else parts))
         return Encoded(np.concatenate(addresses), np.concatenate(lengths), owners)
@@ -93,7 +91,7 @@ class LooseFiles:
         return [self.path(number) for number in numbers.tolist()]
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The file's number and path, and "error" if it cannot be read now."""
+        """Return the file's number and path, and "error" if it cannot be read now."""
         found: dict[str, Any] = {"record": index, "path": self.path(index)}
         try:
             os.close(os.open(self.path(index), os.O_RDONLY))
@@ -102,10 +100,9 @@ class LooseFiles:
         return found
 
     def fingerprint(self, *columns: np.ndarray) -> str:
-        """A hash of the relative paths and of columns of features."""
-        digest = hashlib.blake2b(
-            "\n".join(self._names).encode("utf-8", "surrogateescape"), digest_size=8
-        )
+        """Return a hash of the relative paths and of columns of features."""
+        names = "\n".join(self._names).encode("utf-8", "surrogateescape")
+        digest = hashlib.blake2b(names, digest_size=8)
         for column in columns:
             digest.update(np.ascontiguousarray(column).tobytes())
         return digest.hexdigest()
@@ -113,15 +110,15 @@ class LooseFiles:
 
 def read_files(
     paths: Iterable[str],
-    patience: Patience | None = None,
+    budget: TimeBudget | None = None,
     *,
-    free: _Free | None = None,
+    free: _BufferPool | None = None,
 ) -> Encoded:
-    """The bytes of files, one after the other; one that cannot be read has length 0.
+    """Read files, one after the other; one that cannot be read has length 0.
 
     Args:
       paths: of local files.
-      patience: where given, only the first files, as long as the page cache holds them and the
+      budget: where given, only the first files, as long as the page cache holds them and the
         patience lasts.
       free: buffers to use, and to give them back to.
 
@@ -133,8 +130,8 @@ def read_files(
       >>> bytes(encoded.view(0)), encoded.lengths.tolist()
       (b'image', [5, 0])
     """
-    chunks = _Chunks(_Free() if free is None else free)
-    flags = 0 if patience is None else NO_WAIT
+    chunks = _FileBuffers(_BufferPool() if free is None else free)
+    flags = 0 if budget is None else NO_WAIT
     addresses = []
     lengths = []
     for path in paths:
@@ -153,29 +150,26 @@ def read_files(
                 break
         addresses.append(address)
         lengths.append(length)
-        if patience and not patience.lasts(4, length):
+        if budget and not budget.lasts(4, length):
             break
     return Encoded(np.array(addresses, np.uint64), np.array(lengths, np.uint64), chunks)
 
 
-class _Chunks:
-    """Large buffers that files are read into, one behind the other; given back when nobody refers
-    to them.
-    """
+class _FileBuffers:
+    """Large buffers that files are read into one behind the other, given back when unused."""
 
-    def __init__(self, free: _Free):
+    def __init__(self, free: _BufferPool):
         self._free = free
         self._chunks: list[np.ndarray] = []
         self._room = memoryview(b"")
         self._address = 0
 
     def read(self, descriptor: int, flags: int) -> tuple[int, int]:
-        """A whole file: (address, length)."""
+        """Read a whole file; return its address and length."""
         length = _read(descriptor, self._room, flags)
         if length is None:
-            self._add(
-                os.fstat(descriptor).st_size + 1
-            )  # a byte more, to see that the file has ended
+            # A byte more, to see that the file has ended.
+            self._add(os.fstat(descriptor).st_size + 1)
             length = _read(descriptor, self._room, flags)
         if length is None:
             raise OSError("the file grows while it is read")
@@ -187,19 +181,19 @@ class _Chunks:
 
     def _add(self, size: int) -> None:
         try:
-            chunk = np.empty(size, np.uint8) if size > _CHUNK else self._free.pop()
+            chunk = np.empty(size, np.uint8) if size > _CHUNK_BYTES else self._free.pop()
         except IndexError:
-            chunk = np.empty(_CHUNK, np.uint8)
+            chunk = np.empty(_CHUNK_BYTES, np.uint8)
         self._chunks.append(chunk)
         self._room = chunk.data
         self._address = chunk.ctypes.data
 
     def __del__(self):
-        self._free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK)
+        self._free.extend(chunk for chunk in self._chunks if chunk.size == _CHUNK_BYTES)
 
 
 def _read(descriptor: int, room: memoryview, flags: int) -> int | None:
-    """Bytes of a whole file read to the beginning of `room`; None if they do not fit."""
+    """Read a whole file to the beginning of `room`; return its bytes, None if they do not fit."""
     done = 0
     while done < len(room):
         # At most 2 GiB a call, and less on some network disks.

@@ -1,4 +1,4 @@
-"""A progress bar over bytes, if tqdm is installed and somebody looks on."""
+"""A progress bar over bytes, where tqdm is installed and stderr is a terminal."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def byte_progress(total: int, description: str) -> Iterator[Callable[[int], None]]:
-    """A function to call, from any thread, with the bytes done since its last call.
+    """Yield a function that any thread calls with the bytes done since its last call.
 
     The bar appears after a second. Without tqdm, and where stderr is no terminal, nothing is drawn.
     """

@@ -39,11 +39,14 @@ class Coco:
 
     Example:
       >>> import tempfile
+      >>> image = {"id": 9, "file_name": "a.jpg"}
+      >>> box = {"image_id": 9, "category_id": 3, "bbox": [10, 20, 5, 2]}
+      >>> category = {"id": 3, "name": "zebra"}
+      >>> found = {"images": [image], "annotations": [box], "categories": [category]}
       >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-      ...     image, box = {"id": 9, "file_name": "a.jpg"}, {"image_id": 9, "category_id": 3,
-      "bbox": [10, 20, 5, 2]} ...     category = {"id": 3, "name": "zebra"} ...
-      json.dump({"images": [image], "annotations": [box], "categories": [category]}, file) ...
-      file.flush() ...     source = Coco("images", file.name)
+      ...     json.dump(found, file)
+      ...     file.flush()
+      ...     source = Coco("images", file.name)
       >>> source.read(np.array([0]))[1]["boxes"].tolist(), source.describe(0)["categories"]
       ([[[10.0, 20.0, 15.0, 22.0]]], ['zebra'])
 
@@ -82,26 +85,21 @@ class Coco:
         return f"Coco({self._annotations!r}: {found}, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
-        """The path of record `index`."""
+        """Return the path of record `index`."""
         return self._files.path(index)
 
     @property
     def features(self) -> Features:
-        """All columns of boxes by name: no image is read."""
+        """All columns of boxes by name, known without reading an image."""
         return dict(self._features)
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """The files' bytes, "boxes", "box_labels" and "box_count"; a file that cannot be read has
-        length 0.
-        """
-        return self._files.read(indices), {
-            name: column[indices] for name, column in self._features.items()
-        }
+        """Read the files' bytes (length 0: unreadable), "boxes", "box_labels" and "box_count"."""
+        columns = {name: column[indices] for name, column in self._features.items()}
+        return self._files.read(indices), columns
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The record's path, image id and names of its boxes' categories, and "error" if it cannot
-        be read now.
-        """
+        """Return the path, image id, names of categories, and "error" if it cannot be read now."""
         labels = self._features["box_labels"][index][: self._features["box_count"][index]]
         categories = [self.classes[label] for label in labels.tolist()]
         return self._files.describe(index) | {
@@ -110,7 +108,7 @@ class Coco:
         }
 
     def fingerprint(self) -> str:
-        """A hash of the file names and of all boxes."""
+        """Return a hash of the file names and of all boxes."""
         return self._files.fingerprint(*self._features.values())
 
 
@@ -128,7 +126,7 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _box(entry: dict[str, Any]) -> tuple[int, int, float, float, float, float]:
-    """(image id, category id, x, y, width, height)."""
+    """Return (image id, category id, x, y, width, height)."""
     x, y, width, height = map(float, entry["bbox"])
     return int(entry["image_id"]), int(entry["category_id"]), x, y, width, height
 
@@ -136,7 +134,7 @@ def _box(entry: dict[str, Any]) -> tuple[int, int, float, float, float, float]:
 def _pad(
     boxes: list[tuple], image_ids: np.ndarray, category_ids: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """The features' columns; boxes keep the file's order within their image."""
+    """Return the features' columns; boxes keep the file's order within their image."""
     table = np.array(boxes, np.float64).reshape(-1, 6)
     table = table[(table[:, 4] > 0) & (table[:, 5] > 0)]
     image = _ranks(table[:, 0], image_ids, "image")
@@ -148,26 +146,25 @@ def _pad(
     count = np.bincount(image, minlength=len(image_ids))
     place = np.arange(len(image)) - (np.cumsum(count) - count)[image]
     most = max(int(count.max()), 1)
-    columns = (
-        np.zeros((len(image_ids), most, 4), np.float32),
-        np.full((len(image_ids), most), -1, np.int32),
-    )
-    columns[0][image, place] = np.concatenate(
-        [table[:, 2:4], table[:, 2:4] + table[:, 4:6]], axis=1
-    )
-    columns[1][image, place] = label
-    return {"boxes": columns[0], "box_labels": columns[1], "box_count": count.astype(np.int32)}
+    corners = np.concatenate([table[:, 2:4], table[:, 2:4] + table[:, 4:6]], axis=1)
+
+    boxes_of = np.zeros((len(image_ids), most, 4), np.float32)
+    boxes_of[image, place] = corners
+    labels_of = np.full((len(image_ids), most), -1, np.int32)
+    labels_of[image, place] = label
+    return {"boxes": boxes_of, "box_labels": labels_of, "box_count": count.astype(np.int32)}
 
 
 def _ranks(ids: np.ndarray, known: np.ndarray, what: str) -> np.ndarray:
-    """Where in `known` each id stands."""
+    """Return the place of each id in `known`."""
+    if not len(ids):
+        return np.zeros(0, np.int64)
+    if not len(known):
+        raise ValueError(f"a box names {what} {int(ids[0])}, which is not listed")
     order = np.argsort(known)
-    found = (
-        order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
-        if len(known)
-        else ids
-    )
-    wrong = known[found] != ids if len(known) else np.ones(len(ids), bool)
+    places = np.searchsorted(known, ids, sorter=order)
+    found = order[np.minimum(places, len(known) - 1)]
+    wrong = known[found] != ids
     if wrong.any():
         raise ValueError(f"a box names {what} {int(ids[wrong][0])}, which is not listed")
     return found

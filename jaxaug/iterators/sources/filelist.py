@@ -62,39 +62,34 @@ class FileList:
         return f"FileList({self._list!r}: {len(self)} images, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
-        """The path of record `index`."""
+        """Return the path of record `index`."""
         return self._files.path(index)
 
     @property
     def features(self) -> Features:
-        """The column "label", if there are labels: no image is read."""
+        """The column "label", if there are labels; known without reading an image."""
         return {} if self.labels is None else {"label": self.labels}
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """The files' bytes and "label"; a file that cannot be read has length 0."""
-        return self._files.read(indices), {
-            name: column[indices] for name, column in self.features.items()
-        }
+        """Read the files' bytes and "label"; a file that cannot be read has length 0."""
+        columns = {name: column[indices] for name, column in self.features.items()}
+        return self._files.read(indices), columns
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The record's path, and "error" if the file cannot be read now."""
+        """Return the record's path, and "error" if the file cannot be read now."""
         return self._files.describe(index)
 
     def fingerprint(self) -> str:
-        """A hash of the paths as listed and of the labels."""
-        return (
-            self._files.fingerprint()
-            if self.labels is None
-            else self._files.fingerprint(self.labels)
-        )
+        """Return a hash of the paths as listed and of the labels."""
+        columns = [] if self.labels is None else [self.labels]
+        return self._files.fingerprint(*columns)
 
 
 def _lines(path: str) -> list[tuple[int, str]]:
     """Return the lines that are not blank, each with its number from 1."""
     try:
-        with open(
-            path, encoding="utf-8-sig"
-        ) as file:  # Windows begins such files with a byte order mark
+        # Windows begins such files with a byte order mark.
+        with open(path, encoding="utf-8-sig") as file:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error
@@ -106,14 +101,10 @@ def _label(text: str, where: str, sep: str | None) -> int:
     except ValueError:
         label = -1
     if not 0 <= label < 2**31:
-        hint = (
-            " or, if it belongs to the path, choose another `sep`"
-            if sep is None or sep == " "
-            else ""
-        )
-        raise SourceError(
-            f"{where}: a label must be an integer from 0 to 2^31 - 1, got {text!r}: correct it{hint}."
-        )
+        wanted = f"{where}: a label must be an integer from 0 to 2^31 - 1, got {text!r}"
+        blanks = sep is None or sep == " "
+        hint = " or, if it belongs to the path, choose another `sep`" if blanks else ""
+        raise SourceError(f"{wanted}: correct it{hint}.")
     return label
 
 

@@ -15,7 +15,7 @@ from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
 _EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-_SHOWN = 5  # names in an error
+_MAX_SHOWN_NAMES = 5  # names in an error
 
 
 class ImageFolder:
@@ -52,21 +52,7 @@ class ImageFolder:
 
     def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
         self.root = Path(local_path(root))
-        if not self.root.is_dir():
-            raise SourceError(
-                f"`root` must be a folder of images, got {str(self.root)!r}, which is none."
-            )
-        try:
-            names = sorted(_image_files(str(self.root)))
-            below = sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())
-        except OSError as error:
-            raise SourceError(
-                f"`root`: {error.filename!r} cannot be read: {reason(error)}."
-            ) from error
-        if not names:
-            expected = f"class folders with files named {', '.join(_EXTENSIONS)}"
-            raise SourceError(f"no images below {str(self.root)!r}: expected {expected}.")
-
+        names, below = _list_folder(self.root)
         folders = [name.split(os.sep, 1)[0] if os.sep in name else "." for name in names]
         found = sorted(set(folders))
         if classes is None:
@@ -106,6 +92,25 @@ class ImageFolder:
         return self._files.fingerprint(self.labels)
 
 
+def _list_folder(root: Path) -> tuple[list[str], list[str]]:
+    """Return the image files below a folder, and the folders in it, both sorted.
+
+    Raises:
+      SourceError: it is no folder, cannot be read, or holds no images.
+    """
+    if not root.is_dir():
+        raise SourceError(f"`root` must be a folder of images, got {str(root)!r}, which is none.")
+    try:
+        names = sorted(_image_files(str(root)))
+        below = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+    except OSError as error:
+        raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
+    if not names:
+        expected = f"class folders with files named {', '.join(_EXTENSIONS)}"
+        raise SourceError(f"no images below {str(root)!r}: expected {expected}.")
+    return names, below
+
+
 def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
     names = () if isinstance(classes, str) else tuple(classes)
     texts = all(isinstance(name, str) for name in names)
@@ -134,8 +139,12 @@ def _check_all_named(root: str, found: list[str], classes: tuple[str, ...]) -> N
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+    shown = ", ".join(map(repr, names[:_MAX_SHOWN_NAMES]))
+    return (
+        shown
+        if len(names) <= _MAX_SHOWN_NAMES
+        else f"{shown} and {len(names) - _MAX_SHOWN_NAMES} more"
+    )
 
 
 def _image_files(root: str) -> Iterator[str]:

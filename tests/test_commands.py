@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from jaxaug.__main__ import main
+from jaxaug._pack import pack_files
 from jaxaug.iterators import ImageFolder, WebDataset
 from jaxaug.iterators.sources._progress import byte_progress
-from tests.iterators import containers
+from tests.iterators.sources import containers
 
 
 def test_index_tells_the_format_by_content_and_names_features(tmp_path, capsys):
@@ -33,7 +34,7 @@ def test_index_tells_the_format_by_content_and_names_features(tmp_path, capsys):
 def test_index_reports_errors_without_a_traceback(tmp_path, capsys):
     (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
     assert main(["index", str(tmp_path / "b.tar"), "--label", "class"]) == 1
-    assert "is a tar file, whose labels are in `cls` members" in capsys.readouterr().err
+    assert "has no label 'class'" in capsys.readouterr().err
     assert main(["index", str(tmp_path / "missing-*.tar")]) == 1
     assert "matches no file" in capsys.readouterr().err
 
@@ -44,6 +45,28 @@ def test_index_tells_where_it_wrote(tmp_path, capsys):
     (path,) = tmp_path.glob("*.index")
     assert f"index: {path}\n" in capsys.readouterr().out
     assert WebDataset(tmp_path / "b.tar").index_path == str(path)
+
+
+def test_index_writes_where_it_is_told(tmp_path, capsys):
+    (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    out = tmp_path / "elsewhere" / "b.idx"
+    assert main(["index", str(tmp_path / "b.tar"), "--out", str(out)]) == 0
+    assert f"index: {out}\n" in capsys.readouterr().out
+    assert os.listdir(tmp_path / "elsewhere") == ["b.idx"] and not list(tmp_path.glob("*.index"))
+    before = out.stat()
+    source = WebDataset(tmp_path / "b.tar", index=out)
+    assert source.index_path == str(out) and len(source) == 2
+    assert os.stat(out) == before and not list(tmp_path.glob("*.index"))
+
+
+def test_index_takes_features_as_sources_do(tmp_path, capsys):
+    files = {"a.jpg": containers.jpegs(1)[0], "a.json": b'{"index": 7, "x": 1, "y": 2}'}
+    (tmp_path / "b.tar").write_bytes(containers.tar(files))
+    assert main(["index", str(tmp_path / "b.tar"), "--features", "index=uid,x"]) == 0
+    assert "['uid', 'x']" in capsys.readouterr().out
+    (path,) = tmp_path.glob("*.index")
+    source = WebDataset(tmp_path / "b.tar", features={"index": "uid", "x": "x"})
+    assert source.index_path == str(path) and len(list(tmp_path.glob("*.index"))) == 1
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -98,8 +121,8 @@ def test_a_signal_leaves_nothing_of_a_pack(tmp_path, number, status, said):
     code = """
 import sys, time
 from jaxaug.__main__ import main
-from jaxaug.iterators.sources import pack
-pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+from jaxaug import _pack
+_pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
 """
     out = str(tmp_path / "out" / "packed.tar")
@@ -111,6 +134,32 @@ sys.exit(main(sys.argv[1:]))
         _, printed = child.communicate(timeout=60)
     assert child.returncode == status and printed == f"jaxaug: {said}.\n"
     assert os.listdir(tmp_path / "out") == []
+
+
+def test_what_a_killed_pack_left_goes_with_the_next(tmp_path):
+    source = images(tmp_path / "images")
+    code = """
+import sys, time
+from jaxaug.__main__ import main
+from jaxaug import _pack
+_pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
+sys.exit(main(sys.argv[1:]))
+"""
+    out = tmp_path / "out" / "packed.tar"
+    command = [sys.executable, "-c", code, "pack", str(source), str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "writes\n"
+        (running,) = os.listdir(tmp_path / "out")
+        pack_files(ImageFolder(source), out)
+        assert running in os.listdir(tmp_path / "out")  # of a pack that still runs
+        out.unlink()
+        child.kill()
+        child.wait()
+    pack_files(ImageFolder(source), out)
+    assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == [
+        "index",
+        "tar",
+    ]
 
 
 def test_commands_leave_signals_as_they_were(tmp_path):

@@ -26,7 +26,7 @@ def files(tmp_path):
     among them.
     """
     generator = np.random.default_rng(0)
-    sizes = [*generator.integers(1, 5000, 147), 0, _loose._CHUNK + 17, _loose._CHUNK]
+    sizes = [*generator.integers(1, 5000, 147), 0, _loose._CHUNK_BYTES + 17, _loose._CHUNK_BYTES]
     contents = [generator.bytes(int(size)) for size in generator.permutation(sizes)]
     names = [f"{number:03d}.jpg" for number in range(len(contents))]
     for name, content in zip(names, contents):

@@ -21,7 +21,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,26 +31,25 @@ from jaxaug.iterators.sources._files import (
     INDEX_PREFIX,
     INDEX_SUFFIX,
     DataFile,
-    FileReader,
-    Window,
+    common_folder,
     is_remote,
-    read_fully,
     reason,
 )
 from jaxaug.iterators.sources._progress import byte_progress
-from jaxaug.iterators.sources._table import FACTS, FEATURE, Part, Rows, join
+from jaxaug.iterators.sources._read import BlockReader, FileReader, read_fully
+from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, ColumnBuilder, FileColumns, join
 
 _MAGIC = b"jaxaugIX"
 _PREFIX = struct.Struct("<8sQI")
 _VERSION = 2
 _ALIGNMENT = 64
-_BLOCK = 4 << 20  # bytes read at a time for checksums
-_CHECKED = 1 << 16  # records whose places are checked in one go
+_BLOCK_BYTES = 4 << 20  # bytes read at a time for checksums
+_MAX_CHECKED_RECORDS = 1 << 16  # records whose places are checked in one go
 _THREADS = 8  # files run through at a time
 
 
 class Index(NamedTuple):
-    """Where every record lies and what is known of it.
+    """The places of all records, and the facts known of them.
 
     Attributes:
       columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
@@ -69,29 +68,36 @@ class Index(NamedTuple):
     path: str
 
 
-class Damaged(Exception):
+class IndexDamaged(Exception):
     """An index file cannot be used; the message says why."""
 
 
-# (window on a file, rows to fill, call with the offset reached now and then) -> what else the
+# (reader of a file, columns to fill, call with the offset reached now and then) -> what else the
 # format keeps
-Scan = Callable[[Window, Rows, Callable[[int], None]], dict[str, Any]]
+Scan = Callable[[BlockReader, ColumnBuilder, Callable[[int], None]], dict[str, Any]]
 
 
-def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: Scan) -> Index:
-    """The index of `files`: a stored one that still fits, or a new one.
+def open_index(
+    files: list[DataFile],
+    kind: str,
+    options: dict[str, Any],
+    scan: Scan,
+    place: str | None = None,
+) -> Index:
+    """Return the index of `files`: a stored one that still fits, or a new one.
 
     Args:
       files: the data files.
       kind: the format, such as "tfrecord".
       options: what else the index depends on; JSON values.
       scan: reads one file.
+      place: the file of the index; None for beside the data or, if need be, the cache folder.
 
     Raises:
       SourceError: a data file is damaged, there are no records, or the index can be written
         nowhere.
     """
-    folder, names = _common_folder([file.path for file in files])
+    folder, names = common_folder([file.identity for file in files])
     remote = any(is_remote(file.path) for file in files)
     subject = {
         "version": _VERSION,
@@ -100,13 +106,36 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
         "facts": FACTS,
         "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
     }
-    places = _places(folder, remote, [kind, options, names])
+    places = [place] if place else _places(folder, remote, [kind, options, names])
+    found = _find(places, subject, files)
+    if found is not None:
+        return found
+    with _one_builder(places):
+        # Another process may have built it meanwhile.
+        found = _find(places, subject, files)
+        if found is not None:
+            return found
+        header, columns = _build(files, names, subject, scan)
+        return _store(places, header, columns, subject)
+
+
+def _find(places: list[str], subject: dict[str, Any], files: list[DataFile]) -> Index | None:
+    """Return the stored index; None if it is missing, damaged or older than the data."""
     for place in places:
         try:
             return _within(read_index(place, subject), files)
-        except (Damaged, OSError):
-            continue  # missing, damaged or older than the data: the next place, or a new one
-    header, columns = _build(files, names, subject, scan)
+        except (IndexDamaged, OSError):
+            continue
+    return None
+
+
+def _store(
+    places: list[str],
+    header: dict[str, Any],
+    columns: dict[str, np.ndarray],
+    subject: dict[str, Any],
+) -> Index:
+    """Write an index to the first place that takes it, and open it there."""
     refused = []
     for place in places:
         try:
@@ -120,19 +149,52 @@ def open_index(files: list[DataFile], kind: str, options: dict[str, Any], scan: 
     )
 
 
+@contextmanager
+def _one_builder(places: list[str]) -> Iterator[None]:
+    """Hold the lock of an index: of several processes that need one, one builds it, others wait.
+
+    Where no lock can be had, as on some network disks, each builds it.
+    """
+    import fcntl  # POSIX only, as is `resource` elsewhere
+
+    path = ""
+    descriptor = None
+    for place in places:
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            path = f"{place}.lock"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            break
+        except OSError:
+            continue
+    if descriptor is None:
+        yield
+        return
+
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Whoever waits for the file that goes here finds the index when its turn comes.
+        with suppress(OSError):
+            os.unlink(path)
+        os.close(descriptor)
+
+
 def _within(index: Index, files: list[DataFile]) -> Index:
     """Return the index if every record lies within its file; else it is damaged."""
     sizes = np.array([file.size for file in files], np.uint64)
     if len(index.row_starts) != len(files) + 1:
-        raise Damaged("it is of another number of files")
-    for start in range(0, int(index.row_starts[-1]), _CHECKED):
-        rows = slice(start, start + _CHECKED)
+        raise IndexDamaged("it is of another number of files")
+    for start in range(0, int(index.row_starts[-1]), _MAX_CHECKED_RECORDS):
+        rows = slice(start, start + _MAX_CHECKED_RECORDS)
         offset, length, lead = (index.columns[name][rows] for name in ("offset", "length", "lead"))
         counts = np.diff(np.clip(index.row_starts, start, start + offset.size))
         size = np.repeat(sizes, counts)
         outside = (lead > offset) | (offset > size) | (length > size - offset)
         if outside.any():
-            raise Damaged("a record lies outside its file")
+            raise IndexDamaged("a record lies outside its file")
     return index
 
 
@@ -175,23 +237,23 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
         refused.
 
     Raises:
-      Damaged: the file is not such an index, or not as it was written.
+      IndexDamaged: the file is not such an index, or not as it was written.
       OSError: it cannot be read.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         header, start = _read_header(file, size)
         if subject is not None and any(header.get(key) != value for key, value in subject.items()):
-            raise Damaged("it is of other files, or of an earlier state of them")
+            raise IndexDamaged("it is of other files, or of an earlier state of them")
         try:
             end = start
             for dtype, shape, offset, checksum in header["columns"].values():
                 length = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
                 end = start + offset + length
                 if _checksum(file, start + offset, length) != checksum:
-                    raise Damaged("the checksum of a column differs")
+                    raise IndexDamaged("the checksum of a column differs")
             if size != end:
-                raise Damaged("it has another length than its header says")
+                raise IndexDamaged("it has another length than its header says")
             memory = np.memmap(file, np.uint8, "r").view(np.ndarray)
             columns = {}
             for name, (dtype, shape, offset, _) in header["columns"].items():
@@ -201,32 +263,32 @@ def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
             place = os.fspath(path)
             return Index(columns, row_starts, header["extra"], fingerprint, place)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise Damaged(f"its header is incomplete: {error}") from error
+            raise IndexDamaged(f"its header is incomplete: {error}") from error
 
 
 def _read_header(file, size: int) -> tuple[dict[str, Any], int]:
-    """The header and where the columns begin."""
+    """Return the header and the place at which the columns begin."""
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
-        raise Damaged("it is cut")
+        raise IndexDamaged("it is cut")
     magic, length, checksum = _PREFIX.unpack(prefix)
     if magic != _MAGIC or length > size:
-        raise Damaged("it is no index")
+        raise IndexDamaged("it is no index")
     text = file.read(length)
     if zlib.crc32(text) != checksum:
-        raise Damaged("the checksum of the header differs")
+        raise IndexDamaged("the checksum of the header differs")
     return json.loads(text), _aligned(_PREFIX.size + length)
 
 
 def _checksum(file, start: int, length: int) -> int:
-    """CRC-32 of a range, read rather than mapped: a mapping would count as memory of this process."""
+    """Return the CRC-32 of a range, read as a mapping would count as memory of this process."""
     file.seek(start)
     checksum = 0
-    buffer = memoryview(bytearray(min(length, _BLOCK)))
+    buffer = memoryview(bytearray(min(length, _BLOCK_BYTES)))
     while length:
         count = file.readinto(buffer[:length])
         if not count:
-            raise Damaged("it is cut")
+            raise IndexDamaged("it is cut")
         checksum = zlib.crc32(buffer[:count], checksum)
         length -= count
     return checksum
@@ -240,8 +302,8 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
     extra = {}
     _check_ranges(read, files[0])
 
-    def run(file: DataFile) -> tuple[Part, dict[str, Any]]:
-        rows = Rows()
+    def run(file: DataFile) -> tuple[FileColumns, dict[str, Any]]:
+        builder = ColumnBuilder()
         reached = [0]
 
         def report(offset: int) -> None:
@@ -250,16 +312,16 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
             advance(offset - reached[0])
             reached[0] = offset
 
-        window = Window(read, file)
+        reader = BlockReader(read, file)
         try:
-            found = scan(window, rows, report)
+            found = scan(reader, builder, report)
         except SourceError as error:
-            compressed = _compressed(window)
+            compressed = _compressed(reader)
             if compressed is None:
                 raise
             raise compressed from error
         report(file.size)
-        return rows.finish(), found
+        return builder.finish(), found
 
     with byte_progress(sum(file.size for file in files), "index") as advance:
         for part, found in _in_threads(run, files, stopped):
@@ -268,7 +330,7 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
     counts = [part.rows for part in parts]
     if not sum(counts):
         raise SourceError(
-            f"no records in {len(files)} file(s), the first of which is {files[0].path!r}."
+            f"no records in {len(files)} file(s), the first of which is {files[0].name!r}."
         )
     columns = join(parts)
     fingerprint = _fingerprint(subject, names, files, columns)
@@ -293,21 +355,19 @@ _COMPRESSED = {
 }
 
 
-def _compressed(window: Window) -> SourceError | None:
+def _compressed(reader: BlockReader) -> SourceError | None:
     """Return what to raise for a file that is compressed as a whole; None if it is not."""
-    begin = window.at(0, 8).tobytes()
+    begin = reader.at(0, 8).tobytes()
     for magic, (name, tool) in _COMPRESSED.items():
         if begin.startswith(magic):
-            path = window.file.path
+            path = reader.file.name
             what = f"is {name}: unpack it ({tool}), as records inside cannot be reached one by one"
             return SourceError(f"{path!r} {what}.")
     return None
 
 
 def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Iterator:
-    """`map` in a few threads; an error or an interrupt stops those that run and drops what has not
-    begun.
-    """
+    """Map in a few threads; an error or an interrupt stops those that run and drops the others."""
     with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix="jaxaug-index") as pool:
         futures = [pool.submit(run, item) for item in items]
         try:
@@ -321,7 +381,7 @@ def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Ite
 def _fingerprint(
     subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]
 ) -> str:
-    """Places and features, not header facts: another version of jaxaug may know more of those."""
+    """Hash places and features; header facts may be more in another version of jaxaug."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
     for name in ("offset", "length", *sorted(name for name in columns if name.startswith(FEATURE))):
@@ -342,14 +402,6 @@ def _places(folder: str, remote: bool, what: list) -> list[str]:
 
 def _short_hash(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
-
-
-def _common_folder(paths: list[str]) -> tuple[str, list[str]]:
-    """Return the deepest folder that holds all paths, "" if none does, and their names in it."""
-    heads = [path.split("/")[:-1] for path in paths]
-    same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
-    prefix = "".join(f"{part}/" for part in same)
-    return prefix[:-1], [path[len(prefix) :] for path in paths]
 
 
 def _bytes(column: np.ndarray) -> memoryview:

@@ -5,18 +5,22 @@ import json
 import os
 import tarfile
 
+import jax
 import numpy as np
 import pytest
 
+from jaxaug import Loader, _pack
+from jaxaug._pack import build_index, pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder
-from jaxaug.iterators.sources import _index, pack
-from jaxaug.iterators.sources._files import FileReader, Window, list_files
-from jaxaug.iterators.sources._tar import members
-from jaxaug.iterators.sources.pack import build_index, pack_files
-from jaxaug.iterators.sources.tfrecord import TFRecord
-from jaxaug.iterators.sources.webdataset import WebDataset
-from tests.iterators import containers
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources._read import BlockReader, FileReader
+from jaxaug.iterators.sources.packed import index as index_file
+from jaxaug.iterators.sources.packed.tar import members
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.sharding import batch_sharding
+from tests.iterators.sources import containers
 
 LONG = (
     "a/very/" + "deep/" * 30 + "n" * 90
@@ -71,7 +75,9 @@ def test_members_agree_with_tarfile(tmp_path, format):
         kinds = {tarfile.SYMTYPE: "symbolic", tarfile.LNKTYPE: "hard"}
         found = [member for member in archive if not member.isdir()]
         expected = [(m.name, m.offset, m.offset_data, m.size, kinds.get(m.type, "")) for m in found]
-    assert [tuple(member) for member in members(Window(FileReader(), file, block=1024))] == expected
+    assert [
+        tuple(member) for member in members(BlockReader(FileReader(), file, block=1024))
+    ] == expected
 
 
 def test_a_size_beyond_octal(tmp_path):
@@ -84,7 +90,7 @@ def test_a_size_beyond_octal(tmp_path):
         file.write(member.tobuf(tarfile.GNU_FORMAT))
         file.truncate(512 + size + 1024)
     (file,) = list_files(path)
-    walk = members(Window(FileReader(), file, block=1024))
+    walk = members(BlockReader(FileReader(), file, block=1024))
     assert tuple(next(walk)) == ("big.jpg", 0, 512, size, "") and list(walk) == []
 
 
@@ -335,8 +341,8 @@ def test_a_list_that_a_tar_cannot_hold(tmp_path):
 
 def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
     count = []
-    build = _index._build
-    monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
+    build = index_file._build
+    monkeypatch.setattr(index_file, "_build", lambda *args: count.append(1) or build(*args))
     pack_files(ImageFolder(make_folder(tmp_path / "images")), tmp_path / "out" / "images.tar")
     assert len(count) == 1
     assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == [
@@ -347,7 +353,7 @@ def test_the_index_that_checked_a_packed_tar_stays(tmp_path, monkeypatch):
 
 def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
     folder = ImageFolder(make_folder(tmp_path / "images"))
-    add = pack._add
+    add = _pack._add
 
     def damage(tar, name, data):
         add(
@@ -358,7 +364,7 @@ def test_a_tar_that_differs_never_gets_its_name(tmp_path, monkeypatch):
             else data,
         )
 
-    monkeypatch.setattr(pack, "_add", damage)
+    monkeypatch.setattr(_pack, "_add", damage)
     with pytest.raises(SourceError, match=r"record 5 of .* differs from"):
         pack_files(folder, tmp_path / "images.tar")
     assert os.listdir(tmp_path) == ["images"]
@@ -396,3 +402,55 @@ def test_the_format_is_told_by_content(tmp_path):
     (tmp_path / "two.bin").write_bytes(containers.tfrecord(containers.labelled_examples(2)))
     assert isinstance(build_index(tar), WebDataset)
     assert isinstance(build_index(tmp_path / "two.bin", label=None), TFRecord)
+
+
+def shard_of(tmp_path, objects, **members):
+    """A tar of images with these JSON objects beside them."""
+    files = {}
+    for number, (image, found) in enumerate(zip(containers.jpegs(len(objects)), objects)):
+        files |= {f"{number}.jpg": image, f"{number}.json": json.dumps(found).encode()}
+        files |= {f"{number}.{extension}": data for extension, data in members.items()}
+    (tmp_path / "a.tar").write_bytes(containers.tar(files))
+    return tmp_path / "a.tar"
+
+
+def test_features_of_json_are_chosen_and_renamed(tmp_path):
+    found = {"index": 7, "size": 9, "width": 5, "tokens": [1, 2, 3]}
+    path = shard_of(tmp_path, [found, found])
+    assert sorted(WebDataset(path).features) == ["index", "size", "width"]
+    source = WebDataset(path, features={"index": "uid", "tokens": "tokens"})
+    assert source.features["uid"].tolist() == [7, 7]
+    assert source.features["tokens"].tolist() == [[1, 2, 3], [1, 2, 3]]
+    assert sorted(WebDataset(path, features=["width"]).features) == ["width"]
+    assert WebDataset(path, features=[]).features == {}
+    with Loader(
+        source, 2, shuffle=False, sharding=batch_sharding(jax.devices("cpu")[:1])
+    ) as loader:
+        assert next(loader)["uid"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "label, expected",
+    [("cls", [4, 4]), ("label", [1, 2]), ("kind", [[5, 6], [7, -1]]), (None, None)],
+)
+def test_the_label_is_chosen(tmp_path, label, expected):
+    path = shard_of(tmp_path, [{"label": 1, "kind": [5, 6]}, {"label": 2, "kind": [7]}], cls=b"4")
+    features = WebDataset(path, label=label, features=[]).features
+    assert expected == (features["label"].tolist() if "label" in features else None)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"features": ["no"]}, r"`features`: no record has numbers called \['no'\]"),
+        ({"label": "no"}, "0.json' has no label 'no'"),
+        ({"features": {"x": "y", "y": "y"}}, "'x' and 'y' would both be called 'y'"),
+        ({"features": {"x": "label"}}, "would both be called 'label'"),
+        ({"label": "x"}, "would both be called 'label'"),
+        ({"features": "x"}, "`features` must be names, or new names by name, got 'x'"),
+    ],
+)
+def test_features_of_json_that_are_none(tmp_path, options, message):
+    path = shard_of(tmp_path, [{"x": 1, "y": 2, "label": 3}])
+    with pytest.raises((SourceError, ValueError), match=message):
+        WebDataset(path, **options)

@@ -194,17 +194,15 @@ def test_pickled_and_copied_sources_hold_their_images(tmp_path, pixels):
 @pytest.mark.parametrize(
     "item, message",
     [
-        ({"image": b"x", "label": 1}, r"got a dict with \['image', 'label'\] as item 0"),
-        ((b"x", 3), r"got \(bytes, int\) as item 0"),
-        ((b"x",), r"got \(bytes\) as item 0"),
-        (b"x", r"got bytes as item 0"),
+        ({"jpg": b"x", "label": 1}, r"it has \['jpg', 'label'\]. Pass image='jpg'"),
+        ((b"x", 3), r"it has tuple of \(bytes, int\). Pass image=0, label=1"),
+        ((b"x",), r"it has tuple of \(bytes\). Pass image=0"),
+        (b"x", r"it has bytes. Give bytes"),
     ],
 )
 def test_a_stream_of_other_items_is_named(item, message):
     stream = FromIterable([item])
-    with pytest.raises(
-        TypeError, match=r"`items` must be pairs \(bytes, dict of features\).*" + message
-    ):
+    with pytest.raises(SourceError, match=r"record 0 must hold the encoded image.*" + message):
         list(stream.iterate())
 
 

@@ -1,5 +1,4 @@
-"""CRC-32C, the checksum of the TFRecord format, for many byte ranges at once in numpy: some 300
-MB/s a core.
+"""CRC-32C, the checksum of the TFRecord format, of many byte ranges at once in numpy.
 
 A CRC without its initial and final complement is linear over GF(2). So a message is cut into lanes
 of equal length, all lanes advance together, two bytes a step by one table, and each result is then
@@ -12,13 +11,15 @@ from functools import lru_cache
 import numpy as np
 
 _POLYNOMIAL = np.uint32(0x82F63B78)  # Castagnoli's, bit-reversed: RFC 3720, appendix B.4
-_LANE = 512  # bytes; with _TOGETHER lanes at a time the working set stays in the cache (measured)
-_TOGETHER = 16384
+_LANE_BYTES = (
+    512  # bytes; with _MAX_LANES lanes at a time the working set stays in the cache (measured)
+)
+_MAX_LANES = 16384
 _ONES = np.uint32(0xFFFFFFFF)
 
 
 def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The CRC-32C of each range of `data`.
+    """Return the CRC-32C of each range of `data`.
 
     Args:
       data: uint8[m].
@@ -35,24 +36,24 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     """
     starts = np.asarray(starts, np.int64)
     lengths = np.asarray(lengths, np.int64)
-    lane_counts = -(-lengths // _LANE)
+    lane_counts = -(-lengths // _LANE_BYTES)
     first_lane = np.cumsum(lane_counts) - lane_counts
     message = np.repeat(np.arange(lengths.size), lane_counts)
     from_end = np.repeat(first_lane + lane_counts, lane_counts) - np.arange(message.size) - 1
-    lane_starts = (starts + lengths)[message] - (from_end + 1) * _LANE
-    padded = np.concatenate([np.zeros(_LANE, np.uint8), data])
+    lane_starts = (starts + lengths)[message] - (from_end + 1) * _LANE_BYTES
+    padded = np.concatenate([np.zeros(_LANE_BYTES, np.uint8), data])
     lanes = np.concatenate(
         [_NOTHING]
         + [
             _lane_crcs(
                 padded,
-                lane_starts[part] + _LANE,
+                lane_starts[part] + _LANE_BYTES,
                 np.maximum(0, starts[message[part]] - lane_starts[part]),
             )
-            for part in (slice(at, at + _TOGETHER) for at in range(0, message.size, _TOGETHER))
+            for part in (slice(at, at + _MAX_LANES) for at in range(0, message.size, _MAX_LANES))
         ]
     )
-    moved = _append_zeros(lanes, from_end * _LANE)
+    moved = _append_zeros(lanes, from_end * _LANE_BYTES)
     crcs = _append_zeros(np.full(lengths.size, _ONES), lengths) ^ _ONES
     filled = np.flatnonzero(lane_counts)
     if filled.size:
@@ -64,10 +65,10 @@ _NOTHING = np.zeros(0, np.uint32)
 
 
 def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> np.ndarray:
-    """The linear CRC of `_LANE` bytes at each start, their first `foreign` bytes taken as zeros."""
-    rows = np.lib.stride_tricks.sliding_window_view(padded, _LANE)[starts]
+    """Return the linear CRC of a lane at each start, its first `foreign` bytes taken as zeros."""
+    rows = np.lib.stride_tricks.sliding_window_view(padded, _LANE_BYTES)[starts]
     partial = np.flatnonzero(foreign)
-    rows[partial] *= np.arange(_LANE) >= foreign[partial, None]
+    rows[partial] *= np.arange(_LANE_BYTES) >= foreign[partial, None]
     words = np.ascontiguousarray(rows.view("<u2").T)
     table = _two_byte_table()
     crc = np.zeros(starts.size, np.uint32)
@@ -85,7 +86,7 @@ def _lane_crcs(padded: np.ndarray, starts: np.ndarray, foreign: np.ndarray) -> n
 
 
 def _append_zeros(crcs: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The linear CRC after `counts` further zero bytes, by the bits of the counts."""
+    """Return the linear CRC after `counts` further zero bytes, by the bits of the counts."""
     crcs = crcs.copy()
     for bit, tables in enumerate(_zero_tables()):
         rows = np.flatnonzero(counts >> bit & 1)
@@ -96,7 +97,7 @@ def _append_zeros(crcs: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
-    """A linear map of 32-bit words, given as one table of 256 images for each of the four bytes."""
+    """Apply a linear map of 32-bit words, given as one table of 256 images for each byte."""
     one, two, three, four = (
         tables[byte][crcs >> np.uint32(8 * byte) & np.uint32(255)] for byte in range(4)
     )
@@ -105,7 +106,7 @@ def _look_up(tables: np.ndarray, crcs: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _byte_table() -> np.ndarray:
-    """uint32[256]: the linear CRC of each byte."""
+    """Return uint32[256], the linear CRC of each byte."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * _POLYNOMIAL
@@ -114,7 +115,7 @@ def _byte_table() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _two_byte_table() -> np.ndarray:
-    """uint32[65536]: the linear CRC of each little-endian pair of bytes."""
+    """Return uint32[65536], the linear CRC of each little-endian pair of bytes."""
     table = _byte_table()
     state = np.arange(65536, dtype=np.uint32)
     for _ in range(2):
@@ -124,7 +125,7 @@ def _two_byte_table() -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _zero_tables() -> np.ndarray:
-    """uint32[63, 4, 256]: the maps "append 2^k zero bytes", each the square of the one before."""
+    """Return uint32[63, 4, 256], the maps "append 2^k zero bytes", each the square of the last."""
     words = np.arange(256, dtype=np.uint32)
     first = np.stack([_byte_table(), words, words << np.uint32(8), words << np.uint32(16)])
     maps = [first]

@@ -7,7 +7,8 @@ import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder, InMemory, RandomAccess, Source, balanced_weights
-from jaxaug.iterators.sources.subset import Subset, split
+from jaxaug.iterators.sources.split import split
+from jaxaug.iterators.sources.subset import Subset
 
 
 def numbered(count):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ import pytest
 from jaxaug.__main__ import main
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources import _index
-from jaxaug.iterators.sources._index import Damaged, read_index, write_index
-from jaxaug.iterators.sources.tfrecord import TFRecord
-from jaxaug.iterators.sources.webdataset import WebDataset
-from tests.iterators import containers
+from jaxaug.iterators.sources.packed import index as index_file
+from jaxaug.iterators.sources.packed.index import IndexDamaged, read_index, write_index
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from tests.iterators.sources import containers
 
 HEADER = {"counts": [3, 0, 2], "extra": {"classes": ["a"]}, "fingerprint": "f", "kind": "test"}
 
@@ -36,8 +37,8 @@ def columns():
 def builds(monkeypatch):
     """Counts how often an index is built."""
     count = []
-    build = _index._build
-    monkeypatch.setattr(_index, "_build", lambda *args: count.append(1) or build(*args))
+    build = index_file._build
+    monkeypatch.setattr(index_file, "_build", lambda *args: count.append(1) or build(*args))
     return count
 
 
@@ -77,7 +78,7 @@ def test_columns_come_back_as_they_were(tmp_path):
             index.columns[name], column
         )
     assert os.listdir(tmp_path) == ["x"]
-    with pytest.raises(Damaged, match="other files"):
+    with pytest.raises(IndexDamaged, match="other files"):
         read_index(tmp_path / "x", {"kind": "another"})
 
 
@@ -90,7 +91,7 @@ def test_every_damaged_byte_is_found(tmp_path):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         try:
             index = read_index(path)
-        except Damaged:
+        except IndexDamaged:
             continue
         unnoticed += 1  # only the zeros between two columns: they are nobody's
         assert good[at] == 0 and all(
@@ -99,10 +100,10 @@ def test_every_damaged_byte_is_found(tmp_path):
     assert unnoticed < 4 * 64
     for length in range(0, len(good), 7):
         path.write_bytes(good[:length])
-        with pytest.raises(Damaged):
+        with pytest.raises(IndexDamaged):
             read_index(path)
     path.write_bytes(good + b"x")
-    with pytest.raises(Damaged, match="another length"):
+    with pytest.raises(IndexDamaged, match="another length"):
         read_index(path)
 
 
@@ -171,7 +172,7 @@ def rewrite(path, **changes):
     """Write an index again with other columns; the checksums are those of the new ones."""
     index = read_index(path)
     with open(path, "rb") as file:
-        header, _ = _index._read_header(file, os.path.getsize(path))
+        header, _ = index_file._read_header(file, os.path.getsize(path))
     changed = {name: np.array(column) for name, column in index.columns.items()}
     for name, change in changes.items():
         changed[name] = change(changed[name].astype(np.uint64))
@@ -196,7 +197,7 @@ def last(value):
 )
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
 def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, changes, chunk):
-    monkeypatch.setattr(_index, "_CHECKED", chunk)
+    monkeypatch.setattr(index_file, "_MAX_CHECKED_RECORDS", chunk)
     path = open_shards(shards).index_path
     good = open(path, "rb").read()
     rewrite(path, **changes)
@@ -227,15 +228,15 @@ def test_a_record_may_end_where_its_file_does(shards, builds):
     ],
 )
 def test_the_common_folder_of_paths(paths, folder, names):
-    assert _index._common_folder(paths) == (folder, names)
+    assert index_file.common_folder(paths) == (folder, names)
 
 
 @pytest.mark.parametrize("folder, remote", [("", False), ("s3:/", True), ("", True)])
 def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, folder, remote):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (place,) = _index._places(folder, remote, ["names"])
+    (place,) = index_file._places(folder, remote, ["names"])
     assert place.startswith(str(tmp_path / "jaxaug"))
-    assert len(_index._places("/data", False, ["names"])) == 2
+    assert len(index_file._places("/data", False, ["names"])) == 2
 
 
 @pytest.mark.parametrize(
@@ -272,14 +273,14 @@ def test_the_home_folder_of_data_and_of_a_packed_tar(tmp_path, monkeypatch):
 
 def refuse_to_write(monkeypatch, folder):
     """As if there were no permission; the tests may run as root, whom no mode bits stop."""
-    write = _index.write_index
+    write = index_file.write_index
 
     def refusing(path, *args):
         if path.startswith(str(folder)):
             raise PermissionError(13, "Permission denied")
         write(path, *args)
 
-    monkeypatch.setattr(_index, "write_index", refusing)
+    monkeypatch.setattr(index_file, "write_index", refusing)
 
 
 def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(
@@ -343,7 +344,7 @@ def test_a_damaged_file_stops_the_others(tmp_path):
 LARGE = """
 import resource, sys, time
 import numpy as np
-from jaxaug.iterators.sources._index import read_index
+from jaxaug.iterators.sources.packed.index import read_index
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 before, start = resident(), time.perf_counter()
@@ -374,3 +375,35 @@ def test_ten_million_records(tmp_path):
     seconds, megabytes = map(float, run.stdout.split())
     print(f"opened in {seconds:.2f} s, {megabytes:.0f} MB after reading a tenth of all rows")
     assert megabytes < 400
+
+
+def test_of_several_that_need_an_index_one_builds_it(tmp_path, builds, monkeypatch):
+    (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(3)))
+    build = index_file._build
+    waiting = threading.Barrier(4)
+
+    def slow(*arguments):
+        time.sleep(0.3)
+        return build(*arguments)
+
+    monkeypatch.setattr(index_file, "_build", slow)
+    found = []
+
+    def open_source():
+        waiting.wait()
+        found.append(len(WebDataset(tmp_path / "a.tar")))
+
+    threads = [threading.Thread(target=open_source) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3] * 4 and len(builds) == 1
+    assert len(os.listdir(tmp_path)) == 2  # the tar and its index: no lock
+
+
+def test_a_builder_that_fails_leaves_no_lock(tmp_path):
+    (tmp_path / "a.tar").write_bytes(b"no tar at all" * 100)
+    with pytest.raises(SourceError):
+        WebDataset(tmp_path / "a.tar")
+    assert os.listdir(tmp_path) == ["a.tar"]

@@ -7,10 +7,10 @@ import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Source
-from jaxaug.iterators.sources._crc32c import crc32c
-from jaxaug.iterators.sources._example import parse_example
-from jaxaug.iterators.sources.tfrecord import TFRecord
-from tests.iterators import containers
+from jaxaug.iterators.sources.packed.crc32c import crc32c
+from jaxaug.iterators.sources.packed.tf_example import parse_example
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from tests.iterators.sources import containers
 
 
 def write(folder, shards, name="a"):
@@ -46,7 +46,7 @@ def test_records_of_several_files(tmp_path, mmap):
 
 
 def test_records_longer_than_a_block_and_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxaug.iterators.sources._files.Window.__init__.__defaults__", (700,))
+    monkeypatch.setattr("jaxaug.iterators.sources._read.BlockReader.__init__.__defaults__", (700,))
     examples = containers.labelled_examples(12)  # 300 to 900 bytes each
     source = TFRecord(write(tmp_path, [examples]))
     assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(12)))
@@ -315,3 +315,15 @@ def test_mutated_files_give_an_error_or_right_data(tmp_path, count):
                 found.items() <= truth.items()
             )  # whole records were cut off, or nothing was changed
     assert refused > 0.9 * count
+
+
+def test_features_are_renamed(tmp_path):
+    examples = []
+    for number, image in enumerate(containers.jpegs(2)):
+        fields = {"image/encoded": image, "image/class/label": number, "index": number + 5}
+        examples.append(containers.example(fields))
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord(examples))
+    source = TFRecord(tmp_path / "a.tfrecord", features={"index": "uid"})
+    assert source.features["uid"].tolist() == [5, 6] and sorted(source.features) == ["label", "uid"]
+    with pytest.raises(SourceError, match="would both be called 'label'"):
+        TFRecord(tmp_path / "a.tfrecord", features={"index": "label"})

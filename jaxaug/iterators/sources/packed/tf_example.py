@@ -20,12 +20,12 @@ _FIXED64 = 1
 _LENGTH = 2
 _FIXED32 = 5
 
-Places: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
-Feature: TypeAlias = "Places | np.ndarray"  # int64[k] or float32[k] for numbers
+ByteRanges: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
+Feature: TypeAlias = "ByteRanges | np.ndarray"  # int64[k] or float32[k] for numbers
 
 
 def parse_example(data: memoryview, start: int, stop: int) -> dict[str, Feature]:
-    """The features of a tf.Example that lies in data[start:stop].
+    """Return the features of a tf.Example that lies in data[start:stop].
 
     Args:
       data: bytes; nothing outside [start, stop) is read.
@@ -37,7 +37,9 @@ def parse_example(data: memoryview, start: int, stop: int) -> dict[str, Feature]
       ValueError: the bytes are no tf.Example.
 
     Example:
-      >>> entry = b"\\x0a\\x01k\\x12\\x05\\x1a\\x03\\x0a\\x01\\x07"  # key "k"; value: an Int64List of one 7
+      Key "k" with an Int64List of one 7:
+
+      >>> entry = b"\\x0a\\x01k\\x12\\x05\\x1a\\x03\\x0a\\x01\\x07"
       >>> example = b"\\x0a\\x0c\\x0a\\x0a" + entry
       >>> parse_example(memoryview(example), 0, len(example))
       {'k': array([7])}
@@ -68,9 +70,8 @@ def _feature(data: memoryview, start: int, stop: int) -> Feature:
     feature: Feature = []
     for kind, begin, end in _messages(data, start, stop):
         if kind == 1:
-            feature = [
-                (at, until) for number, at, until in _messages(data, begin, end) if number == 1
-            ]
+            found = _messages(data, begin, end)
+            feature = [(at, until) for number, at, until in found if number == 1]
         elif kind == 2:
             feature = _floats(data, begin, end)
         elif kind == 3:
@@ -93,20 +94,19 @@ def _integers(data: memoryview, start: int, stop: int) -> np.ndarray:
             while begin < end:
                 value, begin = _varint(data, begin, end)
                 values.append(value)
-    return np.array(values, np.uint64).view(
-        np.int64
-    )  # negative numbers are stored as their 64-bit complement
+    # Negative numbers are stored as their 64-bit complement.
+    return np.array(values, np.uint64).view(np.int64)
 
 
 def _messages(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(field number, start, stop) of the length-delimited fields."""
+    """Yield (field number, start, stop) of the length-delimited fields."""
     for number, wire, begin, end in _fields(data, start, stop):
         if wire == _LENGTH:
             yield number, begin, end
 
 
 def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field number, wire type, start, stop) of the payload of every field of a message."""
+    """Yield (field number, wire type, start, stop) of the payload of every field of a message."""
     at = start
     while at < stop:
         tag, at = _varint(data, at, stop)
@@ -127,7 +127,7 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
 
 
 def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
-    """(value, position behind it) of a base-128 number of at most 64 bits."""
+    """Return a base-128 number of at most 64 bits, and the position behind it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= stop:

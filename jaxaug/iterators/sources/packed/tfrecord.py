@@ -1,26 +1,26 @@
 """TFRecord files of tf.Example records, read without tensorflow."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._crc32c import crc32c
-from jaxaug.iterators.sources._example import Feature, parse_example
-from jaxaug.iterators.sources._files import Window
-from jaxaug.iterators.sources._packed import PackedSource
-from jaxaug.iterators.sources._table import Rows
+from jaxaug.iterators.sources import _items
+from jaxaug.iterators.sources._read import BlockReader
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder
+from jaxaug.iterators.sources.packed.crc32c import crc32c
+from jaxaug.iterators.sources.packed.source import PackedSource
+from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
 
 # A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of
 # the data. tensorflow/core/lib/io/record_writer.h
-_HEAD = 12
-_TAIL = 4
-_MASK_DELTA = np.uint32(
-    0xA282EAD8
-)  # tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+_HEAD_BYTES = 12
+_TAIL_BYTES = 4
+# tensorflow/core/lib/hash/crc32c.h: stored = rotate right by 15, plus this
+_MASK_DELTA = np.uint32(0xA282EAD8)
 
 
 class TFRecord(PackedSource):
@@ -38,7 +38,9 @@ class TFRecord(PackedSource):
         s3://, http://); the files of a pattern come sorted.
       image: the bytes feature that holds the encoded image.
       label: the integer feature that becomes "label"; None for none.
-      features: names of further features; None for all numbers.
+      features: names of further features, or {name: new name}; None for all numbers.
+      index: the file of the index, read and written there alone; None for beside the files or
+        $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
@@ -67,69 +69,83 @@ class TFRecord(PackedSource):
         *,
         image: str = "image/encoded",
         label: str | None = "image/class/label",
-        features: Sequence[str] | None = None,
+        features: Sequence[str] | Mapping[str, str] | None = None,
+        index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
     ):
         self._image = image
         self._label = label
-        self._wanted = None if features is None else sorted(features)
-        options = {"image": image, "label": label, "features": self._wanted}
-        super().__init__(paths, options, mmap=mmap, timeout=timeout, retries=retries)
-        unknown = sorted(set(self._wanted or ()) - {label, *self._features})
-        if unknown:
-            raise SourceError(
-                f"`features`: no record has numbers called {unknown}; found were {sorted(self._features)}."
-            )
+        self._names = None if features is None else _items.new_names(features)
+        labelled = {} if label is None else {label: "label"}
+        _items.check_different((self._names or {}) | labelled)
+        options = {"image": image, "label": label, "features": self._names}
+        super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
+        self._check_found(self._names, label)
 
-    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
+    def _scan(
+        self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
+    ) -> dict[str, Any]:
         offset = 0
-        size = window.file.size
+        size = reader.file.size
         while offset < size:
-            block, starts, lengths = _frames(window, offset, rows.count)
+            block, starts, lengths = _frames(reader, offset, columns.count)
             data = block.data
             for start, length in zip(starts.tolist(), lengths.tolist()):
                 try:
                     found = parse_example(data, start, start + length)
                 except ValueError as error:
-                    raise _damaged(window, rows.count, f"is no tf.Example: {error}") from error
-                first, last, numbers = self._record(found, window, rows.count)
-                rows.add(block[first:last], offset + first, first - (start - _HEAD), numbers)
-            offset += int(starts[-1] + lengths[-1]) + _TAIL
+                    raise _damaged(reader, columns.count, f"is no tf.Example: {error}") from error
+                first, last, numbers = self._record(found, reader, columns.count)
+                columns.add(
+                    block[first:last], offset + first, first - (start - _HEAD_BYTES), numbers
+                )
+            offset += int(starts[-1] + lengths[-1]) + _TAIL_BYTES
             report(offset)
         return {}
 
     def _record(
-        self, found: dict[str, Feature], window: Window, number: int
+        self, found: dict[str, Feature], reader: BlockReader, number: int
     ) -> tuple[int, int, dict[str, np.ndarray]]:
-        """(start, stop) of the image, and the numbers to keep."""
+        """Return (start, stop) of the image, and the numbers to keep."""
         image = found.pop(self._image, None)
         if not isinstance(image, list) or len(image) != 1:
-            raise _damaged(
-                window, number, f"has no image {self._image!r}; its features are {sorted(found)}"
-            )
+            what = f"has no image {self._image!r}; its features are {sorted(found)}"
+            raise _damaged(reader, number, what)
         numbers = {}
         if self._label is not None:
-            label = found.pop(self._label, None)
-            if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
-                what = f"has no integer label {self._label!r} (None for none); its features are {sorted(found)}"
-                raise _damaged(window, number, what)
-            numbers["label"] = label
+            numbers["label"] = self._label_of(found, reader, number)
         for name, value in found.items():
-            if isinstance(value, np.ndarray) and (self._wanted is None or name in self._wanted):
-                if name in numbers:
-                    what = f"has a feature {name!r} beside the label {self._label!r}, which gets that name"
-                    raise _damaged(
-                        window,
-                        number,
-                        f"{what}: pass another `label`, or the `features` that you need",
-                    )
-                numbers[name] = value
+            wanted = self._names is None or name in self._names
+            if not wanted or not isinstance(value, np.ndarray):
+                continue
+            if self._names is not None:
+                name = self._names[name]
+            if name in numbers:
+                what = (
+                    f"has a feature {name!r} beside the label {self._label!r}, which is called so"
+                )
+                hint = "pass another `label`, or the `features` that you need"
+                raise _damaged(reader, number, f"{what}: {hint}")
+            numbers[name] = value
         return *image[0], numbers
 
-    def _strings(self, window: Window, start: int) -> dict[str, Any]:
-        block, starts, lengths = _frames(window, start, None)
+    def _label_of(
+        self,
+        found: dict[str, Feature],
+        reader: BlockReader,
+        number: int,
+    ) -> np.ndarray:
+        """Take the label out of a record's features."""
+        label = found.pop(str(self._label), None)
+        if not isinstance(label, np.ndarray) or label.size != 1 or label.dtype != np.int64:
+            what = f"has no integer label {self._label!r} (None for none)"
+            raise _damaged(reader, number, f"{what}; its features are {sorted(found)}")
+        return label
+
+    def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
+        block, starts, lengths = _frames(reader, start, None)
         data = block.data
         found = parse_example(data, int(starts[0]), int(starts[0] + lengths[0]))
         found.pop(self._image, None)
@@ -142,62 +158,58 @@ class TFRecord(PackedSource):
 
 
 def _frames(
-    window: Window, offset: int, first_record: int | None
+    reader: BlockReader, offset: int, first_record: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The next whole records from `offset` on, verified: (block, where their data start in it,
-    lengths).
-    """
-    block = window.at(offset, window.block_size)
-    starts, lengths, wanted = _walk(block, window, first_record)
+    """Return the next verified records from `offset` on: (block, starts in it, lengths)."""
+    block = reader.at(offset, reader.block_size)
+    starts, lengths, wanted = _walk(block, reader, first_record)
     if not starts:  # the first record is longer than a block
-        block = window.at(offset, wanted)
-        starts, lengths, wanted = _walk(block, window, first_record)
+        block = reader.at(offset, wanted)
+        starts, lengths, wanted = _walk(block, reader, first_record)
     if not starts:
-        raise _damaged(
-            window,
-            first_record,
-            f"is cut: the file ends within it, {wanted - block.size} bytes early",
-        )
+        what = f"is cut: the file ends within it, {wanted - block.size} bytes early"
+        raise _damaged(reader, first_record, what)
     begins = np.array(starts, np.int64)
     sizes = np.array(lengths, np.int64)
     good = _stored(block, begins + sizes) == _masked(crc32c(block, begins, sizes))
     if not good.all():
         bad = int(np.argmin(good))
         number = None if first_record is None else first_record + bad
-        raise _damaged(window, number, "is damaged: the checksum of its data differs")
+        raise _damaged(reader, number, "is damaged: the checksum of its data differs")
     return block, begins, sizes
 
 
 def _walk(
-    block: np.ndarray, window: Window, first_record: int | None
+    block: np.ndarray, reader: BlockReader, first_record: int | None
 ) -> tuple[list[int], list[int], int]:
-    """Whole records of a block: (starts of data, lengths, bytes to the end of the next one)."""
+    """Return the whole records of a block: (starts, lengths, bytes to the end of the next one)."""
     starts = []
     lengths = []
     at = 0
-    while at + _HEAD <= block.size:
+    while at + _HEAD_BYTES <= block.size:
         (length,) = struct.unpack_from("<Q", block.data, at)
-        stop = at + _HEAD + length + _TAIL
+        stop = at + _HEAD_BYTES + length + _TAIL_BYTES
         if stop > block.size:
             break
-        starts.append(at + _HEAD)
+        starts.append(at + _HEAD_BYTES)
         lengths.append(length)
         at = stop
     heads = np.array(
-        [start - _HEAD for start in starts] + [at] * (at + _HEAD <= block.size), np.int64
+        [start - _HEAD_BYTES for start in starts] + [at] * (at + _HEAD_BYTES <= block.size),
+        np.int64,
     )
     good = _stored(block, heads + 8) == _masked(crc32c(block, heads, np.full(heads.size, 8)))
     if not good.all():
         number = None if first_record is None else first_record + int(np.argmin(good))
-        raise _damaged(window, number, "is damaged: the checksum of its length differs")
-    if at + _HEAD > block.size:
-        return starts, lengths, at + _HEAD
+        raise _damaged(reader, number, "is damaged: the checksum of its length differs")
+    if at + _HEAD_BYTES > block.size:
+        return starts, lengths, at + _HEAD_BYTES
     (length,) = struct.unpack_from("<Q", block.data, at)
-    return starts, lengths, at + _HEAD + length + _TAIL
+    return starts, lengths, at + _HEAD_BYTES + length + _TAIL_BYTES
 
 
 def _stored(block: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The uint32 at each offset."""
+    """Return the uint32 at each offset."""
     return block[offsets[:, None] + np.arange(4)].view("<u4")[:, 0]
 
 
@@ -205,9 +217,9 @@ def _masked(crcs: np.ndarray) -> np.ndarray:
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
-def _damaged(window: Window, number: int | None, what: str) -> SourceError:
+def _damaged(reader: BlockReader, number: int | None, what: str) -> SourceError:
     which = "a record" if number is None else f"record {number}"
-    return SourceError(f"{window.file.path!r}: {which} {what}.")
+    return SourceError(f"{reader.file.name!r}: {which} {what}.")
 
 
 def _text(value: bytes) -> str | bytes:

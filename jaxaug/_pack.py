@@ -1,15 +1,15 @@
-"""From many small files to one: loose images packed into an indexed tar, and the index of packed
-files.
-"""
+"""Loose images packed into one indexed tar, and the index of packed files."""
 
 import io
 import json
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,21 @@ from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Source
-from jaxaug.iterators.sources._files import FileReader, Window, list_files, local_path, reason
+from jaxaug.iterators.sources._files import list_files, local_path, reason
 from jaxaug.iterators.sources._progress import byte_progress
-from jaxaug.iterators.sources._tar import is_tar
+from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
-from jaxaug.iterators.sources.tfrecord import TFRecord
-from jaxaug.iterators.sources.webdataset import CLASSES, WebDataset
+from jaxaug.iterators.sources.packed.tar import is_tar
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import CLASSES, WebDataset
 
+_PARTIAL = ".part"  # the end of the name of a folder that is being written
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
 
 
 def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecord | WebDataset:
-    """Make the index of tar or TFRecord files, or check the one that is there: what `python -m
-    jaxaug index` does.
+    """Make the index of tar or TFRecord files, or check the one that is there.
 
     Args:
       paths: as `TFRecord` and `WebDataset` take them; the format is told by content.
@@ -41,20 +42,15 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
       The opened source.
 
     Raises:
-      SourceError: a missing or damaged file, or a `label` for tar files, which have it in `cls`
-        members.
+      SourceError: a missing or damaged file, or a record without image or label.
     """
     files = [file for file in list_files(paths) if file.size]
-    tar = bool(files) and is_tar(Window(FileReader(), files[0], block=512))
-    if tar and "label" in options:
-        raise SourceError(
-            f"{files[0].path!r} is a tar file, whose labels are in `cls` members: leave out `label`."
-        )
+    tar = bool(files) and is_tar(BlockReader(FileReader(), files[0], block=512))
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 
 def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
-    """Pack loose files into one uncompressed, indexed tar: what `python -m jaxaug pack` does.
+    """Pack loose files into one uncompressed, indexed tar.
 
     The records keep their order and labels. Record i of a folder is
     `<class>/<i>-<name>.<extension>`, of a list `<i>-<name>.<extension>`; a single label is in
@@ -87,7 +83,8 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
         raise SourceError(f"`out` {os.fspath(out)!r} exists: remove it or name another file.")
     if source.labels is not None and source.labels.shape[1:] == (1,):
         raise SourceError(
-            f"some images of {source!r} have one label and some none: give each one, or none to any."
+            f"some images of {source!r} have one label and some none: "
+            "give each one, or none to any."
         )
     try:
         _pack(source, folder, name)
@@ -99,7 +96,12 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
 
 def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
     os.makedirs(folder, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=".part", dir=folder) as partial:
+    _remove_abandoned(folder, name)
+    with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix=f"{name}.", suffix=_PARTIAL, dir=folder)
+        partial = stack.enter_context(made)
+        with suppress(OSError):  # some network disks have no locks
+            stack.enter_context(_locked(partial))
         tar = os.path.join(partial, name)
         _write_tar(source, tar)
         _compare(source, WebDataset(tar))
@@ -108,8 +110,30 @@ def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
             os.replace(os.path.join(partial, done), os.path.join(folder, done))
 
 
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the lock of a folder; raise OSError where another process does, or none can be had."""
+    import fcntl  # POSIX only
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: str, name: str) -> None:
+    """Remove what an earlier run that was killed has left; nobody holds its lock any more."""
+    for entry in os.listdir(folder):
+        if entry.startswith(f"{name}.") and entry.endswith(_PARTIAL):
+            path = os.path.join(folder, entry)
+            with suppress(OSError), _locked(path):
+                shutil.rmtree(path)
+
+
 def measure_reads(source: Source, seconds: float = 1.0) -> float:
-    """Records/s of a source in random order, each byte copied once, so that it is really in memory.
+    """Return the records/s of a source in random order, each byte copied once into memory.
 
     Args:
       source: what to read.
@@ -118,12 +142,14 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     generator = np.random.default_rng(0)
     records = 0
     started = time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
+    elapsed = 0.0
+    while elapsed < seconds:
         encoded, _ = source.read(generator.integers(0, len(source), 256))
         assert isinstance(encoded, Encoded)
         for row in range(256):
             bytes(encoded.view(row))
         records += 256
+        elapsed = time.perf_counter() - started
     return records / elapsed
 
 
@@ -150,7 +176,7 @@ def _write_tar(source: ImageFolder | FileList, path: str) -> None:
 
 
 def _key(source: ImageFolder | FileList, index: int) -> tuple[str, str]:
-    """(key, extension). The number makes the key unique; it must hold no dot, which would end it."""
+    """Return (key, extension); the number makes the key unique, a dot would end it."""
     stem, extension = os.path.splitext(os.path.basename(source.path(index)))
     extension = extension[1:].lower()
     number = str(index).zfill(len(str(len(source) - 1)))
@@ -165,12 +191,11 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
-    """Every image and label is in the tar as it is in the files."""
+    """Raise unless every image and label is in the tar as it is in the files."""
     ours = packed.features
     theirs = source.features
-    same = ours.keys() == theirs.keys() and all(
-        np.array_equal(ours[name], theirs[name]) for name in ours
-    )
+    same = ours.keys() == theirs.keys()
+    same = same and all(np.array_equal(ours[name], theirs[name]) for name in ours)
     if not same or packed.classes != getattr(source, "classes", None) or len(packed) != len(source):
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):

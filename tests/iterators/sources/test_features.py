@@ -15,8 +15,9 @@ from jaxaug.iterators import (
     WebDataset,
     balanced_weights,
 )
-from jaxaug.iterators.sources.subset import Subset, split
-from tests.iterators import containers
+from jaxaug.iterators.sources.split import split
+from jaxaug.iterators.sources.subset import Subset
+from tests.iterators.sources import containers
 
 
 def folder(path):

@@ -1,7 +1,7 @@
-"""What all sources of packed files share: an index, a storage, and reading by numpy indexing alone."""
+"""The part that all sources of packed files share: an index, a storage, reading by indexing."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,21 @@ from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import FileReader, Window, list_files
-from jaxaug.iterators.sources._index import open_index
-from jaxaug.iterators.sources._storage import choose_storage
-from jaxaug.iterators.sources._table import FACTS, FEATURE, HEADER, Rows
+from jaxaug.iterators.sources._files import list_files, local_path
+from jaxaug.iterators.sources._read import BlockReader, FileReader
+from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
+from jaxaug.iterators.sources.packed.index import open_index
+from jaxaug.iterators.sources.packed.storage import choose_storage
 
-_DESCRIBE_BLOCK = 64 << 10  # bytes read to describe one record
+_DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
 class PackedSource(abc.ABC):
-    """Records inside a few large files. A format says how to run through a file and how to name a
-    record.
+    """Records inside a few large files; a format knows how to scan a file and name a record.
 
     Args:
       paths: as `TFRecord` and `WebDataset` say.
+      index: the file of the index; None for one beside the data or in the cache folder.
       mmap: map the files (local ones only), or read them.
       timeout, retries: of reading, as `Staged` says.
       options: what else the index depends on; JSON values.
@@ -34,6 +35,7 @@ class PackedSource(abc.ABC):
         paths: PathLike | Sequence[PathLike],
         options: dict[str, Any],
         *,
+        index: PathLike | None,
         mmap: bool,
         timeout: float,
         retries: int,
@@ -42,11 +44,14 @@ class PackedSource(abc.ABC):
         check_count("retries", retries)
         self._files = list_files(paths)
         self._options = options
+        self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._open()
 
     def _open(self) -> None:
-        self._index = open_index(self._files, type(self).__name__, self._options, self._scan)
+        self._index = open_index(
+            self._files, type(self).__name__, self._options, self._scan, self._index_place
+        )
         self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = {
@@ -54,9 +59,18 @@ class PackedSource(abc.ABC):
             for name, column in self._columns.items()
             if name.startswith(FEATURE)
         }
-        self._failures: dict[
-            int, str
-        ] = {}  # why a record could not be read when it was last asked for
+        # The errors of records that could not be read when they were last asked for.
+        self._failures: dict[int, str] = {}
+
+    def _check_found(self, names: Mapping[str, str] | None, label: str | None) -> None:
+        """Raise SourceError where no record has a wanted feature."""
+        wanted = {} if names is None else names
+        unknown = [key for key in wanted if key != label and wanted[key] not in self._features]
+        if unknown:
+            found = f"found were {sorted(self._features)}"
+            raise SourceError(
+                f"`features`: no record has numbers called {sorted(unknown)}; {found}."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""
@@ -71,7 +85,8 @@ class PackedSource(abc.ABC):
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} images in {len(self._files)} files, {sorted(self._features)})"
+        found = f"{len(self)} images in {len(self._files)} files, {sorted(self._features)}"
+        return f"{type(self).__name__}({found})"
 
     @property
     def index_path(self) -> str:
@@ -80,14 +95,14 @@ class PackedSource(abc.ABC):
 
     @property
     def features(self) -> Features:
-        """All columns of features by name, from the index: no image is read.
+        """All columns of features by name, known without reading an image.
 
         `Weighted(balanced_weights(source.features["label"]))` draws all classes equally often.
         """
         return dict(self._features)
 
     def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """Where the images lie, and their features; a record that cannot be read has length 0.
+        """Read the images and their features; a record that cannot be read has length 0.
 
         Raises:
           IndexError: an index outside [0, len).
@@ -109,22 +124,18 @@ class PackedSource(abc.ABC):
         return encoded, {name: column[indices] for name, column in self._features.items()}
 
     def headers(self, indices: np.ndarray) -> Headers:
-        """What the index knows of images: their header facts without touching them. `reason` stays
-        empty.
-        """
+        """Return the header facts that the index knows of images; `reason` stays empty."""
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
         return Headers(**facts, reason=np.full(len(indices), "", object))
 
     def describe(self, index: int) -> dict[str, Any]:
-        """The file, the record's number in it, the strings it holds, and "error" if it cannot be
-        read.
-        """
+        """Return the file, the number in it, the record's strings, and "error" if unreadable."""
         number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
         file = self._files[number]
         found = {
             "record": index,
-            "path": file.path,
+            "path": file.name,
             "record_in_file": index - int(self._index.row_starts[number]),
         }
         failure = self._failures.get(index)  # one look: the reader changes it at the same time
@@ -132,20 +143,20 @@ class PackedSource(abc.ABC):
             return found | {"error": failure}
         start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
         try:
-            return found | self._strings(Window(FileReader(), file, _DESCRIBE_BLOCK), start)
+            return found | self._strings(BlockReader(FileReader(), file, _DESCRIBE_BYTES), start)
         except SourceError as error:
             return found | {"error": str(error)}
 
     def fingerprint(self) -> str:
-        """A hash of the files' names and sizes, of where each image lies, and of the features."""
+        """Return a hash of the files' names and sizes, the images' places, and the features."""
         return self._index.fingerprint
 
     @abc.abstractmethod
-    def _scan(self, window: Window, rows: Rows, report: Callable[[int], None]) -> dict[str, Any]:
-        """Add every record of a file to `rows`; returns what else the format keeps. Damage:
-        SourceError.
-        """
+    def _scan(
+        self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
+    ) -> dict[str, Any]:
+        """Add every record of a file to `columns`; return what else the format keeps."""
 
     @abc.abstractmethod
-    def _strings(self, window: Window, start: int) -> dict[str, Any]:
-        """What names the record that begins at byte `start`."""
+    def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
+        """Return the names and texts of the record that begins at byte `start`."""

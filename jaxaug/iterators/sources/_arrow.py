@@ -1,0 +1,272 @@
+"""Parquet and Arrow files as groups of rows, and their columns of numbers."""
+
+import importlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, is_remote, reason
+from jaxaug.iterators.sources.packed.columns import FEATURE, feature_columns
+
+_PARQUET = b"PAR1"
+_ARROW = b"ARROW1"
+
+
+class Images(NamedTuple):
+    """The encoded images of a group of rows.
+
+    Attributes:
+      addresses, lengths: uint64[n], the places of the bytes in memory; length 0 where there are
+        none.
+      paths: an Arrow array of paths of files, or None.
+      owner: keeps the memory alive.
+      bytes_held: memory that goes when the owner does; 0 for mapped files.
+    """
+
+    addresses: np.ndarray
+    lengths: np.ndarray
+    paths: Any
+    owner: Any
+    bytes_held: int
+
+
+class ArrowFile(NamedTuple):
+    """An open file.
+
+    Attributes:
+      schema: the columns and their types.
+      rows: int64[groups], the rows of each group.
+      read: (number of a group, names of columns) -> an Arrow table. One thread at a time.
+      mapped: the bytes of a group lie in a mapped file, so that reading one costs nothing.
+      image_bytes: the size of the image column as it will be in memory.
+    """
+
+    schema: Any
+    rows: np.ndarray
+    read: Callable[[int, list[str]], Any]
+    mapped: bool
+
+
+def import_pyarrow(name: str) -> Any:
+    """Import a module of pyarrow.
+
+    Raises:
+      SourceError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SourceError('Parquet needs pyarrow: pip install "jaxaug[parquet]".') from error
+
+
+def open_arrow(file: DataFile, local: bool) -> ArrowFile:
+    """Open a Parquet file, an Arrow IPC file or an Arrow stream; its content tells which.
+
+    Args:
+      local: the file lies on a disk of this machine, so that it may be mapped.
+
+    Raises:
+      SourceError: it is none of them, or cannot be read.
+    """
+    pyarrow = import_pyarrow("pyarrow")
+    try:
+        handle = _open_handle(pyarrow, file, local)
+        begin = handle.read(8)
+        handle.seek(0)
+        if begin.startswith(_PARQUET):
+            opened = _open_parquet(handle)
+        elif begin.startswith(_ARROW):
+            opened = _open_ipc_file(pyarrow, handle, local)
+        else:
+            opened = _open_ipc_stream(pyarrow, handle, local)
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        what = f"{file.name!r} cannot be read as Parquet or Arrow: {reason(error)}"
+        raise SourceError(f"{what}.") from cause_of(error, file.path)
+    return opened
+
+
+def _open_handle(pyarrow: Any, file: DataFile, local: bool) -> Any:
+    if is_remote(file.path):
+        system, name = file_system_of(file.path)
+        return system.open(name, "rb")
+    return pyarrow.memory_map(file.path) if local else pyarrow.OSFile(file.path)
+
+
+def _open_parquet(handle: Any) -> ArrowFile:
+    parquet = import_pyarrow("pyarrow.parquet")
+    opened = parquet.ParquetFile(handle)
+    groups = range(opened.metadata.num_row_groups)
+    rows = np.array([opened.metadata.row_group(group).num_rows for group in groups], np.int64)
+    lock = threading.Lock()
+
+    def read(group: int, columns: list[str]) -> Any:
+        with lock:
+            return opened.read_row_group(group, columns=columns)
+
+    return ArrowFile(opened.schema_arrow, rows, read, False)
+
+
+def _open_ipc_file(pyarrow: Any, handle: Any, local: bool) -> ArrowFile:
+    reader = pyarrow.ipc.open_file(handle)
+    lock = threading.Lock()
+
+    def read(group: int, columns: list[str]) -> Any:
+        with lock:
+            batch = reader.get_batch(group)
+        return pyarrow.Table.from_batches([batch.select(columns)])
+
+    rows = []
+    mapped = local
+    whole = _whole(handle) if local else None
+    for group in range(reader.num_record_batches):
+        batch = reader.get_batch(group)
+        rows.append(batch.num_rows)
+        mapped = mapped and _lies_in(batch, whole)
+    return ArrowFile(reader.schema, np.array(rows, np.int64), read, mapped)
+
+
+def _open_ipc_stream(pyarrow: Any, handle: Any, local: bool) -> ArrowFile:
+    batches = list(pyarrow.ipc.open_stream(handle))
+    schema = pyarrow.ipc.open_stream(_rewound(handle)).schema
+
+    def read(group: int, columns: list[str]) -> Any:
+        return pyarrow.Table.from_batches([batches[group].select(columns)])
+
+    # What is not mapped lies in memory already.
+    rows = np.array([batch.num_rows for batch in batches], np.int64)
+    return ArrowFile(schema, rows, read, True)
+
+
+def _rewound(handle: Any) -> Any:
+    handle.seek(0)
+    return handle
+
+
+def _whole(handle: Any) -> Any:
+    handle.seek(0)
+    return handle.read_buffer()
+
+
+def _lies_in(batch: Any, whole: Any) -> bool:
+    """Return True unless a buffer was decompressed into memory of its own."""
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None and buffer.size:
+                if not whole.address <= buffer.address < whole.address + whole.size:
+                    return False
+    return True
+
+
+def images_of(column: Any, mapped: bool) -> Images:
+    """Return the places of the images in a column of a table: bytes, or a struct with "bytes".
+
+    Raises:
+      SourceError: a column of another type.
+    """
+    pyarrow = import_pyarrow("pyarrow")
+    # One chunk is taken as it is: to combine it would copy.
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    paths = None
+    data = column
+    if pyarrow.types.is_struct(column.type):
+        names = [field.name for field in column.type]
+        paths = pyarrow.compute.struct_field(column, "path") if "path" in names else None
+        data = pyarrow.compute.struct_field(column, "bytes")
+    addresses, lengths = _places(pyarrow, data)
+    held = 0 if mapped else data.nbytes
+    return Images(addresses, lengths, paths, data, held)
+
+
+def is_image_type(type: Any) -> bool:
+    """Return True for a type that `images_of` takes."""
+    types = import_pyarrow("pyarrow").types
+    if types.is_struct(type):
+        found = [field.type for field in type if field.name == "bytes"]
+        return bool(found) and is_image_type(found[0])
+    return types.is_binary(type) or types.is_large_binary(type)
+
+
+def _places(pyarrow: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return addresses and lengths of the values of a binary array; length 0 for null."""
+    large = pyarrow.types.is_large_binary(data.type)
+    _, offsets_buffer, values = data.buffers()
+    dtype = np.int64 if large else np.int32
+    offsets = np.frombuffer(offsets_buffer, dtype)[data.offset : data.offset + len(data) + 1]
+    base = values.address if values is not None else 0
+    addresses = (offsets[:-1].astype(np.int64) + base).astype(np.uint64)
+    lengths = np.diff(offsets).astype(np.uint64)
+    if data.null_count:
+        lengths[np.asarray(data.is_null())] = 0
+    return addresses, lengths
+
+
+def numeric_names(schema: Any, image: str) -> list[str]:
+    """Return the names of the columns that can be features."""
+    return [field.name for field in schema if field.name != image and _is_numeric(field.type)]
+
+
+def _is_numeric(type: Any) -> bool:
+    types = import_pyarrow("pyarrow").types
+    if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
+        return _is_number(type.value_type)
+    return types.is_fixed_size_binary(type) or _is_number(type)
+
+
+def _is_number(type: Any) -> bool:
+    types = import_pyarrow("pyarrow").types
+    return types.is_integer(type) or types.is_floating(type) or types.is_boolean(type)
+
+
+def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return columns of numbers by name, from Arrow's columns.
+
+    Numbers become [n], lists of one length [n, k], others zero-padded [n, most] with
+    "<name>_count"; null is a list without numbers. Bytes of a fixed length become uint8[n, k].
+    """
+    found = {}
+    for name, column in columns.items():
+        values, counts = _values_and_counts(column)
+        if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
+            raise SourceError(f"column {name!r} holds {values.max()}, which int64 does not.")
+        keep = values.dtype.type if values.dtype.kind == "f" or values.dtype == np.uint8 else None
+        made = feature_columns(name, values, counts, -1 if name == "label" else 0, keep)
+        for prefixed, array in made.items():
+            found[prefixed.removeprefix(FEATURE)] = array
+    _check_label(found)
+    return found
+
+
+def _check_label(columns: dict[str, np.ndarray]) -> None:
+    """Refuse rows without a single label; rows of several need no count, as -1 ends them."""
+    counts = columns.pop("label_count", None)
+    if counts is not None and columns["label"].ndim == 1:
+        missing = int((counts != 1).sum())
+        raise SourceError(f"`label`: {missing} of {counts.size} records have none: leave them out.")
+
+
+def _values_and_counts(column: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return all numbers of a column, and the number of them in each row."""
+    pyarrow = import_pyarrow("pyarrow")
+    types = pyarrow.types
+    kind = column.type
+    if types.is_fixed_size_binary(kind):
+        valid = np.asarray(column.is_valid())
+        present = b"".join(column.drop_null().to_pylist())
+        return np.frombuffer(present, np.uint8), valid * kind.byte_width
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        lengths = pyarrow.compute.list_value_length(column).fill_null(0)
+        values = pyarrow.compute.list_flatten(column)
+        if values.null_count:
+            raise SourceError(f"a list of numbers of type {kind} holds null: leave it out.")
+        return _numbers(pyarrow, values), np.asarray(lengths, np.int64)
+    valid = np.asarray(column.is_valid())
+    return _numbers(pyarrow, column.drop_null()), valid.astype(np.int64)
+
+
+def _numbers(pyarrow: Any, values: Any) -> np.ndarray:
+    if pyarrow.types.is_boolean(values.type):
+        values = values.cast("int8")
+    return np.asarray(values.to_numpy())

@@ -1,0 +1,283 @@
+"""Items of data sets in Python objects: their image, their label, their numbers."""
+
+import io
+import reprlib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._files import local_path, reason
+
+Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
+Wanted: TypeAlias = "Sequence[Any] | Mapping[Any, str] | None"
+
+# Kinds of numpy's dtypes that fit into a column, by the kind of the column.
+_FITTING = {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}
+
+
+class Item(NamedTuple):
+    """An item, the bytes of its image, and its features by the item's keys."""
+
+    fields: Mapping[Any, Any]
+    image: bytes
+    numbers: Mapping[Any, np.ndarray]
+
+
+def fields_of(item: Any) -> Mapping[Any, Any] | None:
+    """Return the fields of a dict by name, of a tuple or a list by place; None for all else."""
+    if isinstance(item, Mapping):
+        return item
+    if isinstance(item, (tuple, list)):
+        return dict(enumerate(item))
+    return None
+
+
+def read_item(item: Any, image: Key, blanks: Mapping[Any, np.ndarray], number: int) -> Item:
+    """Return an item with its image encoded and its features in the form of `blanks`.
+
+    Args:
+      item: a dict, tuple or list.
+      image: the key of the image.
+      blanks: an array of the wanted form for each feature, by key.
+      number: the record, for messages.
+
+    Raises:
+      SourceError: no image, or a feature that is missing or of another form.
+    """
+    fields = fields_of(item)
+    if fields is None:
+        raise _no_image(item, image, number)
+    encoded = _encode(fields.get(image), number)
+    if encoded is None:
+        raise _no_image(item, image, number)
+    numbers = {}
+    for key, blank in blanks.items():
+        numbers[key] = _fit(key, fields.get(key), blank, number)
+    return Item(fields, encoded, numbers)
+
+
+def choose_features(item: Item, image: Key, label: Key | None, wanted: Wanted) -> dict[Any, str]:
+    """Return the names of the columns, by the key of their field.
+
+    Args:
+      item: the first good item.
+      label: the key of the field that becomes "label".
+      wanted: keys of further features, or their new names by key; None for all numbers, but no
+        lists, which may differ in length.
+
+    Raises:
+      SourceError: a wanted one is no number, or two would get one name.
+    """
+    found = []
+    for key, value in item.fields.items():
+        listed = wanted is not None or key == label
+        if key != image and number(value, lists=listed) is not None:
+            found.append(key)
+
+    names = {key: str(key) for key in found}
+    if wanted is not None:
+        unknown = sorted(set(wanted) - set(found), key=str)
+        if unknown:
+            what = f"no numbers called {unknown}; found were {sorted(found, key=str)}"
+            raise SourceError(f"`features`: the first good record has {what}.")
+        chosen = new_names(wanted)
+        names = {key: chosen[key] for key in found if key in chosen}
+    if label is not None:
+        names[label] = "label"
+    check_different(names)
+    return names
+
+
+def new_names(wanted: "Sequence[Any] | Mapping[Any, str]") -> dict[Any, str]:
+    """Return the names of wanted features by key.
+
+    Raises:
+      ValueError: a single text, of which the letters would count.
+    """
+    if isinstance(wanted, (str, bytes)):
+        raise ValueError(f"`features` must be names, or new names by name, got {wanted!r}.")
+    if isinstance(wanted, Mapping):
+        return dict(wanted)
+    return {key: str(key) for key in wanted}
+
+
+def blank_numbers(item: Item, names: Mapping[Any, str]) -> dict[Any, np.ndarray]:
+    """Return zeros in the form of an item's features, by key."""
+    blanks = {}
+    for key in names:
+        value = number(item.fields[key])
+        assert value is not None
+        blanks[key] = np.zeros_like(value)
+    return blanks
+
+
+def check_different(names: Mapping[Any, str]) -> None:
+    """Raise SourceError where two fields would get one name."""
+    keys = {}
+    for key, name in names.items():
+        if name in keys:
+            raise SourceError(
+                f"`features`: {keys[name]!r} and {key!r} would both be called {name!r}: "
+                "rename one by features={key: name}, or leave it out."
+            )
+        keys[name] = key
+
+
+def check_label(item: Item, label: Key | None, record: int) -> None:
+    """Raise SourceError unless the item has a number for its label."""
+    if label is None:
+        return
+    if label not in item.fields:
+        what = f"items have no {label!r} but {sorted(item.fields, key=str)}"
+        raise SourceError(f"`label`: {what}; pass label=None for none.")
+    value = item.fields[label]
+    if number(value) is None:
+        raise SourceError(
+            f"`label`: record {record} has {reprlib.repr(value)} under {label!r}, "
+            "which is no number: store the class's number, or pass label=None for none."
+        )
+
+
+def number(value: Any, lists: bool = True) -> np.ndarray | None:
+    """Return a number or an array of numbers, of any library, as numpy's; None for all else.
+
+    Args:
+      lists: take lists of numbers too.
+    """
+    foreign = hasattr(value, "__array__") and hasattr(value, "dtype")  # torch, jax, tensorflow
+    listed = lists and isinstance(value, list) and _are_numbers(value)
+    if not foreign and not listed and not isinstance(value, (int, float)):
+        return None
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # on another device, ragged, with a gradient
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _are_numbers(values: list) -> bool:
+    return bool(values) and all(isinstance(value, (int, float)) for value in values)
+
+
+def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
+    """Return a feature of one record as the first record has it; ints must keep their value."""
+    found = number(value)
+    wanted = f"record {record} must have {blank.dtype}{list(blank.shape)} under {key!r}"
+    if found is None:
+        raise SourceError(f"{wanted}, got {reprlib.repr(value)}.")
+    if found.shape != blank.shape:
+        hint = "leave it out by naming the `features` that you need"
+        raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}: {hint}.")
+    if found.dtype.kind not in _FITTING[blank.dtype.kind]:
+        raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}.")
+    fitted = found.astype(blank.dtype, copy=False)
+    if blank.dtype.kind in "iu" and (fitted != found).any():
+        raise SourceError(f"{wanted}, got {found.tolist()}.")
+    return fitted
+
+
+def _encode(image: Any, record: int) -> bytes | None:
+    """Return the encoded bytes of an image in any of its forms; None if it is none."""
+    if isinstance(image, Mapping):  # as Hugging Face stores them
+        path = image.get("path")
+        image = image.get("bytes")
+        if image is None and isinstance(path, str):
+            return _read_file(path, record)
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image)
+    if _is_pillow(image):
+        return _encode_pillow(image, record)
+    if hasattr(image, "__array__") and hasattr(image, "dtype"):
+        return _encode_array(np.asarray(image), record)
+    return None
+
+
+def _read_file(path: str, record: int) -> bytes:
+    try:
+        with open(local_path(path), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SourceError(f"record {record}: {path!r} cannot be read: {reason(error)}.") from error
+
+
+def _is_pillow(image: Any) -> bool:
+    return hasattr(image, "getexif") and hasattr(image, "mode") and hasattr(image, "tobytes")
+
+
+def _encode_pillow(image: Any, record: int) -> bytes:
+    """Return the upright pixels of a Pillow image, uncompressed."""
+    from PIL import ImageOps
+
+    try:
+        image = ImageOps.exif_transpose(image)
+        if image.mode.startswith("I;16"):
+            return _save(image, "PNG", compress_level=0)
+        if image.mode in ("I", "F"):
+            what = f"has a Pillow image of mode {image.mode!r}, which has no agreed range"
+            raise SourceError(f"record {record} {what}: convert it to 'RGB' or 'L'.")
+        return _save(image if image.mode in ("L", "RGB") else image.convert("RGB"), "BMP")
+    except (OSError, ValueError, SyntaxError) as error:  # Pillow on damaged files
+        raise SourceError(f"record {record}: the image cannot be decoded: {error}.") from error
+
+
+def _encode_array(pixels: np.ndarray, record: int) -> bytes:
+    """Return pixels uint8[h, w], [h, w, 1] or [h, w, 3] as an uncompressed file."""
+    from PIL import Image
+
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    color = pixels.ndim == 3 and pixels.shape[2] == 3
+    if pixels.dtype != np.uint8 or not pixels.size or not (color or pixels.ndim == 2):
+        hint = "convert it, channels last and 0 to 255"
+        if pixels.ndim == 3 and pixels.shape[0] in (1, 3):
+            hint = "move the channels to the end, as by `permute(1, 2, 0)`, and keep 0 to 255"
+        raise SourceError(
+            f"record {record} must hold pixels as uint8[h, w, 3] or [h, w], got "
+            f"{pixels.dtype}{list(pixels.shape)}: {hint}."
+        )
+    return _save(Image.fromarray(pixels), "BMP")
+
+
+def _save(image: Any, format: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+def _no_image(item: Any, image: Key, record: int) -> SourceError:
+    """Return the error for an item without an image under that key."""
+    fields = fields_of(item)
+    if fields is None:
+        kind = "None"
+        content = type(item).__name__
+    else:
+        kind = type(fields.get(image)).__name__
+        content = str(sorted(fields, key=str))
+    if isinstance(item, (tuple, list)):
+        kinds = ", ".join(type(part).__name__ for part in item)
+        content = f"{type(item).__name__} of ({kinds})"
+    return SourceError(
+        f"record {record} must hold the encoded image as bytes under {image!r}, got {kind}; "
+        f"it has {content}. {_hint(item, fields, image)}"
+    )
+
+
+def _hint(item: Any, fields: Mapping[Any, Any] | None, image: Key) -> str:
+    """Return the advice for an item whose image was not found."""
+    found = {} if fields is None or image in fields else fields
+    images = [key for key, value in found.items() if _may_be_image(value)]
+    if not images:
+        return "Give bytes, a Pillow image, or pixels uint8[h, w, 3]."
+    labels = [key for key in found if key != images[0] and number(found[key]) is not None]
+    if isinstance(item, Mapping) or not labels:
+        return f"Pass image={images[0]!r}."
+    return f"Pass image={images[0]!r}, label={labels[0]!r}."
+
+
+def _may_be_image(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "bytes" in value or "path" in value
+    array = hasattr(value, "__array__") and getattr(value, "ndim", 0) in (2, 3)
+    return isinstance(value, (bytes, bytearray, memoryview)) or _is_pillow(value) or array

@@ -1,0 +1,229 @@
+"""Several sources as one."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxaug._typing import Features
+from jaxaug.decode import Encoded, Headers
+from jaxaug.iterators._features import Column, feature_spec, narrow_features
+from jaxaug.iterators._protocol import Indexed, Pixels, Source
+
+_FIRST = np.zeros(1, np.int64)
+
+
+class Concat:
+    """The records of several sources, one source after the other.
+
+    All must have the same features, in one shape each; dtypes become the common one. Labels stay
+    what they are: give folders the same `classes`. `Mix(source.lengths, weights)` is an order that
+    draws from the sources by weight.
+
+    Args:
+      sources: random access sources.
+
+    Attributes:
+      sources: the sources, as a tuple.
+      lengths: the number of records of each.
+
+    Raises:
+      ValueError: no sources, or their features or pixels do not fit each other.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory
+      >>> source = Concat([InMemory([b"a", b"b"]), InMemory([b"c"])])
+      >>> encoded, _ = source.read(np.array([2, 0]))
+      >>> len(source), bytes(encoded.view(0)), bytes(encoded.view(1))
+      (3, b'c', b'a')
+    """
+
+    def __init__(self, sources: Sequence[Source]):
+        self.sources = tuple(sources)
+        if not self.sources:
+            raise ValueError("`sources` must hold at least one source, got none.")
+        self.lengths = tuple(len(source) for source in self.sources)
+        self._starts = np.cumsum([0, *self.lengths])
+        self._spec = _common_spec(self.sources)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __repr__(self) -> str:
+        found = f"{len(self)} images in {len(self.sources)} sources, {sorted(self._spec)}"
+        return f"Concat({found})"
+
+    @property
+    def features(self) -> Features:
+        """All columns of all sources.
+
+        Raises:
+          AttributeError: a source has no columns.
+        """
+        columns = [self._of_source(source, "features") for source in self.sources]
+        return self._join_columns(columns)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes, where all sources have the same.
+
+        Raises:
+          AttributeError: a source has none, or others.
+        """
+        found = [self._of_source(source, "classes") for source in self.sources]
+        if any(classes != found[0] for classes in found):
+            raise AttributeError(f"the sources of {self!r} have different `classes`: {found}.")
+        return found[0]
+
+    def path(self, index: int) -> str:
+        """Return the path of record `index`.
+
+        Raises:
+          AttributeError: its source has no such method.
+        """
+        number, local = self._place(index)
+        return self._of_source(self.sources[number], "path")(local)
+
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+        """Read the records from their sources.
+
+        Raises:
+          IndexError: an index outside [0, len).
+        """
+        groups, back = self._by_source(self._checked(indices))
+        images = []
+        columns = []
+        for number, local in groups:
+            found, features = self.sources[number].read(local)
+            images.append(found)
+            columns.append(features)
+        joined = self._join_columns(columns)
+        return _join_images(images, back), {name: joined[name][back] for name in joined}
+
+    def headers(self, indices: np.ndarray) -> Headers | None:
+        """Return the header facts of the sources' indexes; None unless all have one."""
+        groups, back = self._by_source(self._checked(indices))
+        found = []
+        for number, local in groups:
+            source = self.sources[number]
+            headers = source.headers(local) if isinstance(source, Indexed) else None
+            if headers is None:
+                return None
+            found.append(headers)
+        return Headers(*(np.concatenate(columns)[back] for columns in zip(*found)))
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the number of the source, and what it says of the record."""
+        number, local = self._place(index)
+        found = self.sources[number].describe(local)
+        return found | {"record": index, "source": number, "record_in_source": local}
+
+    def fingerprint(self) -> str:
+        """Return a hash of the sources' fingerprints and lengths."""
+        known = [(source.fingerprint(), len(source)) for source in self.sources]
+        return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
+
+    def _by_source(self, indices: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
+        """Return the records by source, and the places that bring them back into their order.
+
+        Returns:
+          groups: (number of a source, int64[k] records in it), at least one.
+          back: int64[n], the place of each of `indices` among all groups.
+        """
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        groups = []
+        for number in np.unique(numbers).tolist() or [0]:
+            groups.append((number, indices[numbers == number] - self._starts[number]))
+        return groups, np.argsort(np.argsort(numbers, kind="stable"))
+
+    def _checked(self, indices: np.ndarray) -> np.ndarray:
+        indices = np.asarray(indices, np.int64)
+        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
+            found = f"{indices.min()} to {indices.max()}"
+            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {found}.")
+        return indices
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Return the number of the source of a record, and the record's number in it."""
+        self._checked(np.array([index]))
+        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return number, index - int(self._starts[number])
+
+    def _join_columns(self, columns: Sequence[Features]) -> dict[str, np.ndarray]:
+        """Return the features of several parts, in dtypes that hold those of all sources."""
+        joined = {}
+        for name, common in self._spec.items():
+            parts = [np.asarray(found[name]) for found in columns]
+            dtype = np.result_type(common.dtype, *(part.dtype for part in parts))
+            joined[name] = np.concatenate(parts).astype(dtype, copy=False)
+        return joined
+
+    def _of_source(self, source: Source, name: str) -> Any:
+        try:
+            return getattr(source, name)
+        except AttributeError as error:
+            raise AttributeError(f"{source!r}, a part of {self!r}, has no `{name}`.") from error
+
+
+def _common_spec(sources: Sequence[Source]) -> dict[str, Column]:
+    """Return the form that the features of all sources have, from their first records.
+
+    Raises:
+      ValueError: they differ by more than the dtype, or the images do.
+    """
+    first_images, first_columns = sources[0].read(_FIRST)
+    spec = feature_spec(narrow_features(first_columns, _FIRST))
+    for number, source in enumerate(sources[1:], 1):
+        images, columns = source.read(_FIRST)
+        _check_images(images, first_images, number)
+        found = feature_spec(narrow_features(columns, _FIRST))
+        for name in sorted({*spec, *found}):
+            spec[name] = _common_column(name, spec.get(name), found.get(name), number)
+    return spec
+
+
+def _common_column(name: str, first: Column | None, other: Column | None, number: int) -> Column:
+    remedy = "give the sources the same `features`"
+    if first is None:
+        raise ValueError(
+            f"`sources`: source {number} has a feature {name!r}, source 0 has none: {remedy}."
+        )
+    if other is None:
+        raise ValueError(
+            f"`sources`: source {number} has no feature {name!r}, source 0 has one: {remedy}."
+        )
+    if first.shape != other.shape:
+        raise ValueError(
+            f"`sources` must have one shape for each feature, got feature {name!r} as {first} in "
+            f"source 0 and {other} in source {number}: pad it to the larger."
+        )
+    return Column(np.result_type(first.dtype, other.dtype), first.shape)
+
+
+def _check_images(images: Encoded | Pixels, first: Encoded | Pixels, number: int) -> None:
+    kinds = {True: "pixels", False: "encoded images"}
+    pixels = isinstance(images, Pixels)
+    if pixels != isinstance(first, Pixels):
+        raise ValueError(
+            f"`sources`: source {number} has {kinds[pixels]}, source 0 {kinds[not pixels]}: "
+            "a Loader needs one kind."
+        )
+    if isinstance(images, Pixels) and isinstance(first, Pixels):
+        shape, wanted = list(images.array.shape[1:]), list(first.array.shape[1:])
+        if shape != wanted:
+            raise ValueError(
+                f"`sources`: source {number} has pixels of {shape}, source 0 of {wanted}: "
+                "resize them to one."
+            )
+
+
+def _join_images(images: Sequence[Encoded | Pixels], rows: np.ndarray) -> Encoded | Pixels:
+    """Return the rows of several parts, taken as one."""
+    pixels = [part.array for part in images if isinstance(part, Pixels)]
+    if pixels:
+        return Pixels(np.concatenate(pixels)[rows])
+    encoded = [part for part in images if isinstance(part, Encoded)]
+    addresses = np.concatenate([part.addresses for part in encoded])
+    lengths = np.concatenate([part.lengths for part in encoded])
+    return Encoded(addresses[rows], lengths[rows], [part.owner for part in encoded])

@@ -1,0 +1,226 @@
+"""Columns of an index, made from records that are found one by one in a container file."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode import Encoded, Headers, read_headers
+from jaxaug.errors import SourceError
+
+# Limits of the images whose headers are read in one call.
+_MAX_CHUNK_IMAGES = 256
+_MAX_CHUNK_BYTES = 32 << 20
+_MAX_FEATURE_BYTES = 4 << 30  # of one padded feature
+# Prefixes of the names of such columns.
+HEADER = "header/"
+FEATURE = "feature/"
+# An index with other facts is built anew.
+FACTS = [name for name in Headers._fields if name != "reason"]
+
+Numbers = Sequence[int] | Sequence[float] | np.ndarray
+
+
+class FileColumns(NamedTuple):
+    """The records of one file."""
+
+    rows: int
+    columns: dict[str, np.ndarray]  # "offset", "length", "lead", and "header/..." ones
+    features: dict[str, tuple[np.ndarray, np.ndarray]]  # (all values, how many each record has)
+
+
+class ColumnBuilder:
+    """Collects the records of one file."""
+
+    def __init__(self):
+        self.count = 0
+        self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
+        self._features: dict[str, _Values] = defaultdict(_Values)
+        self._start_chunk()
+
+    def add(
+        self,
+        image: np.ndarray,
+        offset: int,
+        lead: int,
+        features: Mapping[str, Numbers],
+    ) -> None:
+        """Add one record.
+
+        Args:
+          image: uint8[length], its encoded image.
+          offset: the place of the image in the file, in bytes.
+          lead: bytes from the beginning of the record to the image.
+          features: its numbers by name.
+        """
+        self._places.append((offset, image.size, lead))
+        self._images.append(image)
+        for name, numbers in features.items():
+            self._features[name].add(self.count, numbers)
+        self._bytes += image.size
+        self.count += 1
+        if len(self._images) == _MAX_CHUNK_IMAGES or self._bytes >= _MAX_CHUNK_BYTES:
+            self._end_chunk()
+
+    def finish(self) -> FileColumns:
+        """Return the columns of all records added."""
+        self._end_chunk()
+        columns = {name: np.concatenate(chunks) for name, chunks in self._columns.items()}
+        features = {name: found.columns(self.count) for name, found in self._features.items()}
+        return FileColumns(self.count, columns, features)
+
+    def _start_chunk(self) -> None:
+        self._places: list[tuple[int, int, int]] = []
+        self._images: list[np.ndarray] = []
+        self._bytes = 0
+
+    def _end_chunk(self) -> None:
+        for values in self._features.values():
+            values.end_chunk()
+        if not self._images:
+            return
+        places = np.array(self._places, np.int64)
+        headers = read_headers(Encoded.from_bytes(self._images))
+        for name, column in zip(("offset", "length", "lead"), places.T):
+            self._columns[name].append(column.copy())
+        for name in FACTS:
+            self._columns[HEADER + name].append(getattr(headers, name))
+        self._start_chunk()
+
+
+class _Values:
+    """The numbers of one feature, and the records that have them.
+
+    Numbers wait as they come for the end of a chunk, which makes one array of them: Python objects
+    would take many times their memory.
+    """
+
+    def __init__(self):
+        self._waiting: list[Numbers] = []
+        self._records: list[int] = []
+        self._chunks: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+
+    def add(self, record: int, numbers: Numbers) -> None:
+        self._waiting.append(numbers)
+        self._records.append(record)
+
+    def end_chunk(self) -> None:
+        if not self._waiting:
+            return
+        lengths = [len(numbers) for numbers in self._waiting]
+        self._chunks.append(np.concatenate([np.asarray(numbers) for numbers in self._waiting]))
+        self._lengths.append(np.array([self._records, lengths], np.int64))
+        self._waiting = []
+        self._records = []
+
+    def columns(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return all values, and the number of them in each of `count` records."""
+        records, lengths = np.concatenate(self._lengths, axis=1)
+        counts = np.zeros(count, np.int64)
+        counts[records] = lengths
+        return np.concatenate(self._chunks), counts
+
+
+def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
+    """Return the columns of the records of all files, one file after the other."""
+    filled = [part for part in parts if part.rows]
+    columns = {}
+    for name in filled[0].columns:
+        columns[name] = _smallest(np.concatenate([part.columns[name] for part in filled]))
+
+    names = {name for part in filled for name in part.features}
+    for name in sorted(names):
+        values, counts = _join_feature(name, filled)
+        made = feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
+        _check_count_name(name, made, names)
+        columns |= made
+    if "label" in names:
+        _check_label(columns)
+    return columns
+
+
+def _check_count_name(name: str, made: Mapping[str, np.ndarray], names: set[str]) -> None:
+    """Raise SourceError where the counts of a feature would be called as another feature is."""
+    if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
+        raise SourceError(
+            f"feature {name!r} varies in length, so that its counts would be called "
+            f"'{name}_count', as another feature is: rename that one, or leave one out by naming "
+            "the `features` that you need."
+        )
+
+
+def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, np.ndarray]:
+    """Return all values of a feature, and the number of them in each record."""
+    values = []
+    counts = []
+    for part in parts:
+        found = part.features.get(name)
+        if found is None:
+            counts.append(np.zeros(part.rows, np.int64))
+            continue
+        if found[0].size:
+            values.append(found[0])
+        counts.append(found[1])
+    return np.concatenate(values or [_NO_VALUES]), np.concatenate(counts)
+
+
+def _check_label(columns: dict[str, np.ndarray]) -> None:
+    """Raise unless each record has one label, or all are rows padded with -1, as in `FileList`."""
+    label = columns[FEATURE + "label"]
+    count = columns.pop(f"{FEATURE}label_count", None)
+    if count is not None and label.ndim == 1:
+        raise SourceError(
+            f"{int((count != 1).sum())} of {count.size} records have no single label."
+        )
+    if label.dtype != np.int32:
+        raise SourceError(f"labels must be int32, got {label.dtype} {label.shape}.")
+
+
+_NO_VALUES = np.zeros(0, np.int64)
+
+
+def feature_columns(
+    name: str,
+    values: np.ndarray,
+    counts: np.ndarray,
+    fill: int,
+    dtype: type | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the columns of one feature.
+
+    [n] where each record has one number, [n, k] where each has k; else padded with `fill`, and a
+    column of counts beside it.
+    """
+    most = int(counts.max())
+    if most == 0:
+        return {}
+    values = values.astype(dtype or _user_dtype(values), copy=False)
+    if counts.min() == most:
+        return {FEATURE + name: values if most == 1 else values.reshape(-1, most)}
+    if counts.size * most * values.itemsize > _MAX_FEATURE_BYTES:
+        raise SourceError(
+            f"feature {name!r} has up to {most} numbers a record, too many to pad "
+            f"{counts.size} records to: leave it out by naming the `features` that you need."
+        )
+    padded = np.full((counts.size, most), fill, values.dtype)
+    padded[np.arange(most) < counts[:, None]] = values
+    return {
+        FEATURE + name: padded[:, 0] if most == 1 else padded,
+        f"{FEATURE}{name}_count": counts.astype(np.int32),
+    }
+
+
+def _user_dtype(values: np.ndarray) -> type:
+    """Return the dtype that users get: int32 where it holds all values, else int64; float32."""
+    if values.dtype.kind == "f":
+        return np.float32
+    limits = np.iinfo(np.int32)
+    return np.int32 if limits.min <= values.min() and values.max() <= limits.max else np.int64
+
+
+def _smallest(column: np.ndarray) -> np.ndarray:
+    """Return the column in the narrowest unsigned dtype, for an index that is small in memory."""
+    assert column.min() >= 0
+    return column.astype(np.min_scalar_type(int(column.max())))

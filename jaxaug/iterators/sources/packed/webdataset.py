@@ -1,0 +1,275 @@
+"""WebDataset shards: tar files whose neighboring members of one name make a record."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from jaxaug._typing import PathLike
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _items
+from jaxaug.iterators.sources._read import BlockReader
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder
+from jaxaug.iterators.sources.packed.source import PackedSource
+from jaxaug.iterators.sources.packed.tar import Member, members
+
+# A member with a JSON list of class names; WebDataset tools skip names like this.
+CLASSES = "__classes__"
+_TEXTS = ("txt", "text", "json", "cls")
+
+
+class WebDataset(PackedSource):
+    """Images in tar shards as WebDataset lays them out: `key.jpg`, `key.cls`, `key.json`, `key.txt`
+    together.
+
+    Members that follow each other and have the same key, the name up to the first dot of its last
+    part, are one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data
+    (`__meta__.json`) are skipped, as the webdataset library does. `cls` is an integer, the "label".
+    The numbers at the top of `json` become features; one that some records lack is 0 there and
+    comes with "<name>_count". A list of integers for a label makes labels int32[n, k], padded with
+    -1 as those of `FileList`; other lists of numbers become features where `features` names them.
+    All text stays in `describe`. The index is made on first
+    use and kept beside the files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path`
+    tells; `python -m jaxaug index` makes it beforehand); from then on a batch is numpy indexing.
+    A tar has checksums of its headers only: damage inside an image is for the decoder to find.
+
+    Args:
+      paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
+      image: extensions of the image, in either case; of several in one record the first listed
+        counts.
+      label: "cls" for the member of that name or, without one, "label" in `json`; another name in
+        `json`; None for none.
+      features: names of further numbers in `json`, or {name: new name}; None for all numbers.
+      index: the file of the index, read and written there alone; None for beside the files or
+        $XDG_CACHE_HOME/jaxaug.
+      mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
+        fails or a file that is cut while a batch is decoded then ends the process. False: read them
+        with retries; what lies on network disks and at URLs always is.
+      timeout: seconds without an answer after which a read of records counts as failed; not for
+        mapped files.
+      retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
+
+    Attributes:
+      classes: the class names that `python -m jaxaug pack` stored, or None.
+
+    Raises:
+      ValueError: `timeout` or `retries` are no such numbers.
+      SourceError: a missing, damaged or cut file, a record without image or with a link for a
+        member, a label that is no integer.
+
+    Example:
+      >>> import io, os, tarfile, tempfile
+      >>> import numpy as np
+      >>> path = os.path.join(tempfile.mkdtemp(), "shard.tar")
+      >>> files = {"a.jpg": b"first", "a.cls": b"3", "b.jpg": b"second", "b.cls": b"1"}
+      >>> with tarfile.open(path, "w") as tar:
+      ...     for name, data in files.items():
+      ...         member = tarfile.TarInfo(name)
+      ...         member.size = len(data)
+      ...         tar.addfile(member, io.BytesIO(data))
+      >>> encoded, features = WebDataset(path).read(np.array([1]))
+      >>> bytes(encoded.view(0)), features["label"].tolist()
+      (b'second', [1])
+    """
+
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        *,
+        image: str | Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
+        label: str | None = "cls",
+        features: Sequence[str] | Mapping[str, str] | None = None,
+        index: PathLike | None = None,
+        mmap: bool = True,
+        timeout: float = 60.0,
+        retries: int = 3,
+    ):
+        extensions = [image] if isinstance(image, str) else image
+        self._image = [extension.lower().lstrip(".") for extension in extensions]
+        self._label = label
+        self._names = None if features is None else _items.new_names(features)
+        named = {
+            name: new for name, new in (self._names or {}).items() if name != _json_name(label)
+        }
+        labelled = {} if label is None else {label: "label"}
+        _items.check_different(named | labelled)
+        options = {"image": self._image, "label": label, "features": self._names}
+        super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
+        self._check_found(named, label)
+        classes = self._index.extra.get("classes")
+        self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
+
+    def _scan(
+        self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
+    ) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        for key, group in _records(reader):
+            if key.removeprefix("./") == CLASSES:
+                extra["classes"] = _json(reader, next(group))
+                continue
+            parts = _parts(reader, key, group)
+            extension = next((name for name in self._image if name in parts), None)
+            if extension is None:
+                hint = "members of one record must follow each other"
+                if any(name.rpartition(".")[2] in self._image for name in parts):
+                    hint = "a name's key ends at its first dot"
+                what = f"has no image {self._image}; it has {sorted(parts)}: {hint}"
+                raise _wrong(reader, key, what)
+            image = parts[extension]
+            start = min(member.start for member in parts.values())
+            data = reader.at(image.offset, image.size)
+            columns.add(data, image.offset, image.offset - start, self._numbers(reader, parts))
+            report(image.offset)
+        return extra
+
+    def _numbers(self, reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
+        """Return the label, and the numbers at the top of the JSON object."""
+        member = parts.get("json")
+        found = {} if member is None else _json(reader, member)
+        if not isinstance(found, dict):
+            found = {}
+        label = self._label_of(reader, parts, found)
+        numbers = self._json_features(reader, member, found)
+        return numbers if label is None else numbers | {"label": label}
+
+    def _label_of(
+        self,
+        reader: BlockReader,
+        parts: dict[str, Member],
+        found: dict[str, Any],
+    ) -> list | None:
+        """Return the label, or the labels, of a record."""
+        if self._label is None:
+            return None
+        if self._label == "cls" and "cls" in parts:
+            return [_class_number(reader, parts["cls"])]
+        label = found.get(str(_json_name(self._label)))
+        if _is_number(label):
+            return [label]
+        if _are_integers(label):
+            return label
+        if self._label == "cls" or label == []:
+            return None
+        member = parts.get("json") or next(iter(parts.values()))
+        what = f"has no label {self._label!r}; its names are {sorted(found)}"
+        raise _wrong(reader, member.name, what)
+
+    def _json_features(
+        self,
+        reader: BlockReader,
+        member: Member | None,
+        found: dict[str, Any],
+    ) -> dict[str, list]:
+        """Return the wanted numbers in JSON by their new names."""
+        label = _json_name(self._label)
+        names = {name: name for name in found} if self._names is None else self._names
+        numbers = {}
+        for name, value in found.items():
+            if name == label or name not in names:
+                continue
+            if names[name] == "label" and label is not None and member is not None:
+                what = f"has {name!r} and the label {label!r}, which would both be called 'label'"
+                raise _wrong(reader, member.name, f"{what}: name the `features` that you need")
+            if _is_number(value):
+                numbers[names[name]] = [value]
+            elif self._names is not None and _are_numbers(value):
+                numbers[names[name]] = value
+        return numbers
+
+    def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
+        key, group = next(_records(reader, start))
+        found: dict[str, Any] = {"key": key}
+        for extension, member in _parts(reader, key, group).items():
+            if extension == "json":
+                found |= {"json": _json(reader, member)}
+            elif extension.rpartition(".")[2] in _TEXTS:
+                found[extension] = _content(reader, member).decode("utf-8", "replace")
+        return found
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return (key, extension): the last part of a path is cut at its first dot."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, extension = base.partition(".")
+    return folder + slash + stem, extension.lower()
+
+
+def _is_meta(key: str) -> bool:
+    """Return True if a key is "__like__" at the top, or in such a folder."""
+    return re.match(r"(\./)?__[^/]*__($|/)", key) is not None
+
+
+def _records(reader: BlockReader, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
+    """Yield neighboring members by key: those of records, and the one with the class names."""
+    counting = filter(partial(_counts, reader), members(reader, at))
+    return groupby(counting, lambda member: _split(member.name)[0])
+
+
+def _counts(reader: BlockReader, member: Member) -> bool:
+    """Return True if a member belongs to a record or holds the class names.
+
+    What systems and tools leave behind does not, as in the webdataset library: a name that is
+    hidden or without extension, and meta data.
+    """
+    key, extension = _split(member.name)
+    base = key.rpartition("/")[2]
+    if not (key.removeprefix("./") == CLASSES or (base and extension and not _is_meta(key))):
+        return False
+    if member.link:
+        how = "the tar has no bytes under this name: write it with --dereference --hard-dereference"
+        raise _wrong(reader, member.name, f"is a {member.link} link; {how}")
+    return True
+
+
+def _parts(reader: BlockReader, key: str, group: Iterator[Member]) -> dict[str, Member]:
+    """Return the members of a record by extension."""
+    parts: dict[str, Member] = {}
+    for member in group:
+        extension = _split(member.name)[1]
+        if extension in parts:
+            raise _wrong(reader, key, f"has two members with the extension {extension!r}")
+        parts[extension] = member
+    return parts
+
+
+def _json_name(label: str | None) -> str | None:
+    """Return the name of the label in JSON."""
+    return "label" if label == "cls" else label
+
+
+def _class_number(reader: BlockReader, member: Member) -> int:
+    """Return the integer in a `cls` member."""
+    text = _content(reader, member)
+    try:
+        return int(text)
+    except ValueError:
+        raise _wrong(reader, member.name, f"is no integer but {text[:20]!r}") from None
+
+
+def _are_integers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(entry) is int for entry in value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 63)
+
+
+def _json(reader: BlockReader, member: Member) -> Any:
+    try:
+        return json.loads(_content(reader, member))
+    except ValueError as error:
+        raise _wrong(reader, member.name, f"is no JSON: {error}") from error
+
+
+def _content(reader: BlockReader, member: Member) -> bytes:
+    return reader.at(member.offset, member.size).tobytes()
+
+
+def _wrong(reader: BlockReader, name: str, what: str) -> SourceError:
+    return SourceError(f"{reader.file.name!r}: {name!r} {what}.")

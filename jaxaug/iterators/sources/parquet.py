@@ -1,0 +1,325 @@
+"""Parquet and Arrow files with a column of images."""
+
+import hashlib
+import json
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxaug._checks import check_positive_int
+from jaxaug._typing import Features, PathLike
+from jaxaug.decode import Encoded
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _arrow, _items
+from jaxaug.iterators.sources._arrow import ArrowFile, Images
+from jaxaug.iterators.sources._files import DataFile, common_folder, list_files, reason, stat_file
+from jaxaug.iterators.sources._loose import read_files
+from jaxaug.iterators.sources._read import changed
+from jaxaug.iterators.sources.packed.storage import all_local
+
+
+class Parquet:
+    """Images in a column of Parquet or Arrow files, as Hugging Face and pyarrow write them.
+
+    The image column holds bytes, or a struct of "bytes" and "path". An uncompressed Arrow file on a
+    disk of this machine (`data-00000-of-00001.arrow` of Hugging Face's cache) is mapped: no byte is
+    copied, and any record is reached at once. Of a Parquet file whole row groups are decompressed,
+    and up to `memory` bytes of them kept: a shuffle over more than that decompresses a group for
+    almost every record, so keep it large, or convert the files once. Columns of numbers become
+    features: numbers [n], lists of one length [n, k], other lists zero-padded [n, most] with
+    "<name>_count", bytes of a fixed length uint8[n, k]; a null counts as no number. All else stays
+    in `describe`.
+
+    Files that change while they are open give bad records; one that is cut while a batch of it is
+    decoded, or a disk that fails, ends the process where the file is mapped.
+
+    Args:
+      paths: files, glob patterns, brace ranges, or URLs; the content tells which format a file has.
+      image: the column of images.
+      label: the column that becomes "label"; None for none.
+      features: names of further columns, or {name: new name}; None for all numbers.
+      memory: bytes of decompressed images to keep.
+
+    Raises:
+      SourceError: pyarrow is missing, a file is missing or damaged, a column is not there or of
+        another type, the files have different columns, or there are no records.
+
+    Example:
+      >>> Parquet("train-*.parquet", image="image", label="label")  # doctest: +SKIP
+      Parquet(50000 images in 1 files, ['label'])
+    """
+
+    def __init__(
+        self,
+        paths: PathLike | Sequence[PathLike],
+        *,
+        image: str = "image",
+        label: str | None = "label",
+        features: Sequence[str] | Mapping[str, str] | None = None,
+        memory: int = 4 << 30,
+    ):
+        check_positive_int("memory", memory)
+        self._files = list_files(paths)
+        self._image = image
+        self._label = label
+        self._wanted = features
+        self._memory = memory
+        self._open()
+
+    def _open(self) -> None:
+        local = all_local(self._files)
+        self._opened = [_arrow.open_arrow(file, local) for file in self._files]
+        _check_schemas(self._files, self._opened, self._image)
+        groups = []
+        for number, opened in enumerate(self._opened):
+            groups += [(number, group) for group in range(len(opened.rows))]
+        self._groups = groups
+        rows = np.concatenate([opened.rows for opened in self._opened])
+        self._starts = np.concatenate([[0], np.cumsum(rows)])
+        if not len(self):
+            raise SourceError(f"no records in {len(self._files)} file(s).")
+
+        self._names = _column_names(self._opened[0].schema, self._image, self._label, self._wanted)
+        self._features = self._read_features()
+        self._cache = _Cache(self._memory)
+        self._failures: dict[int, str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy, also one in another process, opens the same files by."""
+        known = ("_files", "_image", "_label", "_wanted", "_memory")
+        return {name: value for name, value in vars(self).items() if name in known}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __repr__(self) -> str:
+        found = f"{len(self)} images in {len(self._files)} files, {sorted(self._features)}"
+        return f"Parquet({found})"
+
+    @property
+    def features(self) -> Features:
+        """All columns of features by name: no image is read."""
+        return dict(self._features)
+
+    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+        """Read the images and their features; a record that cannot be read has length 0.
+
+        Raises:
+          IndexError: an index outside [0, len).
+        """
+        indices = np.asarray(indices, np.int64)
+        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
+            raise IndexError(
+                f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
+            )
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        addresses = np.zeros(indices.size, np.uint64)
+        lengths = np.zeros(indices.size, np.uint64)
+        owners: list[Any] = []
+        refused = self._changed_files(numbers)
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            places = indices[rows] - self._starts[number]
+            images = self._images(number, refused)
+            if isinstance(images, str):
+                self._fail(indices[rows], images)
+                continue
+            for index in indices[rows].tolist():
+                self._failures.pop(index, None)
+            addresses[rows] = images.addresses[places]
+            lengths[rows] = images.lengths[places]
+            owners.append(images.owner)
+            owners.append(self._read_paths(images, rows, places, addresses, lengths))
+        columns = {name: column[indices] for name, column in self._features.items()}
+        return Encoded(addresses, lengths, owners), columns
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the file, the row in it, its texts, and "error" if its image cannot be read."""
+        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        file_number, group = self._groups[number]
+        opened = self._opened[file_number]
+        place = index - int(self._starts[number])
+        found: dict[str, Any] = {
+            "record": index,
+            "path": self._files[file_number].name,
+            "row": int(opened.rows[:group].sum()) + place,
+        }
+        failure = self._failures.get(index)
+        if failure is not None:
+            return found | {"error": failure}
+        numbers = {*_arrow.numeric_names(opened.schema, self._image), self._image}
+        texts = [name for name in opened.schema.names if name not in numbers]
+        if texts:
+            try:
+                found |= opened.read(group, texts).slice(place, 1).to_pylist()[0]
+            except Exception as error:  # each format has its own
+                found["error"] = reason(error)
+        return found
+
+    def fingerprint(self) -> str:
+        """Return a hash of the files' names and sizes, of their rows, and of the features."""
+        _, names = common_folder([file.identity for file in self._files])
+        sizes = [file.size for file in self._files]
+        known = json.dumps([names, sizes, self._image, self._starts.tolist()])
+        digest = hashlib.blake2b(known.encode(), digest_size=8)
+        for name, column in sorted(self._features.items()):
+            digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
+
+    def _read_features(self) -> dict[str, np.ndarray]:
+        """Read the columns of all wanted numbers."""
+        if not self._names:
+            return {}
+        pyarrow = _arrow.import_pyarrow("pyarrow")
+        wanted = list(self._names)
+        tables = []
+        for number, group in self._groups:
+            tables.append(self._opened[number].read(group, wanted))
+        table = pyarrow.concat_tables(tables)
+        return _arrow.number_columns({self._names[name]: table[name] for name in wanted})
+
+    def _images(self, number: int, refused: dict[int, str]) -> "Images | str":
+        """Return the images of a group, or the reason why it cannot be read."""
+        file_number, group = self._groups[number]
+        if file_number in refused:
+            return refused[file_number]
+        images = self._cache.get(number)
+        if images is not None:
+            return images
+        opened = self._opened[file_number]
+        try:
+            table = opened.read(group, [self._image])
+            images = _arrow.images_of(table[self._image], opened.mapped)
+        except Exception as error:  # each format has its own
+            return (
+                f"{self._files[file_number].name!r}, group {group}, cannot be read: {reason(error)}"
+            )
+        self._cache.put(number, images)
+        return images
+
+    def _changed_files(self, numbers: np.ndarray) -> dict[int, str]:
+        """Return the errors of files that are not as they were, by number."""
+        touched = {self._groups[number][0] for number in np.unique(numbers).tolist()}
+        refused = {}
+        for number in touched:
+            file = self._files[number]
+            try:
+                if stat_file(file.path) != file:
+                    refused[number] = str(changed(file))
+            except SourceError as error:
+                refused[number] = str(error)
+        return refused
+
+    def _read_paths(
+        self,
+        images: Images,
+        rows: np.ndarray,
+        places: np.ndarray,
+        addresses: np.ndarray,
+        lengths: np.ndarray,
+    ) -> Encoded | None:
+        """Read the images that are files of their own into the rows that have no bytes."""
+        if images.paths is None:
+            return None
+        empty = rows[lengths[rows] == 0]
+        paths = [images.paths[int(place)].as_py() for place in places[lengths[rows] == 0]]
+        if not any(paths):
+            return None
+        files = read_files([path or "" for path in paths])
+        addresses[empty] = files.addresses
+        lengths[empty] = files.lengths
+        return files
+
+    def _fail(self, indices: np.ndarray, reason: str) -> None:
+        for index in indices.tolist():
+            self._failures[index] = reason
+
+
+class _Cache:
+    """Groups of images in memory, the longest unused first; mapped ones stay for nothing."""
+
+    def __init__(self, memory: int):
+        self._memory = memory
+        self._held = 0
+        self._groups: OrderedDict[int, Images] = OrderedDict()
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def get(self, number: int) -> Images | None:
+        with self._lock:
+            if number in self._groups:
+                self._groups.move_to_end(number)
+            return self._groups.get(number)
+
+    def put(self, number: int, images: Images) -> None:
+        with self._lock:
+            self._groups[number] = images
+            self._held += images.bytes_held
+            if self._held <= self._memory:
+                return
+            self._warn()
+            while self._held > self._memory and len(self._groups) > 1:
+                _, dropped = self._groups.popitem(last=False)
+                self._held -= dropped.bytes_held
+
+    def _warn(self) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the decompressed images take more than `memory`={self._memory} bytes: row groups are "
+            "decompressed again and again. Give more, or convert the files once to Arrow: "
+            "pyarrow.feather.write_feather(table, path, compression='uncompressed').",
+            stacklevel=4,
+        )
+
+
+def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str) -> None:
+    """Raise SourceError unless all files have the same columns, with one of images."""
+    first = opened[0].schema
+    if image not in first.names:
+        images = [field.name for field in first if _arrow.is_image_type(field.type)]
+        hint = f": pass image={images[0]!r}" if images else ""
+        raise SourceError(f"{files[0].name!r} has no column {image!r} but {first.names}{hint}.")
+    kind = first.field(image).type
+    if not _arrow.is_image_type(kind):
+        raise SourceError(f"`image`: column {image!r} must hold bytes, got {kind}.")
+    for file, other in zip(files, opened):
+        if not other.schema.equals(first, check_metadata=False):
+            raise SourceError(
+                f"{file.name!r} has other columns than {files[0].name!r}: open them as two sources "
+                "and join these by Concat."
+            )
+
+
+def _column_names(
+    schema: Any,
+    image: str,
+    label: str | None,
+    wanted: Sequence[str] | Mapping[str, str] | None,
+) -> dict[str, str]:
+    """Return the names of the features, by column."""
+    found = _arrow.numeric_names(schema, image)
+    names = {name: name for name in found}
+    if wanted is not None:
+        unknown = sorted(set(wanted) - set(found))
+        if unknown:
+            what = f"no columns of numbers called {unknown}; found were {sorted(found)}"
+            raise SourceError(f"`features`: there are {what}.")
+        chosen = _items.new_names(wanted)
+        names = {name: chosen[name] for name in found if name in chosen}
+    if label is not None:
+        if label not in found:
+            what = f"no column of numbers {label!r}; found were {sorted(found)}"
+            raise SourceError(f"`label`: there is {what}; pass label=None for none.")
+        names[label] = "label"
+    _items.check_different(names)
+    return names

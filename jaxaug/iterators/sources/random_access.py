@@ -1,0 +1,179 @@
+"""Data sets of other libraries with random access: Hugging Face, torch, Grain, lists."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxaug._typing import Features
+from jaxaug.decode import Encoded
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _items
+from jaxaug.iterators.sources._items import Item, Key, Wanted
+
+_MAX_TRIES = 100  # items looked at for the first good one
+
+
+class RandomAccess:
+    """Any object with `__len__` and `__getitem__` (or `__getitems__`, which takes a list).
+
+    Hugging Face data sets, torch Datasets, Grain sources and lists will do; their items are dicts,
+    or tuples with `image=0, label=1`. Each record is a Python object, some tens of microseconds;
+    `TFRecord`, `WebDataset` and `Parquet` are the fast way. Of a Hugging Face data set, ask for
+    undecoded images (`cast_column("image", Image(decode=False))`): they are decoded in batches
+    here, on the GPU where there is one.
+
+    The first good item says which features there are, of which shape and dtype. An item that lacks
+    one, holds None or text for it, or a number of another shape or kind, is a bad record like one
+    without image: the Loader's `on_error` decides, and `describe` says why.
+
+    Args:
+      source: the object. An image is the encoded bytes, {"bytes": bytes}, {"path": path} of a local
+        file, a Pillow image, or pixels uint8[h, w, 3] or [h, w]. Numbers and arrays of fixed shape,
+        numpy's or those of other libraries, become features of the dtype they have, lists of
+        numbers of one length where `features` names them; all else stays in `describe`.
+      image: the key of the image, or its place in tuples.
+      label: the key or place that becomes "label", a number or an array; None for none.
+      features: keys of further features, or {key: new name}; None for all numbers.
+      parse: a function from what the object gives to such a dict or tuple, for records in formats
+        of their own; None where they are such already.
+
+    Raises:
+      SourceError: no items, none of the first 100 has such an image and label, one of `features` is
+        no number in the first that has, or two features would get one name.
+
+    Example:
+      >>> source = RandomAccess([{"image": b"...", "label": 3, "name": "a cat"}])
+      >>> source.read(np.array([0]))[1]["label"].tolist(), source.describe(0)["name"]
+      ([3], 'a cat')
+      >>> RandomAccess([(b"...", 3)], image=0, label=1)
+      RandomAccess(list: 1 images, ['label'])
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        image: Key = "image",
+        label: Key | None = "label",
+        features: Wanted = None,
+        parse: Callable[[Any], Any] | None = None,
+    ):
+        if not len(source):
+            raise SourceError("`source` must hold at least one item, got none.")
+        self._source = source
+        self._image = image
+        self._label = label
+        self._parse = parse
+        # By the items' keys. `_first_good` looks at no features yet: there are none.
+        self._blanks: dict[Any, np.ndarray] = {}
+        first = self._first_good()
+        self._names = _items.choose_features(first, image, label, features)
+        self._blanks = _items.blank_numbers(first, self._names)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __repr__(self) -> str:
+        found = f"{len(self)} images, {sorted(self._names.values())}"
+        return f"RandomAccess({type(self._source).__name__}: {found})"
+
+    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+        """Return the items' images, and their numbers stacked; a bad record is empty and zero.
+
+        Raises:
+          SourceError: `__getitems__` answers more or fewer items than it was asked for.
+        """
+        blank = Item({}, b"", self._blanks)
+        items = [blank if isinstance(item, Exception) else item for item in self._items(indices)]
+        columns = {}
+        for key, name in self._names.items():
+            columns[name] = np.stack([item.numbers[key] for item in items])
+        return Encoded.from_bytes([item.image for item in items]), columns
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return what of the item is neither image nor number, and "error" if it is a bad one."""
+        item = self._items(np.array([index]))[0]
+        if isinstance(item, Exception):
+            return {"record": index, "error": _reason(item)}
+        image = item.fields[self._image]
+        found = {"record": index}
+        if isinstance(image, Mapping) and image.get("path"):
+            found["path"] = image["path"]
+        for key, value in item.fields.items():
+            if key != self._image and key not in self._names:
+                found[str(key)] = _text(value)
+        return found
+
+    def fingerprint(self) -> str:
+        """Return a hash of the number of items and of the first, the middle and the last image."""
+        chosen = np.array([0, len(self) // 2, len(self) - 1])
+        digest = hashlib.blake2b(str(len(self)).encode(), digest_size=8)
+        for item in self._items(chosen):
+            digest.update(b"" if isinstance(item, Exception) else item.image)
+        return digest.hexdigest()
+
+    def _first_good(self) -> Item:
+        """Return the first item with an image and a label; raise what is wrong with item 0."""
+        wrong = None
+        for number in range(min(len(self), _MAX_TRIES)):
+            item = self._items(np.array([number]))[0]
+            if not isinstance(item, Exception):
+                try:
+                    _items.check_label(item, self._label, number)
+                    return item
+                except SourceError as error:
+                    item = error
+            wrong = wrong or item
+        known = isinstance(wrong, SourceError)
+        raise SourceError(str(wrong) if known else f"record 0 cannot be read: {wrong}") from wrong
+
+    def _items(self, indices: np.ndarray) -> list[Item | Exception]:
+        """Return each item, or why it cannot be had."""
+        numbers = np.asarray(indices).tolist()
+        items: list[Any] | None = None
+        together = getattr(self._source, "__getitems__", None)
+        if together is not None and numbers:
+            with contextlib.suppress(Exception):  # then one by one, which shows the culprit
+                items = list(together(numbers))
+            if items is not None and len(items) != len(numbers):
+                kind = type(self._source).__name__
+                raise SourceError(
+                    f"`source`: {kind}.__getitems__ must answer {len(numbers)} items for "
+                    f"{len(numbers)} numbers, got {len(items)}."
+                )
+        if items is None:
+            items = [self._one(number) for number in numbers]
+        return [self._checked(item, number) for item, number in zip(items, numbers)]
+
+    def _one(self, number: int) -> Any:
+        """Return an item, or the error that its source raises."""
+        try:
+            if hasattr(self._source, "__getitems__"):
+                (item,) = self._source.__getitems__([number])
+                return item
+            return self._source[number]
+        except Exception as error:
+            return error
+
+    def _checked(self, item: Any, number: int) -> Item | Exception:
+        if isinstance(item, Exception):
+            return item
+        try:
+            item = item if self._parse is None else self._parse(item)
+        except Exception as error:  # of the user's function
+            return error
+        try:
+            return _items.read_item(item, self._image, self._blanks, number)
+        except SourceError as error:
+            return error
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, SourceError) else f"{type(error).__name__}: {error}"
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

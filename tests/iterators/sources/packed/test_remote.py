@@ -1,0 +1,376 @@
+"""Files of web servers and object stores, by fsspec."""
+
+import http.server
+import importlib
+import socket
+import threading
+import traceback
+import zlib
+from email.utils import formatdate
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _files
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from tests.iterators.sources import containers
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Files with ranges; every `fails`-th answer of content is a 503. `stamp` gives the header that
+    tells a change.
+    """
+
+    contents: ClassVar[dict] = {}
+    requests: ClassVar[list] = []
+    stamp = staticmethod(lambda content: {"ETag": f'"{zlib.crc32(content)}"'})
+    fails = 0
+    ranges = True
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def answer(self, body):
+        content = self.contents.get(self.path)
+        wanted = self.headers.get("Range") if self.ranges else None
+        if body and content is not None:
+            self.requests.append(wanted)
+            if self.fails and len(self.requests) % self.fails == 0:
+                return self.send(503, b"")
+        if content is None:
+            return self.send(404, b"")
+        extra = self.stamp(content) | ({"Accept-Ranges": "bytes"} if self.ranges else {})
+        if wanted:
+            first, last = wanted.removeprefix("bytes=").split("-")
+            first = int(first)
+            last = min(int(last or len(content) - 1), len(content) - 1)
+            extra["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+            content = content[first : last + 1]
+        self.send(206 if wanted else 200, content, body, extra)
+
+    def send(self, status, content, body=True, extra=None):
+        self.send_response(status)
+        for name, value in ((extra or {}) | {"Content-Length": str(len(content))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    handler = type("Handler", (Server,), {"contents": {}, "requests": []})
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    yield handler, f"http://127.0.0.1:{running.server_port}"
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("fails", [0, 4])
+def test_remote_files(server, monkeypatch, fails):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    files = containers.labelled_files(8)
+    names = list(files)
+    for shard in range(2):
+        handler.contents[f"/s-{shard}.tar"] = containers.tar(
+            {name: files[name] for name in names[shard * 8 :][:8]}
+        )
+    handler.fails = fails
+    source = WebDataset(url + "/s-{0..1}.tar")
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(8)))
+    handler.requests.clear()
+    again = WebDataset(url + "/s-{0..1}.tar")  # the stored index serves: no content is asked for
+    assert handler.requests == [] and again.fingerprint() == source.fingerprint()
+    encoded, _ = again.read(np.array([0, 5]))
+    assert bytes(encoded.view(1)) == containers.jpegs(8)[5] and None not in handler.requests
+    assert fails or len(handler.requests) == 2
+    assert again.describe(5)["key"] == "0005"
+
+
+def test_globs_of_a_remote_store(server):
+    memory = importlib.import_module("fsspec").filesystem("memory")
+    data = containers.tfrecord(containers.labelled_examples(3))
+    for name in ("a", "b"):
+        memory.pipe_file(f"/jaxaug-test/{name}.tfrecord", data)
+    source = TFRecord("memory://jaxaug-test/*.tfrecord")
+    assert len(source) == 6 and source.describe(3)["path"] == "memory:///jaxaug-test/b.tfrecord"
+    encoded, _ = source.read(np.array([4]))
+    assert bytes(encoded.view(0)) == containers.jpegs(3)[1]
+    with pytest.raises(SourceError, match="matches no file"):
+        TFRecord("memory://jaxaug-test/*.tar")
+    memory.rm("/jaxaug-test", recursive=True)
+
+
+def test_a_protocol_that_nobody_knows():
+    pytest.importorskip("fsspec")
+    with pytest.raises(
+        SourceError, match=r"'nobody://a.tar' is remote, which needs fsspec: .*nobody"
+    ):
+        WebDataset("nobody://a.tar")
+
+
+def test_remote_files_that_are_missing_or_changed(server):
+    handler, url = server
+    with pytest.raises(SourceError, match=r"none.tar' cannot be opened"):
+        WebDataset(url + "/none.tar")
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
+    first = WebDataset(url + "/a.tar")
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(9))
+    assert (len(first), len(WebDataset(url + "/a.tar"))) == (2, 9)
+
+
+def test_a_server_without_ranges_is_refused_before_it_is_indexed(server):
+    handler, url = server
+    handler.ranges = False
+    tar = containers.tar(containers.labelled_files(2))
+    handler.contents |= {f"/{name}.tar": tar for name in "abc"}
+    with pytest.raises(SourceError, match=r"'.*a.tar' ignores ranges: sent 10240 bytes for 1\."):
+        WebDataset(url + "/{a,b,c}.tar")
+    assert len(handler.requests) == 1
+
+
+def test_a_server_that_cannot_be_reached_is_not_a_missing_file(server, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(SourceError, match=r"a.tar' cannot be opened: Connection refused\."):
+            WebDataset(f"http://127.0.0.1:{port}/a.tar")
+    handler, url = server
+    with pytest.raises(SourceError, match=r"a.tar' cannot be opened: No such file or directory\."):
+        WebDataset(url + "/a.tar")
+    monkeypatch.setattr(handler, "answer", lambda self, body: self.send(403, b"", body))
+    with pytest.raises(SourceError, match=r"a.tar' cannot be opened: 403.*Forbidden"):
+        WebDataset(url + "/a.tar")
+
+
+@pytest.mark.parametrize(
+    "error, tries",
+    [(OSError, 4), (TimeoutError, 4), (PermissionError, 1), (ValueError, 1)],
+)
+def test_which_failures_may_pass(monkeypatch, error, tries):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    asked = []
+
+    def info(name):
+        asked.append(name)
+        raise error("no")
+
+    system = SimpleNamespace(invalidate_cache=lambda: None, info=info)
+    monkeypatch.setattr(_files, "file_system_of", lambda path: (system, path))
+    with pytest.raises(SourceError, match="'any://a' cannot be opened: no"):
+        list_files("any://a")
+    assert len(asked) == tries
+
+
+@pytest.mark.parametrize("failures, opens", [(3, True), (1000, False)])
+def test_a_server_that_fails_for_a_moment_is_asked_again(server, monkeypatch, failures, opens):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
+    answer = handler.answer
+    asked = []
+
+    def sometimes(self, body):
+        asked.append(body)
+        if len(asked) <= failures:
+            return self.send(503, b"", body)
+        return answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", sometimes)
+    if opens:
+        assert len(WebDataset(url + "/a.tar")) == 2
+    else:
+        with pytest.raises(SourceError, match=r"a.tar' cannot be opened: 503.*Unavailable"):
+            WebDataset(url + "/a.tar")
+
+
+STAMPS = {
+    "ETag": lambda content: {"ETag": f'"{zlib.crc32(content)}"'},
+    "Last-Modified": lambda content: {
+        "Last-Modified": formatdate(zlib.crc32(content), usegmt=True)
+    },
+}
+
+
+def two_versions(count=4):
+    """A shard, and one of the same size with other images and labels."""
+    images = containers.jpegs(2 * count)
+    images = [image.ljust(max(map(len, images)), b"\0") for image in images]
+    labelled = [
+        (f"{i % count}", label, image) for i, (label, image) in enumerate(zip("01234567", images))
+    ]
+    shards = []
+    for part in (labelled[:count], labelled[count:]):
+        members = [
+            {f"{key}.jpg": image, f"{key}.cls": label.encode()} for key, label, image in part
+        ]
+        shards.append(
+            containers.tar({name: data for pair in members for name, data in pair.items()})
+        )
+    assert len(shards[0]) == len(shards[1])
+    return images[:count], images[count:], *shards
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_remote_change_of_the_same_size_is_seen_when_opened_again(server, stamp):
+    handler, url = server
+    handler.stamp = staticmethod(STAMPS[stamp])
+    _, images, before, after = two_versions()
+    handler.contents["/a.tar"] = before
+    WebDataset(url + "/a.tar")
+    handler.contents["/a.tar"] = after
+    assert containers.images_by_label(WebDataset(url + "/a.tar")) == dict(enumerate(images, 4))
+    handler.requests.clear()
+    WebDataset(url + "/a.tar")
+    assert handler.requests == []
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+@pytest.mark.parametrize("during", [True, False])
+def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(
+    server, monkeypatch, stamp, during
+):
+    handler, url = server
+    handler.stamp = staticmethod(STAMPS[stamp])
+    images, _, before, after = two_versions()
+    handler.contents |= {"/a.tar": before, "/b.tar": before}
+    source = WebDataset([url + "/a.tar", url + "/b.tar"], retries=0)
+    source.read(np.arange(8))
+    answer = handler.answer
+
+    def then_change(self, body):
+        answer(self, body)
+        handler.contents["/b.tar"] = after
+
+    if during:
+        monkeypatch.setattr(handler, "answer", then_change)
+    else:
+        handler.contents["/b.tar"] = after
+    encoded, _ = source.read(np.arange(8))
+    assert [bytes(encoded.view(row)) for row in range(8)] == images + [b""] * 4
+    assert (
+        "b.tar' changed since it was indexed: open the source again" in source.describe(5)["error"]
+    )
+
+
+def test_a_remote_batch_asks_each_file_once(server, monkeypatch):
+    handler, url = server
+    handler.contents |= {"/a.tar": two_versions()[2], "/b.tar": two_versions()[3]}
+    source = WebDataset([url + "/a.tar", url + "/b.tar"])
+    asked = []
+    monkeypatch.setattr(
+        handler, "do_HEAD", lambda self: asked.append(self.path) or self.answer(body=False)
+    )
+    source.read(np.arange(8))
+    assert sorted(asked) == ["/a.tar", "/b.tar"]
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ({"ETag": "a", "Last-Modified": "x"}, {"ETag": "b", "Last-Modified": "x"}),  # HTTP
+        ({"Last-Modified": "x"}, {"Last-Modified": "y"}),  # HTTP without ETag
+        ({"ETag": "a", "LastModified": 1}, {"ETag": "b", "LastModified": 1}),  # S3
+        (
+            {"etag": "m", "generation": "1", "updated": "x"},
+            {"etag": "n", "generation": "2", "updated": "y"},
+        ),  # GCS
+        ({"created": 1}, {"created": 2}),  # memory
+    ],
+)
+def test_the_stamps_of_file_systems(monkeypatch, before, after):
+    system = SimpleNamespace(invalidate_cache=lambda: None)
+    monkeypatch.setattr(_files, "file_system_of", lambda path: (system, path))
+    seen = []
+    for facts in (before, before, after):
+        system.info = lambda name, facts=facts: {"name": name, "size": 7} | facts
+        seen += list_files("any://a")
+    assert seen[0] == seen[1] != seen[2] and all(seen)
+
+
+def test_a_remote_file_that_is_not_there_is_said_to_be_missing():
+    pytest.importorskip("fsspec")
+    with pytest.raises(SourceError, match=r"nothing\.tfrecord' cannot be opened: No such file"):
+        TFRecord("memory://nothing.tfrecord")
+
+
+def secret_url(url, token):
+    return url.replace("://", "://user:SECRETWORD@") + f"/a.tar?token=SECRET{token}"
+
+
+def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    tar = containers.tar(containers.labelled_files(3))
+    handler.contents |= {"/a.tar?token=SECRETONE": tar, "/a.tar?token=SECRETTWO": tar}
+    source = WebDataset(secret_url(url, "ONE"), retries=0)
+    said = [repr(source), str(source.describe(1)), source.index_path, source.fingerprint()]
+    assert source.describe(1)["path"] == f"{url}/a.tar" and source.describe(1)["key"] == "0001"
+    with open(source.index_path, "rb") as file:
+        said.append(file.read().decode("latin1"))
+
+    # A renewed token is the same data.
+    handler.requests.clear()
+    again = WebDataset(secret_url(url, "TWO"), retries=0)
+    assert again.fingerprint() == source.fingerprint() and handler.requests == []
+    assert containers.images_by_label(again) == dict(enumerate(containers.jpegs(3)))
+
+    del handler.contents["/a.tar?token=SECRETONE"]
+    assert source.read(np.arange(3))[0].lengths.tolist() == [0, 0, 0]
+    said.append(source.describe(1)["error"])
+    monkeypatch.setattr(handler, "answer", lambda self, body: self.send(403, b"", body))
+    assert again.read(np.arange(3))[0].lengths.tolist() == [0, 0, 0]
+    said.append(again.describe(1)["error"])
+    for name in ("ONE", "THREE"):
+        with pytest.raises(SourceError) as caught:
+            WebDataset(secret_url(url, name), retries=0)
+        said.append("".join(traceback.format_exception(caught.value)))
+    assert not [text for text in said if "SECRET" in text]
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("http://u:p@w@host:1/a.tar?x=1&y=2", "http://host:1/a.tar"),
+        (
+            "'https://host/a.tar?sig=%2F' and 'gs://b/c-?.tar'",
+            "'https://host/a.tar' and 'gs://b/c-?.tar'",
+        ),
+        ("s3://key:word@bucket/a@b.tar", "s3://bucket/a@b.tar"),
+        ("/local/a@b.tar?c", "/local/a@b.tar?c"),
+        ("401, url='http://host/a?t=1'", "401, url='http://host/a'"),
+    ],
+)
+def test_secrets_of_urls(text, shown):
+    assert _files.hide_secrets(text) == shown
+
+
+def test_files_that_only_a_query_tells_apart(server):
+    handler, url = server
+    handler.stamp = staticmethod(lambda content: {})
+    for name, files in (("a", containers.labelled_files(3)), ("b", containers.labelled_files(3))):
+        files = dict(reversed(files.items())) if name == "b" else files
+        handler.contents[f"/get?file={name}"] = containers.tar(files)
+    first, second = (WebDataset(f"{url}/get?file={name}") for name in "ab")
+    assert first.index_path != second.index_path
+    assert first.features["label"].tolist() == second.features["label"].tolist()[::-1]

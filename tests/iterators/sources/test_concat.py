@@ -1,0 +1,222 @@
+"""Several sources as one, and orders that mix them."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.iterators import Concat, ImageFolder, InMemory, Mix, RandomAccess, Repeat, Subset
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+
+
+def labelled(count, start=0, **columns):
+    images = jpegs(count, seed=start)
+    labels = np.arange(start, start + count)
+    return InMemory(images, {"label": labels, **columns}), images
+
+
+def one_device():
+    return batch_sharding(jax.devices("cpu")[:1])
+
+
+def test_records_of_all_sources_one_after_another():
+    (first, images), (second, more), (third, rest) = (
+        labelled(n, s) for n, s in ((3, 0), (2, 10), (4, 20))
+    )
+    source = Concat([first, second, third])
+    every = images + more + rest
+    indices = np.array([8, 0, 4, 3, 2, 8, 5])
+    encoded, features = source.read(indices)
+    assert [bytes(encoded.view(row)) for row in range(7)] == [every[i] for i in indices.tolist()]
+    assert features["label"].tolist() == [23, 0, 11, 10, 2, 23, 20]
+    assert len(source) == 9 and source.lengths == (3, 2, 4)
+    assert source.features["label"].tolist() == [0, 1, 2, 10, 11, 20, 21, 22, 23]
+    assert source.describe(4) == {"record": 4, "source": 1, "record_in_source": 1}
+    assert repr(source) == "Concat(9 images in 3 sources, ['label'])"
+
+
+def test_no_records_are_no_records():
+    source = Concat([labelled(3)[0], labelled(2)[0]])
+    encoded, features = source.read(np.zeros(0, np.int64))
+    assert encoded.lengths.size == 0 and features["label"].shape == (0,)
+    for wrong in (5, -1):
+        with pytest.raises(IndexError, match=r"`indices` must lie in \[0, 5\)"):
+            source.read(np.array([wrong]))
+
+
+def test_pixels_of_one_size_are_joined():
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), np.uint8)
+    images, _ = Concat([InMemory(pixels[:2]), InMemory(pixels[2:])]).read(np.array([4, 0, 2]))
+    np.testing.assert_array_equal(images.array, pixels[[4, 0, 2]])
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: [], "at least one source"),
+        (lambda: [labelled(2)[0], InMemory(jpegs(2))], r"source 1 has no feature 'label'"),
+        (lambda: [InMemory(jpegs(2)), labelled(2)[0]], r"source 1 has a feature 'label', source 0"),
+        (
+            lambda: [labelled(2, x=np.zeros(2))[0], labelled(2, x=np.zeros((2, 3)))[0]],
+            r"feature 'x' as float32\[\] in source 0 and float32\[3\] in source 1",
+        ),
+        (
+            lambda: [InMemory(np.zeros((2, 4, 6, 3), np.uint8)), InMemory(jpegs(2))],
+            "source 1 has encoded images, source 0 pixels",
+        ),
+        (
+            lambda: [InMemory(np.zeros((2, 4, n, 3), np.uint8)) for n in (6, 7)],
+            r"source 1 has pixels of \[4, 7, 3\], source 0 of \[4, 6, 3\]",
+        ),
+    ],
+)
+def test_sources_that_do_not_fit(make, message):
+    with pytest.raises(ValueError, match=message):
+        Concat(make())
+
+
+def test_dtypes_become_common():
+    narrow = InMemory(jpegs(2), {"x": np.array([1, 2], np.int8)})
+    wide = InMemory(jpegs(2), {"x": np.array([300, 4], np.int16)})
+    source = Concat([narrow, wide])
+    for indices in ([0, 1], [2, 3], [0, 3]):
+        assert source.read(np.array(indices))[1]["x"].dtype == np.int16
+
+
+def test_integers_beyond_32_bits_are_kept_for_the_loader_to_refuse():
+    wide = InMemory(jpegs(2), {"x": np.array([1, 2**40])})
+    source = Concat([InMemory(jpegs(1), {"x": np.array([7])}), wide])
+    assert source.features["x"].tolist() == [7, 1, 2**40]
+    assert source.read(np.array([2, 0]))[1]["x"].tolist() == [2**40, 7]
+
+
+def test_headers_and_classes_are_known_where_all_sources_know_them(tmp_path):
+    for root in ("a", "b"):
+        for name, image in zip(("cat", "dog"), jpegs(2)):
+            (tmp_path / root / name).mkdir(parents=True)
+            (tmp_path / root / name / "1.jpg").write_bytes(image)
+    source = Concat([ImageFolder(tmp_path / "a"), ImageFolder(tmp_path / "b")])
+    assert source.classes == ("cat", "dog") and source.headers(np.arange(4)) is None
+    assert source.path(2) == str(tmp_path / "b" / "cat" / "1.jpg")
+    with pytest.raises(AttributeError, match="`classes`"):
+        _ = Concat([ImageFolder(tmp_path / "a"), labelled(2)[0]]).classes
+    with pytest.raises(AttributeError, match="`features`"):
+        _ = Concat([RandomAccess([{"image": b"x", "label": 1}])]).features
+
+
+def test_fingerprints_know_sources_and_their_order():
+    first, second = labelled(2)[0], labelled(3)[0]
+    prints = [
+        Concat(sources).fingerprint() for sources in ([first, second], [second, first], [first])
+    ]
+    assert len({*prints, first.fingerprint()}) == 4
+    assert Concat([first, second]).fingerprint() == prints[0]
+
+
+def records_of(order, epochs):
+    return [order.records(epoch, np.arange(order.length)) for epoch in range(epochs)]
+
+
+def test_a_mix_has_the_shares_of_its_weights_in_every_epoch():
+    order = Mix([1000, 10, 500], [0.7, 0.1, 0.2], seed=3, num_samples=600)
+    for records in records_of(order, 4):
+        counts = np.histogram(records, [0, 1000, 1010, 1510])[0]
+        assert counts.tolist() == [420, 60, 120]
+
+
+def test_a_mix_takes_each_source_without_replacement_across_epochs():
+    order = Mix([50, 7, 20], [2, 1, 1], seed=1, num_samples=40)
+    epochs = records_of(order, 25)
+    drawn = np.concatenate(epochs)
+    # 25 epochs of 20, 10 and 10 records: 500 = 10 passes of 50, 250 = 35.7 of 7, 250 = 12.5 of 20.
+    assert np.bincount(drawn, minlength=77)[:50].tolist() == [10] * 50
+    assert set(np.bincount(drawn, minlength=77)[50:57].tolist()) == {35, 36}
+    assert set(np.bincount(drawn, minlength=77)[57:].tolist()) == {12, 13}
+    first = np.concatenate(epochs[:2])
+    assert len(set(first[first < 50].tolist())) == 40  # not one record twice before all had a turn
+
+
+def test_a_mix_is_a_pure_function_of_the_position():
+    order = Mix([50, 7], [3, 1], seed=5, num_samples=64)
+    whole = order.records(2, np.arange(64))
+    chosen = np.array([63, 0, 17, 17])
+    np.testing.assert_array_equal(order.records(2, chosen), whole[chosen])
+    same = Mix((50, 7), np.array([3.0, 1.0]), seed=5, num_samples=64)
+    np.testing.assert_array_equal(same.records(2, np.arange(64)), whole)
+    assert (Mix([50, 7], [3, 1], seed=6, num_samples=64).records(2, np.arange(64)) != whole).any()
+    assert (order.records(3, np.arange(64)) != whole).any()
+
+
+def test_sources_are_spread_over_the_epoch():
+    order = Mix([1000, 1000], [1, 1], num_samples=1000)
+    records = order.records(0, np.arange(1000))
+    assert 30 < (records[:100] < 1000).sum() < 70
+
+
+def test_a_mix_is_as_long_as_all_its_sources():
+    assert Mix([50, 7], [3, 1]).length == 57
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (([], []), "`lengths` must be"),
+        (([3, 0], [1, 1]), "`lengths` must be"),
+        (([3, 4], [1]), "`weights` must be 2 finite numbers"),
+        (([3, 4], [-1, 2]), "`weights` must be 2 finite numbers"),
+        (([3, 4], [0, 0]), "`weights` must be 2 finite numbers"),
+        (([3, 4], [np.nan, 1]), "`weights` must be 2 finite numbers"),
+    ],
+)
+def test_mixes_that_are_none(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Mix(*arguments)
+
+
+@pytest.mark.parametrize("factors", [[1, 2, 0, 3, 1], [0.5, 1.25, 2.75, 0.0, 1.5]])
+def test_records_are_repeated_by_their_factors(factors):
+    order = Repeat(factors, seed=2)
+    assert order.length == round(sum(factors))
+    counts = np.array([np.bincount(r, minlength=5) for r in records_of(order, 400)])
+    assert (counts >= np.floor(factors)).all() and (counts <= np.ceil(factors)).all()
+    share = order.length / sum(factors)
+    np.testing.assert_allclose(counts.mean(0), np.array(factors) * share, atol=0.1)
+    orders = {tuple(order.records(epoch, np.arange(order.length))) for epoch in range(20)}
+    assert len(orders) > 10
+
+
+@pytest.mark.parametrize("factors", [[], [-1, 2], [0, 0.2], [[1]], [np.inf]])
+def test_repeat_factors_that_are_none(factors):
+    with pytest.raises(ValueError, match="`factors` must be"):
+        Repeat(factors)
+
+
+def test_an_order_for_other_records_is_refused():
+    source = Concat([labelled(3)[0], labelled(5)[0]])
+    for order in (Mix([3, 4], [1, 1]), Repeat([1] * 7)):
+        with pytest.raises(ValueError, match="`shuffle` must be for 8 records"):
+            Loader(source, 2, shuffle=order, sharding=one_device())
+
+
+@pytest.mark.parametrize("batch_size", [4, 3])
+def test_a_mix_resumes_exactly(batch_size):
+    parts = [labelled(6)[0], labelled(10, 100)[0]]
+    source = Concat(parts)
+    order = Mix(source.lengths, [1, 3], seed=4, num_samples=12)
+    options = {"shuffle": order, "sharding": one_device(), "last_batch": "pad", "epochs": 3}
+    with Loader(source, batch_size, **options) as loader:
+        whole = [batch["index"].tolist() for batch in loader.steps()]
+    with Loader(source, batch_size, **options) as loader:
+        for _ in range(5):
+            next(loader)
+        state = loader.get_state()
+    with Loader(source, batch_size, **options) as loader:
+        loader.set_state(state)
+        assert [batch["index"].tolist() for batch in loader.steps()] == whole[5:]
+
+
+def test_parts_of_joined_sources():
+    source = Concat([labelled(3)[0], labelled(5, 10)[0]])
+    part = Subset(source, source.features["label"] >= 10)
+    assert part.read(np.arange(len(part)))[1]["label"].tolist() == [10, 11, 12, 13, 14]

@@ -1,0 +1,239 @@
+"""Images in columns of Parquet and Arrow files."""
+
+import io
+import pickle
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.errors import SourceError
+from jaxaug.iterators import Parquet
+from jaxaug.sharding import batch_sharding
+from tests.iterators.sources import containers
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+COUNT = 10
+
+
+def table(count=COUNT, start=0, struct=True):
+    images = containers.jpegs(start + count)[start:]
+    if struct:
+        images = [{"bytes": image, "path": f"{i}.jpg"} for i, image in enumerate(images)]
+    numbers = range(start, start + count)
+    return pa.table(
+        {
+            "image": pa.array(images) if struct else pa.array(images, pa.binary()),
+            "label": pa.array(numbers, pa.int64()),
+            "weight": pa.array([number / 3 for number in numbers], pa.float64()),
+            "good": pa.array([number % 2 == 0 for number in numbers]),
+            "boxes": pa.array(
+                [[number] * (number % 3) for number in numbers], pa.list_(pa.int32())
+            ),
+            "tokens": pa.array([[number, 7] for number in numbers], pa.list_(pa.int64(), 2)),
+            "hash": pa.array([bytes([number, 255]) for number in numbers], pa.binary(2)),
+            "name": pa.array([f"name {number}" for number in numbers]),
+        }
+    )
+
+
+def write(path, data, form, rows=3):
+    if form == "parquet":
+        pq.write_table(data, path, row_group_size=rows, compression="snappy")
+        return
+    compression = "lz4" if form == "compressed" else None
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    make = pa.ipc.new_stream if form == "stream" else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as sink, make(sink, data.schema, options=options) as writer:
+        writer.write_table(data, max_chunksize=rows)
+
+
+FORMS = ["parquet", "file", "stream", "compressed"]
+
+
+@pytest.mark.parametrize("struct", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_become_records(tmp_path, form, struct):
+    write(tmp_path / "a.data", table(7, 0, struct), form)
+    write(tmp_path / "b.data", table(3, 7, struct), form)
+    source = Parquet(tmp_path / "*.data")
+    order = np.array([9, 0, 3, 3, 8, 6, 1, 2, 4, 5, 7])
+    encoded, features = source.read(order)
+    expected = [containers.jpegs(COUNT)[i] for i in order.tolist()]
+    assert [bytes(encoded.view(row)) for row in range(order.size)] == expected
+    assert features["label"].tolist() == order.tolist() and features["label"].dtype == np.int32
+    np.testing.assert_array_equal(features["weight"], order / 3)
+    assert features["good"].tolist() == (order % 2 == 0).tolist()
+    assert features["boxes"].shape == (order.size, 2)
+    assert features["boxes_count"].tolist() == (order % 3).tolist()
+    assert features["tokens"].tolist() == [[number, 7] for number in order.tolist()]
+    assert features["hash"].dtype == np.uint8
+    assert features["hash"].tolist() == [[number, 255] for number in order.tolist()]
+    found = source.describe(8)
+    assert found["name"] == "name 8" and found["row"] == 1 and found["path"].endswith("b.data")
+    assert source.features["label"].tolist() == list(range(COUNT))
+    assert repr(source).startswith("Parquet(10 images in 2 files, ['boxes',")
+
+
+@pytest.mark.parametrize("form", ["file", "stream"])
+def test_no_byte_of_a_mapped_file_is_copied(tmp_path, form):
+    write(tmp_path / "a.arrow", table(), form)
+    source = Parquet(tmp_path / "a.arrow")
+    encoded, _ = source.read(np.arange(COUNT))
+    ranges = []
+    for line in open("/proc/self/maps"):
+        if line.rstrip().endswith("a.arrow"):
+            low, high = (int(end, 16) for end in line.split()[0].split("-"))
+            ranges.append((low, high))
+    for address in encoded.addresses.tolist():
+        assert any(low <= address < high for low, high in ranges)
+
+
+def test_labels_and_features_are_chosen_and_renamed(tmp_path):
+    write(tmp_path / "a.parquet", table(), "parquet")
+    source = Parquet(tmp_path / "a.parquet", features={"weight": "share"})
+    assert sorted(source.features) == ["label", "share"]
+    source = Parquet(tmp_path / "a.parquet", label=None, features=["label", "tokens"])
+    assert sorted(source.features) == ["label", "tokens"]
+    source = Parquet(tmp_path / "a.parquet", label="tokens", features=[])
+    assert source.features["label"].shape == (COUNT, 2)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"image": "picture"}, r"has no column 'picture' but .*: pass image='image'"),
+        ({"image": "name"}, "`image`: column 'name' must hold bytes, got string"),
+        ({"label": "name"}, r"`label`: there is no column of numbers 'name'; found were"),
+        ({"features": ["name"]}, r"`features`: there are no columns of numbers called \['name'\]"),
+        ({"label": "weight"}, "'label' and 'weight' would both be called 'label'"),
+        ({"label": "boxes", "features": ["label"]}, "would both be called 'label'"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, options, message):
+    write(tmp_path / "a.parquet", table(), "parquet")
+    with pytest.raises(SourceError, match=message):
+        Parquet(tmp_path / "a.parquet", **options)
+
+
+def test_nulls(tmp_path):
+    images = [*containers.jpegs(2), None]
+    data = {"image": pa.array(images, pa.binary()), "label": [1, 2, 3], "x": [5, None, 7]}
+    write(tmp_path / "a.parquet", pa.table(data), "parquet")
+    source = Parquet(tmp_path / "a.parquet")
+    encoded, features = source.read(np.arange(3))
+    assert encoded.lengths.tolist()[2] == 0
+    assert features["x"].tolist() == [5, 0, 7] and features["x_count"].tolist() == [1, 0, 1]
+    write(tmp_path / "b.parquet", pa.table({**data, "label": [1, None, 3]}), "parquet")
+    with pytest.raises(SourceError, match="`label`: 1 of 3 records have none"):
+        Parquet(tmp_path / "b.parquet")
+
+
+def test_images_in_files_of_their_own(tmp_path):
+    images = containers.jpegs(3)
+    for number in (0, 2):
+        (tmp_path / f"{number}.jpg").write_bytes(images[number])
+    rows = [
+        {"bytes": images[1] if i == 1 else None, "path": str(tmp_path / f"{i}.jpg")}
+        for i in range(3)
+    ]
+    write(tmp_path / "a.arrow", pa.table({"image": pa.array(rows), "label": [0, 1, 2]}), "file")
+    encoded, _ = Parquet(tmp_path / "a.arrow").read(np.array([2, 1, 0]))
+    assert [bytes(encoded.view(row)) for row in range(3)] == images[::-1]
+
+
+def test_row_groups_that_do_not_fit_are_read_again(tmp_path):
+    write(tmp_path / "a.parquet", table(), "parquet", rows=2)
+    source = Parquet(tmp_path / "a.parquet", memory=2000)
+    with pytest.warns(UserWarning, match="take more than `memory`=2000 bytes"):
+        first, _ = source.read(np.arange(COUNT))
+    second, _ = source.read(np.arange(COUNT)[::-1])
+    for row, image in enumerate(containers.jpegs(COUNT)):
+        assert bytes(first.view(row)) == bytes(second.view(COUNT - 1 - row)) == image
+    assert source._cache._held <= 2000
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_that_was_written_to_gives_bad_records(tmp_path, form):
+    write(tmp_path / "a.data", table(5), form)
+    write(tmp_path / "b.data", table(5, 5), form)
+    source = Parquet(tmp_path / "?.data")
+    (tmp_path / "b.data").touch()
+    encoded, _ = source.read(np.arange(COUNT))
+    assert (encoded.lengths.reshape(2, 5) > 0).tolist() == [[True] * 5, [False] * 5]
+    assert "b.data' changed" in source.describe(7)["error"] and "error" not in source.describe(2)
+
+
+def test_files_that_are_none(tmp_path):
+    for name, data in (("a", b""), ("b", b"PAR1 no more"), ("c", b"ARROW1\0\0"), ("d", b"x" * 99)):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(SourceError, match=f"{name}' cannot be read as Parquet or Arrow"):
+            Parquet(tmp_path / name)
+    write(tmp_path / "e.parquet", table(2), "parquet")
+    write(tmp_path / "f.parquet", table(2).drop_columns(["name"]), "parquet")
+    with pytest.raises(SourceError, match=r"f.parquet' has other columns than .*e.parquet'"):
+        Parquet([tmp_path / "e.parquet", tmp_path / "f.parquet"])
+    write(tmp_path / "g.parquet", table(2).slice(0, 0), "parquet")
+    with pytest.raises(SourceError, match="no records in 1 file"):
+        Parquet(tmp_path / "g.parquet")
+
+
+def test_a_copy_and_the_fingerprint(tmp_path):
+    write(tmp_path / "a.parquet", table(), "parquet")
+    source = Parquet(tmp_path / "a.parquet")
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.fingerprint() == source.fingerprint()
+    assert bytes(copy.read(np.array([4]))[0].view(0)) == containers.jpegs(COUNT)[4]
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "a.parquet").rename(tmp_path / "moved" / "a.parquet")
+    assert Parquet(tmp_path / "moved" / "a.parquet").fingerprint() == source.fingerprint()
+    assert (
+        Parquet(tmp_path / "moved" / "a.parquet", features=[]).fingerprint() != source.fingerprint()
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_loader_reads_them(tmp_path, form):
+    write(tmp_path / "a.data", table(), form)
+    sharding = batch_sharding(jax.devices("cpu")[:1])
+    source = Parquet(tmp_path / "a.data", features=[])
+    with Loader(source, 5, sharding=sharding) as loader:
+        labels = np.concatenate([np.asarray(batch["label"]) for batch in loader])
+    assert sorted(labels.tolist()) == list(range(COUNT))
+
+
+def test_the_cache_of_hugging_face(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(2)})
+    rows = {
+        "image": [{"bytes": image, "path": None} for image in containers.jpegs(6)],
+        "label": [number % 2 for number in range(6)],
+    }
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "saved"))
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(str(tmp_path / "a.parquet"))
+    for path in (tmp_path / "saved" / "*.arrow", tmp_path / "a.parquet"):
+        source = Parquet(path)
+        encoded, columns = source.read(np.array([5, 0]))
+        assert bytes(encoded.view(0)) == containers.jpegs(6)[5]
+        assert columns["label"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_remote_files(form):
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    buffer = io.BytesIO()
+    if form == "parquet":
+        pq.write_table(table(), buffer, row_group_size=3)
+    else:
+        options = pa.ipc.IpcWriteOptions(compression="lz4" if form == "compressed" else None)
+        make = pa.ipc.new_stream if form == "stream" else pa.ipc.new_file
+        with make(buffer, table().schema, options=options) as writer:
+            writer.write_table(table(), max_chunksize=3)
+    memory.pipe(f"/{form}/a.data", buffer.getvalue())
+    source = Parquet(f"memory://{form}/a.data")
+    encoded, features = source.read(np.array([9, 0]))
+    assert bytes(encoded.view(0)) == containers.jpegs(COUNT)[9] and encoded.lengths.all()
+    assert features["label"].tolist() == [9, 0] and source.describe(9)["name"] == "name 9"
