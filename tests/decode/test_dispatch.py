@@ -10,8 +10,9 @@ from jaxaug.decode.nvjpeg.dispatch import (
     ENGINE,
     HOST,
     SLOT,
+    Batch,
     assign_backends,
-    most_common_first,
+    order_for_engines,
     slot_bytes,
 )
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
@@ -114,6 +115,17 @@ def test_slots_of_huge_images_are_counted_in_64_bits():
     assert slot_bytes(np.array([1], np.int32), np.array([1], np.int32)) == 256
 
 
-def test_the_rarest_samplings_come_last():
-    rows, frequency = most_common_first(np.arange(6), np.array([1, 2, 2, 3, 2, 3, 9]))
-    assert rows.tolist() == [1, 2, 4, 3, 5, 0] and frequency.tolist() == [3, 3, 3, 2, 2, 1]
+def test_slots_come_first_then_common_samplings_then_large_images():
+    kinds = ["4:2:0", "4:4:4", "4:4:4", "4:4:4", "gray", "4:4:4"]
+    headers = read_headers(Encoded.from_bytes([JPEGS[kind] for kind in kinds]))
+    height = np.array([90, 10, 30, 20, 40, 80], headers.height.dtype)
+    headers = headers._replace(height=height)
+    backends = np.full(6, ENGINE, np.uint8)
+    backends[4] = SLOT
+    encoded = Encoded.from_bytes([JPEGS[kind] for kind in kinds])
+    batch = Batch(encoded, headers, headers.original_size(), backends)
+    rows, frequency = order_for_engines(np.arange(6), batch)
+    assert rows.tolist() == [4, 5, 2, 3, 1, 0]
+    assert frequency.tolist() == [1, 4, 4, 4, 4, 1]
+    rows, _ = order_for_engines(np.array([1, 0, 3]), batch)
+    assert rows.tolist() == [3, 1, 0]

@@ -85,19 +85,24 @@ def slot_bytes(height: np.ndarray, width: np.ndarray) -> np.ndarray:
     return -(-size // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
 
 
-def most_common_first(rows: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort rows by how common their chroma sampling is among them.
+def order_for_engines(rows: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """Sort rows so that the engines, which take them from the start, get what only they do well.
+
+    Images for slots come first, then the most common chroma sampling, of each the largest: a host
+    thread that takes a large image last holds up its batch.
 
     Args:
       rows: int64[k].
-      sampling: uint32[n], indexed by the rows.
+      batch: the images, indexed by the rows.
 
     Returns:
       The rows in order, and int64[k], how many of them have the same sampling as each.
     """
-    samplings = sampling[rows]
+    samplings = batch.headers.sampling[rows]
     listed = samplings.tolist()
     counts = Counter(listed)
     frequency = np.fromiter(map(counts.__getitem__, listed), np.int64, len(listed))
-    order = np.lexsort((samplings, -frequency))
+    pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
+    direct = batch.backends[rows] != SLOT
+    order = np.lexsort((-pixels, samplings, -frequency, direct))
     return rows[order], frequency[order]

@@ -13,7 +13,7 @@ from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
-from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, most_common_first, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, order_for_engines, slot_bytes
 from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import compile_resampler
@@ -23,8 +23,8 @@ _MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
 
 # Images of a batched call, if there are as many; fewer keep the engines less busy.
 _MIN_CALL = 64
-# Fraction of the queue that the engines take at once. With the engines of an H200, 4 or 8 host
-# threads decode a fifth.
+# Fraction of the queue that the engines take at once where helpers take some from its end: with
+# the engines of an H200, 8 decode a tenth.
 _QUEUE_FRACTION = 3 / 4
 # A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
 # the engines a call for a few images.
@@ -50,7 +50,7 @@ class Gpu:
       device: of CUDA.
       canvas: (H, W).
       num_threads: host threads for images that the engines cannot decode.
-      num_helpers: host threads that take some of the other images; 0 for none.
+      num_helpers: host threads that take some of the other images if these are large.
       deterministic: see `nvjpeg_backend.py`.
     """
 
@@ -109,14 +109,16 @@ class Gpu:
         """
         cuda.set_device(self._ordinal)
         queue, assigned = self._divide(batch)
-        help_queue = queue if self._is_worth_helping(queue) else deque[int]()
+        can_help = self._threads.can_help(batch)
+        enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
+        help_queue = queue if can_help and enough else deque[int]()
         work = self._threads.start(batch, pointers, assigned, help_queue)
 
         engine_rows: list[int] = []
         refused: list[list[int]] = []
         try:
             while queue:
-                rows, decoded = self._decode_next(batch, queue, pointers)
+                rows, decoded = self._decode_next(batch, queue, pointers, can_help)
                 engine_rows += rows
                 refused += [] if decoded else [rows]
         finally:  # until then the threads write to the buffer
@@ -150,22 +152,23 @@ class Gpu:
     def _divide(self, batch: Batch) -> tuple[deque[int], list[int]]:
         """Return the rows for the engines, the rarest samplings last, and those for the host."""
         for_engines = np.isin(batch.backends, (ENGINE, SLOT)).nonzero()[0]
-        for_engines, frequency = most_common_first(for_engines, batch.headers.sampling)
+        for_engines, frequency = order_for_engines(for_engines, batch)
         rare = (frequency * _MAX_RARITY < len(for_engines)) & self._has_helpers
 
         queue = deque(for_engines[~rare].tolist())
         for_host = (batch.backends == HOST).nonzero()[0]
         return queue, [*for_engines[rare].tolist(), *for_host.tolist()]
 
-    def _is_worth_helping(self, queue: deque[int]) -> bool:
-        if not self._has_helpers:
-            return False
-        return len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
-
     def _decode_next(
-        self, batch: Batch, queue: deque[int], pointers: np.ndarray
+        self, batch: Batch, queue: deque[int], pointers: np.ndarray, can_help: bool
     ) -> tuple[list[int], bool]:
         """Decode the next rows of the queue on the engines.
+
+        Args:
+          batch: n images.
+          queue: of which helpers take rows as well if `can_help`.
+          pointers: uint64[n], the address of each canvas.
+          can_help: see `HostThreads`.
 
         Returns:
           The rows, and False if the engines refused some image: a batched call has no status per
@@ -173,7 +176,7 @@ class Gpu:
         """
         with self._batched.permits:
             count = len(queue)
-            if self._has_helpers and count >= 2 * _MIN_CALL:
+            if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
             rows = _pop_from_start(queue, count)
             return rows, self._decode_rows(batch, rows, pointers)

@@ -14,10 +14,10 @@ from jaxaug.decode.nvjpeg.dispatch import Batch
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
-# Mean bytes of a batch's images from which twice as many threads help. A thread takes the GIL a
-# fixed number of times per image, and a large image takes longer. Measured with an H200: for
-# images of 101 kB, more than 4 helpers of 16 threads decode no more and delay a Loader; for images
-# of 257 kB, 8 helpers decode 7 per cent more than 4, with and without a Loader.
+# Mean bytes of a batch's images from which threads help. Each image costs a helper the GIL some
+# five times. On an H200 with 16 cores a Loader delivers 20,000 unselected ImageNet images/s (of 111
+# kB) without helpers and 16,000 with 4; of images of 257 kB, 3 to 7 per cent more with 8. Decoding
+# several images in a native call without the GIL (nvImageCodec) brought 17,000 of the former.
 _MIN_LARGE_IMAGE = 180_000
 
 T = TypeVar("T")
@@ -30,8 +30,7 @@ class HostThreads:
       ordinal: number of the CUDA device.
       canvas: (H, W) of each row.
       num_threads: threads for images that the engines cannot decode.
-      num_helpers: threads for images that the engines could decode as well, if these images are
-        small; twice as many if they are large.
+      num_helpers: threads for images that the engines could decode as well, if these are large.
     """
 
     def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_helpers: int):
@@ -39,11 +38,15 @@ class HostThreads:
         self._canvas = canvas
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
-        self._small_helpers = _Helpers(num_helpers)
-        self._large_helpers = _Helpers(2 * num_helpers)
+        self._num_helpers = num_helpers
+        self._helpers = ThreadPoolExecutor(max(1, num_helpers), thread_name_prefix="jaxaug-help")
         self._stream = cuda.create_stream()
         self._uploaders: list[Uploader] = []
         self._local = threading.local()
+
+    def can_help(self, batch: Batch) -> bool:
+        """Return True if the images of a batch are worth helping with."""
+        return self._num_helpers > 0 and bool(batch.encoded.lengths.mean() > _MIN_LARGE_IMAGE)
 
     def start(
         self, batch: Batch, pointers: np.ndarray, assigned: list[int], queue: deque[int]
@@ -58,14 +61,11 @@ class HostThreads:
         """
         work = HostWork(batch, pointers, queue, self._uploader)
         rows = iter(assigned)  # shared: each thread takes the next row when it is free
-        large = bool(queue) and batch.encoded.lengths.mean() > _MIN_LARGE_IMAGE
-        helpers = self._large_helpers if large else self._small_helpers
-
         try:
             for _ in range(min(self._num_threads, len(assigned))):
                 work.tasks.append(self._pool.submit(work.decode, rows))
-            for _ in range(min(helpers.count, len(queue))):
-                work.helper_tasks.append(helpers.pool.submit(work.decode, _pop_from_end(queue)))
+            for _ in range(min(self._num_helpers, len(queue))):
+                work.helper_tasks.append(self._helpers.submit(work.decode, _pop_from_end(queue)))
         except BaseException:
             work.finish()
             raise
@@ -73,7 +73,7 @@ class HostThreads:
 
     def close(self) -> None:
         """Stop the threads and free their memory; the device is current."""
-        for pool in (self._pool, self._small_helpers.pool, self._large_helpers.pool):
+        for pool in (self._pool, self._helpers):
             pool.shutdown()
         for uploader in self._uploaders:
             uploader.close()
@@ -85,14 +85,6 @@ class HostThreads:
             self._local.uploader = Uploader(self._ordinal, self._canvas, self._stream)
             self._uploaders.append(self._local.uploader)
         return self._local.uploader
-
-
-class _Helpers:
-    """Threads that help the engines; there may be none."""
-
-    def __init__(self, count: int):
-        self.count = count
-        self.pool = ThreadPoolExecutor(max(1, count), thread_name_prefix="jaxaug-help")
 
 
 class HostWork:

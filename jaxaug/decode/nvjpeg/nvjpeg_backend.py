@@ -6,7 +6,7 @@ are upright and no larger than the canvas are decoded onto it; the others are de
 slots, and a kernel shrinks and orients them. Host threads decode everything else with libjpeg-turbo
 or Pillow.
 
-With one GPU, host threads also help with the images of the engines. The images of a batch wait in a
+With one GPU, host threads also help with batches of large images. The images of a batch wait in a
 queue: the engines take most of it at a time from the start, the helpers one by one from the end, so
 both finish together, however fast they are. With `deterministic` there are no helpers, because the
 pixels of an image may depend on its bytes alone. That needs engines: on GPUs without, a batched
@@ -77,7 +77,7 @@ class NvjpegBackend:
         cuda.core()
         threads_per_gpu = max(1, num_threads // (2 * len(devices)))  # others are for the callers
         # With more helpers, a Loader waits for the GIL longer than they save.
-        num_helpers = num_threads // 4 if len(devices) == 1 and not deterministic else 0
+        num_helpers = num_threads // 2 if len(devices) == 1 and not deterministic else 0
 
         self._canvas = canvas
         self._gpus: list[Gpu] = []
