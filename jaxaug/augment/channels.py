@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._hsv import from_hsv, to_hsv
 from jaxaug.augment._values import on_image, on_rgb
 
 
@@ -90,10 +91,10 @@ def shift_hsv(image: Array, hue: Scalar, saturation: Scalar, value: Scalar) -> A
 
     Reference: `albumentations.HueSaturationValue`, there in half degrees and 255ths.
     """
-    turns, relative, largest = _to_hsv(image)
+    turns, relative, largest = to_hsv(image)
     relative = jnp.clip(relative + saturation, 0.0, 1.0)
     largest = jnp.clip(largest + value, 0.0, 1.0)
-    return _from_hsv(turns + hue, relative, largest)
+    return from_hsv(turns + hue, relative, largest)
 
 
 @on_rgb
@@ -210,42 +211,6 @@ def _mixed(image: Array, matrix: Array) -> Array:
 def _stacked(red: Scalar, green: Scalar, blue: Scalar) -> Array:
     """Return float32[1, 1, 3] of three numbers."""
     return jnp.stack([jnp.asarray(value, jnp.float32) for value in (red, green, blue)])[None, None]
-
-
-def _to_hsv(image: Array) -> tuple[Array, Array, Array]:
-    """Return hue in turns, saturation and value, each [H, W]; 0 where they are not defined.
-
-    Written with factors of 0 and 1 for `where`, so that no slope is infinite.
-    """
-    red, green, blue = (image[:, :, channel] for channel in range(3))
-    value = jnp.maximum(red, jnp.maximum(green, blue))
-    chroma = value - jnp.minimum(red, jnp.minimum(green, blue))
-    is_gray = (chroma <= 0).astype(jnp.float32)
-    is_black = (value <= 0).astype(jnp.float32)
-    is_red = (value == red).astype(jnp.float32)
-    is_green = (1 - is_red) * (value == green).astype(jnp.float32)
-    is_blue = 1 - is_red - is_green
-    from_red = is_red * (green - blue)
-    from_green = is_green * (2 * chroma + blue - red)
-    from_blue = is_blue * (4 * chroma + red - green)
-    sixths = (from_red + from_green + from_blue) / (chroma + is_gray)
-    return sixths / 6, chroma / (value + is_black), value
-
-
-def _from_hsv(turns: Array, saturation: Array, value: Array) -> Array:
-    """Return [H, W, 3] of hue in turns, saturation and value.
-
-    Reference: https://en.wikipedia.org/wiki/HSL_and_HSV, the alternative HSV to RGB formula.
-    """
-    chroma = saturation * value
-    return jnp.stack([value - chroma * _below_largest(turns, n) for n in (5, 3, 1)], axis=2)
-
-
-def _below_largest(turns: Array, offset: int) -> Array:
-    """Return how far a channel lies below the largest, in chromas; red, green, blue: 5, 3, 1."""
-    sixths = 6 * turns + offset
-    sixths = sixths - 6 * jnp.floor(sixths / 6)
-    return jnp.clip(jnp.minimum(sixths, 4 - sixths), 0.0, 1.0)
 
 
 def _light_of(temperature: Array) -> tuple[Array, Array]:
