@@ -129,7 +129,7 @@ def test_lists_become_tuples(name):
 def test_dtype_shape_and_rest(name, compiled):
     out = compiled(name)(KEYS, batch())
     equal(out["label"], batch()["label"])
-    ending = issubclass(exported()[name], augment.Ending)
+    ending = issubclass(exported()[name], augment.Output)
     assert out["image"].dtype == (jnp.float32 if ending else jnp.uint8)
     fixed = name in ("CenterCrop", "Compose", "RandomCrop", "RandomResizedCrop", "Resize")
     assert out["image"].shape == (ROWS, *((9, 11) if fixed else CANVAS), 3)
@@ -204,7 +204,7 @@ def test_compiled_once(name):
 
     @functools.partial(jax.jit, static_argnums=0)
     def draw(transform, key, sample):
-        return transform.sample(key, augment.Info(CANVAS, sample["size"]))
+        return transform.sample(key, augment.ImageInfo(CANVAS, sample["size"]))
 
     for transform in (always(name), always(name)):
         for row in range(3):
@@ -217,7 +217,7 @@ def test_x64_changes_nothing(name):
     """Neither what is drawn nor the dtypes on the way: no array of float64."""
     transform = always(name)
     sample = rows(batch(), 3)
-    info = augment.Info(CANVAS, sample["size"])
+    info = augment.ImageInfo(CANVAS, sample["size"])
     drawn = transform.sample(KEYS[3], info)
     with jax.enable_x64(True):
         wide = transform.sample(KEYS[3], info)

@@ -1,34 +1,23 @@
 """Chains of transforms, in which a run of geometric ops is one resample."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._arguments import as_color
-from jaxaug.augment._base import Ending, Geometric, Info, Pixelwise, Sampling, Transform
-from jaxaug.augment._boundary import computed_once
-from jaxaug.augment._factor import is_static, unchanged
-from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, resample
-from jaxaug.augment._state import State, begin, check_key, finish, unit
-from jaxaug.augment._targets import TARGETS, move_targets
-
-
-class _Step(NamedTuple):
-    """A transform and its place in the chain: the numbers that are folded into the key, outermost
-    first.
-    """
-
-    transform: Any
-    path: tuple[int, ...]
-
-    def key(self, key: Key) -> Key:
-        return reduce(jax.random.fold_in, self.path, key)
+from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._fields import store
+from jaxaug.augment._group import GroupOp
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
+from jaxaug.augment._transform import MASK_FILL, Geometric, Output, Transform
+from jaxaug.augment._warp import Warp
 
 
 @dataclass(frozen=True)
@@ -42,26 +31,26 @@ class Compose(Transform):
     chains fold again.
 
     Args:
-      transforms: the transforms, of which only the last may be an ending one (`Normalize`,
-        `ToFloat`). A nested `Compose` must have the same `fuse` and `mask_fill`.
+      transforms: the transforms, of which only the last may be an output (`Normalize`, `ToFloat`).
+        A nested `Compose` must have the same `fuse` and `mask_fill`.
       fuse: False resamples after every transform, as torchvision does.
-      mask_fill: what an integer "mask" holds outside of the image: beyond "size", and where a warp
-        or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
+      mask_fill: the value of an integer "mask" outside of the image: beyond "size", and where a
+        warp or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
         custom. Boolean masks hold False there, floating ones 0.
 
     Returns:
       On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the
-      input's float dtype for floats, unless the last transform is an ending one. "size" stays,
-      moved, until a transform gives every image the same size; other entries are kept. What moves
-      along: "mask" [H, W] or [H, W, C] of the image's H and W; "boxes" float[n, 4], xyxy in pixels,
-      of which all-zero rows are padding and stay zero; "keypoints" float[n, 2], (x, y) in pixels.
+      input's float dtype for floats, unless the last transform is an output. "size" stays, moved,
+      until a transform gives every image the same size; other entries are kept. What moves along:
+      "mask" [H, W] or [H, W, C] of the image's H and W; "boxes" float[n, 4], xyxy in pixels, of
+      which all-zero rows are padding and stay zero; "keypoints" float[n, 2], (x, y) in pixels.
       Boxes and keypoints are not clipped.
 
     Raises:
       TypeError: for something that is not a transform, an image that is neither uint8 nor floating,
         or a key that is none.
-      ValueError: for an ending transform that is not the last, a nested chain with other settings,
-        anything but one image (h, w, 3) or a mask that does not fit it, float values above 1 (seen
+      ValueError: for an output that is not the last, a nested chain with other settings, anything
+        but one image (h, w, channels) or a mask that does not fit it, float values above 1 (seen
         outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, and on tracing for
         a run whose output has no static shape.
 
@@ -80,183 +69,206 @@ class Compose(Transform):
     transforms: Sequence[Transform]
     _: KW_ONLY
     fuse: bool = True
-    mask_fill: int = 255
+    mask_fill: int = MASK_FILL
 
     def __post_init__(self):
         if not isinstance(self.transforms, Sequence):
             raise TypeError(
-                f"`transforms` must be a sequence of transforms, got {self.transforms!r}: put it in a list."
+                f"`transforms` must be a sequence of transforms, got {self.transforms!r}: put it in"
+                " a list."
             )
         check_choice("fuse", self.fuse, (True, False))
         if not isinstance(self.mask_fill, int) or isinstance(self.mask_fill, bool):
             expected = "an int, the class index to ignore"
             raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
-        object.__setattr__(self, "transforms", tuple(self.transforms))
+
+        store(self, transforms=tuple(self.transforms))
         for transform in self.transforms:
             self._check(transform)
-        steps = [*self._steps()]
-        for step in steps[:-1]:
-            if isinstance(step.transform, Ending):
+        for transform in self._leaves()[:-1]:
+            if isinstance(transform, Output):
                 raise ValueError(
-                    f"{type(step.transform).__name__} must be the last transform: the others need values in"
-                    " [0, 1] and layout HWC."
+                    f"{type(transform).__name__} must be the last transform: the others need values"
+                    " in [0, 1] and layout HWC."
                 )
 
-    def sample(self, key: Key, info: Info) -> None:
-        """Nothing: each transform of the chain samples when its turn comes."""
-        del key, info
+    def sample(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
+        """Draw the parameters of every transform: the randomness of one call, which can be saved.
+
+        `chain.apply(chain.sample(key, info), sample)` equals `chain(key, sample)`, as long as the
+        transforms tell by `after` what they do to the facts about the image.
+
+        Args:
+          key: a PRNG key.
+          info: the facts about the image that will be given.
+
+        Returns:
+          A pytree of arrays, one entry per transform; that of a `Lambda` is its key.
+
+        Example:
+          >>> import jax
+          >>> from jaxaug import augment
+          >>> chain = augment.Compose([augment.RandomRotation(10), augment.CenterCrop(8)])
+          >>> drawn = chain.sample(jax.random.key(0), augment.ImageInfo((20, 30)))
+          >>> chain.apply(drawn, jax.numpy.zeros((20, 30, 3), jax.numpy.uint8)).shape
+          (8, 8, 3)
+        """
+        drawn = []
+        for number, transform in enumerate(self.transforms):
+            drawn.append(transform.draw(jax.random.fold_in(key, number), info))
+            info = transform.after(drawn[-1], info)
+        return tuple(drawn)
+
+    def apply(self, params: tuple[Drawn, ...], sample: Array | Sample) -> Any:
+        """Transform one image or one sample with what `sample` drew: a replay."""
+        state = self.run(Drawn(params), begin(sample, self.mask_fill))
+        result = finish(state)
+        return result if isinstance(sample, Mapping) else result["image"]
+
+    def warp(self, params: tuple[Drawn, ...], info: ImageInfo) -> Warp:
+        """Return the one map of a chain of geometric transforms, for what `sample` drew.
+
+        Raises:
+          TypeError: for a chain with others, or with ones that are not resampled alike.
+        """
+        if not self.geometric:
+            names = [type(transform).__name__ for transform in self._leaves()]
+            raise TypeError(
+                "a chain has one map only where all its transforms are geometric and agree on"
+                f" interpolation, padding mode and fill, got {', '.join(names)}."
+            )
+        total = Warp.identity(info)
+        source = info
+        geometric: Any = self.transforms  # chains among them, too
+        for transform, drawn in zip(geometric, params, strict=True):
+            total = total.then(transform.drawn_warp(drawn, info))
+            info = moved_info(source, total)
+        return total
+
+    def explain(self, info: ImageInfo) -> str:
+        """Return the stages of the chain: its runs, their taps per pixel, its passes.
+
+        Example:
+          >>> from jaxaug import augment
+          >>> chain = augment.Compose([augment.RandomRotation(9), augment.ToFloat()])
+          >>> print(chain.explain(augment.ImageInfo((32, 32))))
+          1 pass over the pixels of 32 x 32:
+            resample   RandomRotation: bilinear, constant, to 32 x 32: 2 x 2 taps per pixel
+            output     ToFloat: float32 HWC, fused
+        """
+        notes: list[Note] = []
+
+        def trace(key: Key, sample: Sample) -> Sample:
+            state = resampled(self._run_from(key, begin(sample, self.mask_fill)))
+            notes.extend(state.notes)
+            return finish(state)
+
+        image = jax.ShapeDtypeStruct((*info.canvas, self._channels()), jnp.uint8)
+        entries = {"image": image, "size": info.size, "boxes": info.boxes, "epoch": info.epoch}
+        sample = {name: value for name, value in entries.items() if value is not None}
+        jax.eval_shape(trace, jax.eval_shape(lambda: jax.random.key(0)), sample)
+        passes = sum(note.passes for note in notes)
+        lines = [
+            f"{passes} pass{'' if passes == 1 else 'es'} over the pixels of"
+            f" {info.canvas[0]} x {info.canvas[1]}:"
+        ]
+        for note in notes:
+            lines.append(f"  {note.stage:<10} {', '.join(note.names)}: {note.detail}")
+        return "\n".join(lines)
+
+    @property
+    def geometric(self) -> bool:
+        """True where the whole chain is one resample."""
+        leaves = self._leaves()
+        if not all(isinstance(leaf, Geometric) for leaf in leaves):
+            return False
+        return (self.fuse or len(leaves) < 2) and _agreed(leaves) is not None
+
+    def resampling(self) -> Resampling:
+        """Return the resampling of a chain that is `geometric`."""
+        agreed = _agreed(self._leaves())
+        if agreed is None:
+            raise TypeError("the transforms of this chain are not resampled alike.")
+        return agreed
+
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return the map of a chain that is `geometric`."""
+        return self.warp(drawn.params, info)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image after the whole chain."""
+        for transform, inner in zip(self.transforms, drawn.params, strict=True):
+            info = transform.after(inner, info)
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Run the transforms in turn."""
+        for transform, inner in zip(self.transforms, drawn.params, strict=True):
+            state = self._step(transform, inner, state)
+        return state
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image or one sample; see the class."""
         check_key(key, sample)
-        state = begin(sample)
-        dtype = state.image.dtype
-        ending = None
-        for run in self._runs():
-            first = run[0].transform
-            if isinstance(first, Geometric):
-                state = _move(run, key, state, self.mask_fill)
-            elif isinstance(first, Pixelwise):
-                state = _recolor(run[0], key, state)
-            else:
-                ending = first
-        result = finish(state, ending, dtype, self.mask_fill)
+        result = finish(self._run_from(key, begin(sample, self.mask_fill)))
         return result if isinstance(sample, Mapping) else result["image"]
+
+    def _run_from(self, key: Key, state: State) -> State:
+        """Draw and run in turn: each transform draws from the facts that the one before left."""
+        for number, transform in enumerate(self.transforms):
+            drawn = transform.draw(jax.random.fold_in(key, number), state.info)
+            state = self._step(transform, drawn, state)
+        return state
+
+    def _step(self, transform: Transform, drawn: Drawn, state: State) -> State:
+        state = transform.run(drawn, state)
+        return state if self.fuse else resampled(state)
+
+    def _leaves(self) -> list[Transform]:
+        """Return the transforms with nested chains flattened."""
+        leaves = []
+        for transform in self.transforms:
+            nested = isinstance(transform, Compose)
+            leaves.extend(transform._leaves() if nested else [transform])
+        return leaves
+
+    def _channels(self) -> int:
+        """Return the number of channels that a transform needs, 3 where none does."""
+        needed = [leaf.channels for leaf in self._leaves() if leaf.channels is not None]
+        return needed[0] if needed else 3
 
     def _check(self, transform: Any) -> None:
         """Raise where `transform` cannot be part of this chain."""
         if isinstance(transform, type):
             name = transform.__name__
             raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
+        if isinstance(transform, GroupOp):
+            name = type(transform).__name__
+            raise TypeError(f"{name} mixes several images: give it to Loader(batch_transform=...).")
         if not isinstance(transform, Transform):
             got = f"got {transform!r}: wrap a function in `Lambda`"
             raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
-        if not isinstance(transform, (Geometric, Pixelwise, Ending, Compose)):
-            name = type(transform).__name__
-            expected = "`augment.Geometric`, `augment.Pixelwise` or `augment.Ending`"
-            raise TypeError(
-                f"{name} is a Transform of no kind that a chain can run: derive it from {expected}."
-            )
-        if isinstance(transform, Geometric):
-            _check_sampling(transform)
+        transform.check()
         if isinstance(transform, Compose):
             for name in ("fuse", "mask_fill"):
-                inner = getattr(transform, name)
-                outer = getattr(self, name)
-                if inner != outer:
-                    raise ValueError(
-                        f"a Compose inside another must have the same `{name}`, got {inner!r}"
-                        f" inside {outer!r}: give both `{name}={inner!r}`, or put the inner"
-                        " transforms in the outer list."
-                    )
-
-    def _steps(self, path: tuple[int, ...] = ()) -> Iterator[_Step]:
-        """Yield the transforms with nested chains flattened."""
-        for position, transform in enumerate(self.transforms):
-            if isinstance(transform, Compose):
-                yield from transform._steps((*path, position))
-            else:
-                yield _Step(transform, (*path, position))
-
-    def _runs(self) -> list[list[_Step]]:
-        """Return the steps, grouped so that every group is one pass over the pixels."""
-        runs: list[list[_Step]] = []
-        for step in self._steps():
-            together = runs and self.fuse and _agreement([*runs[-1], step])
-            if together:
-                runs[-1].append(step)
-            else:
-                runs.append([step])
-        return runs
+                _check_same(name, getattr(transform, name), getattr(self, name))
 
 
-def _agreement(steps: list[_Step]) -> dict[str, Any] | None:
-    """Return how a run of geometric steps is resampled; None if they differ or others are there."""
-    if not all(isinstance(step.transform, Geometric) for step in steps):
-        return None
-    wishes = [_wishes(step.transform.sampling()) for step in steps]
-    agreed = {"interpolation": "bilinear", "padding_mode": "constant", "fill": 0.0}
-    for name in agreed:
-        values = {getattr(wish, name) for wish in wishes} - {None}
-        if len(values) > 1:
+def _agreed(transforms: Sequence[Any]) -> Resampling | None:
+    """Return the settings that geometric transforms agree on; None where they differ."""
+    agreed = Resampling()
+    for transform in transforms:
+        agreed = agreed.joined(transform.resampling())
+        if agreed is None:
             return None
-        agreed[name] = values.pop() if values else agreed[name]
     return agreed
 
 
-def _wishes(sampling: Sampling) -> Sampling:
-    """Return `sampling` with its fill in one form, and without one where no mode reads it."""
-    if sampling.fill is None or sampling.padding_mode not in (None, "constant"):
-        return sampling._replace(fill=None)
-    return sampling._replace(fill=as_color("fill", sampling.fill))
-
-
-def _check_sampling(transform: Geometric) -> None:
-    """Raise where `sampling()` names something that does not exist."""
-    wish = transform.sampling()
-    name = type(transform).__name__
-    if wish.interpolation is not None:
-        check_choice(f"{name}.sampling().interpolation", wish.interpolation, INTERPOLATIONS)
-    if wish.padding_mode is not None:
-        check_choice(f"{name}.sampling().padding_mode", wish.padding_mode, PADDING_MODES)
-    if wish.fill is not None:
-        as_color(f"{name}.sampling().fill", wish.fill)
-
-
-def _move(run: list[_Step], key: Key, state: State, mask_fill: int) -> State:
-    """Return the state after a run of geometric steps: one resample."""
-    factor = unchanged(*state.info)
-    shapeless = None
-    for step in run:
-        info = Info(factor.canvas, factor.size)
-        params = step.transform.sample(step.key(key), info)
-        factor = factor.then(step.transform.factor(params, info))
-        shapeless = None if is_static(factor.canvas) else shapeless or step.transform
-    if shapeless is not None:
-        raise ValueError(_no_static_shape(shapeless))
-    agreed = _agreement(run) or {}
-    extent = state.info.extent
-    image = resample(state.image, extent, factor, **agreed)
-    rest = move_targets(state.rest, extent, factor, agreed["padding_mode"], mask_fill)
-    return State(image, Info(factor.canvas, factor.size), rest)
-
-
-def _no_static_shape(resize: Any) -> str:
-    size = resize.size
-    return (
-        f"Resize({size}) keeps the aspect of images whose `size` differs, so its output needs a"
-        " static shape: let an op of fixed size such as CenterCrop follow in the same run (with"
-        f" fuse=True), or give `canvas=(height, width)`, or `size=({size}, {size})`."
-    )
-
-
-def _recolor(step: _Step, key: Key, state: State) -> State:
-    """Return the state after one pixelwise step."""
-    # These read a pixel more than once (its other channels, a mean): without the boundary XLA would
-    # do the resample before them once for each reading.
-    image = unit(computed_once(state.image))
-    params = step.transform.sample(step.key(key), state.info)
-    image = _checked(step.transform, step.transform.apply(params, image, state.info))
-    if image.shape[:2] == state.info.canvas:
-        return State(image, state.info, state.rest)
-
-    left_behind = [name for name in TARGETS if name in state.rest]
-    if left_behind:
+def _check_same(name: str, inner: Any, outer: Any) -> None:
+    """Raise where a nested chain has other settings than the one around it."""
+    if inner != outer:
         raise ValueError(
-            f"{type(step.transform).__name__} changed the image's height and width from"
-            f" {state.info.canvas} to {image.shape[:2]}, but not those of"
-            f" {', '.join(map(repr, left_behind))} beside it: do this with a geometric transform such"
-            " as Resize or CenterCrop, which moves them along."
+            f"a Compose inside another must have the same `{name}`, got {inner!r} inside"
+            f" {outer!r}: give both `{name}={inner!r}`, or put the inner transforms in the outer"
+            " list."
         )
-    return State(image, Info((image.shape[0], image.shape[1])), state.rest)
-
-
-def _checked(transform: Pixelwise, result: Any) -> Array:
-    """Return what a pixelwise transform gave, as float32."""
-    result = jnp.asarray(result)
-    if result.ndim != 3 or result.shape[2] != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
-        got = f"{result.dtype}{list(result.shape)}"
-        name = type(transform).__name__
-        what = "`function` of Lambda" if name == "Lambda" else f"{name}.apply"
-        raise TypeError(f"{what} must return a float image [h, w, 3] in [0, 1], got {got}.")
-    return result.astype(jnp.float32)

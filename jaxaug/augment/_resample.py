@@ -20,12 +20,12 @@ from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._border import PADDING_MODES, fold
 from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import transform_points
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import Matrix, transform_points
 
 INTERPOLATIONS = ("bilinear", "nearest")
-PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 class _Axis(NamedTuple):
@@ -35,7 +35,7 @@ class _Axis(NamedTuple):
     window: tuple[Scalar, Scalar] | None  # the first and last pixel that may be read, not folded
     mode: str
     fills: bool  # positions outside of the source take the fill
-    framed: bool  # see Factor
+    framed: bool  # see Warp
     taps: int  # 1: read the pixel under the position
     most: float  # an upper bound of the kernel's half-width
 
@@ -60,31 +60,35 @@ class _Taps(NamedTuple):
 def resample(
     image: Array,
     extent: tuple[Scalar, Scalar],
-    factor: Factor,
+    warp: Warp,
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
 ) -> Array:
-    """Read `image` [H, W, C] at the places that `factor` names.
+    """Read `image` [H, W, C] at the places that `warp` names.
 
     Args:
       image: uint8, or any dtype of [0, 1] values.
       extent: its used (height, width) as floats.
-      factor: the pull map with its output canvas.
+      warp: the pull map with its output canvas.
       interpolation: one of INTERPOLATIONS.
       padding_mode: one of PADDING_MODES, for positions outside of the used part.
       fill: the color of "constant" in [0, 1], a scalar or one a channel.
 
     Returns:
-      [*factor.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
-      factor that moves whole pixels), else float32 in [0, 1].
+      [*warp.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
+      warp that moves whole pixels), else float32 in [0, 1].
     """
     filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
-    if factor.whole or interpolation == "nearest":
+    if filling.shape[2] not in (1, image.shape[2]):
+        raise ValueError(
+            f"`fill` must be one number, or one per channel of the image {image.shape}, got {fill}."
+        )
+    if warp.integer_aligned or interpolation == "nearest":
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
-        return read_exactly(image, extent, factor, padding_mode, pixels.astype(image.dtype))
-    rows, columns = _locate(extent, factor, padding_mode, exact=False)
-    read = _read_separably if factor.matrix.axis_aligned else _read_plane
+        return read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
+    rows, columns = _locate(extent, warp, padding_mode, exact=False)
+    read = _read_separably if warp.axis_aligned else _read_plane
     color = read(image, rows, columns)
     if image.dtype == jnp.uint8:
         color = color / 255
@@ -96,22 +100,22 @@ def resample(
 def read_exactly(
     image: Array,
     extent: tuple[Scalar, Scalar],
-    factor: Factor,
+    warp: Warp,
     padding_mode: str,
     fill: Array,
 ) -> Array:
-    """Read the pixels of `image` [H, W, C] under the places that `factor` names, as they are.
+    """Read the pixels of `image` [H, W, C] under the places that `warp` names, as they are.
 
     Args:
       image: any dtype.
-      extent, factor, padding_mode: as in `resample`.
+      extent, warp, padding_mode: as in `resample`.
       fill: the pixel of "constant" padding, in the dtype of `image`.
 
     Returns:
-      [*factor.canvas, C], the dtype of `image`.
+      [*warp.canvas, C], the dtype of `image`.
     """
-    rows, columns = _locate(extent, factor, padding_mode, exact=True)
-    if factor.matrix.axis_aligned:
+    rows, columns = _locate(extent, warp, padding_mode, exact=True)
+    if warp.axis_aligned:
         pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     else:
         pixels = _take(image, rows.indices[0], columns.indices[0])
@@ -120,9 +124,9 @@ def read_exactly(
     return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
-def warp(
+def warp_image(
     image: Array,
-    factor: Factor,
+    warp: Warp,
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
@@ -140,46 +144,50 @@ def warp(
     if image.ndim != 3:
         raise ValueError(f"expected one image (h, w, channels), got {image.shape}.")
 
-    interpolates = interpolation != "nearest" and not factor.whole
+    interpolates = interpolation != "nearest" and not warp.integer_aligned
     if interpolates and image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
         got = f"{image.dtype}{list(image.shape)}"
         hint = "convert it with .astype('uint8'), or read it with interpolation='nearest'"
         raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {got}: {hint}.")
 
     extent = (float(image.shape[0]), float(image.shape[1]))
-    warped = resample(image, extent, factor, interpolation, padding_mode, fill)
+    warped = resample(image, extent, warp, interpolation, padding_mode, fill)
     if image.dtype == jnp.uint8 and warped.dtype != jnp.uint8:
         warped = jnp.round(jnp.clip(warped, 0.0, 1.0) * 255)
     return warped.astype(image.dtype)
 
 
-def _locate(extent, factor: Factor, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
-    """Return the taps along y and x: vectors for an axis-aligned factor, planes for others."""
-    y_axis, x_axis = _axes(factor, extent, mode, exact)
-    matrix = factor.matrix
-    x = jnp.arange(factor.canvas[1], dtype=jnp.float32) + 0.5
-    y = jnp.arange(factor.canvas[0], dtype=jnp.float32) + 0.5
-    if matrix.axis_aligned:
-        source_x, source_y, _ = transform_points(matrix, x, y)
-        scale_x = jnp.abs(_f32(matrix.xx))
-        scale_y = jnp.abs(_f32(matrix.yy))
+def tap_count(max_shrink: float) -> int:
+    """Return the taps along an axis on which at most `max_shrink` source pixels meet in one."""
+    return math.ceil(2 * max(1.0, max_shrink) - 1e-4)  # products of bounds carry rounding
+
+
+def _locate(extent, warp: Warp, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
+    """Return the taps along y and x: vectors for an axis-aligned warp, else planes."""
+    y_axis, x_axis = _axes(warp, extent, mode, exact)
+    x = jnp.arange(warp.canvas[1], dtype=jnp.float32) + 0.5
+    y = jnp.arange(warp.canvas[0], dtype=jnp.float32) + 0.5
+    if warp.axis_aligned:
+        source_x, source_y = warp.pull(x, y)
+        scale_x = jnp.abs(_f32(warp.matrix.xx))
+        scale_y = jnp.abs(_f32(warp.matrix.yy))
     else:
-        source_x, source_y, w = transform_points(matrix, x[None, :], y[:, None])
-        scale_x, scale_y = _footprint(matrix, source_x, source_y, w)
+        source_x, source_y = warp.pull(x[None, :], y[:, None])
+        scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
     return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
 
 
-def _axes(factor: Factor, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
+def _axes(warp: Warp, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
     """Return the y and the x axis."""
-    fills = mode == "constant" and not factor.keeps
-    mode = "edge" if factor.keeps else mode
-    window = (0.0, 0.0, *extent) if factor.framed else factor.window
+    fills = mode == "constant" and not warp.inside_source
+    mode = "edge" if warp.inside_source else mode
+    window = (0.0, 0.0, *extent) if warp.framed else warp.crop_window
     axes = []
     for i in range(2):
-        most = max(1.0, factor.shrink[i])
-        taps = 1 if exact else math.ceil(2 * most - 1e-4)  # products of bounds carry rounding
+        most = max(1.0, warp.max_shrink[i])
+        taps = 1 if exact else tap_count(most)
         limits = None if window is None else (window[i], window[2 + i] - 1)
-        axes.append(_Axis(extent[i], limits, mode, fills, factor.framed, taps, most))
+        axes.append(_Axis(extent[i], limits, mode, fills, warp.framed, taps, most))
     return axes[0], axes[1]
 
 
@@ -188,12 +196,17 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     if axis.taps == 1:
         index = jnp.floor(position)
         inside = _inside(index, axis) if axis.fills else None
-        return _Taps([_fold(index, axis).astype(jnp.int32)], [], jnp.ones_like(scale), inside)
+        return _Taps(
+            [fold(index, axis.extent, axis.mode).astype(jnp.int32)],
+            [],
+            jnp.ones_like(scale),
+            inside,
+        )
     half = jnp.ones_like(scale) if axis.taps <= 2 else jnp.clip(scale, 1.0, axis.most)
     # Multiplied, not divided: for a division by one number XLA does either, not the same on one
     # device and on several.
     inverse = 1.0 / half
-    center = _fold(position - 0.5, axis) if axis.framed else position - 0.5
+    center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
     first = _settled(jnp.floor(center - half)) + 1
     indices = [first + tap for tap in range(axis.taps)]
     weights = [jnp.maximum(0.0, 1.0 - jnp.abs(index - center) * inverse) for index in indices]
@@ -210,7 +223,12 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     elif axis.fills:
         weights = [jnp.where(_inside(i, axis), w, 0.0) for i, w in zip(indices, weights)]
         coverage = scaling * _sum(weights)
-    return _Taps([_fold(i, axis).astype(jnp.int32) for i in indices], weights, scaling, coverage)
+    return _Taps(
+        [fold(i, axis.extent, axis.mode).astype(jnp.int32) for i in indices],
+        weights,
+        scaling,
+        coverage,
+    )
 
 
 def _settled(floor: Array) -> Array:
@@ -220,31 +238,6 @@ def _settled(floor: Array) -> Array:
     XLA may compute vectors once for each. Planes are part of the one computation that reads them.
     """
     return computed_once(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
-
-
-def _fold(index: Array, axis: _Axis) -> Array:
-    """Fold indices, whole or between two pixels, into [0, extent - 1]."""
-    length = _f32(axis.extent)
-    if axis.mode == "wrap":
-        index = _modulo(index, length)
-    elif axis.mode == "reflect":  # 4 3 2 | 1 2 3 4 | 3 2 1
-        period = jnp.maximum(2 * length - 2, 1.0)
-        index = jnp.abs(_modulo(index, period))
-        index = jnp.minimum(index, period - index)
-    elif axis.mode == "symmetric":  # 3 2 1 | 1 2 3 4 | 4 3 2
-        index = _modulo(index, 2 * length)
-        index = jnp.minimum(index, 2 * length - 1 - index)
-    return jnp.clip(index, 0.0, length - 1)
-
-
-def _modulo(index: Array, period: Array) -> Array:
-    """Return `index` modulo `period`, from -1/2 to `period` - 1/2.
-
-    XLA multiplies by the reciprocal of a constant period, and the quotient of two whole numbers may
-    fall just below a whole number; half a pixel more keeps it away from there. jnp.mod calls fmod
-    for every pixel on CPUs.
-    """
-    return index - period * jnp.floor((index + 0.5) / period)
 
 
 def _inside(index: Array, axis: _Axis) -> Array:
@@ -259,17 +252,18 @@ def _ramp(position: Array, scale: Array, axis: _Axis) -> Array:
     return before * behind
 
 
-def _footprint(matrix, source_x: Array, source_y: Array, w) -> tuple[Array, Array]:
+def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
     """Return the source pixels per output pixel along x and y: the row norms of the Jacobian."""
     if matrix.affine:
         rows = ((matrix.xx, matrix.xy), (matrix.yx, matrix.yy))
     else:
+        source_x, source_y, w = transform_points(matrix, x, y)
         rows = tuple(
             ((a - source * matrix.wx) / w, (b - source * matrix.wy) / w)
             for a, b, source in ((matrix.xx, matrix.xy, source_x), (matrix.yx, matrix.yy, source_y))
         )
-    x, y = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
-    return x, y
+    x_norm, y_norm = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
+    return x_norm, y_norm
 
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:

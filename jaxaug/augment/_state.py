@@ -1,4 +1,8 @@
-"""The state of a chain: made of a sample, and made a sample again."""
+"""The state of a chain: made of a sample, and made a sample again.
+
+Geometric steps only add their map to `pending`; the first step that needs pixels resamples, once
+for all of them. So a run is whatever stands between two such steps, in nested chains too.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,17 +13,57 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
-from jaxaug.augment._base import Ending, Info
-from jaxaug.augment._boundary import channels_to_front
-from jaxaug.augment._targets import check_mask, fill_unused
+from jaxaug.augment._boundary import channels_to_front, computed_once
+from jaxaug.augment._boxes import as_boxes, check_mask, fill_unused, move_targets, moved_info
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._resample import resample, tap_count
+from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._warp import Warp, has_static_shape
+
+
+class Run(NamedTuple):
+    """Geometric steps that wait for their one resample."""
+
+    warp: Warp
+    resampling: Resampling
+    source: ImageInfo
+    names: tuple[str, ...]
+    shapeless: Any = None  # the first of the steps since which the output has no static shape
+
+
+class Note(NamedTuple):
+    """A line of `Compose.explain`: the steps of one stage and its passes over the pixels."""
+
+    stage: str
+    names: tuple[str, ...]
+    detail: str
+    passes: int
 
 
 class State(NamedTuple):
-    """The image (uint8, or float in [0, 1]), its frame, and the other entries of the sample."""
+    """An image on its way through a chain, with what moves along.
+
+    Attributes:
+      image: uint8, or float in [0, 1], [H, W, C], before the maps of `pending`.
+      info: the facts about it after them.
+      rest: the other entries of the sample.
+      dtype: of the image that was given.
+      mask_fill: see `Compose`.
+      pending: the run that is not resampled yet.
+      costly: True where XLA would compute the image anew for each of its readers.
+      layout: "HWC" or "CHW" once an output step is done, else None.
+      notes: for `Compose.explain`.
+    """
 
     image: Array
-    info: Info
+    info: ImageInfo
     rest: Sample
+    dtype: Any
+    mask_fill: int
+    pending: Run | None = None
+    costly: bool = False
+    layout: str | None = None
+    notes: tuple[Note, ...] = ()
 
 
 def check_key(key: Any, sample: Any) -> None:
@@ -35,8 +79,8 @@ def check_key(key: Any, sample: Any) -> None:
     raise TypeError(f"`key` must be a PRNG key such as jax.random.key(0), got {got}.{hint}")
 
 
-def begin(given: Any) -> State:
-    """Check an image or a sample, and take it apart."""
+def begin(given: Any, mask_fill: int) -> State:
+    """Return the state of an image or a sample, checked."""
     rest = dict(given) if isinstance(given, Mapping) else {"image": given}
     if "image" not in rest:
         raise ValueError(f"a sample must have an 'image', got the keys {sorted(rest)}.")
@@ -50,36 +94,111 @@ def begin(given: Any) -> State:
     if "mask" in rest:
         rest["mask"] = jnp.asarray(rest["mask"])
         check_mask(rest["mask"], image)
-    return State(image, Info((image.shape[0], image.shape[1]), size), rest)
+
+    boxes = as_boxes(rest["boxes"]) if "boxes" in rest else None
+    info = ImageInfo((image.shape[0], image.shape[1]), size, boxes, rest.get("epoch"))
+    return State(image, info, rest, image.dtype, mask_fill)
 
 
-def finish(state: State, ending: Ending | None, dtype: Any, mask_fill: int) -> Sample:
-    """Fill what is unused, give the image its final dtype and layout; return the sample."""
+def finish(state: State) -> Sample:
+    """Return the sample: unused parts filled, the image in its final dtype and layout."""
+    state = resampled(state)
     image = state.image
     rest = dict(state.rest)
     used = state.info.used()
-    if ending is not None:
-        image = ending.values(unit(image)).astype(ending.dtype)
-    elif dtype == jnp.uint8 and image.dtype != jnp.uint8:
-        image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255).astype(jnp.uint8)
-    else:
-        image = image.astype(dtype)
-
+    if state.layout is None:
+        image = _as_given(image, state.dtype)
     if used is not None:
         image = jnp.where(used[:, :, None], image, jnp.zeros_like(image))
         if "mask" in rest:
-            rest["mask"] = fill_unused(rest["mask"], used, mask_fill)
+            rest["mask"] = fill_unused(rest["mask"], used, state.mask_fill)
         rest["size"] = state.info.size
-    channels_first = ending is not None and ending.layout.endswith("CHW")
-    if channels_first:
+    if state.layout == "CHW":
         image = channels_to_front(image)
     return {**rest, "image": image}
+
+
+def warped(state: State, warp: Warp, resampling: Resampling, transform: Any) -> State:
+    """Return the state with one more map to be resampled, in the same run where they agree."""
+    run = state.pending
+    together = None if run is None else run.resampling.joined(resampling)
+    if run is None or together is None:
+        state = resampled(state)
+        run = Run(Warp.identity(state.info), resampling, state.info, ())
+        together = resampling
+
+    total = run.warp.then(warp)
+    run = Run(
+        total,
+        together,
+        run.source,
+        (*run.names, type(transform).__name__),
+        None if has_static_shape(total.canvas) else run.shapeless or transform,
+    )
+    return state._replace(pending=run, info=moved_info(run.source, total))
+
+
+def resampled(state: State) -> State:
+    """Return the state with nothing pending: one resample for all the maps of the run."""
+    run = state.pending
+    if run is None:
+        return state
+    if run.shapeless is not None:
+        raise ValueError(_no_static_shape(run.shapeless))
+    extent = run.source.extent
+    settings = run.resampling.settled()
+    image = resample(state.image, extent, run.warp, *settings)
+    rest = move_targets(state.rest, extent, run.warp, settings.padding_mode, state.mask_fill)
+    note = _resample_note(run)
+    return state._replace(
+        image=image, rest=rest, pending=None, costly=True, notes=(*state.notes, note)
+    )
+
+
+def stored(state: State) -> State:
+    """Return the state with its image computed once, however often it is read."""
+    return state._replace(image=computed_once(state.image), costly=False)
 
 
 def unit(image: Array) -> Array:
     """Return `image` as float32 in [0, 1]."""
     values = image.astype(jnp.float32)
     return values / 255 if image.dtype == jnp.uint8 else values
+
+
+def _as_given(image: Array, dtype: Any) -> Array:
+    """Return `image` in the dtype that came in, rounded for uint8."""
+    if dtype == jnp.uint8 and image.dtype != jnp.uint8:
+        image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255)
+    return image.astype(dtype)
+
+
+def _resample_note(run: Run) -> Note:
+    interpolation, padding_mode, _ = run.resampling.settled()
+    warp = run.warp
+    rows, columns = (tap_count(shrink) for shrink in warp.max_shrink)
+    if warp.integer_aligned or interpolation == "nearest":
+        detail = "1 read per pixel"
+        passes = 1
+    elif warp.axis_aligned:
+        detail = f"{rows} + {columns} taps per pixel, rows then columns"
+        passes = 2
+    else:
+        detail = f"{rows} x {columns} taps per pixel"
+        passes = 1
+    canvas = f"to {warp.canvas[0]} x {warp.canvas[1]}"
+    return Note(
+        "resample", run.names, f"{interpolation}, {padding_mode}, {canvas}: {detail}", passes
+    )
+
+
+def _no_static_shape(resize: Any) -> str:
+    size = resize.size
+    return (
+        f"Resize({size}) keeps the aspect of images whose `size` differs, so its output needs a"
+        " static shape: let an op of fixed size such as CenterCrop follow in the same run (with"
+        f" fuse=True), or give `canvas=(height, width)`, or `size=({size}, {size})`."
+    )
 
 
 def _is_key(value: Any) -> bool:
@@ -101,17 +220,23 @@ def _check_values(image: Any) -> None:
     largest = float(np.asarray(image).max())
     if largest > 1 + _OVERSHOOT:
         raise ValueError(
-            f"expected a float image in [0, 1], got values up to {largest:g}: divide by 255, or give uint8."
+            f"expected a float image in [0, 1], got values up to {largest:g}: divide by 255, or"
+            " give uint8."
         )
 
 
 _OVERSHOOT = 1e-2  # what float arithmetic and half precision may leave above 1
 
 
+_USUAL_CHANNELS = (1, 2, 3, 4)
+
+
 def _check_image(image: Array) -> None:
     shape = tuple(image.shape)
-    if image.ndim != 3 or shape[2] != 3:
-        raise ValueError(f"expected one image (h, w, 3), got {shape}{_rank_hint(shape)}.")
+    if image.ndim != 3:
+        raise ValueError(f"expected one image (h, w, channels), got {shape}{_rank_hint(shape)}.")
+    if shape[0] in _USUAL_CHANNELS and shape[2] not in _USUAL_CHANNELS:
+        raise ValueError(f"expected one image (h, w, channels), got {shape}: put channels last.")
     if image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
         got = f"{image.dtype}{list(shape)}"
         hint = "convert 0 to 255 with .astype('uint8')"

@@ -14,15 +14,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_probability, as_range, plain
-from jaxaug.augment._base import Info, Pixelwise
-from jaxaug.augment._random import between, order, uniforms
+from jaxaug.augment._fields import Range, as_range, plain, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import ImageOp, Pointwise
+from jaxaug.augment.random import between, order, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
 
 
 def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
-    """image * `brightness_factor`.
+    """Return image * `brightness_factor`.
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -39,7 +40,7 @@ def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
 
 
 def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
-    """The blend of the image with the mean of its gray values: f * image + (1 - f) * mean.
+    """Return the blend with the mean of the gray values: f * image + (1 - f) * mean.
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -54,12 +55,12 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
     Differs from torchvision in not clipping.
     """
     planes = _planes(_floating(image))
-    mean = _mean_gray(planes, Info((image.shape[0], image.shape[1])))
+    mean = _mean_gray(planes, ImageInfo((image.shape[0], image.shape[1])))
     return _image(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
-    """The blend of the image with its gray values: f * image + (1 - f) * gray.
+    """Return the blend with the gray values: f * image + (1 - f) * gray.
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -77,7 +78,7 @@ def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
 
 
 def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
-    """The image with the hue of its HSV form shifted.
+    """Return the image with the hue of its HSV form shifted.
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -92,7 +93,7 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
 
 
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
-    """0.2989 red + 0.587 green + 0.114 blue.
+    """Return 0.2989 red + 0.587 green + 0.114 blue.
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -129,7 +130,7 @@ _NEUTRAL = (1.0, 1.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
-class ColorJitter(Pixelwise):
+class ColorJitter(ImageOp):
     """Change brightness, contrast, saturation and hue by random amounts, in a random order for each
     image.
 
@@ -150,35 +151,44 @@ class ColorJitter(Pixelwise):
     Differs from torchvision in computing in float32 also for uint8, rounding once at the end.
     """
 
-    brightness: float | tuple[float, float] = 0.0
-    contrast: float | tuple[float, float] = 0.0
-    saturation: float | tuple[float, float] = 0.0
-    hue: float | tuple[float, float] = 0.0
+    channels = 3
+    brightness: Range = 0.0
+    contrast: Range = 0.0
+    saturation: Range = 0.0
+    hue: Range = 0.0
     _: KW_ONLY
     p: float = 1.0
 
     def __post_init__(self):
-        for name in ("brightness", "contrast", "saturation"):
-            object.__setattr__(self, name, _as_factor_range(name, getattr(self, name)))
-        object.__setattr__(self, "hue", _as_hue_range(self.hue))
-        object.__setattr__(self, "p", as_probability("p", self.p))
-
-    def sample(self, key: Key, info: Info) -> Jitter:
-        """The three factors, the shift and the order."""
-        del info
-        numbers = uniforms(key, 9)
-        on = numbers[0] < self.p
-        brightness, contrast, saturation, hue = (
-            jnp.where(on, between(number, *pair), neutral)
-            for number, pair, neutral in zip(numbers[1:5], self._ranges, _NEUTRAL)
+        super().__post_init__()
+        store(
+            self,
+            brightness=_as_factor_range("brightness", self.brightness),
+            contrast=_as_factor_range("contrast", self.contrast),
+            saturation=_as_factor_range("saturation", self.saturation),
+            hue=_as_hue_range(self.hue),
         )
+
+    def sample(self, key: Key, info: ImageInfo) -> Jitter:
+        """Draw the three factors, the shift and the order."""
+        del info
+        numbers = uniform(key, shape=(8,))
         components = jnp.asarray(self._components, jnp.int32)
         return Jitter(
-            brightness, contrast, saturation, hue, components[order(numbers[5:][: len(components)])]
+            between(numbers[0], *self.brightness),
+            between(numbers[1], *self.contrast),
+            between(numbers[2], *self.saturation),
+            between(numbers[3], *self.hue),
+            components[order(numbers[4:][: len(components)])],
         )
 
-    def apply(self, params: Jitter, image: Array, info: Info) -> Array:
-        """The components in their order."""
+    def neutral(self, params: Jitter) -> Jitter:
+        """Return factors of 1 and no shift."""
+        one = jnp.float32(1)
+        return Jitter(one, one, one, jnp.float32(0), params.order)
+
+    def apply(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
+        """Apply the components in their order."""
         if not self._components:
             return image
         # A loop rather than its unrolled body: XLA would inline the earlier turns into every later
@@ -193,19 +203,19 @@ class ColorJitter(Pixelwise):
     @property
     def _ranges(self) -> tuple[tuple[float, float], ...]:
         """The ranges of the four components."""
-        factors = (self.brightness, self.contrast, self.saturation)
-        return (*(_as_factor_range("", factor) for factor in factors), _as_hue_range(self.hue))
+        return self.brightness, self.contrast, self.saturation, self.hue
 
     @property
     def _components(self) -> tuple[int, ...]:
         """The components that are asked for."""
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
-    def _turn(self, params: Jitter, planes: Array, component: Array, info: Info) -> Array:
-        """One component, which one is traced: blends with black, the mean gray or gray; or a shift
-        of hue.
+    def _turn(self, params: Jitter, planes: Array, component: Array, info: ImageInfo) -> Array:
+        """Return the planes after one component, traced: a blend with black, the mean gray or gray,
+        or a shift of hue.
 
-        What a turn leaves out is multiplied by 0 rather than selected away, see `_shift_hue`.
+        A part that the component leaves out is multiplied by 0 rather than selected away, see
+        `_shift_hue`.
         """
 
         def only(index: int, value: Scalar) -> Array:
@@ -228,14 +238,8 @@ class ColorJitter(Pixelwise):
         return turned * shifted + (1 - turned) * blended
 
 
-class Gray(NamedTuple):
-    """Sampled parameter of `Grayscale`: whether to."""
-
-    on: Array
-
-
 @dataclass(frozen=True)
-class Grayscale(Pixelwise):
+class Grayscale(Pointwise):
     """Replace the colors by their gray value, in all three channels, with probability `p`.
 
     Example:
@@ -246,29 +250,27 @@ class Grayscale(Pixelwise):
     Differs from torchvision in always keeping three channels; with `p` it is RandomGrayscale.
     """
 
+    channels = 3
+    across_channels = True
     p: float = 1.0
 
-    def __post_init__(self):
-        object.__setattr__(self, "p", as_probability("p", self.p))
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing but the coin of `p`."""
+        del key, info
 
-    def sample(self, key: Key, info: Info) -> Gray:
-        """Whether to."""
-        del info
-        return Gray(uniforms(key, 1)[0] < self.p)
-
-    def apply(self, params: Gray, image: Array, info: Info) -> Array:
-        """Gray, or the image."""
-        del info
-        return jnp.where(params.on, rgb_to_grayscale(image, 3), image)
+    def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
+        """Return the gray image."""
+        del params, info
+        return rgb_to_grayscale(image, 3)
 
 
 def _planes(image: Array) -> Array:
-    """[3, H, W]: whole planes are quicker to compute on than interleaved channels."""
+    """Return [3, H, W]: planes are quicker to compute on than interleaved channels."""
     return image.transpose(2, 0, 1)
 
 
 def _image(planes: Array) -> Array:
-    """[H, W, 3] of [3, H, W]."""
+    """Return [H, W, 3] of [3, H, W]."""
     return planes.transpose(1, 2, 0)
 
 
@@ -276,8 +278,8 @@ def _gray(planes: Array) -> Array:
     return _GRAY[0] * planes[0] + _GRAY[1] * planes[1] + _GRAY[2] * planes[2]
 
 
-def _mean_gray(planes: Array, info: Info) -> Array:
-    """The mean of the gray values over the used part."""
+def _mean_gray(planes: Array, info: ImageInfo) -> Array:
+    """Return the mean of the gray values over the used part."""
     gray = _gray(planes)
     used = info.used()
     if used is None:
@@ -310,7 +312,9 @@ def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arra
 
 
 def _shift_hue(planes: Array, turns: Scalar) -> Array:
-    """Through HSV: with V the largest channel and C the chroma, a channel is V - C * t(hue).
+    """Return the planes with their hue shifted.
+
+    Through HSV: with V the largest channel and C the chroma, a channel is V - C t(hue).
 
     Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy
     of all that leads to it, which doubles with every step of a chain, and calls fmod for each
@@ -342,7 +346,7 @@ def _floating(image: Array) -> Array:
 
 
 def _as_factor_range(name: str, value) -> tuple[float, float]:
-    """(max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
+    """Return (max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
     value = plain(value)
     if isinstance(value, (int, float)):
         if value < 0:
@@ -354,10 +358,11 @@ def _as_factor_range(name: str, value) -> tuple[float, float]:
 
 
 def _as_hue_range(value) -> tuple[float, float]:
-    """(-v, v) of one number, or a pair as it is, within half a turn."""
+    """Return (-v, v) of one number, or a pair as it is, within half a turn."""
     value = plain(value)
     if isinstance(value, (int, float)) and not 0 <= value <= 0.5:
         raise ValueError(
             f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}."
         )
-    return as_range("hue", (-value, value) if isinstance(value, (int, float)) else value, -0.5, 0.5)
+    pair = (0.0 - value, value) if isinstance(value, (int, float)) else value
+    return as_range("hue", pair, -0.5, 0.5)

@@ -1,26 +1,30 @@
 """Cropping, also with a resize to a fixed size.
 
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part. The
-pure functions take whole images, uint8 (and give uint8, rounded) or float in [0, 1] (and do not
-clip).
+pure functions take images without a canvas, uint8 (and give uint8, rounded) or float in [0, 1] (and
+do not clip).
 """
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_color, as_range, as_size, plain
-from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Canvas, Factor, cropped, is_static
-from jaxaug.augment._random import between, uniforms, whole
-from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment._fields import Color, Range, Size, as_color, as_range, as_size, plain, store
+from jaxaug.augment._info import Canvas, ImageInfo
+from jaxaug.augment._resample import INTERPOLATIONS, warp_image
+from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._transform import Geometric
+from jaxaug.augment._warp import Warp, has_static_shape, shifted
+from jaxaug.augment.random import between, integer, uniform
 from jaxaug.augment.resize import resized
 
 _TRIES = 10  # torchvision's
+Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 
 
 def crop(
@@ -32,13 +36,13 @@ def crop(
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
 ) -> Array:
-    """The window of `height` x `width` pixels whose corner is (`top`, `left`), pixel for pixel.
+    """Return `height` x `width` pixels with the corner (`top`, `left`), pixel for pixel.
 
     Args:
       image: uint8 or float [H, W, C].
-      top, left: whole numbers, static or traced; the window may reach past the image.
+      top, left: integers, static or traced; the window may reach past the image.
       height, width: static, in pixels.
-      padding_mode: what lies outside: "constant", "edge", "reflect", "symmetric" or "wrap".
+      padding_mode: of what lies outside: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant", in [0, 1].
 
     Returns:
@@ -51,13 +55,13 @@ def crop(
     """
     fits = all(isinstance(corner, int) for corner in (top, left))
     fits = fits and 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
-    return warp(
+    return warp_image(
         image, _crop(top, left, (height, width), None, bool(fits)), "nearest", padding_mode, fill
     )
 
 
 def center_crop(image: Array, output_size: int | tuple[int, int]) -> Array:
-    """The central window of `output_size`, zero outside of the image.
+    """Return the central window of `output_size`, zero outside of the image.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -86,11 +90,11 @@ def resized_crop(
     size: int | tuple[int, int],
     interpolation: str = "bilinear",
 ) -> Array:
-    """`crop`, then `resize`, in one resample.
+    """Return `crop`, then `resize`, in one resample.
 
     Args:
       image: uint8 or float [H, W, C].
-      top, left, height, width: the window in whole pixels, inside the image; all may be traced.
+      top, left, height, width: the window in pixels, integers, inside the image; all may be traced.
       size: (height, width) of the result, static, or an int for a square.
       interpolation: "bilinear" or "nearest".
 
@@ -107,7 +111,7 @@ def resized_crop(
     """
     corner = (top, left)
     window = jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
-    return warp(
+    return warp_image(
         image,
         _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
         interpolation,
@@ -128,7 +132,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class CenterCrop(Geometric):
-    """The center of every image, pixel for pixel.
+    """Crop the center of every image, pixel for pixel.
 
     Args:
       size: (height, width) in pixels, or an int for a square: outside of a smaller image lies zero
@@ -141,32 +145,32 @@ class CenterCrop(Geometric):
       (20, 30, 3)
     """
 
-    size: int | float | tuple[int, int]
+    size: Size
 
     def __post_init__(self):
-        object.__setattr__(self, "size", plain(self.size))
-        if not isinstance(self.size, float):
-            as_size("size", self.size)
-        elif not 0 < self.size <= 1:
+        super().__post_init__()
+        size = plain(self.size)
+        store(self, size=size if isinstance(size, float) else as_size("size", size))
+        if isinstance(size, float) and not 0 < self.size <= 1:
             raise ValueError(
                 f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints."
             )
 
-    def sample(self, key: Key, info: Info) -> None:
-        """Nothing is random here."""
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing."""
         del key, info
 
-    def factor(self, params: None, info: Info) -> Factor:
-        """The shift to the central window."""
+    def warp(self, params: None, info: ImageInfo) -> Warp:
+        """Return the shift to the central window."""
         del params
         height, width = info.height_width
         if isinstance(self.size, float):
             return self._share(self.size, info)
-        canvas = as_size("size", self.size)
+        canvas = self.size
         fits = info.size is None and canvas[0] <= height and canvas[1] <= width
         return _crop(_central(height, canvas[0]), _central(width, canvas[1]), canvas, None, fits)
 
-    def _share(self, share: float, info: Info) -> Factor:
+    def _share(self, share: float, info: ImageInfo) -> Warp:
         height, width = info.height_width
         if info.size is None:
             rows, columns = (max(1, round(share * side)) for side in info.canvas)
@@ -177,14 +181,14 @@ class CenterCrop(Geometric):
             jnp.int32
         )
         canvas: Canvas = (share * info.canvas[0], share * info.canvas[1])
-        if is_static(info.canvas):
+        if has_static_shape(info.canvas):
             canvas = (math.ceil(canvas[0]), math.ceil(canvas[1]))
         return _crop(_central(height, target[0]), _central(width, target[1]), canvas, target, True)
 
 
 @dataclass(frozen=True)
 class RandomCrop(Geometric):
-    """A window of fixed size at a random place, pixel for pixel.
+    """Crop a window of fixed size at a random place, pixel for pixel.
 
     Args:
       size: (height, width) in pixels, or an int for a square.
@@ -193,6 +197,9 @@ class RandomCrop(Geometric):
       pad_if_needed: also pad an image smaller than the window, by the same amount on either side.
       fill: the color of "constant" padding in [0, 1], a number or one a channel.
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+
+    Without any padding the window may look beyond an image that is too small on its canvas: there
+    lies zero, or in a run with padding transforms, what their padding mode says.
 
     Raises:
       ValueError: on tracing, for a plain image that is too small and not padded. An image on a
@@ -205,61 +212,61 @@ class RandomCrop(Geometric):
       (32, 32, 3)
     """
 
-    size: int | tuple[int, int]
-    padding: int | tuple[int, ...] | None = None
+    size: Size
+    padding: Padding | None = None
     pad_if_needed: bool = False
-    fill: float | tuple[float, ...] = 0.0
+    fill: Color = 0.0
     padding_mode: str = "constant"
 
     def __post_init__(self):
-        object.__setattr__(self, "size", as_size("size", self.size))
-        object.__setattr__(self, "padding", _as_padding(self.padding))
-        object.__setattr__(self, "fill", as_color("fill", self.fill))
+        super().__post_init__()
+        store(
+            self,
+            size=as_size("size", self.size),
+            padding=_as_padding(self.padding),
+            fill=as_color("fill", self.fill),
+        )
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
 
-    def sample(self, key: Key, info: Info) -> Window:
-        """A corner, uniform over the places where the window fits the padded image."""
-        numbers = uniforms(key, 2)
+    def sample(self, key: Key, info: ImageInfo) -> Window:
+        """Draw a corner, uniform over the places where the window fits the padded image."""
+        numbers = uniform(key, shape=(2,))
         top = self._place(numbers[0], info, 0)
         left = self._place(numbers[1], info, 1)
-        return Window(top, left, *(jnp.asarray(side, jnp.int32) for side in self._window))
+        return Window(top, left, *(jnp.asarray(side, jnp.int32) for side in self.size))
 
-    def factor(self, params: Window, info: Info) -> Factor:
-        """The shift to the window."""
-        height, width = self._window
+    def warp(self, params: Window, info: ImageInfo) -> Warp:
+        """Return the shift to the window."""
+        height, width = self.size
         fits = self.padding is None and info.size is None
         fits = fits and height <= info.canvas[0] and width <= info.canvas[1]
         return _crop(params.top, params.left, (height, width), None, fits)
 
-    def sampling(self) -> Sampling:
-        """How it wants to be resampled."""
+    def resampling(self) -> Resampling:
+        """Return the resampling with its border, where it pads."""
         if self.padding is None and not self.pad_if_needed:
-            return Sampling()
-        return Sampling(None, self.padding_mode, self.fill)
+            return Resampling()
+        return Resampling(None, self.padding_mode, self.fill)
 
-    @property
-    def _window(self) -> tuple[int, int]:
-        return as_size("size", self.size)
-
-    def _place(self, number: Array, info: Info, axis: int) -> Array:
-        """Where the window begins along y (0) or x (1)."""
+    def _place(self, number: Array, info: ImageInfo, axis: int) -> Array:
+        """Return where the window begins along y (0) or x (1)."""
         length = info.height_width[axis]
-        window = self._window[axis]
-        left, top, right, bottom = _as_padding(self.padding) or (0, 0, 0, 0)
+        window = self.size[axis]
+        left, top, right, bottom = self.padding or (0, 0, 0, 0)
         before, behind = ((top, bottom), (left, right))[axis]
         room = length + before + behind - window
         if info.size is None and room < 0 and not self.pad_if_needed:
             raise ValueError(
-                f"RandomCrop{self._window} does not fit an image of {info.canvas}:"
+                f"RandomCrop{self.size} does not fit an image of {info.canvas}:"
                 " give `padding`, or `pad_if_needed=True`."
             )
         # torchvision's `pad_if_needed` adds the missing pixels on both sides.
-        return whole(number, jnp.minimum(room, 0), jnp.maximum(room, 0)) - before
+        return integer(number, jnp.minimum(room, 0), jnp.maximum(room, 0) + 1) - before
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Geometric):
-    """A random window of random area and aspect, resized to one size, antialiased.
+    """Crop a window of random area and aspect, and resize it to one size, antialiased.
 
     The area is `scale` times the image's, uniform; the aspect width / height is log-uniform in
     `ratio`. Of ten such windows the first that fits is placed uniformly; if none fits, the largest
@@ -280,24 +287,28 @@ class RandomResizedCrop(Geometric):
     is torchvision's; the pixels equal PIL's `crop(box).resize(size, BILINEAR)` up to rounding.
     """
 
-    size: int | tuple[int, int]
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    size: Size
+    scale: Range = (0.08, 1.0)
+    ratio: Range = (3 / 4, 4 / 3)
     interpolation: str = "bilinear"
 
     def __post_init__(self):
-        object.__setattr__(self, "size", as_size("size", self.size))
-        object.__setattr__(self, "scale", as_range("scale", self.scale, 0.0, 1.0))
-        object.__setattr__(self, "ratio", as_range("ratio", self.ratio, 0.0))
+        super().__post_init__()
+        store(
+            self,
+            size=as_size("size", self.size),
+            scale=as_range("scale", self.scale, 0.0, 1.0),
+            ratio=as_range("ratio", self.ratio, 0.0),
+        )
         if self.scale[1] == 0 or self.ratio[0] == 0:
             raise ValueError(
                 f"`scale` and `ratio` must be above 0, got {self.scale} and {self.ratio}."
             )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: Info) -> Window:
-        """The window."""
-        numbers = uniforms(key, 2 * _TRIES + 2)
+    def sample(self, key: Key, info: ImageInfo) -> Window:
+        """Draw the window."""
+        numbers = uniform(key, shape=(2 * _TRIES + 2,))
         full = [jnp.asarray(side, jnp.int32) for side in info.height_width]
         full_height, full_width = (side.astype(jnp.float32) for side in full)
         share = between(numbers[:_TRIES], *self.scale)
@@ -311,26 +322,24 @@ class RandomResizedCrop(Geometric):
         fallback = _largest(full_height, full_width, self.ratio)
         height = jnp.where(fits[first], heights[first], fallback[0]).astype(jnp.int32)
         width = jnp.where(fits[first], widths[first], fallback[1]).astype(jnp.int32)
-        top = whole(numbers[-2], 0, full[0] - height)
-        left = whole(numbers[-1], 0, full[1] - width)
+        top = integer(numbers[-2], 0, full[0] - height + 1)
+        left = integer(numbers[-1], 0, full[1] - width + 1)
         top = jnp.where(fits[first], top, (full[0] - height) // 2)
         left = jnp.where(fits[first], left, (full[1] - width) // 2)
         return Window(top, left, height, width)
 
-    def factor(self, params: Window, info: Info) -> Factor:
-        """The crop, then the resize."""
+    def warp(self, params: Window, info: ImageInfo) -> Warp:
+        """Return the crop, then the resize."""
         window = jnp.stack([params.height, params.width])
-        return _resized_crop(
-            (params.top, params.left), window, info.canvas, as_size("size", self.size)
-        )
+        return _resized_crop((params.top, params.left), window, info.canvas, self.size)
 
-    def sampling(self) -> Sampling:
-        """How it wants to be resampled."""
-        return Sampling(self.interpolation)
+    def resampling(self) -> Resampling:
+        """Return the resampling with its interpolation."""
+        return Resampling(self.interpolation)
 
 
 def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[Array, Array]:
-    """The largest window inside an image whose width / height lies in `ratio`."""
+    """Return the largest window inside an image whose width / height lies in `ratio`."""
     aspect = width / height
     return (
         jnp.where(aspect < ratio[0], jnp.maximum(jnp.round(width / ratio[0]), 1.0), height),
@@ -338,12 +347,12 @@ def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[A
     )
 
 
-def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Factor:
-    """A crop at whole pixels; ints are made floats."""
+def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
+    """Return a crop from one pixel on; ints are made floats."""
     top, left = (
         float(v) if isinstance(v, int) else jnp.asarray(v, jnp.float32) for v in (top, left)
     )
-    return cropped(top, left, canvas, size, fits)
+    return shifted(top, left, canvas, size, fits)
 
 
 def _resized_crop(
@@ -351,14 +360,14 @@ def _resized_crop(
     window: Array,
     canvas: Canvas,
     size: tuple[int, int],
-) -> Factor:
-    """The window of int32[2] pixels at `corner`, resized to `size`."""
+) -> Warp:
+    """Return the warp of the int32[2] window at `corner` onto `size` pixels."""
     taken = _crop(*corner, canvas, window, True)
-    return taken.then(resized(Info(canvas, window), size, None))
+    return taken.then(resized(ImageInfo(canvas, window), size, None))
 
 
 def _central(length, window):
-    """Where the central window begins, with torchvision's rounding; for ints and for traced int32."""
+    """Return where the central window begins, rounded as in torchvision; also for traced int32."""
     room = length - window
     if isinstance(room, int):
         return round(room / 2) if room >= 0 else -(-room // 2)
@@ -367,7 +376,7 @@ def _central(length, window):
 
 
 def _as_padding(value) -> tuple[int, int, int, int] | None:
-    """(left, top, right, bottom) of what torchvision takes for a padding."""
+    """Return (left, top, right, bottom) of all that torchvision takes for a padding."""
     if value is None:
         return None
     value = plain(value)

@@ -1,22 +1,18 @@
-"""Flips: in continuous coordinates, where pixel i covers [i, i + 1), x -> width - x and y -> height
-- y.
-"""
+"""Flips: x -> width - x and y -> height - y, in continuous edge coordinates."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_probability
-from jaxaug.augment._base import Geometric, Info
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import Matrix
-from jaxaug.augment._random import uniforms
+from jaxaug._typing import Array, Key
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import Geometric
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import Matrix
 
 
 def horizontal_flip(image: Array) -> Array:
-    """The image mirrored left to right: x -> width - x.
+    """Return the image mirrored left to right: x -> width - x.
 
     Args:
       image: any dtype, [H, W, C].
@@ -30,7 +26,7 @@ def horizontal_flip(image: Array) -> Array:
 
 
 def vertical_flip(image: Array) -> Array:
-    """The image mirrored top to bottom: y -> height - y.
+    """Return the image mirrored top to bottom: y -> height - y.
 
     Args:
       image: any dtype, [H, W, C].
@@ -43,29 +39,19 @@ def vertical_flip(image: Array) -> Array:
     return jnp.flip(image, 0)
 
 
-class Flip(NamedTuple):
-    """Sampled parameter of the flips: whether to."""
-
-    on: Array
-
-
 @dataclass(frozen=True)
-class _Flipping(Geometric):
-    """What both flips share."""
+class _Flip(Geometric):
+    """A flip along one of the axes."""
 
     p: float = 0.5
 
-    def __post_init__(self):
-        object.__setattr__(self, "p", as_probability("p", self.p))
-
-    def sample(self, key: Key, info: Info) -> Flip:
-        """Whether to."""
-        del info
-        return Flip(uniforms(key, 1)[0] < self.p)
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing but the coin of `p`."""
+        del key, info
 
 
 @dataclass(frozen=True)
-class RandomHorizontalFlip(_Flipping):
+class RandomHorizontalFlip(_Flip):
     """Mirror left to right with probability `p`: x -> width - x.
 
     Example:
@@ -75,14 +61,14 @@ class RandomHorizontalFlip(_Flipping):
       [0, 0, 7]
     """
 
-    def factor(self, params: Flip, info: Info) -> Factor:
-        """width - x, or x."""
-        sign, shift = _mirrored(params.on, info.extent[1])
-        return Factor(Matrix(xx=sign, x1=shift), *info, whole=True, keeps=True)
+    def warp(self, params: None, info: ImageInfo) -> Warp:
+        """Return width - x."""
+        del params
+        return _mirrored(info, Matrix(xx=-1.0, x1=info.extent[1]))
 
 
 @dataclass(frozen=True)
-class RandomVerticalFlip(_Flipping):
+class RandomVerticalFlip(_Flip):
     """Mirror top to bottom with probability `p`: y -> height - y.
 
     Example:
@@ -92,14 +78,11 @@ class RandomVerticalFlip(_Flipping):
       [0, 0, 7]
     """
 
-    def factor(self, params: Flip, info: Info) -> Factor:
-        """height - y, or y."""
-        sign, shift = _mirrored(params.on, info.extent[0])
-        return Factor(Matrix(yy=sign, y1=shift), *info, whole=True, keeps=True)
+    def warp(self, params: None, info: ImageInfo) -> Warp:
+        """Return height - y."""
+        del params
+        return _mirrored(info, Matrix(yy=-1.0, y1=info.extent[0]))
 
 
-def _mirrored(on: Array, length: Scalar) -> tuple[Array, Array]:
-    """(sign, shift) of one axis."""
-    return jnp.where(on, jnp.float32(-1), jnp.float32(1)), jnp.where(
-        on, jnp.asarray(length, jnp.float32), 0.0
-    )
+def _mirrored(info: ImageInfo, matrix: Matrix) -> Warp:
+    return Warp(matrix, info.canvas, info.size, integer_aligned=True, inside_source=True)

@@ -11,11 +11,11 @@ from jaxaug.augment.color import rgb_to_grayscale as rgb_to_grayscale
 from jaxaug.augment.crop import center_crop as center_crop
 from jaxaug.augment.crop import crop as crop
 from jaxaug.augment.crop import resized_crop as resized_crop
-from jaxaug.augment.ending import normalize as normalize
-from jaxaug.augment.ending import to_float as to_float
 from jaxaug.augment.flip import horizontal_flip as horizontal_flip
 from jaxaug.augment.flip import vertical_flip as vertical_flip
 from jaxaug.augment.geometry import affine as affine
 from jaxaug.augment.geometry import perspective as perspective
 from jaxaug.augment.geometry import rotate as rotate
+from jaxaug.augment.output import normalize as normalize
+from jaxaug.augment.output import to_float as to_float
 from jaxaug.augment.resize import resize as resize

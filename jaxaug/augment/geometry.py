@@ -2,41 +2,47 @@
 
 Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center of an image lies at
 (width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
-`size` "the image" is its used part. The pure functions take whole images, uint8 or float in [0, 1].
+`size` "the image" is its used part. The pure functions take images without a canvas, uint8 or
+float in [0, 1].
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import (
-    as_color,
+from jaxaug.augment._bordered import Bordered
+from jaxaug.augment._fields import (
+    Range,
     as_number,
-    as_probability,
     as_range,
     as_symmetric_range,
     plain,
+    store,
 )
-from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import (
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._resample import warp_image
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import (
     Matrix,
     about,
+    homography,
     inverse,
+    is_static,
     product,
     rotation,
     scaling,
     shearing,
+    square_to,
     stretched,
     translation,
-    unit_square_to,
 )
-from jaxaug.augment._random import between, uniforms
-from jaxaug.augment._resample import INTERPOLATIONS, PADDING_MODES, warp
+from jaxaug.augment.random import between, uniform
+
+Shares: TypeAlias = Any  # (x, y) in [0, 1]
+Shear: TypeAlias = Any  # a number, (low, high) along x, or four numbers; kept as the last
 
 # Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft
 # enough.
@@ -50,14 +56,14 @@ def rotate(
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
 ) -> Array:
-    """The image turned about its center, in the same frame.
+    """Return the image turned about its center, in the same frame.
 
     Args:
       image: uint8 or float [H, W, C].
       angle: degrees, counter-clockwise on screen; static or traced.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one per channel.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -82,7 +88,7 @@ def affine(
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
 ) -> Array:
-    """The image sheared, scaled and turned about its center, then shifted, in the same frame.
+    """Return the image sheared, scaled and turned about its center, then shifted.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -93,7 +99,7 @@ def affine(
         lifts the right side.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one per channel.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -106,13 +112,11 @@ def affine(
     Differs from torchvision in the sign of `angle` (there clockwise), in the default interpolation,
     and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
-    info = Info((image.shape[0], image.shape[1]))
-    angle = _float(angle)
+    info = ImageInfo((image.shape[0], image.shape[1]))
     scale = _static_scale(scale)
-    x, y, shear_x, shear_y = (_float(v) for v in (*translate, *shear))
-    matrix = _affine_matrix(info, angle, (x, y), scale, (shear_x, shear_y))
-    factor = _within(info, matrix, max(1.0, 1 / scale))
-    return warp(image, factor, interpolation, padding_mode, fill)
+    matrix = _affine_matrix(info, angle, translate, scale, shear)
+    warp = Warp.framing(info, matrix, max(1.0, 1 / scale))
+    return warp_image(image, warp, interpolation, padding_mode, fill)
 
 
 def perspective(
@@ -123,7 +127,7 @@ def perspective(
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
 ) -> Array:
-    """The image through the homography that takes four points to four others, in the same frame.
+    """Return the image through the homography that takes four points to four others.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -132,7 +136,7 @@ def perspective(
       endpoints: (x, y)[4], where they go; both quadrangles convex.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one per channel.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -149,40 +153,16 @@ def perspective(
 
     Differs from torchvision in some antialiasing where it shrinks.
     """
-    start, end = (
-        unit_square_to(jnp.asarray(points, jnp.float32)) for points in (startpoints, endpoints)
-    )
-    info = Info((image.shape[0], image.shape[1]))
-    factor = _within(info, product(start, inverse(end)), _PERSPECTIVE_SHRINK)
-    return warp(image, factor, interpolation, padding_mode, fill)
+    info = ImageInfo((image.shape[0], image.shape[1]))
+    warp = Warp.framing(info, homography(startpoints, endpoints), _PERSPECTIVE_SHRINK)
+    return warp_image(image, warp, interpolation, padding_mode, fill)
 
 
 # ---- transforms
 
 
-@dataclass(frozen=True)
-class _Warping(Geometric):
-    """The fields that every transform with a border shares."""
-
-    _: KW_ONLY
-    interpolation: str = "bilinear"
-    padding_mode: str = "constant"
-    fill: float | tuple[float, ...] = 0.0
-
-    def __post_init__(self):
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
-        object.__setattr__(self, "fill", as_color("fill", self.fill))
-
-    def sampling(self) -> Sampling:
-        """How it wants to be resampled."""
-        return Sampling(self.interpolation, self.padding_mode, self.fill)
-
-
 class Affine(NamedTuple):
-    """Sampled parameters of `RandomAffine`: float32; degrees, (x, y) pixels, factor, (x, y)
-    degrees.
-    """
+    """Drawn parameters of `RandomAffine`: degrees, (x, y) pixels, a factor, (x, y) degrees."""
 
     angle: Scalar
     translate: tuple[Scalar, Scalar]
@@ -191,26 +171,27 @@ class Affine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RandomAffine(_Warping):
+class RandomAffine(Bordered):
     """Turn, shift, scale and shear about the center of the image, in the same frame.
 
     What is not asked for is not drawn and costs nothing.
 
     Args:
       degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
-      translate: (x, y), the largest shifts as shares of width and height, in [0, 1]; whole pixels
-        are drawn.
+      translate: (x, y), the largest shifts as shares of width and height, in [0, 1]; integers of
+        pixels are drawn.
       scale: (low, high) of the scale, above 0.
       shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
         along x.
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one per channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> RandomAffine(10, translate=(0.1, 0.1))(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      >>> shake = RandomAffine(10, translate=(0.1, 0.1))
+      >>> shake(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
       (8, 9, 3)
 
     Differs from torchvision in the sign of the angle (there clockwise), in bilinear interpolation
@@ -218,58 +199,48 @@ class RandomAffine(_Warping):
     bilinearly, as there.
     """
 
-    degrees: float | tuple[float, float]
-    translate: tuple[float, float] | None = None
-    scale: tuple[float, float] | None = None
-    shear: float | tuple[float, ...] | None = None
+    degrees: Range
+    translate: Shares | None = None
+    scale: Range | None = None
+    shear: Shear | None = None
     _: KW_ONLY
     p: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
-        if self.translate is not None:
-            object.__setattr__(self, "translate", _as_shares("translate", self.translate))
-        if self.scale is not None:
-            object.__setattr__(self, "scale", as_range("scale", self.scale, 0.0))
-            if self.scale[0] == 0:
-                raise ValueError(f"`scale` must be above 0, got {self.scale}.")
-        object.__setattr__(self, "shear", _as_shear(self.shear))
-        object.__setattr__(self, "p", as_probability("p", self.p))
-
-    def sample(self, key: Key, info: Info) -> Affine:
-        """The angle, shift, scale and shear, or those of the identity."""
-        numbers = uniforms(key, 7)
-        height, width = info.extent
-        on = numbers[0] < self.p
-        x_share, y_share = self.translate or (0.0, 0.0)
-        shear = _as_shear(self.shear) or (0.0, 0.0, 0.0, 0.0)
-
-        def draw(number: Array, low: float, high: float, neutral: float = 0.0) -> Scalar:
-            if low == high == neutral:
-                return neutral
-            return jnp.where(on, between(number, low, high), neutral)
-
-        return Affine(
-            draw(numbers[1], *as_symmetric_range("degrees", self.degrees)),
-            (
-                _whole(draw(numbers[2], -x_share, x_share), width),
-                _whole(draw(numbers[3], -y_share, y_share), height),
-            ),
-            draw(numbers[4], *(self.scale or (1.0, 1.0)), 1.0),
-            (draw(numbers[5], *shear[:2]), draw(numbers[6], *shear[2:])),
+        store(
+            self,
+            degrees=as_symmetric_range("degrees", self.degrees),
+            translate=_as_shares("translate", self.translate),
+            scale=_as_scale_range("scale", self.scale),
+            shear=_as_shear(self.shear),
         )
 
-    def factor(self, params: Affine, info: Info) -> Factor:
-        """The affine map about the center."""
+    def sample(self, key: Key, info: ImageInfo) -> Affine:
+        """Draw the angle, shift, scale and shear."""
+        numbers = uniform(key, shape=(6,))
+        height, width = info.extent
+        x_share, y_share = self.translate or (0.0, 0.0)
+        shear = self.shear or (0.0, 0.0, 0.0, 0.0)
+        x = _draw(numbers[1], -x_share, x_share)
+        y = _draw(numbers[2], -y_share, y_share)
+        return Affine(
+            _draw(numbers[0], *self.degrees),
+            (_in_pixels(x, width), _in_pixels(y, height)),
+            _draw(numbers[3], *(self.scale or (1.0, 1.0)), static=1.0),
+            (_draw(numbers[4], *shear[:2]), _draw(numbers[5], *shear[2:])),
+        )
+
+    def warp(self, params: Affine, info: ImageInfo) -> Warp:
+        """Return the affine map about the center."""
         # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn
         # does.
-        most = 1 / min(1.0, (self.scale or (1.0,))[0])
-        return _within(info, _affine_matrix(info, *params), most)
+        max_shrink = 1 / min(1.0, (self.scale or (1.0,))[0])
+        return Warp.framing(info, _affine_matrix(info, *params), max_shrink)
 
 
 class Perspective(NamedTuple):
-    """Sampled parameter of `RandomPerspective`: how far each corner moves inwards, float32[4, 2]
+    """Drawn parameter of `RandomPerspective`: the moves of the corners inwards, float32[4, 2]
     shares.
     """
 
@@ -277,7 +248,7 @@ class Perspective(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RandomPerspective(_Warping):
+class RandomPerspective(Bordered):
     """Move the four corners of the image inwards, each by its own random amount.
 
     Args:
@@ -286,7 +257,7 @@ class RandomPerspective(_Warping):
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one per channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -302,36 +273,32 @@ class RandomPerspective(_Warping):
 
     def __post_init__(self):
         super().__post_init__()
-        scale = as_number("distortion_scale", self.distortion_scale, 0.0, 1.0)
-        object.__setattr__(self, "distortion_scale", scale)
-        object.__setattr__(self, "p", as_probability("p", self.p))
+        distortion_scale = as_number("distortion_scale", self.distortion_scale, 0.0, 1.0)
+        store(self, distortion_scale=distortion_scale)
 
-    def sample(self, key: Key, info: Info) -> Perspective:
-        """The corners' moves, or none."""
+    def sample(self, key: Key, info: ImageInfo) -> Perspective:
+        """Draw the moves of the corners."""
         del info
-        numbers = uniforms(key, 9)
-        inwards = between(numbers[1:].reshape(4, 2), 0.0, self.distortion_scale / 2)
-        return Perspective(jnp.where(numbers[0] < self.p, inwards, 0.0))
+        return Perspective(uniform(key, 0.0, self.distortion_scale / 2, shape=(4, 2)))
 
-    def factor(self, params: Perspective, info: Info) -> Factor:
-        """The homography from the moved corners back to the image's."""
+    def warp(self, params: Perspective, info: ImageInfo) -> Warp:
+        """Return the homography from the moved corners back to the image's."""
         height, width = info.extent
         corners = jnp.asarray(_CORNERS, jnp.float32)
         moved = corners + params.inwards * (1 - 2 * corners)  # on the unit square
-        matrix = stretched(inverse(unit_square_to(moved)), width, height)
-        return _within(
-            info, matrix, min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6))
-        )
+        matrix = stretched(inverse(square_to(moved)), width, height)
+        max_shrink = min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6))
+        return Warp.framing(info, matrix, max_shrink)
 
 
 class Rotation(NamedTuple):
-    """Sampled parameter of `RandomRotation`: float32 degrees."""
+    """Drawn parameter of `RandomRotation`: float32 degrees."""
 
     angle: Array
 
 
 @dataclass(frozen=True)
-class RandomRotation(_Warping):
+class RandomRotation(Bordered):
     """Turn about the center of the image, in the same frame.
 
     Args:
@@ -339,7 +306,7 @@ class RandomRotation(_Warping):
       p: the probability of being applied.
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one a channel.
+      fill: the color of "constant" in [0, 1], a number or one per channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -350,54 +317,45 @@ class RandomRotation(_Warping):
     `center`.
     """
 
-    degrees: float | tuple[float, float]
+    degrees: Range
     _: KW_ONLY
     p: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "degrees", as_symmetric_range("degrees", self.degrees))
-        object.__setattr__(self, "p", as_probability("p", self.p))
+        store(self, degrees=as_symmetric_range("degrees", self.degrees))
 
-    def sample(self, key: Key, info: Info) -> Rotation:
-        """The angle, or 0."""
+    def sample(self, key: Key, info: ImageInfo) -> Rotation:
+        """Draw the angle."""
         del info
-        on, number = uniforms(key, 2)
-        angle = between(number, *as_symmetric_range("degrees", self.degrees))
-        return Rotation(jnp.where(on < self.p, angle, 0.0))
+        return Rotation(uniform(key, *self.degrees))
 
-    def factor(self, params: Rotation, info: Info) -> Factor:
-        """The turn about the center."""
-        height, width = info.extent
-        return _within(info, about(rotation(params.angle), width / 2, height / 2), 1.0)
+    def warp(self, params: Rotation, info: ImageInfo) -> Warp:
+        """Return the turn about the center."""
+        return Warp.centered(info, rotation(params.angle))
 
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
 
 
-def _within(info: Info, matrix: Matrix, most: float) -> Factor:
-    """A factor that keeps its frame; `most` bounds how far it shrinks."""
-    return Factor(matrix, *info, shrink=(most, most))
-
-
-def _affine_matrix(info: Info, angle, translate, scale, shear) -> Matrix:
-    """The pull of: shear, scale, turn about the center, shift."""
+def _affine_matrix(info: ImageInfo, angle, translate, scale, shear) -> Matrix:
+    """Return the pull of: shear, scale, turn about the center, shift."""
     height, width = info.extent
-    shrink = 1.0 if isinstance(scale, float) and scale == 1.0 else 1.0 / scale
+    shrink = 1.0 / scale
     turned = product(shearing(*shear), product(scaling(shrink, shrink), rotation(angle)))
     return product(
         about(turned, width / 2, height / 2), translation(*(-shift for shift in translate))
     )
 
 
-def _whole(share: Scalar, length: Scalar) -> Scalar:
-    """A share of a length in whole pixels."""
-    return share if isinstance(share, float) else jnp.round(share * length)
+def _draw(number: Array, low: float, high: float, static: float = 0.0) -> Scalar:
+    """Return a number of [low, high), or `static` where that is all there is."""
+    return static if low == high == static else between(number, low, high)
 
 
-def _float(value: Scalar) -> Scalar:
-    """A Python number as a float, so that zeros are seen; an array as float32."""
-    return float(value) if isinstance(value, (int, float)) else jnp.asarray(value, jnp.float32)
+def _in_pixels(share: Scalar, length: Scalar) -> Scalar:
+    """Return a share of a length in pixels, an integer; nothing stays static."""
+    return share if is_static(share) else jnp.round(share * length)
 
 
 def _static_scale(scale: Any) -> float:
@@ -410,9 +368,21 @@ def _static_scale(scale: Any) -> float:
     return float(number)
 
 
-def _as_shares(name: str, value: Any) -> tuple[float, float]:
-    """Return (x, y) shares in [0, 1]."""
+def _as_scale_range(name: str, value: Any) -> tuple[float, float] | None:
+    """Return (low, high) above 0, or None."""
+    if value is None:
+        return None
+    low, high = as_range(name, value, 0.0)
+    if low == 0:
+        raise ValueError(f"`{name}` must be above 0, got {(low, high)}.")
+    return low, high
+
+
+def _as_shares(name: str, value: Any) -> tuple[float, float] | None:
+    """Return (x, y) shares in [0, 1], or None."""
     pair = plain(value)
+    if pair is None:
+        return None
     good = isinstance(pair, tuple) and len(pair) == 2
     if not good or not all(isinstance(v, (int, float)) and 0 <= v <= 1 for v in pair):
         expected = "(x, y), the largest shifts as shares of width and height in [0, 1]"
@@ -421,7 +391,7 @@ def _as_shares(name: str, value: Any) -> tuple[float, float]:
 
 
 def _as_shear(shear) -> tuple[float, float, float, float] | None:
-    """(x low, x high, y low, y high) of what torchvision takes for a shear."""
+    """Return (x low, x high, y low, y high) of all that torchvision takes for a shear."""
     shear = plain(shear)
     if shear is None:
         return None

@@ -1,4 +1,4 @@
-"""Resizing whole images; antialiased when they shrink.
+"""Resizing, antialiased when images shrink.
 
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part.
 """
@@ -9,15 +9,17 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._arguments import as_size, plain
-from jaxaug.augment._base import Geometric, Info, Sampling
-from jaxaug.augment._factor import Factor
-from jaxaug.augment._matrix import Matrix, scaling
-from jaxaug.augment._resample import INTERPOLATIONS, warp
+from jaxaug.augment._fields import Size, as_size, plain, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._resample import INTERPOLATIONS, warp_image
+from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._transform import Geometric
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.matrix import Matrix, scaling
 
 
 def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bilinear") -> Array:
-    """The whole image in `size` pixels, antialiased when it shrinks.
+    """Return the image in `size` pixels, antialiased when it shrinks.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -38,7 +40,9 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
     target = as_size("size", size)
     if isinstance(plain(size), int):
         target = _shorter_side(image.shape[0], image.shape[1], target[0])
-    return warp(image, resized(Info((image.shape[0], image.shape[1])), target, None), interpolation)
+    return warp_image(
+        image, resized(ImageInfo((image.shape[0], image.shape[1])), target, None), interpolation
+    )
 
 
 @dataclass(frozen=True)
@@ -56,35 +60,37 @@ class Resize(Geometric):
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> sample = {"image": jnp.zeros((40, 60, 3), jnp.uint8), "size": jnp.array([20, 30], jnp.int32)}
+      >>> size = jnp.array([20, 30], jnp.int32)
+      >>> sample = {"image": jnp.zeros((40, 60, 3), jnp.uint8), "size": size}
       >>> Resize(10, canvas=(16, 16))(jax.random.key(0), sample)["size"].tolist()
       [10, 15]
 
     Equals `PIL.Image.resize` with BILINEAR, up to rounding.
     """
 
-    size: int | tuple[int, int]
-    canvas: tuple[int, int] | None = None
+    size: Size
+    canvas: Size | None = None
     interpolation: str = "bilinear"
 
     def __post_init__(self):
+        super().__post_init__()
         size = as_size("size", self.size)
-        object.__setattr__(self, "size", plain(self.size))
-        if not isinstance(self.size, int):
-            if self.canvas is not None:
-                raise ValueError(
-                    f"`canvas` goes with an int `size`: {size} is the same for every image and needs none."
-                )
+        store(self, size=plain(self.size))
         if self.canvas is not None:
-            object.__setattr__(self, "canvas", as_size("canvas", self.canvas))
+            store(self, canvas=as_size("canvas", self.canvas))
+        if self.canvas is not None and not isinstance(self.size, int):
+            raise ValueError(
+                f"`canvas` goes with an int `size`: {size} is the same for every image and needs"
+                " none."
+            )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: Info) -> None:
-        """Nothing is random here."""
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing."""
         del key, info
 
-    def factor(self, params: None, info: Info) -> Factor:
-        """The scale; the target follows from the image's size."""
+    def warp(self, params: None, info: ImageInfo) -> Warp:
+        """Return the scale; the target follows from the image's size."""
         del params
         if not isinstance(self.size, int):
             return resized(info, self.size, None)
@@ -94,36 +100,38 @@ class Resize(Geometric):
             return _resize_shorter_side(info, self.size)
         return resized(info, _shorter_side(*info.height_width, self.size), None)
 
-    def sampling(self) -> Sampling:
-        """How it wants to be resampled."""
-        return Sampling(self.interpolation)
+    def resampling(self) -> Resampling:
+        """Return the resampling with its interpolation."""
+        return Resampling(self.interpolation)
 
 
-def resized(info: Info, target: tuple[int, int], size: Array | None) -> Factor:
-    """Return the whole image onto `target` pixels."""
+def resized(info: ImageInfo, target: tuple[int, int], size: Array | None) -> Warp:
+    """Return the warp of the image onto `target` pixels."""
     height, width = info.extent
     matrix = scaling(width / target[1], height / target[0])
     shrink = (info.canvas[0] / target[0], info.canvas[1] / target[1])
-    return Factor(matrix, target, size, shrink, keeps=True, window=_frame(info))
+    return Warp(matrix, target, size, shrink, inside_source=True, crop_window=_frame(info))
 
 
-def _frame(info: Info) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+def _frame(info: ImageInfo) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     """Return (top, left, bottom, right) of the used part."""
     return (0.0, 0.0, *info.extent)
 
 
-def _resize_shorter_side(info: Info, shorter: int) -> Factor:
-    """Return the shorter side onto `shorter` pixels, onto a frame of no static shape."""
+def _resize_shorter_side(info: ImageInfo, shorter: int) -> Warp:
+    """Return the warp of the shorter side onto `shorter` pixels; its frame has no static shape."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
     short = jnp.minimum(height, width)
     size = jnp.stack([shorter * height // short, shorter * width // short])
     most = min(info.canvas) / shorter * _rounding(shorter)
     # No bound of the frame itself: that of the source pixels it spans, in units of `most`.
     canvas = (info.canvas[0] / most, info.canvas[1] / most)
-    return Factor(_onto(info, size), canvas, size, (most, most), keeps=True, window=_frame(info))
+    return Warp(
+        _onto(info, size), canvas, size, (most, most), inside_source=True, crop_window=_frame(info)
+    )
 
 
-def _onto(info: Info, size: Array) -> Matrix:
+def _onto(info: ImageInfo, size: Array) -> Matrix:
     """Return the pull of the used part onto int32[2] `size` pixels."""
     height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
     return scaling(width / size[1].astype(jnp.float32), height / size[0].astype(jnp.float32))
@@ -134,8 +142,8 @@ def _rounding(side: int) -> float:
     return 1 + 1 / side
 
 
-def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Factor:
-    """The shorter side to `shorter` pixels, and smaller where the canvas is too small."""
+def _resize_onto_canvas(info: ImageInfo, shorter: int, canvas: tuple[int, int]) -> Warp:
+    """Return the warp of the shorter side onto `shorter` pixels, fewer on a small canvas."""
     height, width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
     short = jnp.minimum(height, width)
     rows = canvas[0]
@@ -147,7 +155,9 @@ def _resize_onto_canvas(info: Info, shorter: int, canvas: tuple[int, int]) -> Fa
     size = jnp.maximum(jnp.stack([new_height, new_width]), 1)
     most = max(min(info.canvas) / shorter, info.canvas[0] / rows, info.canvas[1] / columns)
     most *= _rounding(min(shorter, *canvas))
-    return Factor(_onto(info, size), canvas, size, (most, most), keeps=True, window=_frame(info))
+    return Warp(
+        _onto(info, size), canvas, size, (most, most), inside_source=True, crop_window=_frame(info)
+    )
 
 
 def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> tuple[Array, Array]:
@@ -155,8 +165,6 @@ def _shrink_to(limit: int, side: Array, other: Array, other_at_limit: Array) -> 
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
-    """(height, width) with the shorter side `size` and the aspect kept, rounded down as torchvision
-    does.
-    """
+    """Return (height, width) with the shorter side `size`, rounded down as torchvision does."""
     short = min(height, width)
     return size * height // short, size * width // short

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.augment import ColorJitter, Grayscale, Info, color
+from jaxaug.augment import ColorJitter, Grayscale, ImageInfo, color
 from jaxaug.augment import functional as F
 from tests.reference import color as reference
 
@@ -41,7 +41,7 @@ def test_jitter_takes_its_turns_in_the_drawn_order():
     orders = set()
     for seed in range(6):
         key = jax.random.key(seed)
-        params = transform.sample(jax.random.fold_in(key, 0), Info((9, 13)))
+        params = transform.sample(jax.random.fold_in(key, 0), ImageInfo((9, 13)))
         expected = IMAGE.astype(np.float64)
         order = tuple(np.asarray(params.order).tolist())
         for component in order:
@@ -53,7 +53,7 @@ def test_jitter_takes_its_turns_in_the_drawn_order():
 
 def test_jitter_draws_orders_and_factors_uniformly_and_apart():
     transform = ColorJitter(0.4, (0.5, 1.0), 1.5, 0.1)
-    sample = jax.jit(jax.vmap(lambda key: transform.sample(key, Info((9, 13)))))
+    sample = jax.jit(jax.vmap(lambda key: transform.sample(key, ImageInfo((9, 13)))))
     params = jax.tree.map(np.asarray, sample(jax.random.split(KEY, 4800)))
     for values, (low, high) in zip(params[:4], [(0.6, 1.4), (0.5, 1.0), (0.0, 2.5), (-0.1, 0.1)]):
         assert (
@@ -69,9 +69,9 @@ def test_jitter_draws_orders_and_factors_uniformly_and_apart():
 
 def test_components_left_out_are_left_out():
     transform = ColorJitter(saturation=0.5, hue=0.1)
-    params = transform.sample(KEY, Info((9, 13)))
+    params = transform.sample(KEY, ImageInfo((9, 13)))
     assert sorted(params.order.tolist()) == [2, 3]
-    text = str(jax.make_jaxpr(lambda x: transform.apply(params, x, Info((9, 13))))(IMAGE))
+    text = str(jax.make_jaxpr(lambda x: transform.apply(params, x, ImageInfo((9, 13))))(IMAGE))
     assert "reduce_sum" not in text  # no contrast, no mean
     np.testing.assert_array_equal(ColorJitter()(KEY, IMAGE), IMAGE)
 
@@ -100,16 +100,15 @@ def test_the_sum_is_that_of_numpy():
 
 
 def test_jitter_probability():
-    sample = jax.vmap(lambda key: ColorJitter(0.5, p=0.3).sample(key, Info((9, 13))))
-    assert abs((sample(jax.random.split(KEY, 3000)).brightness != 1).mean() - 0.3) < 0.03
+    draw = jax.vmap(lambda key: ColorJitter(0.5, p=0.3).draw(key, ImageInfo((9, 13))).params)
+    assert abs((draw(jax.random.split(KEY, 3000)).brightness != 1).mean() - 0.3) < 0.03
 
 
 def test_grayscale():
     expected = np.repeat((IMAGE @ np.array([0.2989, 0.587, 0.114]))[..., None], 3, axis=2)
     np.testing.assert_allclose(Grayscale()(KEY, IMAGE), expected, atol=1e-6)
-    on = jax.vmap(lambda key: Grayscale(0.2).sample(key, Info((9, 13))))(
-        jax.random.split(KEY, 3000)
-    ).on
+    draw = jax.vmap(lambda key: Grayscale(0.2).draw(key, ImageInfo((9, 13))).applied)
+    on = draw(jax.random.split(KEY, 3000))
     assert abs(on.mean() - 0.2) < 0.03
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxaug import augment as A
-from jaxaug.augment._matrix import Matrix
+from jaxaug.augment.matrix import Matrix
 from tests.images import picture
 
 KEY = jax.random.key(0)
@@ -102,14 +102,14 @@ class _QuarterTurn(A.Geometric):
         del key, info
         return jnp.asarray([[1, 0], [0, -1], [-1, 0], [0, 1]], jnp.float32)[self.turns]
 
-    def factor(self, params, info):
+    def warp(self, params, info):
         """About the origin, then moved back into the frame."""
         cos, sin = params
         height, width = info.canvas if self.turns % 2 == 0 else info.canvas[::-1]
         corners = (cos * width + sin * height, -sin * width + cos * height)
         x1, y1 = (jnp.maximum(0.0, -corner) for corner in corners)
         matrix = Matrix(xx=cos, xy=sin, x1=x1, yx=-sin, yy=cos, y1=y1)
-        return A.Factor(matrix, (height, width), None, whole=True, keeps=True)
+        return A.Warp(matrix, (height, width), None, integer_aligned=True, inside_source=True)
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -164,7 +164,7 @@ def test_keys():
         [A.RandomHorizontalFlip(0.0), A.Compose([A.RandomVerticalFlip(0.0), jitter])]
     )
     key = jax.random.fold_in(jax.random.fold_in(KEY, 1), 1)
-    factor = jitter.sample(key, A.Info((44, 60))).brightness
+    factor = jitter.sample(key, A.ImageInfo((44, 60))).brightness
     expected = np.clip(IMAGE.astype(np.float32) * float(factor), 0, 255)
     np.testing.assert_allclose(run(nested, IMAGE), expected, atol=0.51)
     np.testing.assert_array_equal(run(jitter, IMAGE), run(A.Compose([jitter]), IMAGE))
@@ -291,12 +291,12 @@ def test_lambda_is_any_function_of_key_and_image():
         (
             np.zeros((224, 224), np.uint8),
             ValueError,
-            r"expected one image \(h, w, 3\), got \(224, 224\)",
+            r"expected one image \(h, w, channels\), got \(224, 224\)",
         ),
         (
-            np.zeros((224, 224, 4), np.uint8),
+            np.zeros((3, 224, 224), np.uint8),
             ValueError,
-            r"expected one image \(h, w, 3\), got \(224, 224, 4\)",
+            r"\(h, w, channels\), got \(3, 224, 224\): put channels last",
         ),
         (
             np.zeros((8, 8, 3), np.int32),

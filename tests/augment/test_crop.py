@@ -10,7 +10,7 @@ from jaxaug.augment import (
     CenterCrop,
     Compose,
     Grayscale,
-    Info,
+    ImageInfo,
     Normalize,
     RandomCrop,
     RandomHorizontalFlip,
@@ -54,7 +54,7 @@ def test_random_resized_crop_equals_pil_on_canvases():
     out = jax.jit(jax.vmap(transform))(keys, batch)
     assert "size" not in out
     drawn = jax.vmap(
-        lambda key, size: transform.sample(jax.random.fold_in(key, 0), Info((48, 64), size))
+        lambda key, size: transform.sample(jax.random.fold_in(key, 0), ImageInfo((48, 64), size))
     )
     for image, pixels, *box in zip(images, out["image"], *drawn(keys, batch["size"])):
         top, left, height, width = map(int, box)
@@ -66,7 +66,7 @@ def test_random_resized_crop_equals_pil_on_canvases():
 
 def test_random_resized_crop_draws_area_and_aspect_as_asked():
     top, left, height, width = windows(
-        RandomResizedCrop(8, (0.2, 0.5), (0.5, 2.0)), Info((1000, 1000))
+        RandomResizedCrop(8, (0.2, 0.5), (0.5, 2.0)), ImageInfo((1000, 1000))
     )
     area = height * width / 1e6
     aspect = width / height
@@ -85,7 +85,7 @@ def test_random_resized_crop_draws_area_and_aspect_as_asked():
     "shape, expected", [((10, 400), (10, 13)), ((400, 10), (13, 10)), ((400, 440), (400, 440))]
 )
 def test_random_resized_crop_falls_back_to_the_center(shape, expected):
-    top, left, height, width = windows(RandomResizedCrop(8, (1.0, 1.0)), Info(shape), 20)
+    top, left, height, width = windows(RandomResizedCrop(8, (1.0, 1.0)), ImageInfo(shape), 20)
     for side, length in ((height, expected[0]), (width, expected[1])):
         assert (side == length).mean() > 0.9  # one in hundreds fits after all, by rounding
     whole = (height == expected[0]) & (width == expected[1])
@@ -166,7 +166,7 @@ def test_random_crop_pads_if_needed():
         ValueError, match=r"RandomCrop\(20, 10\) does not fit an image of \(12, 15\)"
     ):
         run(RandomCrop((20, 10)), image)
-    tops, _, _, _ = windows(RandomCrop((20, 10), pad_if_needed=True), Info((12, 15)), 300)
+    tops, _, _, _ = windows(RandomCrop((20, 10), pad_if_needed=True), ImageInfo((12, 15)), 300)
     assert tops.min() == -8 and tops.max() == 0
     out = np.asarray(run(RandomCrop((20, 10), pad_if_needed=True), image))
     assert (out.reshape(20, -1).any(axis=1)).sum() == 12
@@ -226,7 +226,7 @@ def test_padding_never_reads_the_unused_canvas(mode):
     keys = jax.random.split(KEY, len(lengths))
     out = jax.jit(jax.vmap(crop))(keys, {"image": canvas, "size": sizes})["image"]
     place = jax.vmap(
-        lambda key, size: crop.sample(jax.random.fold_in(key, 0), Info((2, 128), size)).left
+        lambda key, size: crop.sample(jax.random.fold_in(key, 0), ImageInfo((2, 128), size)).left
     )
     for length, left, pixels in zip(lengths, np.asarray(place(keys, sizes)), np.asarray(out)):
         padded = np.pad(np.arange(length), 400, mode)

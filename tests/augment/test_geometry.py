@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxaug.augment import (
-    Info,
+    ImageInfo,
     RandomAffine,
     RandomHorizontalFlip,
     RandomPerspective,
@@ -18,7 +18,7 @@ from tests.images import picture
 from tests.reference import warp as reference
 
 KEY = jax.random.key(0)
-INFO = Info((40, 100))
+INFO = ImageInfo((40, 100))
 NOISE = np.random.default_rng(0).uniform(0, 1, (11, 15, 3)).astype(np.float32)
 
 
@@ -27,18 +27,19 @@ def run(transform, sample):
 
 
 def draw(transform, count=4000):
-    sample = jax.jit(jax.vmap(lambda key: transform.sample(key, INFO)))
-    return jax.tree.map(np.asarray, sample(jax.random.split(KEY, count)))
+    """Return `count` draws: parameters and coins."""
+    drawn = jax.jit(jax.vmap(lambda key: transform.draw(key, INFO)))
+    return jax.tree.map(np.asarray, drawn(jax.random.split(KEY, count)))
 
 
 def parameters(transform):
     """What `run(transform, NOISE)` draws."""
-    return transform.sample(jax.random.fold_in(KEY, 0), Info((11, 15)))
+    return transform.sample(jax.random.fold_in(KEY, 0), ImageInfo((11, 15)))
 
 
 @pytest.mark.parametrize("flip", [RandomHorizontalFlip, RandomVerticalFlip])
 def test_flips(flip):
-    assert abs(draw(flip(0.3)).on.mean() - 0.3) < 0.03
+    assert abs(draw(flip(0.3)).applied.mean() - 0.3) < 0.03
     axis = 1 if flip is RandomHorizontalFlip else 0
     np.testing.assert_array_equal(run(flip(1.0), NOISE), np.flip(NOISE, axis))
     canvas = np.zeros((20, 20, 3), np.float32)
@@ -49,8 +50,8 @@ def test_flips(flip):
 
 
 def test_rotation_angles_are_uniform_and_applied_with_their_sign():
-    angles = draw(RandomRotation(30, p=0.5)).angle
-    applied = angles[angles != 0]
+    (angles,), coins = draw(RandomRotation(30, p=0.5))
+    applied = angles[coins]
     assert abs(len(applied) / len(angles) - 0.5) < 0.03
     assert abs((applied > 0).mean() - 0.5) < 0.03  # the coin of `p` says nothing about the sign
     assert applied.min() < -29 and applied.max() > 29 and abs(applied.std() - 30 / 3**0.5) < 0.5
@@ -61,7 +62,7 @@ def test_rotation_angles_are_uniform_and_applied_with_their_sign():
 
 def test_affine_draws_each_parameter_by_itself():
     transform = RandomAffine((-10, 20), (0.1, 0.25), (0.5, 2.0), (-5.0, 5.0, 10.0, 15.0))
-    angle, (x, y), scale, (shear_x, shear_y) = draw(transform)
+    angle, (x, y), scale, (shear_x, shear_y) = draw(transform).params
     # Whole pixels; a tenth of 100 columns, a quarter of 40 rows.
     assert set(np.unique(x)) == set(range(-10, 11)) and set(np.unique(y)) == set(range(-10, 11))
     ranges = ((angle, -10, 20), (scale, 0.5, 2), (shear_x, -5, 5), (shear_y, 10, 15))
@@ -75,11 +76,12 @@ def test_affine_draws_each_parameter_by_itself():
 def test_affine_is_applied_with_its_probability_whatever_it_drew():
     """The coin says nothing about the numbers that are used where it falls on its head."""
     transform = RandomAffine(30, (0.1, 0.2), (0.5, 1.5), (-5.0, 5.0, -5.0, 5.0), p=0.3)
-    angle, (x, y), scale, shear = draw(transform)
-    on = angle != 0
+    (angle, (x, y), scale, shear), on = draw(transform)
     assert abs(on.mean() - 0.3) < 0.03
-    for values in (x, y, scale - 1, *shear):
-        assert not values[~on].any() and (values[on] != 0).mean() > 0.9
+    warps = jax.vmap(lambda key: transform.drawn_warp(transform.draw(key, INFO), INFO).matrix)
+    matrices = np.stack(np.broadcast_arrays(*warps(jax.random.split(KEY, 200))), axis=1)
+    identity = (matrices == np.eye(3).ravel()).all(axis=1)
+    np.testing.assert_array_equal(~identity, draw(transform, 200).applied)
     ranges = ((angle, 0, 30), (x, 0, 10), (scale, 1, 0.5), (shear[0], 0, 5))
     for values, middle, reach in ranges:
         assert abs(values[on].mean() - middle) < reach / 10
@@ -106,14 +108,14 @@ def test_turns_and_shears_without_a_scale_are_bilinear():
 def test_affine_that_asks_for_nothing_is_the_identity_and_costs_no_resample():
     transform = RandomAffine(0)
     np.testing.assert_array_equal(run(transform, NOISE), NOISE)
-    factor = transform.factor(parameters(transform), Info((11, 15)))
+    factor = transform.warp(parameters(transform), ImageInfo((11, 15)))
     assert all(isinstance(entry, float) for entry in factor.matrix)
 
 
 def test_perspective_moves_corners_inwards():
     transform = RandomPerspective(0.6, 0.25)
-    inwards = draw(transform).inwards
-    applied = inwards[inwards.any(axis=(1, 2))]
+    (inwards,), coins = draw(transform)
+    applied = inwards[coins]
     assert abs(len(applied) / len(inwards) - 0.25) < 0.03
     assert 0 <= applied.min() and 0.29 < applied.max() <= 0.3
     assert np.abs(np.corrcoef(applied.reshape(-1, 8).T) - np.eye(8)).max() < 0.15
@@ -149,7 +151,7 @@ def test_errors():
     with pytest.raises(ValueError, match=r"`p` must be a probability in \[0, 1\], got -0.1"):
         RandomHorizontalFlip(-0.1)
     with pytest.raises(
-        ValueError, match=r"`fill` must be a number in \[0, 1\] or three of them, got 128"
+        ValueError, match=r"`fill` must be a number in \[0, 1\] or one per channel, got 128"
     ):
         RandomRotation(10, fill=128)
     with pytest.raises(ValueError, match=r"`scale` must be above 0, got \(0.0, 1.0\)"):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.augment import _matrix as m
+from jaxaug.augment import matrix as m
 from tests.reference.warp import homography
 
 
@@ -53,9 +53,7 @@ def test_structure_survives_products():
 def test_unit_square_to():
     corners = np.array([[1.0, 2.0], [9.0, 1.0], [8.0, 7.0], [0.0, 9.0]])
     expected = homography([(0, 0), (1, 0), (1, 1), (0, 1)], corners)
-    np.testing.assert_allclose(
-        as_numpy(m.unit_square_to(jnp.float32(corners))), expected, atol=1e-5
-    )
+    np.testing.assert_allclose(as_numpy(m.square_to(jnp.float32(corners))), expected, atol=1e-5)
 
 
 def test_points_beyond_the_horizon_stay_finite():

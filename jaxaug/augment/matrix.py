@@ -1,16 +1,17 @@
 """3x3 matrices of plane maps, written out entry by entry.
 
 A matrix here takes (x, y, 1) of the output to the source ("pull"), in continuous edge coordinates:
-pixel i covers [i, i + 1). Its nine entries are Python floats or traced float32 scalars. Products
-drop literal zeros and ones, so the static structure of a chain (axis-aligned, affine) can be read
-off its literal zeros, and
-nothing is ever a dot: XLA tiles dots by batch size, which would make a sample depend on its batch.
+pixel i covers [i, i + 1). Its nine entries are Python numbers or traced float32 scalars. Products
+drop zeros and ones that are Python numbers, so that the static structure of a chain (axis-aligned,
+affine) can be read off them. Nothing is ever a dot: XLA tiles dots by batch size, which would make
+a sample depend on its batch.
 """
 
 import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxaug._typing import Array, Scalar
 
@@ -30,27 +31,27 @@ class Matrix(NamedTuple):
 
     @property
     def affine(self) -> bool:
-        """The last row is literally (0, 0, 1)."""
+        """True where the last row is (0, 0, 1), in Python numbers."""
         return _is(self.wx, 0.0) and _is(self.wy, 0.0) and _is(self.w1, 1.0)
 
     @property
     def axis_aligned(self) -> bool:
-        """x depends on x alone and y on y alone, literally."""
+        """True where x depends on x alone and y on y alone."""
         return self.affine and _is(self.xy, 0.0) and _is(self.yx, 0.0)
 
 
 def scaling(x: Scalar, y: Scalar) -> Matrix:
-    """(x, y) -> (x * `x`, y * `y`)."""
-    return Matrix(xx=x, yy=y)
+    """Return the map (u, v) -> (x u, y v)."""
+    return Matrix(xx=_entry(x), yy=_entry(y))
 
 
 def translation(x: Scalar, y: Scalar) -> Matrix:
-    """(x, y) -> (x + `x`, y + `y`)."""
-    return Matrix(x1=x, y1=y)
+    """Return the map (u, v) -> (u + x, v + y)."""
+    return Matrix(x1=_entry(x), y1=_entry(y))
 
 
 def rotation(degrees: Scalar) -> Matrix:
-    """The pull of a turn about the origin, counter-clockwise on a screen whose y points down."""
+    """Return the pull of a turn about the origin, counter-clockwise on a screen (y points down)."""
     if _is(degrees, 0.0):
         return Matrix()
     radians = _radians(degrees)
@@ -59,7 +60,7 @@ def rotation(degrees: Scalar) -> Matrix:
 
 
 def shearing(x_degrees: Scalar, y_degrees: Scalar) -> Matrix:
-    """The pull of a shear about the origin, with torchvision's signs.
+    """Return the pull of a shear about the origin, with torchvision's signs.
 
     The push is [[1, 0], [-tan y, 1]] [[1, -tan x], [0, 1]], along x first; its inverse is written
     here.
@@ -69,19 +70,19 @@ def shearing(x_degrees: Scalar, y_degrees: Scalar) -> Matrix:
 
 
 def about(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
-    """`matrix` with (x, y) in the place of the origin."""
+    """Return `matrix` with (x, y) in the place of the origin."""
     return product(translation(x, y), product(matrix, translation(-x, -y)))
 
 
 def product(outer: Matrix, inner: Matrix) -> Matrix:
-    """outer(inner(point)): in pull form the op that runs first stands outside."""
+    """Return outer(inner(point)): in pull form the op that runs first stands outside."""
     rows = (outer[0:3], outer[3:6], outer[6:9])
     columns = (inner[0::3], inner[1::3], inner[2::3])
     return Matrix(*(_dot(row, column) for row in rows for column in columns))
 
 
 def stretched(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
-    """`matrix` on the unit square, carried over to a rectangle of `x` by `y`: S matrix S^-1."""
+    """Return `matrix` on the unit square, carried over to `x` by `y`: S matrix S^-1."""
     a, b, c, d, e, f, g, h, i = matrix
     return Matrix(
         a, _mul(b, x / y), _mul(c, x), _mul(d, y / x), e, _mul(f, y), _div(g, x), _div(h, y), i
@@ -89,7 +90,7 @@ def stretched(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
 
 
 def inverse(matrix: Matrix) -> Matrix:
-    """The inverse by the adjugate."""
+    """Return the inverse, by the adjugate."""
     a, b, c, d, e, f, g, h, i = matrix
     # fmt: off
     minors = (
@@ -106,8 +107,19 @@ def inverse(matrix: Matrix) -> Matrix:
     return Matrix(*(_div(entry, determinant) for entry in adjugate))
 
 
-def unit_square_to(corners: Array) -> Matrix:
-    """The homography that takes (0,0), (1,0), (1,1), (0,1) to the rows of `corners`, (x, y)[4].
+def homography(startpoints: Array, endpoints: Array) -> Matrix:
+    """Return the pull of the map that takes four points to four others.
+
+    Args:
+      startpoints, endpoints: (x, y)[4], in cyclic order; both quadrangles convex.
+    """
+    start = square_to(jnp.asarray(startpoints, jnp.float32))
+    end = square_to(jnp.asarray(endpoints, jnp.float32))
+    return product(start, inverse(end))
+
+
+def square_to(corners: Array) -> Matrix:
+    """Return the map of (0,0), (1,0), (1,1), (0,1) to the rows of `corners`, (x, y)[4].
 
     Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section
       2.2.3.
@@ -128,7 +140,7 @@ def unit_square_to(corners: Array) -> Matrix:
 
 
 def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]:
-    """The images of (x, y), and the third homogeneous coordinate they were divided by.
+    """Return the images of (x, y), and the third homogeneous coordinate they were divided by.
 
     A point on or behind the horizon of a homography lands far outside of every image, but finite.
     """
@@ -143,8 +155,18 @@ def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]
 _FAR = 2.0**20  # pixels; float32 still resolves an eighth of a pixel there
 
 
+def is_static(value) -> bool:
+    """Return True for a Python or numpy number, whose value is known while tracing."""
+    return isinstance(value, (int, float, np.number))
+
+
+def _entry(value: Scalar) -> Scalar:
+    """Return a number as it is, an array as float32."""
+    return value if is_static(value) else jnp.asarray(value, jnp.float32)
+
+
 def _is(value, literal: float) -> bool:
-    return isinstance(value, float) and value == literal
+    return is_static(value) and value == literal
 
 
 def _radians(degrees: Scalar) -> Array:

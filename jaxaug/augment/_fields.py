@@ -1,11 +1,36 @@
 """Arguments as users may write them, brought to the one form that transforms keep.
 
-numpy's scalars and arrays are taken for the Python numbers and tuples that they hold.
+numpy's scalars and arrays are taken for the Python numbers and tuples that they hold. A transform
+converts its arguments once: `store(self, size=as_size("size", self.size))` in `__post_init__`. The
+names of types below stand for every form in which an argument may be written and for the one form
+in which it is kept, which no static type can say of one field.
 """
 
-from typing import Any
+import dataclasses
+from typing import Any, TypeAlias
 
 from jaxaug._checks import check_probability, check_range
+
+Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (height, width)
+Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
+Color: TypeAlias = Any  # a number in [0, 1], or one per channel
+Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
+
+
+def store(transform: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass, from its `__post_init__`."""
+    for name, value in values.items():
+        object.__setattr__(transform, name, value)
+
+
+def repr_in_order(self: Any) -> str:
+    """Return the repr of a dataclass, its fields in the order of its arguments."""
+    if not dataclasses.is_dataclass(self):
+        return object.__repr__(self)
+    shown = [field for field in dataclasses.fields(self) if field.repr]
+    shown.sort(key=lambda field: bool(field.kw_only))
+    written = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in shown)
+    return f"{type(self).__qualname__}({written})"
 
 
 def as_size(name: str, value: Any) -> tuple[int, int]:
@@ -53,23 +78,22 @@ def as_symmetric_range(name: str, value: Any) -> tuple[float, float]:
     return as_range(name, (-value, value) if _is_number(value) else value)
 
 
-def as_color(name: str, value: Any) -> float | tuple[float, ...]:
-    """Return a number in [0, 1], or three that differ (red, green, blue)."""
+def as_color(name: str, value: Any) -> Color:
+    """Return a number in [0, 1], or one per channel where they differ."""
     color = plain(value)
     channels = color if isinstance(color, tuple) else (color,)
-    good = len(channels) == 3 or not isinstance(color, tuple)
-    if not good or not all(_is_number(channel) and 0 <= channel <= 1 for channel in channels):
-        raise ValueError(f"`{name}` must be a number in [0, 1] or three of them, got {value!r}.")
+    if not channels or not all(_is_number(channel) and 0 <= channel <= 1 for channel in channels):
+        raise ValueError(f"`{name}` must be a number in [0, 1] or one per channel, got {value!r}.")
     numbers = tuple(map(float, channels))
     return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
-def as_channels(name: str, value: Any) -> tuple[float, ...]:
-    """Return one or three numbers as a tuple."""
+def as_channels(name: str, value: Any) -> Channels:
+    """Return a number, or one per channel, as a tuple."""
     numbers = plain(value)
     numbers = numbers if isinstance(numbers, tuple) else (numbers,)
-    if len(numbers) not in (1, 3) or not all(map(_is_number, numbers)):
-        raise ValueError(f"`{name}` must be a number or three (red, green, blue), got {value!r}.")
+    if not numbers or not all(map(_is_number, numbers)):
+        raise ValueError(f"`{name}` must be a number or one per channel, got {value!r}.")
     return tuple(map(float, numbers))
 
 

@@ -1,0 +1,74 @@
+"""The kind of transform that mixes several images: MixUp, CutMix, Mosaic."""
+
+import abc
+
+from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Operator, Parameters, chosen
+
+_CHANNELS = (1, 3, 4)
+
+
+class GroupOp(Operator):
+    """A random transform of a group of samples, for `Loader(batch_transform=...)`.
+
+    A group is a sample whose arrays have a leading axis of `group_size`: "image" [g, H, W, C], or
+    whatever `transform` made of it, [g, C, H, W] of floats for example. A field `p` is the
+    probability of being applied, to the whole group.
+
+    Attributes:
+      group_size: how many samples make a group.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> class Swap(GroupOp):
+      ...     group_size = 2
+      ...     def sample(self, key, info):
+      ...         return None
+      ...     def apply(self, params, group, info):
+      ...         return {**group, "image": group["image"][::-1]}
+      >>> group = {"image": jnp.arange(2.0).reshape(2, 1, 1, 1)}
+      >>> Swap()(jax.random.key(0), group)["image"].ravel().tolist()
+      [1.0, 0.0]
+    """
+
+    group_size: int
+
+    @abc.abstractmethod
+    def sample(self, key: Key, info: ImageInfo) -> Parameters:
+        """Draw the parameters of one group, a pytree of arrays.
+
+        `info` has the canvas of one image; its size is int32[g, 2], its boxes float[g, n, 4].
+        """
+
+    @abc.abstractmethod
+    def apply(self, params: Parameters, group: Sample, info: ImageInfo) -> Sample:
+        """Transform a group; draw nothing.
+
+        With a `p` and no `neutral` it must keep the entries, their shapes and dtypes.
+        """
+
+    def __call__(self, key: Key, group: Sample) -> Sample:
+        """Transform one group; groups go through `jax.vmap`, with one key per group."""
+        size = group["image"].shape[0]
+        if size != self.group_size:
+            raise ValueError(
+                f"{type(self).__name__} mixes groups of {self.group_size}, got {size} images."
+            )
+        info = group_info(group)
+        drawn = self.draw(key, info)
+        result = self.apply(drawn.params, dict(group), info)
+        return chosen(drawn.applied, result, dict(group))
+
+
+def group_info(group: Sample) -> ImageInfo:
+    """Return the facts about the images of a group."""
+    canvas = group["image"].shape[1:3]
+    if channels_first(group["image"]):
+        canvas = group["image"].shape[2:4]
+    return ImageInfo(canvas, group.get("size"), group.get("boxes"), group.get("epoch"))
+
+
+def channels_first(images: Array) -> bool:
+    """Return True where images [g, ., ., .] have the layout CHW."""
+    return images.shape[1] in _CHANNELS and images.shape[3] not in _CHANNELS

@@ -1,0 +1,79 @@
+"""The random half of every operator: parameters from a key, and the coin of `p`."""
+
+import abc
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key
+from jaxaug.augment import random
+from jaxaug.augment._fields import as_probability, repr_in_order, store
+from jaxaug.augment._info import ImageInfo
+
+Parameters = Any  # a pytree of arrays, its own for each operator
+_COIN = 2**31  # folded into the key of an operator: no place in a chain has this number
+
+
+class Drawn(NamedTuple):
+    """All that is random in one application of an operator: a pytree that can be saved.
+
+    Attributes:
+      params: what `sample` gave.
+      applied: bool, the coin of `p`; None without a `p` below 1, or where the parameters tell.
+    """
+
+    params: Parameters
+    applied: Array | None = None
+
+
+class Operator(abc.ABC):
+    """A frozen dataclass of Python values that draws parameters and applies them.
+
+    A field `p` is the probability of being applied: its coin is drawn here, from a key of its own,
+    so that it says nothing about the parameters.
+    """
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        # The one that dataclasses write puts inherited fields first.
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = repr_in_order
+
+    def __post_init__(self):
+        """Check `p`; a subclass with a `__post_init__` of its own calls this one, too."""
+        p = getattr(self, "p", None)
+        if p is not None:
+            store(self, p=as_probability("p", p))
+
+    @abc.abstractmethod
+    def sample(self, key: Key, info: ImageInfo) -> Parameters:
+        """Draw the parameters, a pytree of arrays; it knows nothing of `p`."""
+
+    def neutral(self, params: Parameters) -> Parameters | None:
+        """Return parameters that change nothing, where that is cheaper than to select the result.
+
+        By default None: where the coin of `p` says no, a `Geometric` is given the identity as its
+        matrix, and the other kinds the pixels from before.
+        """
+        del params
+        return None
+
+    def draw(self, key: Key, info: ImageInfo) -> Drawn:
+        """Draw the parameters and the coin of `p`."""
+        params = self.sample(key, info)
+        p = getattr(self, "p", 1.0)
+        if p == 1:
+            return Drawn(params)
+        applied = random.coin(jax.random.fold_in(key, _COIN), p)
+        neutral = self.neutral(params)
+        if neutral is None:
+            return Drawn(params, applied)
+        return Drawn(chosen(applied, params, neutral))
+
+
+def chosen(applied: Array | None, result: Any, before: Any) -> Any:
+    """Return `result`, or `before` where the coin says no: pytrees of one structure."""
+    if applied is None:
+        return result
+    return jax.tree.map(lambda a, b: jnp.where(applied, a, b), result, before)

@@ -1,0 +1,278 @@
+"""The kinds of transform: configurations that draw parameters and apply them to one image.
+
+A transform is a frozen dataclass of Python values. `sample(key, info)` draws its parameters and
+sees no pixels; the other half draws nothing. `Operator` draws the coin of `p`; each kind selects by
+it. Each kind brings its own way to `run`; a chain only goes from one to the next.
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._boxes import TARGETS, moved_info
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen
+from jaxaug.augment._resampling import Resampling, check_resampling
+from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored, unit
+from jaxaug.augment._state import warped as warped_state
+from jaxaug.augment._warp import Warp, select
+
+MASK_FILL = 255  # what losses ignore by custom
+
+
+class Transform(Operator):
+    """A random image transform: `transform(key, image)` or `transform(key, sample)`, one image per
+    call.
+
+    Derive an operator of your own from one of the kinds: `Geometric`, `Pointwise`, `ImageOp`,
+    `SampleOp` or `Output`.
+
+    Attributes:
+      channels: the number of channels that the image must have; None for any.
+    """
+
+    channels: ClassVar[int | None] = None
+
+    def check(self) -> None:
+        """Raise where no chain can run this transform."""
+        if type(self).run is Transform.run:
+            kinds = "`augment.Geometric`, `augment.Pointwise`, `augment.ImageOp`"
+            raise TypeError(
+                f"{type(self).__name__} is a Transform of no kind that a chain can run: derive it"
+                f" from {kinds} or `augment.SampleOp`."
+            )
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards; `Compose.sample` asks for them.
+
+        Override it in an `ImageOp` or `SampleOp` that changes them.
+        """
+        del drawn
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Return the state after this transform; each kind brings its own."""
+        raise NotImplementedError(type(self).__name__)
+
+    def __call__(self, key: Key, sample: Array | Sample) -> Any:
+        """Transform one image, or a sample {"image": ..., "size"?, "mask"?, "boxes"?, ...}.
+
+        Args:
+          key: a PRNG key; the same key gives the same result.
+          sample: uint8[H, W, C] or float[H, W, C] in [0, 1], or a dict with such an "image".
+            Batches go through `jax.vmap`, with one key per image.
+
+        Returns:
+          An image for an image, a dict for a dict.
+        """
+        self.check()
+        check_key(key, sample)
+        state = begin(sample, MASK_FILL)
+        drawn = self.draw(jax.random.fold_in(key, 0), state.info)
+        result = finish(self.run(drawn, state))
+        return result if isinstance(sample, Mapping) else result["image"]
+
+
+class Geometric(Transform):
+    """A transform that moves pixels: it gives a `Warp`, and a run of them is one resample.
+
+    Masks, boxes and keypoints follow by themselves.
+    """
+
+    @abc.abstractmethod
+    def warp(self, params: Parameters, info: ImageInfo) -> Warp:
+        """Return the map from output to source that `params` stand for."""
+
+    def resampling(self) -> Resampling:
+        """Return the resampling that it asks for."""
+        return Resampling()
+
+    def check(self) -> None:
+        """Raise where `resampling` names something that does not exist."""
+        super().check()
+        check_resampling(self)
+
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return `warp`, or the identity where the coin of `p` says no."""
+        warp = self.warp(drawn.params, info)
+        if drawn.applied is None:
+            return warp
+        if warp.canvas != info.canvas or (warp.size is None) != (info.size is None):
+            raise ValueError(
+                f"`p` of {type(self).__name__} must be 1: it changes the shape of the image from"
+                f" {info.canvas} to {warp.canvas}, and all images need the same."
+            )
+        return select(drawn.applied.astype(jnp.int32), [Warp.identity(info), warp])
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards."""
+        return moved_info(info, self.drawn_warp(drawn, info))
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Add the warp to the run that is pending."""
+        return warped_state(state, self.drawn_warp(drawn, state.info), self.resampling(), self)
+
+
+class Pointwise(Transform):
+    """A transform of each pixel by itself: no neighbors, no sums.
+
+    XLA computes it in one pass with what stands before and after it.
+
+    Attributes:
+      across_channels: True where a channel of the result reads more than one of the image's. What
+        is costly to compute is stored before.
+    """
+
+    across_channels: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
+        """Transform float32[H, W, C] in [0, 1] into another of that shape; draw nothing."""
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Apply it to the pixels, without a boundary unless a costly image is read repeatedly."""
+        state = resampled(state)
+        if self.across_channels and state.costly:
+            state = stored(state)
+        check_channels(self, state.image)
+        image = unit(state.image)
+        result = _checked(self, self.apply(drawn.params, image, state.info))
+        if result.shape != image.shape:
+            raise TypeError(
+                f"{type(self).__name__}.apply must keep the shape of the image, {image.shape}, got"
+                f" {result.shape}: derive it from `augment.ImageOp`."
+            )
+        note = Note("pointwise", (type(self).__name__,), "fused with its neighbors", 0)
+        image = chosen(drawn.applied, result, image)
+        return state._replace(image=image, notes=(*state.notes, note))
+
+
+class ImageOp(Transform):
+    """A transform of the image as a whole: neighbors and sums allowed."""
+
+    @abc.abstractmethod
+    def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
+        """Transform float32[H, W, C] in [0, 1]; draw nothing.
+
+        A result of another height and width is allowed, the same for all images, where no mask,
+        boxes or keypoints stand beside the image. `after` must then tell it.
+        """
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Apply it to the pixels, which are stored first: it may read them repeatedly."""
+        # Without the boundary XLA would do the resample before it once for each reading.
+        state = stored(resampled(state))
+        check_channels(self, state.image)
+        image = unit(state.image)
+        result = _checked(self, self.apply(drawn.params, image, state.info))
+        note = Note("image op", (type(self).__name__,), "reads the stored image", 1)
+        state = state._replace(costly=True, notes=(*state.notes, note))
+        if result.shape[:2] == state.info.canvas:
+            return state._replace(image=chosen(drawn.applied, result, image))
+
+        _check_alone(self, drawn, state, result)
+        info = ImageInfo((result.shape[0], result.shape[1]), epoch=state.info.epoch)
+        return state._replace(image=result, info=info)
+
+
+class SampleOp(Transform):
+    """A transform of the whole sample, with its masks, boxes and labels."""
+
+    @abc.abstractmethod
+    def apply(self, params: Parameters, sample: Sample, info: ImageInfo) -> Sample:
+        """Transform a sample whose "image" is float32[H, W, C] in [0, 1]; draw nothing.
+
+        The result has an "image" of the same kind; "size" is there as in the input. With a `p`, it
+        must have the same entries in the same shapes. `after` must tell what of `info` it changes.
+        """
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Apply it to the sample, which ends a run."""
+        state = stored(resampled(state))
+        check_channels(self, state.image)
+        sample = {**state.rest, "image": unit(state.image)}
+        if state.info.size is not None:
+            sample["size"] = state.info.size
+        result = self.apply(drawn.params, dict(sample), state.info)
+        if not isinstance(result, Mapping) or "image" not in result:
+            raise TypeError(f"{type(self).__name__}.apply must return a sample, got {result!r}.")
+        result = {**result, "image": _checked(self, result["image"])}
+        result = chosen(drawn.applied, result, sample)
+        note = Note("sample op", (type(self).__name__,), "reads the stored image", 1)
+        begun = begin(result, state.mask_fill)
+        return begun._replace(dtype=state.dtype, costly=True, notes=(*state.notes, note))
+
+
+class Output(Transform):
+    """The last step of a chain: float32 values in [0, 1] to what the model takes.
+
+    Attributes:
+      dtype: the name of the output's floating dtype.
+      layout: "HWC" or "CHW"; a leading N, the axis that `vmap` adds, may be written too.
+    """
+
+    dtype: str
+    layout: str
+
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    @abc.abstractmethod
+    def values(self, image: Array) -> Array:
+        """Return float32[H, W, C] of [0, 1] values; dtype and layout are changed after it."""
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Apply it to the pixels; the layout follows once the unused part is zero."""
+        del drawn
+        state = resampled(state)
+        check_channels(self, state.image)
+        image = self.values(unit(state.image)).astype(self.dtype)
+        layout = self.layout.removeprefix("N")
+        note = Note("output", (type(self).__name__,), f"{self.dtype} {layout}, fused", 0)
+        return state._replace(image=image, layout=layout, notes=(*state.notes, note))
+
+
+def check_channels(transform: Transform, image: Array) -> None:
+    """Raise where `image` does not have the channels that `transform` needs."""
+    if transform.channels not in (None, image.shape[2]):
+        raise ValueError(
+            f"{type(transform).__name__} needs an image of {transform.channels} channels, got"
+            f" {image.shape}."
+        )
+
+
+def _check_alone(transform: Transform, drawn: Drawn, state: State, result: Array) -> None:
+    """Raise where a new height and width would leave something behind."""
+    name = type(transform).__name__
+    change = f"{name} changed the image's height and width from {state.info.canvas} to"
+    change = f"{change} {result.shape[:2]}"
+    if drawn.applied is not None:
+        raise ValueError(f"{change}: `p` must be 1 then, all images need the same shape.")
+    left_behind = [target for target in TARGETS if target in state.rest]
+    if left_behind:
+        raise ValueError(
+            f"{change}, but not those of {', '.join(map(repr, left_behind))} beside it: do this"
+            " with a geometric transform such as Resize or CenterCrop, which moves them along."
+        )
+    told = transform.after(drawn, state.info).canvas
+    if told != result.shape[:2]:
+        raise ValueError(
+            f"{change}, but {name}.after tells of {told}: override it to return"
+            " ImageInfo((height, width))."
+        )
+
+
+def _checked(transform: Transform, result: Any) -> Array:
+    """Return the image that `apply` gave, as float32."""
+    result = jnp.asarray(result)
+    if result.ndim != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
+        got = f"{result.dtype}{list(result.shape)}"
+        name = type(transform).__name__
+        function = "`function` of Lambda" if name == "Lambda" else f"{name}.apply"
+        raise TypeError(f"{function} must return a float image [h, w, c] in [0, 1], got {got}.")
+    return result.astype(jnp.float32)

@@ -1,0 +1,276 @@
+"""One geometric op as a value: the map from its output to its source, and its static bounds.
+
+Warps form a monoid: `a.then(b)` is the op a followed by b, and a run of ops is resampled once, by
+the product. Frames inside a run do not clip: what a rotation pushed out, a later op may bring back.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Scalar
+from jaxaug.augment._bend import Bend
+from jaxaug.augment._info import Canvas, ImageInfo
+from jaxaug.augment.matrix import Matrix, about, inverse, is_static, product, transform_points
+
+Window = tuple[Scalar, Scalar, Scalar, Scalar]
+_ANYWHERE = (-(2.0**20), -(2.0**20), 2.0**20, 2.0**20)  # a window that excludes no pixel
+
+
+class Warp(NamedTuple):
+    """The pull map of a run of geometric ops.
+
+    A point of the output goes through `matrix`, then through each pair of `bends`: displaced, then
+    through the matrix. That is its place in the source.
+
+    Attributes:
+      matrix: output to source, (x, y) in edge coordinates.
+      canvas: (height, width) of the output: static ints. Floats where the output has no static
+        shape, which is allowed inside a run only; `max_shrink * canvas` then bounds the source
+        pixels that the frame spans.
+      size: int32[2], the used (height, width) of the output, or None for the whole canvas.
+      max_shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the
+        number of taps, and with it the antialiasing. Turns, shears and bends do not count: they are
+        bilinear.
+      integer_aligned: True where pixels land on pixels, so that one exact read is enough.
+      inside_source: True where every output pixel lies inside the frame the op was given.
+      crop_window: (top, left, bottom, right) in source pixels, the frame that a resize was given.
+        Its antialiasing does not look past it: crop, then resize, is what `resized_crop` means.
+      framed: True where a resize of the whole source comes before what reads beyond it: positions
+        are then padded as those of the resized image, and the antialiasing does not look past the
+        source.
+      bends: (Bend, Matrix) pairs, see above.
+
+    Example:
+      >>> from jaxaug.augment import ImageInfo, matrix
+      >>> Warp.centered(ImageInfo((4, 6)), matrix.scaling(0.5, 0.5)).matrix.x1
+      1.5
+    """
+
+    matrix: Matrix
+    canvas: Canvas
+    size: Array | None = None
+    max_shrink: tuple[float, float] = (1.0, 1.0)
+    integer_aligned: bool = False
+    inside_source: bool = False
+    crop_window: Window | None = None
+    framed: bool = False
+    bends: tuple[tuple[Bend, Matrix], ...] = ()
+
+    @classmethod
+    def identity(cls, info: ImageInfo) -> "Warp":
+        """Return the warp that changes nothing."""
+        return cls(Matrix(), info.canvas, info.size, integer_aligned=True, inside_source=True)
+
+    @classmethod
+    def centered(cls, info: ImageInfo, matrix: Matrix, max_shrink: float = 1.0) -> "Warp":
+        """Return `matrix` about the center of the image, in the same frame.
+
+        Args:
+          info: of the image.
+          matrix: a pull map with the center as its origin.
+          max_shrink: a static upper bound of how many source pixels meet in an output pixel, at
+            least 1; it fixes the antialiasing.
+        """
+        height, width = info.extent
+        return cls.framing(info, about(matrix, width / 2, height / 2), max_shrink)
+
+    @classmethod
+    def framing(cls, info: ImageInfo, matrix: Matrix, max_shrink: float = 1.0) -> "Warp":
+        """Return `matrix` from edge coordinates to edge coordinates, in the same frame."""
+        return cls(matrix, info.canvas, info.size, (max_shrink, max_shrink))
+
+    @classmethod
+    def displaced(cls, info: ImageInfo, dx: Array, dy: Array) -> "Warp":
+        """Return the warp that shows at (x, y) what lies at (x + dx, y + dy), in the same frame.
+
+        Displacements with a gradient above 0.6 are scaled down to it, all alike: a map with a
+        gradient above 1 folds, and no box or keypoint could follow it.
+
+        Args:
+          info: of the image.
+          dx, dy: float32[h, w], pixels. Where [h, w] is the canvas, one displacement per pixel,
+            else nodes of an even grid from edge to edge of the used part, at least 2 by 2.
+        """
+        if dx.shape == info.canvas:
+            bend = Bend(dx, dy)
+        else:
+            height, width = info.extent
+            spacing = (width / (dx.shape[1] - 1), height / (dx.shape[0] - 1))
+            bend = Bend(dx, dy, (0.0, 0.0), spacing)
+        return cls(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
+
+    @property
+    def axis_aligned(self) -> bool:
+        """True where the source x depends on x alone, and y on y."""
+        return self.matrix.axis_aligned and not self.bends
+
+    def then(self, after: "Warp") -> "Warp":
+        """Return this op, then `after`."""
+        matrix, bends = _joined(self, after)
+        shrink = after.max_shrink
+        if not self.axis_aligned:
+            # A row of a Jacobian product is bounded by row times operator norm.
+            shrink = (max(shrink), max(shrink))
+        # Only a resize keeps its frame without landing on pixels.
+        resized = self.inside_source and not self.integer_aligned
+        return Warp(
+            matrix,
+            after.canvas,
+            after.size,
+            max_shrink=(self.max_shrink[0] * shrink[0], self.max_shrink[1] * shrink[1]),
+            integer_aligned=self.integer_aligned and after.integer_aligned,
+            inside_source=self.inside_source and after.inside_source,
+            crop_window=_joined_window(self, after),
+            framed=self.framed or (resized and not after.inside_source),
+            bends=bends,
+        )
+
+    def pull(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return the places in the source that points of the output show."""
+        x, y, _ = transform_points(self.matrix, x, y)
+        for bend, matrix in self.bends:
+            x, y, _ = transform_points(matrix, *bend.pull(x, y))
+        return x, y
+
+    def push(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return the places in the output where points of the source appear."""
+        for bend, matrix in reversed(self.bends):
+            x, y, _ = transform_points(inverse(matrix), x, y)
+            x, y = bend.push(x, y)
+        x, y, _ = transform_points(inverse(self.matrix), x, y)
+        return x, y
+
+    def unbent(self) -> Matrix:
+        """Return the map without its bends."""
+        matrices = [matrix for _, matrix in reversed(self.bends)]
+        return functools.reduce(product, [*matrices, self.matrix])
+
+
+def shifted(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
+    """Return the window with the corner (top, left); `fits` when it certainly lies inside."""
+    return Warp(Matrix(x1=left, y1=top), canvas, size, integer_aligned=True, inside_source=fits)
+
+
+def has_static_shape(canvas: Canvas) -> bool:
+    """Return True where `canvas` is the shape of an array, not a bound."""
+    return all(isinstance(side, int) for side in canvas)
+
+
+def select(index: Array, branches: Sequence[Any]) -> Any:
+    """Return the branch of a traced index: the price of a choice among warps is that of one.
+
+    Args:
+      index: int32, traced, from 0 to len(branches) - 1.
+      branches: warps to frames of one shape; or arrays of one shape and dtype.
+
+    Raises:
+      ValueError: for warps to different canvases, or with displacements on different grids.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxaug.augment import ImageInfo, matrix
+      >>> turns = [Warp.centered(ImageInfo((4, 6)), matrix.rotation(a)) for a in (0, 90)]
+      >>> select(jnp.int32(0), turns).matrix.xx.item()
+      1.0
+    """
+    if isinstance(branches[0], Warp):
+        return _chosen_warp(index, branches)
+    return _chosen(index, branches)
+
+
+def _chosen_warp(index: Array, branches: Sequence[Warp]) -> Warp:
+    first = branches[0]
+    for other in branches[1:]:
+        if other.canvas != first.canvas or (other.size is None) != (first.size is None):
+            raise ValueError(
+                "a choice needs branches to frames of one shape, got canvases"
+                f" {[branch.canvas for branch in branches]}: let an op of fixed size such as"
+                " CenterCrop follow in each of them, or choose before the ops that differ."
+            )
+    shrink_y, shrink_x = (max(bounds) for bounds in zip(*(each.max_shrink for each in branches)))
+    return Warp(
+        _chosen_matrix(index, [branch.matrix for branch in branches]),
+        first.canvas,
+        None if first.size is None else _chosen(index, [branch.size for branch in branches]),
+        max_shrink=(shrink_y, shrink_x),
+        integer_aligned=all(branch.integer_aligned for branch in branches),
+        inside_source=all(branch.inside_source for branch in branches),
+        crop_window=_chosen_window(index, [branch.crop_window for branch in branches]),
+        framed=any(branch.framed for branch in branches),
+        bends=_chosen_bends(index, [branch.bends for branch in branches]),
+    )
+
+
+def _joined(warp: Warp, after: Warp) -> tuple[Matrix, tuple[tuple[Bend, Matrix], ...]]:
+    """Return the map of `warp`, then `after`: matrices that meet become one."""
+    if not after.bends:
+        return product(warp.matrix, after.matrix), warp.bends
+    *bends, (bend, matrix) = after.bends
+    return after.matrix, (*bends, (bend, product(warp.matrix, matrix)), *warp.bends)
+
+
+def _joined_window(warp: Warp, after: Warp) -> Window | None:
+    """Return the window of `warp`, then `after`, in source pixels."""
+    if after.crop_window is None or not warp.integer_aligned:
+        return warp.crop_window if after.inside_source else None
+    # Through shifts, mirrors and quarter turns corners stay corners.
+    top, left, bottom, right = (jnp.asarray(side, jnp.float32) for side in after.crop_window)
+    x0, y0 = warp.pull(left, top)
+    x1, y1 = warp.pull(right, bottom)
+    return jnp.minimum(y0, y1), jnp.minimum(x0, x1), jnp.maximum(y0, y1), jnp.maximum(x0, x1)
+
+
+def _chosen(index: Array, values: Sequence[Any]) -> Any:
+    """Return the value of a traced index; a number that is the same in all stays static."""
+    first = values[0]
+    if all(is_static(value) and value == first for value in values):
+        return first
+    values = [jnp.asarray(v, jnp.float32) if is_static(v) else v for v in values]
+    chosen = values[0]
+    for i in range(1, len(values)):
+        chosen = jnp.where(index == i, values[i], chosen)
+    return chosen
+
+
+def _chosen_window(index: Array, windows: Sequence[Window | None]) -> Window | None:
+    if all(window is None for window in windows):
+        return None
+    sides = zip(*(_ANYWHERE if window is None else window for window in windows))
+    top, left, bottom, right = (_chosen(index, values) for values in sides)
+    return top, left, bottom, right
+
+
+def _chosen_matrix(index: Array, matrices: Sequence[Matrix]) -> Matrix:
+    return Matrix(*(_chosen(index, entries) for entries in zip(*matrices)))
+
+
+def _chosen_bends(index: Array, branches: Sequence[tuple[tuple[Bend, Matrix], ...]]):
+    """Return the bends of a traced index; a branch with fewer is given some of no displacement."""
+    bends = []
+    for place in range(max(map(len, branches))):
+        present = [branch[place] for branch in branches if place < len(branch)]
+        still = present[0][0]._replace(
+            dx=jnp.zeros_like(present[0][0].dx), dy=jnp.zeros_like(present[0][0].dy)
+        )
+        pairs = [branch[place] if place < len(branch) else (still, Matrix()) for branch in branches]
+        grids = {bend.dx.shape for bend, _ in pairs}
+        if len(grids) > 1:
+            raise ValueError(
+                f"a choice needs displacements on one grid, got {sorted(grids)}: give one per"
+                " pixel, or the same number of nodes in each branch."
+            )
+        bend = Bend(
+            *(_chosen_fields(index, fields) for fields in zip(*(bend for bend, _ in pairs)))
+        )
+        bends.append((bend, _chosen_matrix(index, [matrix for _, matrix in pairs])))
+    return tuple(bends)
+
+
+def _chosen_fields(index: Array, fields: Sequence[Any]) -> Any:
+    """Return the field of a Bend: an array, or a pair of numbers."""
+    if isinstance(fields[0], tuple):
+        return tuple(_chosen(index, values) for values in zip(*fields))
+    return _chosen(index, fields)

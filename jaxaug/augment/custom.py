@@ -1,0 +1,76 @@
+"""Operators of one's own: `Lambda` wraps a function of (key, image)."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._transform import ImageOp
+
+
+@dataclass(frozen=True)
+class Lambda(ImageOp):
+    """Apply any `jax.numpy` function of (key, image).
+
+    Args:
+      function: `(key, image) -> image` on one float32 image [H, W, C] in [0, 1]. On a canvas it
+        sees the unused part too. It may return another height and width, the same for all images;
+        `size` then ends. Not beside a "mask", "boxes" or "keypoints", which would stay behind.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> invert = Lambda(lambda key, image: 1 - image)
+      >>> invert(jax.random.key(0), jnp.zeros((1, 1, 3), jnp.uint8)).tolist()
+      [[[255, 255, 255]]]
+
+    Picklable if the function is: one defined in a module, rather than a lambda.
+    """
+
+    function: Callable[[Key, Array], Array]
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not callable(self.function) or isinstance(self.function, type):
+            raise TypeError(
+                f"`function` must be a function of (key, image), got {self.function!r}."
+            )
+        if not _takes_two(self.function):
+            raise TypeError(
+                f"`function` must take two arguments, (key, image), got {self.function!r}:"
+                " write Lambda(lambda key, image: ...)."
+            )
+
+    def sample(self, key: Key, info: ImageInfo) -> Key:
+        """Return the key itself: the function draws."""
+        del info
+        return key
+
+    def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
+        """Return the function's result."""
+        del info
+        return self.function(params, image)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards, from a trace of the function."""
+        image = jax.ShapeDtypeStruct((*info.canvas, 3), jnp.float32)
+        shape = jax.eval_shape(self.function, drawn.params, image).shape
+        if shape[:2] == info.canvas:
+            return info
+        return ImageInfo(shape[:2], epoch=info.epoch)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Return False where `function` certainly cannot be called as function(key, image)."""
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True

@@ -1,0 +1,138 @@
+"""The last step of a chain: `Normalize` and `ToFloat`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array
+from jaxaug.augment._fields import Channels, as_channels, store
+from jaxaug.augment._transform import Output
+
+_LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
+
+
+def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence[float]) -> Array:
+    """Return (image - mean) / std, per channel.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      mean, std: a number, or one for each channel, in the units of `image`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> normalize(jnp.full((1, 1, 3), 0.75), 0.5, (0.25, 0.5, 1.0)).tolist()
+      [[[1.0, 0.5, 0.25]]]
+    """
+    shift, scale = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (mean, std))
+    return (image - shift) / scale
+
+
+def to_float(image: Array, dtype: str = "float32") -> Array:
+    """Return uint8 as floats in [0, 1]; floats only change their dtype.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> to_float(jnp.full((1, 1, 3), 255, jnp.uint8)).tolist()
+      [[[1.0, 1.0, 1.0]]]
+    """
+    image = jnp.asarray(image)
+    if image.dtype == jnp.uint8:
+        return (image.astype(jnp.float32) / 255).astype(dtype)
+    if not jnp.issubdtype(image.dtype, jnp.floating):
+        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {image.dtype}.")
+    return image.astype(dtype)
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class Normalize(Output):
+    """Normalize each channel, (image - mean) / std in [0, 1] units, for the model.
+
+    Args:
+      mean: a number or one per channel, in [0, 1].
+      std: a number or one per channel, above 0.
+      dtype: "float32", "bfloat16", "float16" or their `jax.numpy` names.
+      layout: "HWC" or "CHW" ("NHWC", "NCHW": the same, with the axis that `vmap` adds).
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.zeros((8, 9, 3), jnp.uint8)
+      >>> Normalize(0.5, 0.5, layout="CHW")(jax.random.key(0), image).shape
+      (3, 8, 9)
+    """
+
+    mean: Channels
+    std: Channels
+    dtype: str = "float32"
+    layout: str = "HWC"
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            mean=as_channels("mean", self.mean),
+            std=as_channels("std", self.std),
+            dtype=_as_dtype(self.dtype),
+        )
+        if not all(0 <= value <= 1 for value in self.mean):
+            raise ValueError(
+                f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255."
+            )
+        if not all(value > 0 for value in self.std):
+            raise ValueError(f"`std` must be above 0, got {self.std}.")
+        check_choice("layout", self.layout, _LAYOUTS)
+
+    def values(self, image: Array) -> Array:
+        """Return (image - mean) / std."""
+        for name in ("mean", "std"):
+            count = len(getattr(self, name))
+            if count not in (1, image.shape[2]):
+                raise ValueError(
+                    f"`{name}` of Normalize must be one number, or one per channel of the image"
+                    f" {image.shape}, got {count}."
+                )
+        return normalize(image, self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class ToFloat(Output):
+    """Give the model floats in [0, 1], in the dtype and layout that it takes.
+
+    Args:
+      dtype: "float32", "bfloat16", "float16" or their `jax.numpy` names.
+      layout: "HWC" or "CHW" ("NHWC", "NCHW": the same, with the axis that `vmap` adds).
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ToFloat("bfloat16")(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).dtype
+      dtype(bfloat16)
+    """
+
+    dtype: str = "float32"
+    layout: str = "HWC"
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, dtype=_as_dtype(self.dtype))
+        check_choice("layout", self.layout, _LAYOUTS)
+
+    def values(self, image: Array) -> Array:
+        """Return the image."""
+        return image
+
+
+def _as_dtype(dtype) -> str:
+    """Return the name of a floating dtype."""
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if not name or not jnp.issubdtype(jnp.dtype(name), jnp.floating):
+        raise ValueError(
+            f"`dtype` must be a floating dtype such as 'float32' or 'bfloat16', got {dtype!r}."
+        )
+    return name

@@ -1,0 +1,95 @@
+"""Random numbers for the parameters of transforms: float32 and int32, whatever x64 says.
+
+A call of the generator is the costly part of a small draw, to compile and to run. A transform with
+several parameters draws all of its numbers at once, `uniform(key, shape=(7,))`, and brings each to
+its range with `between`, `integer` and `order`; the other functions draw one parameter.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Scalar
+
+
+def uniform(key: Key, low: float = 0.0, high: float = 1.0, shape: tuple[int, ...] = ()) -> Array:
+    """Draw float32 numbers, uniform on [low, high).
+
+    Example:
+      >>> import jax
+      >>> float(uniform(jax.random.key(0), 2.0, 2.0))
+      2.0
+    """
+    return between(jax.random.uniform(key, shape, jnp.float32), low, high)
+
+
+def integers(key: Key, low: Scalar, high: Scalar, shape: tuple[int, ...] = ()) -> Array:
+    """Draw int32 numbers, uniform on low, ..., high - 1; the bounds may be traced.
+
+    Example:
+      >>> import jax
+      >>> sorted(set(integers(jax.random.key(0), 3, 6, (40,)).tolist()))
+      [3, 4, 5]
+    """
+    return integer(jax.random.uniform(key, shape, jnp.float32), low, high)
+
+
+def permutation(key: Key, count: int) -> Array:
+    """Draw int32[count], a permutation of 0, ..., count - 1, each as likely.
+
+    Example:
+      >>> import jax
+      >>> sorted(permutation(jax.random.key(0), 4).tolist())
+      [0, 1, 2, 3]
+    """
+    return order(jax.random.uniform(key, (count,), jnp.float32))
+
+
+def coin(key: Key, p: Scalar) -> Array:
+    """Draw a bool, True with probability `p`.
+
+    Example:
+      >>> import jax
+      >>> bool(coin(jax.random.key(0), 1.0))
+      True
+    """
+    return jax.random.uniform(key, (), jnp.float32) < p
+
+
+def choice(key: Key, weights: int | Sequence[float]) -> Array:
+    """Draw an int32 index, with probabilities in proportion to `weights`.
+
+    Args:
+      key: a PRNG key.
+      weights: numbers of at least 0, not all 0; or an int n, for n equal ones.
+
+    Example:
+      >>> import jax
+      >>> int(choice(jax.random.key(0), [0.0, 3.0, 0.0]))
+      1
+    """
+    if isinstance(weights, int):
+        return integers(key, 0, weights)
+    limits = [sum(weights[: i + 1]) for i in range(len(weights))]
+    number = uniform(key, 0.0, limits[-1])
+    passed = number >= jnp.asarray(limits[:-1], jnp.float32)
+    return jnp.sum(passed, dtype=jnp.int32)
+
+
+def between(number: Array, low: Scalar, high: Scalar) -> Array:
+    """Return a number of [0, 1) brought to [low, high)."""
+    return low + number * (high - low)
+
+
+def integer(number: Array, low: Scalar, high: Scalar) -> Array:
+    """Return a number of [0, 1) as an int32 of low, ..., high - 1."""
+    low = jnp.asarray(low, jnp.int32)
+    high = jnp.asarray(high, jnp.int32)
+    steps = jnp.floor(number * (high - low).astype(jnp.float32)).astype(jnp.int32)
+    return jnp.minimum(low + steps, high - 1)
+
+
+def order(numbers: Array) -> Array:
+    """Return numbers of [0, 1) [n] as an int32[n] permutation of 0, ..., n - 1."""
+    return jnp.argsort(numbers).astype(jnp.int32)
