@@ -1,6 +1,7 @@
-"""The used part of a canvas: the top-left `size`, all of the array where that is None.
+"""The used part of a canvas for the pure halves, which take its `size` beside an image.
 
-`size` is int32[2], (height, width). What lies beyond it is neither read nor defined afterwards.
+`size` is int32[2], the top-left (height, width); None where all of the array is used. What lies
+beyond it is neither read nor defined afterwards.
 """
 
 from typing import Any
@@ -8,12 +9,19 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxaug._typing import Array
+from jaxaug.augment._info import ImageInfo
+
+
+def info_of(image: Array, size: Any) -> ImageInfo:
+    """Return the facts about an image [H, W, C]."""
+    canvas = (image.shape[0], image.shape[1])
+    return ImageInfo(canvas, None if size is None else jnp.asarray(size, jnp.int32))
 
 
 def extent(image: Array, size: Any) -> tuple[Array, Array]:
     """Return the used height and width, int32."""
-    height_width = jnp.asarray(image.shape[:2] if size is None else size, jnp.int32)
-    return height_width[0], height_width[1]
+    height, width = info_of(image, size).height_width
+    return jnp.asarray(height, jnp.int32), jnp.asarray(width, jnp.int32)
 
 
 def inside(image: Array, size: Any, margin: int = 0) -> Array:
@@ -28,13 +36,5 @@ def inside(image: Array, size: Any, margin: int = 0) -> Array:
 
 def mirrored(image: Array, before: int, after: int, axis: int, size: Any) -> Array:
     """Return `image` with pixels added along `axis`: 3 2 | 1 2 3 4 | 3 2, about the used edges."""
-    length = extent(image, size)[axis]
     index = jnp.arange(-before, image.shape[axis] + after, dtype=jnp.int32)
-    return jnp.take(image, reflect(index, length), axis=axis, mode="clip")
-
-
-def reflect(index: Array, length: Array) -> Array:
-    """Return indices, int32, folded into [0, length): 3 2 | 1 2 3 4 | 3 2."""
-    period = jnp.maximum(2 * length - 2, 1)
-    index = jnp.abs(index) % period
-    return jnp.minimum(index, period - index)
+    return jnp.take(image, info_of(image, size).border(axis, index), axis=axis, mode="clip")

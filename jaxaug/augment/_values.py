@@ -2,12 +2,15 @@
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import jax.numpy as jnp
 from jax import lax
 
-from jaxaug._typing import Array
+from jaxaug._typing import Array, Scalar
+from jaxaug.augment._fields import plain
+
+LEVELS = 256
 
 _Arguments = ParamSpec("_Arguments")
 _PureHalf = Callable[Concatenate[Array, _Arguments], Array]
@@ -54,6 +57,24 @@ def from_levels(levels: Array) -> Array:
     return levels.astype(jnp.float32) / 255
 
 
+def look_up(levels: Array, table: Array) -> Array:
+    """Return the entries of a table [C, 256] for levels [H, W, C]."""
+    channels = levels.shape[2]
+    bins = levels + LEVELS * jnp.arange(channels, dtype=jnp.int32)[None, None]
+    return jnp.take(table.ravel(), bins, mode="clip")
+
+
 def rounded(values: Array) -> Array:
     """Return the nearest whole numbers, with the gradient of `values` ("straight through")."""
     return values + lax.stop_gradient(jnp.round(values) - values)
+
+
+def by_channel(red: Scalar, green: Scalar, blue: Scalar) -> Array:
+    """Return float32[1, 1, 3] of three numbers."""
+    return jnp.stack([jnp.asarray(value, jnp.float32) for value in (red, green, blue)])[None, None]
+
+
+def as_pair(value: Any) -> Any:
+    """Return (v, v) of a number, or a pair as it is."""
+    value = plain(value)
+    return (value, value) if isinstance(value, (int, float)) else value

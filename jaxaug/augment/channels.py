@@ -5,14 +5,19 @@ saturation and value end at 0 and 1. Nothing here is a matrix product: three cha
 for one, and its rounding would depend on the batch size.
 """
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._fields import Range, as_number, as_range, as_symmetric_range, store
 from jaxaug.augment._hsv import from_hsv, to_hsv
-from jaxaug.augment._values import on_image, on_rgb
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import Pointwise
+from jaxaug.augment._values import by_channel, on_image, on_rgb
+from jaxaug.augment.random import between, integer, order, permutation, uniform
 
 
 @on_image
@@ -69,7 +74,7 @@ def shift_rgb(image: Array, red: Scalar, green: Scalar, blue: Scalar) -> Array:
 
     Differs from kornia in not clipping.
     """
-    return image + _stacked(red, green, blue)
+    return image + by_channel(red, green, blue)
 
 
 @on_rgb
@@ -121,72 +126,224 @@ def adjust_hue_yiq(image: Array, hue_factor: Scalar) -> Array:
     return _mixed(image, cosine * _CHROMA + sine * _QUARTER_TURN + _LUMA)
 
 
-@on_rgb
-def adjust_temperature(image: Array, temperature: Scalar) -> Array:
-    """Return the image as lit by a black body of another temperature than that of daylight.
+# ---- transforms
 
-    Red and blue are multiplied by their share beside green in the light of `temperature`, in the
-    image's gamma encoding; 6500 K is the image.
 
-    Args:
-      image: float [H, W, 3] in [0, 1].
-      temperature: in kelvins, 2000 (candle) to 25000 (blue sky).
+@dataclass(frozen=True)
+class RandomChannelPermutation(Pointwise):
+    """Put the channels in a random order.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> red, green, blue = adjust_temperature(jnp.full((1, 1, 3), 0.5), 3000.0)[0, 0]
-      >>> bool(red > green > blue)
-      True
-
-    Reference: S. Zini et al., "Planckian jitter", ICLR 2023; the locus by B. Kim et al., "Design of
-    advanced color temperature control system for HDTV applications", 2002.
-
-    Differs from kornia and albumentations in following the locus by its formula, not a table of 25
-    lights, and in keeping the image at 6500 K.
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.array([[[1, 2, 3]]], jnp.uint8)
+      >>> sorted(RandomChannelPermutation()(jax.random.key(0), image)[0, 0].tolist())
+      [1, 2, 3]
     """
-    light = _light_of(jnp.asarray(temperature, jnp.float32))
-    daylight = _light_of(jnp.float32(_DAYLIGHT))
-    red, blue = (jnp.power(of / at, 1 / _DISPLAY_GAMMA) for of, at in zip(light, daylight))
-    return image * _stacked(red, 1.0, blue)
+
+    channels = 3
+    across_channels = True
+    _: KW_ONLY
+    p: float = 1.0
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the order."""
+        del info
+        return permutation(key, 3)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Permute the channels."""
+        del info
+        return permute_channels(image, params)
 
 
-@on_rgb
-def pca_lighting(image: Array, alpha: Any) -> Array:
-    """Return the image with multiples of the principal components of ImageNet's colors added.
-
-    image + alpha[0] l[0] v[0] + alpha[1] l[1] v[1] + alpha[2] l[2] v[2], with eigenvalues l and
-    eigenvectors v of the covariance of red, green and blue.
+@dataclass(frozen=True)
+class ChannelDropout(Pointwise):
+    """Fill some of the three channels with one value, with probability `p`.
 
     Args:
-      image: float [H, W, 3] in [0, 1].
-      alpha: float[3], usually normal with a standard deviation of 0.1.
+      channel_drop_range: (low, high), ints of 0 to 3, the range of the number of channels.
+      fill: the value that they get, in [0, 1].
+      p: the probability of being applied.
 
     Example:
-      >>> import jax.numpy as jnp
-      >>> red, green, blue = pca_lighting(jnp.full((1, 1, 3), 0.5), [0.0, 1.0, 0.0])[0, 0]
-      >>> bool(red > green > blue)
-      True
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.array([[[9, 9, 9]]], jnp.uint8)
+      >>> sorted(ChannelDropout(p=1.0)(jax.random.key(0), image)[0, 0].tolist())
+      [0, 9, 9]
 
-    Reference: A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet classification with deep
-    convolutional neural networks", 2012, section 4.1.
+    Reference: `albumentations.ChannelDropout`.
     """
-    alpha = jnp.asarray(alpha, jnp.float32)
-    shifts = [
-        sum(alpha[i] * float(_EIGENVALUES[i] * _EIGENVECTORS[channel, i]) for i in range(3))
-        for channel in range(3)
-    ]
-    return image + _stacked(*shifts)
+
+    channels = 3
+    channel_drop_range: tuple[int, int] = (1, 1)
+    fill: float = 0.0
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        low, high = as_range("channel_drop_range", self.channel_drop_range, 0, 3)
+        if low != int(low) or high != int(high):
+            raise ValueError(
+                f"`channel_drop_range` must be two ints, got {self.channel_drop_range!r}."
+            )
+        fill = as_number("fill", self.fill, 0.0, 1.0)
+        store(self, channel_drop_range=(int(low), int(high)), fill=fill)
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the channels that stay, bool[3]."""
+        del info
+        low, high = self.channel_drop_range
+        numbers = uniform(key, shape=(4,))
+        return order(numbers[:3]) >= integer(numbers[3], low, high + 1)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Drop the channels."""
+        del info
+        return drop_channels(image, params, self.fill)
 
 
-# Of ImageNet's pixels in [0, 1], red, green, blue; one vector a column. From torch7's
-# fb.resnet.torch, which every implementation since copies.
-_EIGENVALUES = np.array([0.2175, 0.0188, 0.0045])
-_EIGENVECTORS = np.array(
-    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
-)
+@dataclass(frozen=True)
+class RandomRGBShift(Pointwise):
+    """Add a random number to each of red, green and blue, with probability `p`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      r_shift_limit, g_shift_limit, b_shift_limit: v draws from [-v, v], a pair (low, high) from
+        itself.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomRGBShift()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `kornia.augmentation.RandomRGBShift`.
+    """
+
+    channels = 3
+    r_shift_limit: Range = 0.5
+    g_shift_limit: Range = 0.5
+    b_shift_limit: Range = 0.5
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            r_shift_limit=as_symmetric_range("r_shift_limit", self.r_shift_limit),
+            g_shift_limit=as_symmetric_range("g_shift_limit", self.g_shift_limit),
+            b_shift_limit=as_symmetric_range("b_shift_limit", self.b_shift_limit),
+        )
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw what is added, float32[3]."""
+        del info
+        limits = (self.r_shift_limit, self.g_shift_limit, self.b_shift_limit)
+        numbers = uniform(key, shape=(3,))
+        return jnp.stack([between(number, *pair) for number, pair in zip(numbers, limits)])
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Shift the channels."""
+        del info
+        return jnp.clip(shift_rgb(image, params[0], params[1], params[2]), 0.0, 1.0)
 
 
-# ---- colors in other coordinates
+class HSVShift(NamedTuple):
+    """Sampled parameters of `HueSaturationValue`: float32, the hue in turns."""
+
+    hue: Array
+    saturation: Array
+    value: Array
+
+
+@dataclass(frozen=True)
+class HueSaturationValue(Pointwise):
+    """Add random numbers to hue, saturation and value, with probability `p`.
+
+    Args:
+      hue_shift_limit: in turns; v draws from [-v, v], a pair (low, high) from itself.
+      sat_shift_limit, val_shift_limit: the same, in values of [0, 1].
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> HueSaturationValue()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.HueSaturationValue`, there in half degrees and 255ths.
+    """
+
+    channels = 3
+    across_channels = True
+    hue_shift_limit: Range = 20 / 180
+    sat_shift_limit: Range = 30 / 255
+    val_shift_limit: Range = 20 / 255
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            hue_shift_limit=as_symmetric_range("hue_shift_limit", self.hue_shift_limit),
+            sat_shift_limit=as_symmetric_range("sat_shift_limit", self.sat_shift_limit),
+            val_shift_limit=as_symmetric_range("val_shift_limit", self.val_shift_limit),
+        )
+
+    def sample(self, key: Key, info: ImageInfo) -> HSVShift:
+        """Draw what is added."""
+        del info
+        limits = (self.hue_shift_limit, self.sat_shift_limit, self.val_shift_limit)
+        numbers = uniform(key, shape=(3,))
+        return HSVShift(*(between(number, *pair) for number, pair in zip(numbers, limits)))
+
+    def apply(self, params: HSVShift, image: Array, info: ImageInfo) -> Array:
+        """Shift the colors."""
+        del info
+        return shift_hsv(image, *params)
+
+
+@dataclass(frozen=True)
+class RandomHueYIQ(Pointwise):
+    """Turn the chroma about the gray axis by a random angle; see `functional.adjust_hue_yiq`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      hue: v in [0, 0.5] draws the turn from [-v, v] turns, a pair (low, high) from itself.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomHueYIQ(0.1)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    channels = 3
+    across_channels = True
+    hue: Range = 0.5
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, hue=as_symmetric_range("hue", self.hue))
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the turn."""
+        del info
+        return uniform(key, *self.hue)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Turn the chroma."""
+        del info
+        return jnp.clip(adjust_hue_yiq(image, params), 0.0, 1.0)
+
+
+# ---- the YIQ form
 
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
@@ -197,44 +354,9 @@ _QUARTER_TURN = (
     _FROM_YIQ @ np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]]) @ _TO_YIQ
 ).astype(np.float32)
 
-_DAYLIGHT = 6500.0  # kelvins, about the white of sRGB
-_DISPLAY_GAMMA = 2.2
-
 
 def _mixed(image: Array, matrix: Array) -> Array:
     """Return the colors times a 3x3 matrix, written out."""
     red, green, blue = (image[:, :, channel] for channel in range(3))
     rows = [matrix[i, 0] * red + matrix[i, 1] * green + matrix[i, 2] * blue for i in range(3)]
     return jnp.stack(rows, axis=2)
-
-
-def _stacked(red: Scalar, green: Scalar, blue: Scalar) -> Array:
-    """Return float32[1, 1, 3] of three numbers."""
-    return jnp.stack([jnp.asarray(value, jnp.float32) for value in (red, green, blue)])[None, None]
-
-
-def _light_of(temperature: Array) -> tuple[Array, Array]:
-    """Return the red and the blue of a black body's light, linear sRGB, where green is 1."""
-    t = 1000 / temperature
-    t2 = t * t
-    t3 = t * t2
-    x = jnp.where(
-        temperature < 4000,
-        -0.2661239 * t3 - 0.2343589 * t2 + 0.8776956 * t + 0.179910,
-        -3.0258469 * t3 + 2.1070379 * t2 + 0.2226347 * t + 0.240390,
-    )
-    x2 = x * x
-    x3 = x * x2
-    warm = jnp.where(
-        temperature < 2222,
-        -1.1063814 * x3 - 1.34811020 * x2 + 2.18555832 * x - 0.20219683,
-        -0.9549476 * x3 - 1.37418593 * x2 + 2.09137015 * x - 0.16748867,
-    )
-    cold = 3.0817580 * x3 - 5.87338670 * x2 + 3.75112997 * x - 0.37001483
-    y = jnp.where(temperature < 4000, warm, cold)
-    z = 1 - x - y
-    # XYZ to linear sRGB, IEC 61966-2-1.
-    red = 3.2406 * x - 1.5372 * y - 0.4986 * z
-    green = -0.9689 * x + 1.8758 * y + 0.0415 * z
-    blue = 0.0557 * x - 0.2040 * y + 1.0570 * z
-    return red / green, jnp.maximum(blue / green, 0.0)

@@ -1,150 +1,24 @@
-"""Filters: each pixel from those about it, any number of channels.
+"""Filters, any number of channels: sharpness, edges, morphology, coarse pixels.
 
 The pure functions take float images [H, W, C] in [0, 1] and do not clip. Beyond its border an image
-is mirrored, 3 2 | 1 2 3 4 | 3 2; with `size` that is the border of the used part of a canvas. Sums
-are written out tap by tap: a convolution's rounding would depend on the batch size.
+is mirrored, 3 2 | 1 2 3 4 | 3 2; with `size` that is the border of the used part of a canvas.
 """
 
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
 
-from jaxaug._typing import Array, Scalar
-from jaxaug.augment._boundary import computed_once
-from jaxaug.augment._used import extent, inside, mirrored
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._correlate import along, check_kernel_size, taps_along
+from jaxaug.augment._fields import Range, as_number, as_range, plain, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import ImageOp
+from jaxaug.augment._used import extent, inside
 from jaxaug.augment._values import on_image
-
-
-@on_image
-def gaussian_blur(image: Array, kernel_size: Any, sigma: Any = None, size: Any = None) -> Array:
-    """Return the image blurred by a Gaussian of `kernel_size` taps.
-
-    Args:
-      image: float [H, W, C] in [0, 1].
-      kernel_size: static, an odd int or two, (along x, along y).
-      sigma: the standard deviation in pixels, one number or two, (along x, along y); 0 is the
-        image. None takes 0.15 kernel_size + 0.35.
-      size: int32[2], the used (height, width) of a canvas; None uses all of it.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> image = jnp.zeros((1, 5, 1)).at[0, 2, 0].set(1.0)
-      >>> print((gaussian_blur(image, 3, 0.8)[0, :, 0] * 100).round())
-      [ 0. 24. 52. 24.  0.]
-
-    Differs from torchvision in taking images smaller than the kernel.
-    """
-    sizes = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-    check_kernel_size(sizes[0])
-    check_kernel_size(sizes[1])
-    if sigma is None:
-        sigma = [0.15 * taps + 0.35 for taps in sizes]
-    sigma = jnp.broadcast_to(jnp.asarray(sigma, jnp.float32), (2,))
-    image = _along(image, _gaussian(sizes[0], sigma[0]), 1, size)
-    image = _along(image, _gaussian(sizes[1], sigma[1]), 0, size)
-    return image
-
-
-@on_image
-def box_blur(image: Array, kernel_size: int, size: Any = None) -> Array:
-    """Return the mean of the `kernel_size` x `kernel_size` pixels about each pixel.
-
-    Args:
-      image: float [H, W, C] in [0, 1].
-      kernel_size: static, an odd int.
-      size: int32[2], the used (height, width) of a canvas; None uses all of it.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> image = jnp.zeros((1, 5, 1)).at[0, 2, 0].set(1.0)
-      >>> print((box_blur(image, 3)[0, :, 0] * 100).round())
-      [ 0. 33. 33. 33.  0.]
-    """
-    check_kernel_size(kernel_size)
-    weights = _box(kernel_size, (kernel_size - 1) / 2)
-    return _along(_along(image, weights, 1, size), weights, 0, size)
-
-
-@on_image
-def motion_blur(
-    image: Array, kernel_size: int, angle: Scalar, direction: Scalar = 0.0, size: Any = None
-) -> Array:
-    """Return the image blurred along a line of `kernel_size` points, one pixel apart.
-
-    Args:
-      image: float [H, W, C] in [0, 1].
-      kernel_size: static, an odd int.
-      angle: of the line, in degrees, counter-clockwise from the x axis.
-      direction: in [-1, 1], where the weight lies: 0 spreads it evenly, 1 trails behind each pixel,
-        -1 before it.
-      size: int32[2], the used (height, width) of a canvas; None uses all of it.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> image = jnp.zeros((1, 5, 1)).at[0, 2, 0].set(1.0)
-      >>> print((motion_blur(image, 3, 0.0, 1.0)[0, :, 0] * 100).round())
-      [ 0.  0. 33. 67.  0.]
-
-    Reference: `kornia.filters.motion_blur`.
-
-    Differs from kornia in placing the points between the pixels, bilinearly, not on the nearest.
-    """
-    check_kernel_size(kernel_size)
-    kernel = _line(kernel_size, (kernel_size - 1) / 2, angle, direction)
-    return _correlated(image, kernel, size)
-
-
-@on_image
-def defocus(image: Array, kernel_size: int, radius: Scalar, size: Any = None) -> Array:
-    """Return the image blurred by a disk, as a lens out of focus does.
-
-    Args:
-      image: float [H, W, C] in [0, 1].
-      kernel_size: static, an odd int; the disk is cut off beyond it.
-      radius: of the disk, in pixels, at most (kernel_size - 1) / 2; its edge is one pixel soft. 0
-        is the image.
-      size: int32[2], the used (height, width) of a canvas; None uses all of it.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> image = jnp.zeros((5, 5, 1)).at[2, 2, 0].set(1.0)
-      >>> print((defocus(image, 3, 1.0)[2, :, 0] * 100).round())
-      [ 0. 15. 30. 15.  0.]
-
-    Reference: `albumentations.Defocus`, of whose aliased disk this is the smooth form.
-    """
-    check_kernel_size(kernel_size)
-    return _correlated(image, _disk(kernel_size, radius), size)
-
-
-@on_image
-def median_blur(image: Array, kernel_size: int, size: Any = None) -> Array:
-    """Return the median of the `kernel_size` x `kernel_size` values about each value.
-
-    Args:
-      image: float [H, W, C] in [0, 1].
-      kernel_size: static, 3 or 5; 7 and more are slow to compile.
-      size: int32[2], the used (height, width) of a canvas; None uses all of it.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> image = jnp.zeros((5, 5, 1)).at[2, 2, 0].set(1.0)
-      >>> float(median_blur(image, 3).max())
-      0.0
-    """
-    check_kernel_size(kernel_size)
-    height, width, _ = image.shape
-    padded = _mirrored(image, kernel_size // 2, size)
-    window = [
-        padded[y : y + height, x : x + width]
-        for y in range(kernel_size)
-        for x in range(kernel_size)
-    ]
-    return _median(window)
+from jaxaug.augment.random import uniform
 
 
 @on_image
@@ -168,7 +42,7 @@ def adjust_sharpness(image: Array, sharpness_factor: Scalar, size: Any = None) -
     Differs from torchvision in not clipping.
     """
     ones = [1.0, 1.0, 1.0]
-    total = _along(_along(image, ones, 1, size), ones, 0, size)
+    total = along(along(image, ones, 1, size), ones, 0, size)
     change = (total + 4 * image) * (1 / 13) - image
     interior = inside(image, size, margin=1)[:, :, None]
     return image + (1 - sharpness_factor) * jnp.where(interior, change, 0.0)
@@ -194,7 +68,7 @@ def laplacian(image: Array, size: Any = None) -> Array:
     Reference: `cv2.Laplacian` with ksize 1, `scipy.ndimage.laplace` with mode "mirror".
     """
     second_difference = [1.0, -2.0, 1.0]
-    return _along(image, second_difference, 1, size) + _along(image, second_difference, 0, size)
+    return along(image, second_difference, 1, size) + along(image, second_difference, 0, size)
 
 
 @on_image
@@ -214,7 +88,7 @@ def dilate(image: Array, kernel_size: int, size: Any = None) -> Array:
     """
     check_kernel_size(kernel_size)
     for axis in (1, 0):
-        image = reduce(jnp.maximum, _taps(image, kernel_size, axis, size))
+        image = reduce(jnp.maximum, taps_along(image, kernel_size, axis, size))
     return image
 
 
@@ -263,136 +137,113 @@ def downscale(image: Array, scale: Scalar, size: Any = None) -> Array:
     return image
 
 
-# ---- kernels
+# ---- transforms
 
 
-def _gaussian(taps: int, sigma: Scalar) -> list[Array]:
-    """Return the weights of a Gaussian; at 0 the middle one is 1 and the others are 0."""
-    inverse = 1.0 / jnp.maximum(jnp.asarray(sigma, jnp.float32), _SMALLEST_SIGMA)
-    distances = np.arange(taps, dtype=np.float32) - np.float32(taps // 2)
-    return _normalized(jnp.exp(-0.5 * jnp.square(distances * inverse)))
+@dataclass(frozen=True)
+class RandomAdjustSharpness(ImageOp):
+    """Change the sharpness, with probability `p`.
 
+    Values are clipped to [0, 1].
 
-_SMALLEST_SIGMA = 0.05  # where the weights beside the middle one are below float32's smallest
+    Args:
+      sharpness_factor: at least 0; 0 is smooth, 1 the image, 2 sharper.
+      p: the probability of being applied.
 
-
-def _box(taps: int, radius: Scalar) -> list[Array]:
-    """Return equal weights up to `radius` about the middle; between whole pixels less."""
-    distances = np.abs(np.arange(taps, dtype=np.float32) - np.float32(taps // 2))
-    return _normalized(jnp.clip(radius + 1 - distances, 0.0, 1.0))
-
-
-def _disk(taps: int, radius: Scalar) -> Array:
-    """Return [taps, taps], a disk of `radius` about the middle with an edge one pixel soft."""
-    offsets = np.arange(taps, dtype=np.float32) - np.float32(taps // 2)
-    distances = np.hypot(offsets[:, None], offsets[None, :])
-    weights = jnp.clip(radius + 0.5 - distances, 0.0, 1.0)
-    return weights * (1.0 / _total(_total(weights)))
-
-
-def _line(taps: int, radius: Scalar, angle: Scalar, direction: Scalar) -> Array:
-    """Return [taps, taps], points on a line through the middle, spread over the nearest pixels."""
-    radians = jnp.asarray(angle, jnp.float32) * (np.pi / 180)
-    along_x = jnp.cos(radians) * radius
-    along_y = -jnp.sin(radians) * radius
-    offsets = np.arange(taps, dtype=np.float32) - np.float32(taps // 2)
-    places = [float(place) for place in np.linspace(-1.0, 1.0, taps)] if taps > 1 else [0.0]
-
-    def near(position: Array) -> Array:
-        return jnp.maximum(0.0, 1.0 - jnp.abs(offsets - position))
-
-    points = [
-        (1 - direction * place) * near(along_y * place)[:, None] * near(along_x * place)[None, :]
-        for place in places
-    ]
-    return _sum(points) * (1 / taps)
-
-
-def _normalized(weights: Array) -> list[Array]:
-    """Return weights [n], one by one, that add up to 1."""
-    # The reciprocal is taken by hand: for a division by one number XLA may do either, not the same
-    # for every batch size.
-    scale = 1.0 / _total(weights)
-    return [weights[i] * scale for i in range(weights.shape[0])]
-
-
-def _total(values: Array) -> Array:
-    """Return the sum over the first axis, in a fixed order."""
-    return _sum([values[i] for i in range(values.shape[0])])
-
-
-def _sum(values: Sequence[Array]) -> Array:
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
-
-
-def check_kernel_size(taps: Any) -> None:
-    """Raise where a kernel has no middle tap."""
-    if not isinstance(taps, int) or taps < 1 or taps % 2 == 0:
-        raise ValueError(f"`kernel_size` must be an odd int of at least 1, got {taps!r}.")
-
-
-# ---- passes over the image
-
-
-def _mirrored(image: Array, radius: int, size: Any) -> Array:
-    """Return the image with a mirrored margin of `radius` on all sides."""
-    image = mirrored(image, radius, radius, 0, size)
-    return computed_once(mirrored(image, radius, radius, 1, size))
-
-
-def _taps(image: Array, taps: int, axis: int, size: Any) -> list[Array]:
-    """Return the image moved by each offset of a line of `taps`, mirrored at the border."""
-    padded = computed_once(mirrored(image, taps // 2, taps // 2, axis, size))
-    length = image.shape[axis]
-    return [lax.slice_in_dim(padded, i, i + length, axis=axis) for i in range(taps)]
-
-
-def _along(image: Array, weights: Sequence[Scalar], axis: int, size: Any) -> Array:
-    """Return the correlation with weights along one axis."""
-    taps = _taps(image, len(weights), axis, size)
-    return _sum([weight * tap for weight, tap in zip(weights, taps)])
-
-
-def _correlated(image: Array, kernel: Array, size: Any) -> Array:
-    """Return the correlation with a kernel [k, k], one row of the kernel after the other."""
-    height, width, _ = image.shape
-    taps = kernel.shape[0]
-    padded = _mirrored(image, taps // 2, size)
-
-    def add_row(total: Array, row: tuple[Array, Array]) -> tuple[Array, None]:
-        index, weights = row
-        lines = lax.dynamic_slice_in_dim(padded, index, height, axis=0)
-        terms = [weights[x] * lines[:, x : x + width] for x in range(taps)]
-        return total + _sum(terms), None
-
-    # A loop: written out, the kernels that draws of 21 x 21 ask for would take minutes to compile.
-    rows = (jnp.arange(taps, dtype=jnp.int32), kernel)
-    return lax.scan(add_row, jnp.zeros_like(image), rows)[0]
-
-
-def _median(values: list[Array]) -> Array:
-    """Return the median of an odd number of arrays, value by value.
-
-    Of any more than half of the values, neither the smallest nor the largest is the median: they
-    are dropped, and the next value is taken in, until one is left.
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomAdjustSharpness(2.0)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
     """
-    count = len(values) // 2 + 2
-    held = values[:count]
-    rest = values[count:]
-    while len(held) > 2:
-        for low in range(len(held) - 1):
-            held[low], held[-1] = _ordered(held[low], held[-1])
-        held.pop()
-        for high in range(1, len(held)):
-            held[0], held[high] = _ordered(held[0], held[high])
-        held.pop(0)
-        if rest:
-            held.append(rest.pop(0))
-    return held[0]
+
+    sharpness_factor: float
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        factor = as_number("sharpness_factor", self.sharpness_factor, 0.0, float("inf"))
+        store(self, sharpness_factor=factor)
+
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing but the coin of `p`."""
+        del key, info
+
+    def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
+        """Sharpen the used part."""
+        del params
+        return jnp.clip(adjust_sharpness(image, self.sharpness_factor, info.size), 0.0, 1.0)
 
 
-def _ordered(a: Array, b: Array) -> tuple[Array, Array]:
-    return jnp.minimum(a, b), jnp.maximum(a, b)
+@dataclass(frozen=True)
+class Morphological(ImageOp):
+    """Replace each value by the largest or the smallest of a square about it.
+
+    Args:
+      kernel_size: odd, the side of the square.
+      operation: "dilation" for the largest, "erosion" for the smallest.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Morphological(5)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from albumentations in one side for all images, and in leaving masks and boxes.
+    """
+
+    kernel_size: int = 3
+    operation: Literal["dilation", "erosion"] = "dilation"
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, kernel_size=plain(self.kernel_size))
+        check_kernel_size(self.kernel_size)
+        check_choice("operation", self.operation, ("dilation", "erosion"))
+
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing but the coin of `p`."""
+        del key, info
+
+    def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
+        """Filter the used part."""
+        del params
+        function = dilate if self.operation == "dilation" else erode
+        return function(image, self.kernel_size, info.size)
+
+
+@dataclass(frozen=True)
+class Downscale(ImageOp):
+    """Coarsen the image to blocks of random size, with probability `p`.
+
+    Args:
+      scale_range: (low, high), within (0, 1], the range of the scale of the coarse image.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Downscale()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.Downscale`.
+    """
+
+    scale_range: Range = (0.25, 0.25)
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, scale_range=as_range("scale_range", self.scale_range, _MIN_SCALE, 1.0))
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the scale."""
+        del info
+        return uniform(key, *self.scale_range)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Coarsen the used part."""
+        return downscale(image, params, info.size)
+
+
+_MIN_SCALE = 1e-3

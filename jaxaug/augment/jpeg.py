@@ -4,16 +4,21 @@ The cosine transforms are sums written out: as matrix products their rounding wo
 batch size.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Scalar
+from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boundary import computed_once
+from jaxaug.augment._fields import Range, as_range, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._used import extent
-from jaxaug.augment._values import on_rgb, rounded
+from jaxaug.augment._values import as_pair, on_rgb, rounded
+from jaxaug.augment.random import integers
 
 Subsampling = Literal["4:2:0", "4:4:4"]
 SUBSAMPLINGS = ("4:2:0", "4:4:4")
@@ -61,6 +66,54 @@ def jpeg(
         used = [(side + 1) // 2 for side in extent(image, size)]
         chroma = _doubled(_coded(rounded(_halved(chroma)), chroma_table), used)
     return _to_rgb(luma[0], chroma[0], chroma[1])[:height, :width] / 255
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class JPEG(ImageOp):
+    """Give the image the artifacts of JPEG at a random quality; see `functional.jpeg`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      quality: an int of 1 to 100, or (low, high) for a random one, both included.
+      subsampling: "4:2:0" halves the chroma along both sides, "4:4:4" keeps it.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> JPEG((40, 90))(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    channels = 3
+    quality: Range
+    subsampling: Subsampling = "4:2:0"
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
+        low, high = as_range("quality", as_pair(self.quality), 1, 100)
+        if low != int(low) or high != int(high):
+            raise ValueError(f"`quality` must be one or two ints, got {self.quality!r}.")
+        store(self, quality=(int(low), int(high)))
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the quality."""
+        del info
+        low, high = self.quality
+        return integers(key, low, high + 1)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Encode and decode the used part."""
+        return jnp.clip(jpeg(image, params, self.subsampling, info.size), 0.0, 1.0)
+
+
+# ---- the steps of JPEG
 
 
 def _whole_blocks(image: Array, size: Any) -> Array:

@@ -4,17 +4,23 @@ The pure functions take a key beside a float image [H, W, C] in [0, 1], and do n
 gives one noise, for any batch size; another shape of the image gives another.
 """
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._fields import Range, as_number, as_range, store
 from jaxaug.augment._hsv import from_hsv, to_hsv
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._used import inside
-from jaxaug.augment._values import on_image, on_rgb
+from jaxaug.augment._values import as_pair, on_image, on_rgb
 from jaxaug.augment.color import _sum as exact_sum
+from jaxaug.augment.random import between, uniform
 
 
 @on_image
@@ -149,6 +155,232 @@ def iso_noise(
     uniform = jax.random.uniform(lightness_key, shape, jnp.float32)
     lighter = _poisson(uniform, jnp.broadcast_to(photons, shape)) / 255
     return _with_hue_and_lightness(image, turns, lighter)
+
+
+# ---- transforms
+
+
+class Noise(NamedTuple):
+    """Sampled parameters of noise: the key of its pixels, and float32 numbers of each kind."""
+
+    key: Key
+    numbers: Array
+
+
+def _noise(key: Key, *ranges: tuple[float, float]) -> Noise:
+    """Return the parameters of noise, one number for each range."""
+    pixels, parameters = jax.random.split(key)
+    numbers = uniform(parameters, shape=(len(ranges),))
+    drawn = [between(number, *pair) for number, pair in zip(numbers, ranges)]
+    return Noise(pixels, jnp.stack(drawn))
+
+
+@dataclass(frozen=True)
+class GaussianNoise(ImageOp):
+    """Add normal numbers to each value.
+
+    Args:
+      mean: of the noise.
+      sigma: the standard deviation of the noise, at least 0: a number, or (low, high) for a random
+        one.
+      clip: True clips the values to [0, 1].
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> GaussianNoise()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    mean: float = 0.0
+    sigma: Range = 0.1
+    clip: bool = True
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("clip", self.clip, (True, False))
+        store(
+            self,
+            mean=as_number("mean", self.mean, -1.0, 1.0),
+            sigma=as_range("sigma", as_pair(self.sigma), 0.0),
+        )
+
+    def sample(self, key: Key, info: ImageInfo) -> Noise:
+        """Draw the key of the pixels and the standard deviation."""
+        del info
+        return _noise(key, self.sigma)
+
+    def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
+        """Add the noise."""
+        del info
+        noisy = gaussian_noise(image, params.key, self.mean, params.numbers[0])
+        return jnp.clip(noisy, 0.0, 1.0) if self.clip else noisy
+
+
+@dataclass(frozen=True)
+class ShotNoise(ImageOp):
+    """Count photons at a random sensitivity; see `functional.shot_noise`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      scale_range: (low, high), above 0, the range of the value that one photon adds.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ShotNoise()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.ShotNoise`.
+    """
+
+    scale_range: Range = (0.1, 0.3)
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, scale_range=as_range("scale_range", self.scale_range, _MIN_SCALE))
+
+    def sample(self, key: Key, info: ImageInfo) -> Noise:
+        """Draw the key of the pixels and the scale."""
+        del info
+        return _noise(key, self.scale_range)
+
+    def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
+        """Count the photons."""
+        del info
+        return jnp.clip(shot_noise(image, params.key, params.numbers[0]), 0.0, 1.0)
+
+
+_MIN_SCALE = 1e-6
+
+
+@dataclass(frozen=True)
+class SaltAndPepper(ImageOp):
+    """Make a random share of the pixels white or black, with probability `p`.
+
+    Args:
+      amount: (low, high), within [0, 1], the range of the share of the pixels.
+      salt_vs_pepper: (low, high), within [0, 1], the range of the share of white ones among them.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> SaltAndPepper()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.SaltAndPepper`.
+    """
+
+    amount: Range = (0.01, 0.06)
+    salt_vs_pepper: Range = (0.4, 0.6)
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            amount=as_range("amount", self.amount, 0.0, 1.0),
+            salt_vs_pepper=as_range("salt_vs_pepper", self.salt_vs_pepper, 0.0, 1.0),
+        )
+
+    def sample(self, key: Key, info: ImageInfo) -> Noise:
+        """Draw the key of the pixels and the two shares."""
+        del info
+        return _noise(key, self.amount, self.salt_vs_pepper)
+
+    def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
+        """Scatter the pixels."""
+        del info
+        return salt_and_pepper(image, params.key, params.numbers[0], params.numbers[1])
+
+
+@dataclass(frozen=True)
+class ISONoise(ImageOp):
+    """Add the noise of a camera at high sensitivity, with probability `p`.
+
+    Args:
+      color_shift: (low, high), within [0, 1], the range of the noise of the hue.
+      intensity: (low, high), within [0, 1], the range of the strength.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ISONoise()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.ISONoise`.
+    """
+
+    channels = 3
+    color_shift: Range = (0.01, 0.05)
+    intensity: Range = (0.1, 0.5)
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            color_shift=as_range("color_shift", self.color_shift, 0.0, 1.0),
+            intensity=as_range("intensity", self.intensity, 0.0, 1.0),
+        )
+
+    def sample(self, key: Key, info: ImageInfo) -> Noise:
+        """Draw the key of the pixels, the shift and the strength."""
+        del info
+        return _noise(key, self.color_shift, self.intensity)
+
+    def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
+        """Add the noise, whose strength follows the used part."""
+        color_shift, intensity = params.numbers
+        return iso_noise(image, params.key, color_shift, intensity, info.size)
+
+
+@dataclass(frozen=True)
+class MultiplicativeNoise(ImageOp):
+    """Multiply each pixel by a random number.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      multiplier: (low, high), at least 0, the range of the numbers.
+      per_channel: True draws a number for each channel of a pixel, False one for all.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> MultiplicativeNoise()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from albumentations in being elementwise: one number for all pixels is brightness.
+    """
+
+    multiplier: Range = (0.9, 1.1)
+    per_channel: bool = False
+    _: KW_ONLY
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("per_channel", self.per_channel, (True, False))
+        store(self, multiplier=as_range("multiplier", self.multiplier, 0.0))
+
+    def sample(self, key: Key, info: ImageInfo) -> Key:
+        """Return the key of the pixels."""
+        del info
+        return key
+
+    def apply(self, params: Key, image: Array, info: ImageInfo) -> Array:
+        """Multiply the pixels."""
+        del info
+        low, high = self.multiplier
+        noisy = multiplicative_noise(image, params, low, high, self.per_channel)
+        return jnp.clip(noisy, 0.0, 1.0)
 
 
 # ---- what the noise is made of

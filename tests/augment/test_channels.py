@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.augment import channels
+from jaxaug.augment import channels, lighting
 
 IMAGE = np.random.default_rng(0).uniform(0, 1, (9, 13, 3)).astype(np.float32)
 IMAGE[0, :6] = [[0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.5], [1, 0, 1], [1, 1, 0], [0, 0, 1]]
@@ -87,20 +87,20 @@ def black_body(temperature):
 @pytest.mark.parametrize("temperature", [2500.0, 3000.0, 4000.0, 6500.0, 9000.0, 15000.0])
 def test_temperature_follows_plancks_law(temperature):
     red, blue = np.array(black_body(temperature)) / black_body(6500.0)
-    out = channels.adjust_temperature(np.ones((1, 1, 3), np.float32), temperature)[0, 0]
+    out = lighting.adjust_temperature(np.ones((1, 1, 3), np.float32), temperature)[0, 0]
     expected = [red ** (1 / 2.2), 1.0, blue ** (1 / 2.2)]
     np.testing.assert_allclose(out, expected, rtol=0.02)
 
 
 def test_daylight_leaves_the_image():
-    np.testing.assert_allclose(channels.adjust_temperature(IMAGE, 6500.0), IMAGE, atol=1e-6)
+    np.testing.assert_allclose(lighting.adjust_temperature(IMAGE, 6500.0), IMAGE, atol=1e-6)
 
 
 def test_pca_lighting():
     alpha = np.array([0.1, -0.2, 0.3])
     vectors = [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.814], [-0.5836, -0.6948, 0.4203]]
     expected = IMAGE + np.array(vectors) @ (alpha * [0.2175, 0.0188, 0.0045])
-    np.testing.assert_allclose(channels.pca_lighting(IMAGE, alpha), expected, atol=1e-6)
+    np.testing.assert_allclose(lighting.pca_lighting(IMAGE, alpha), expected, atol=1e-6)
     np.testing.assert_allclose(np.array(vectors).T @ vectors, np.eye(3), atol=2e-3)
 
 
@@ -110,8 +110,8 @@ OPERATORS = {
     "shift_rgb": lambda image: channels.shift_rgb(image, 0.1, 0.0, jnp.float32(0.2)),
     "shift_hsv": lambda image: channels.shift_hsv(image, 0.1, 0.2, jnp.float32(-0.2)),
     "adjust_hue_yiq": lambda image: channels.adjust_hue_yiq(image, jnp.float32(0.2)),
-    "adjust_temperature": lambda image: channels.adjust_temperature(image, jnp.float32(4000)),
-    "pca_lighting": lambda image: channels.pca_lighting(image, [0.1, 0.2, 0.3]),
+    "adjust_temperature": lambda image: lighting.adjust_temperature(image, jnp.float32(4000)),
+    "pca_lighting": lambda image: lighting.pca_lighting(image, [0.1, 0.2, 0.3]),
 }
 
 

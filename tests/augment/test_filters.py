@@ -10,7 +10,7 @@ import pytest
 import scipy.ndimage
 from PIL import Image, ImageEnhance
 
-from jaxaug.augment import filters
+from jaxaug.augment import blur, filters
 
 NOISE = np.random.default_rng(0).uniform(0, 1, (21, 30, 3)).astype(np.float32)
 SHAPES = [(21, 30), (1, 9), (9, 1), (1, 1), (2, 5)]
@@ -36,34 +36,34 @@ def noise(height, width, channels=2):
 def test_gaussian_blur(taps, sigma):
     kernel = gaussian(taps, sigma)
     expected = correlated(NOISE, np.outer(kernel, kernel))
-    out = jax.jit(filters.gaussian_blur, static_argnums=1)(NOISE, taps, sigma)
+    out = jax.jit(blur.gaussian_blur, static_argnums=1)(NOISE, taps, sigma)
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
 def test_gaussian_blur_takes_x_first():
     expected = correlated(NOISE, np.outer(gaussian(3, 0.6), gaussian(7, 2.0)))
-    out = filters.gaussian_blur(NOISE, (7, 3), (2.0, 0.6))
+    out = blur.gaussian_blur(NOISE, (7, 3), (2.0, 0.6))
     np.testing.assert_allclose(out, expected, atol=1e-5)
     by_size = correlated(NOISE, np.outer(gaussian(3, 0.8), gaussian(7, 1.4)))
-    np.testing.assert_allclose(filters.gaussian_blur(NOISE, [7, 3]), by_size, atol=1e-5)
+    np.testing.assert_allclose(blur.gaussian_blur(NOISE, [7, 3]), by_size, atol=1e-5)
 
 
 def test_no_sigma_is_the_image():
-    np.testing.assert_array_equal(filters.gaussian_blur(NOISE, 9, 0.0), NOISE)
-    np.testing.assert_array_equal(filters.defocus(NOISE, 9, 0.0), NOISE)
+    np.testing.assert_array_equal(blur.gaussian_blur(NOISE, 9, 0.0), NOISE)
+    np.testing.assert_array_equal(blur.defocus(NOISE, 9, 0.0), NOISE)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_small_images_are_mirrored(shape):
     kernel = gaussian(7, 1.5)
     expected = correlated(noise(*shape), np.outer(kernel, kernel))
-    np.testing.assert_allclose(filters.gaussian_blur(noise(*shape), 7, 1.5), expected, atol=1e-5)
+    np.testing.assert_allclose(blur.gaussian_blur(noise(*shape), 7, 1.5), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("taps", [1, 3, 7])
 def test_box_blur(taps):
     expected = correlated(NOISE, np.full((taps, taps), 1 / taps**2))
-    np.testing.assert_allclose(filters.box_blur(NOISE, taps), expected, atol=1e-5)
+    np.testing.assert_allclose(blur.box_blur(NOISE, taps), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("angle", [0.0, 30.0, 90.0, 200.0])
@@ -79,7 +79,7 @@ def test_motion_blur_is_the_mean_along_a_line(angle, direction):
                 NOISE[:, :, channel].astype(float), places, order=1, mode="mirror"
             )
             expected[:, :, channel] += (1 - direction * step / 3) / 7 * moved
-    out = jax.jit(filters.motion_blur, static_argnums=1)(NOISE, 7, angle, direction)
+    out = jax.jit(blur.motion_blur, static_argnums=1)(NOISE, 7, angle, direction)
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
@@ -88,21 +88,21 @@ def test_defocus_is_a_disk(taps, radius):
     y, x = np.mgrid[:taps, :taps] - taps // 2
     disk = np.clip(radius + 0.5 - np.hypot(x, y), 0, 1)
     expected = correlated(NOISE, disk / disk.sum())
-    np.testing.assert_allclose(filters.defocus(NOISE, taps, radius), expected, atol=1e-5)
+    np.testing.assert_allclose(blur.defocus(NOISE, taps, radius), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("taps", [1, 3, 5])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_median_blur(taps, shape):
     expected = scipy.ndimage.median_filter(noise(*shape), size=(taps, taps, 1), mode="mirror")
-    out = jax.jit(filters.median_blur, static_argnums=1)(noise(*shape), taps)
+    out = jax.jit(blur.median_blur, static_argnums=1)(noise(*shape), taps)
     np.testing.assert_array_equal(out, expected)
 
 
 def test_median_blur_is_that_of_opencv():
     pixels = (NOISE * 255).astype(np.uint8)
     expected = cv2.medianBlur(pixels, 5)[2:-2, 2:-2]
-    out = np.round(filters.median_blur(pixels.astype(np.float32) / 255, 5) * 255)
+    out = np.round(blur.median_blur(pixels.astype(np.float32) / 255, 5) * 255)
     np.testing.assert_array_equal(out[2:-2, 2:-2], expected)
 
 
@@ -166,10 +166,10 @@ def test_blurs_do_not_shift():
     """The centroid of a pixel stays to a thousandth."""
     image = jnp.zeros((31, 33, 1)).at[14, 17, 0].set(1.0)
     for out in (
-        filters.gaussian_blur(image, 23, 3.0),
-        filters.box_blur(image, 5),
-        filters.motion_blur(image, 7, 33.0),
-        filters.defocus(image, 15, 6.3),
+        blur.gaussian_blur(image, 23, 3.0),
+        blur.box_blur(image, 5),
+        blur.motion_blur(image, 7, 33.0),
+        blur.defocus(image, 15, 6.3),
     ):
         weights = np.asarray(out[:, :, 0], float)
         y, x = np.mgrid[:31, :33]
@@ -179,17 +179,17 @@ def test_blurs_do_not_shift():
 
 def test_errors():
     with pytest.raises(ValueError, match="`kernel_size` must be an odd int of at least 1, got 4"):
-        filters.box_blur(NOISE, 4)
+        blur.box_blur(NOISE, 4)
     with pytest.raises(TypeError, match=r"expected a float image .* got uint8"):
         filters.laplacian(np.zeros((2, 2, 1), np.uint8))
 
 
 OPERATORS = {
-    "gaussian_blur": lambda image, size: filters.gaussian_blur(image, 5, jnp.float32(1.3), size),
-    "box_blur": lambda image, size: filters.box_blur(image, 5, size),
-    "motion_blur": lambda image, size: filters.motion_blur(image, 5, 40.0, 0.3, size),
-    "defocus": lambda image, size: filters.defocus(image, 7, jnp.float32(2.3), size),
-    "median_blur": lambda image, size: filters.median_blur(image, 3, size),
+    "gaussian_blur": lambda image, size: blur.gaussian_blur(image, 5, jnp.float32(1.3), size),
+    "box_blur": lambda image, size: blur.box_blur(image, 5, size),
+    "motion_blur": lambda image, size: blur.motion_blur(image, 5, 40.0, 0.3, size),
+    "defocus": lambda image, size: blur.defocus(image, 7, jnp.float32(2.3), size),
+    "median_blur": lambda image, size: blur.median_blur(image, 3, size),
     "adjust_sharpness": lambda image, size: filters.adjust_sharpness(image, 1.5, size),
     "laplacian": lambda image, size: filters.laplacian(image, size),
     "dilate": lambda image, size: filters.dilate(image, 5, size),
