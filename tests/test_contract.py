@@ -27,12 +27,6 @@ FIELDS = {
     "function": darken,
     "mean": (0.5, 0.4, 0.3),
     "std": (0.2, 0.3, 0.4),
-    "bits": 3,
-    "threshold": 0.5,
-    "table": tuple(np.linspace(1, 0, 256).tolist()),
-    "kernel_size": 5,
-    "sharpness_factor": 1.7,
-    "quality": (30, 90),
     "transforms": (
         augment.RandomResizedCrop((9, 11)),
         augment.RandomRotation(20),
