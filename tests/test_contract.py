@@ -1,10 +1,16 @@
-"""Every transform that `jaxaug.augment` exports, against every law. A new export enters by itself."""
+"""Every transform that `jaxaug.augment` exports, against every law. A new export enters by itself.
+
+Each needs one line in CASES, with the arguments under which it does something.
+"""
 
 import dataclasses
 import functools
 import inspect
 import pickle
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,59 +20,83 @@ import pytest
 from jaxaug import augment
 from tests.images import picture
 
+ROWS = 8
+CANVAS = (16, 20)
+FIXED = (9, 11)
+
+
+class Case(NamedTuple):
+    """The arguments of a transform, and what its laws must know.
+
+    Attributes:
+      arguments: with which it does something to every image.
+      random: False where another key gives the same result once it is applied.
+      canvas: of the output, where "size" ends with it.
+      local: False where a user's function may read the unused part of a canvas.
+      slopes: False where the image has no influence that a gradient could see.
+    """
+
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    random: bool = True
+    canvas: tuple[int, int] = CANVAS
+    local: bool = True
+    slopes: bool = True
+
 
 def darken(key, image):
-    """What the Lambda does: random, with its key."""
+    """Return the image times a random number: a function for Lambda."""
     return image * jax.random.uniform(key, (), jnp.float32, 0.2, 0.9)
 
 
-# What a required field is filled with; an export with another required field fails here, loudly.
-FIELDS = {
-    "size": (9, 11),
-    "degrees": 25.0,
-    "function": darken,
-    "mean": (0.5, 0.4, 0.3),
-    "std": (0.2, 0.3, 0.4),
-    "transforms": (
-        augment.RandomResizedCrop((9, 11)),
-        augment.RandomRotation(20),
-        augment.ColorJitter(0.3),
-    ),
+CHAIN = (
+    augment.RandomResizedCrop(FIXED),
+    augment.RandomRotation(20),
+    augment.ColorJitter(0.3),
+)
+MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+
+CASES = {
+    "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
+    "ColorJitter": Case({"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}),
+    "Compose": Case({"transforms": CHAIN}, canvas=FIXED),
+    "Grayscale": Case(random=False),
+    "Lambda": Case({"function": darken}, local=False),
+    "Normalize": Case(MEAN, random=False),
+    "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
+    "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomHorizontalFlip": Case(random=False),
+    "RandomPerspective": Case(),
+    "RandomResizedCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomRotation": Case({"degrees": 25}),
+    "RandomVerticalFlip": Case(random=False),
+    "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
+    "ToFloat": Case(random=False),
 }
-# Defaults under which a transform does nothing are no test of it.
-TELLING = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}
-NOT_RANDOM = {"CenterCrop", "Resize", "Normalize", "ToFloat"}
-ROWS = 8
-CANVAS = (16, 20)
 
 
-def exported():
+NO_CHAIN = {"Compose": {"transforms": ()}}  # whose own arguments would be shown, too
+
+
+def exported(kind):
+    """Return the names of the classes of `kind` that users can build."""
     names = {name: getattr(augment, name) for name in dir(augment)}
-    return {
-        name: kind
-        for name, kind in names.items()
-        if inspect.isclass(kind)
-        and issubclass(kind, augment.Transform)
-        and not inspect.isabstract(kind)
-    }
-
-
-def build(name, **changes):
-    kind = exported()[name]
-    required = [
-        f.name for f in dataclasses.fields(kind) if f.init and f.default is dataclasses.MISSING
-    ]
-    return kind(
-        **{**{field: FIELDS[field] for field in required}, **TELLING.get(name, {}), **changes}
+    return sorted(
+        name
+        for name, value in names.items()
+        if inspect.isclass(value) and issubclass(value, kind) and not inspect.isabstract(value)
     )
 
 
-def with_p(name):
-    return "p" in {field.name for field in dataclasses.fields(exported()[name])}
+def build(name, **changes):
+    return getattr(augment, name)(**{**CASES[name].arguments, **changes})
+
+
+def has_p(name):
+    return "p" in {field.name for field in dataclasses.fields(getattr(augment, name))}
 
 
 def always(name):
-    return build(name, p=1.0) if with_p(name) else build(name)
+    return build(name, p=1.0) if has_p(name) else build(name)
 
 
 def batch(rest=0):
@@ -85,26 +115,54 @@ def batch(rest=0):
 
 
 def rows(tree, which):
-    """Some rows of every leaf."""
+    """Return some rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[which], tree)
-
-
-KEYS = jax.random.split(jax.random.key(7), ROWS)
-everything = pytest.mark.parametrize("name", sorted(exported()))
-
-
-@pytest.fixture(scope="module")
-def compiled():
-    """jit(vmap(transform)), one for each transform: compiling is what costs here."""
-    return functools.cache(lambda name: jax.jit(jax.vmap(always(name))))
 
 
 def equal(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def test_the_table_is_not_empty():
-    assert len(exported()) >= 15
+KEYS = jax.random.split(jax.random.key(7), ROWS)
+OTHER_KEYS = jax.random.split(jax.random.key(8), ROWS)
+NAMES = exported(augment.Transform)
+WITH_P = [name for name in NAMES if has_p(name)]
+everything = pytest.mark.parametrize("name", NAMES)
+
+
+def laws(transform, never, key, sample):
+    """Return all that the laws compare: compiling is what costs, so it is compiled as one."""
+    nested = isinstance(transform, augment.Compose)
+    chain = transform if nested else augment.Compose([transform])
+    info = augment.ImageInfo(CANVAS, sample["size"])
+    image = sample["image"].astype(jnp.float32) / 255
+    image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
+    return {
+        "called": transform(key, sample),
+        "replayed": chain.apply(chain.sample(key, info), sample),
+        "never": None if never is None else never(key, sample),
+        "slopes": jax.grad(lambda x: transform(key, x).sum())(image),
+    }
+
+
+@functools.cache
+def compiled(name):
+    """Return a jitted function of (transform, keys, batch)."""
+    never = build(name, p=0.0) if has_p(name) else None
+
+    def run(transform, keys, samples):
+        return jax.vmap(functools.partial(laws, transform, never))(keys, samples)
+
+    return jax.jit(run, static_argnums=0)
+
+
+@functools.cache
+def results(name):
+    return compiled(name)(always(name), KEYS, batch())
+
+
+def test_the_table_is_that_of_the_exports():
+    assert sorted(CASES) == NAMES
 
 
 @everything
@@ -118,128 +176,150 @@ def test_config(name):
 
 @everything
 def test_lists_become_tuples(name):
-    required = {
-        f.name for f in dataclasses.fields(exported()[name]) if f.default is dataclasses.MISSING
-    }
-    lists = {f: list(FIELDS[f]) for f in required if isinstance(FIELDS[f], tuple)}
+    arguments = CASES[name].arguments
+    lists = {k: list(v) for k, v in arguments.items() if isinstance(v, tuple)}
     assert hash(build(name, **lists)) == hash(build(name))
 
 
 @everything
-def test_dtype_shape_and_rest(name, compiled):
-    out = compiled(name)(KEYS, batch())
+def test_the_repr_has_the_arguments_in_their_order(name):
+    names = list(inspect.signature(getattr(augment, name)).parameters)
+    shown = re.findall(r"[(, ](\w+)=", repr(build(name, **NO_CHAIN.get(name, {}))))
+    assert shown == names
+
+
+@everything
+def test_dtype_shape_and_rest(name):
+    out = results(name)["called"]
     equal(out["label"], batch()["label"])
-    ending = issubclass(exported()[name], augment.Output)
-    assert out["image"].dtype == (jnp.float32 if ending else jnp.uint8)
-    fixed = name in ("CenterCrop", "Compose", "RandomCrop", "RandomResizedCrop", "Resize")
-    assert out["image"].shape == (ROWS, *((9, 11) if fixed else CANVAS), 3)
-    assert ("size" in out) != fixed
+    output = issubclass(getattr(augment, name), augment.Output)
+    assert out["image"].dtype == (jnp.float32 if output else jnp.uint8)
+    assert out["image"].shape == (ROWS, *CASES[name].canvas, 3)
+    assert ("size" in out) == (CASES[name].canvas == CANVAS)
     bare = jax.eval_shape(always(name), KEYS[0], batch()["image"][0])
     assert bare.shape == out["image"].shape[1:] and bare.dtype == out["image"].dtype
 
 
 @everything
-def test_same_key_same_result_and_another_key_another(name, compiled):
-    out = compiled(name)(KEYS, batch())
-    equal(out, compiled(name)(KEYS, batch()))
-    other = compiled(name)(jax.random.split(jax.random.key(8), ROWS), batch())
-    same = np.array_equal(out["image"], other["image"])
-    flip_or_gray = name in (
-        "RandomHorizontalFlip",
-        "RandomVerticalFlip",
-        "Grayscale",
-    )  # p = 1 leaves no chance
-    assert same == (name in NOT_RANDOM or flip_or_gray)
-
-
-@everything
-def test_jit_equals_eager(name, compiled):
-    row = rows(batch(), 3)
-    eager = always(name)(KEYS[3], row)
-    together = rows(compiled(name)(KEYS, batch()), 3)
-    assert eager.keys() == together.keys()
-    tolerance = 1 if eager["image"].dtype == jnp.uint8 else 1e-5
-    np.testing.assert_allclose(
-        np.asarray(eager["image"], float), np.asarray(together["image"], float), atol=tolerance
-    )
-
-
-@everything
-def test_rows_do_not_depend_on_their_batch(name, compiled):
-    """Four batches of two give the bits of one of eight, rows in another order theirs."""
-    whole = compiled(name)(KEYS, batch())
-    pairs = [compiled(name)(*rows((KEYS, batch()), slice(i, i + 2))) for i in range(0, ROWS, 2)]
-    equal(whole, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pairs))
-    backwards = compiled(name)(*rows((KEYS, batch()), slice(None, None, -1)))
-    equal(whole, rows(backwards, slice(None, None, -1)))
-
-
-@everything
-def test_no_dots(name):
-    text = str(jax.make_jaxpr(always(name))(KEYS[0], rows(batch(), 0)))
-    assert "dot_general" not in text
-    assert not re.search(
-        r"f64\[\d", text
-    )  # Python numbers are f64[] under x64, before they meet an array
-
-
-@everything
-def test_the_unused_part_is_not_read(name, compiled):
-    if name == "Lambda":
-        pytest.skip("a user's function sees the whole canvas")
-    equal(compiled(name)(KEYS, batch()), compiled(name)(KEYS, batch(rest=255)))
-
-
-@pytest.mark.parametrize("name", [name for name in sorted(exported()) if with_p(name)])
-def test_never_is_the_identity(name):
-    out = jax.jit(jax.vmap(build(name, p=0.0)))(KEYS, batch())
-    equal(out, batch())
-    noise = np.random.default_rng(0).uniform(0, 1, (9, 7, 3)).astype(np.float32)
-    equal(build(name, p=0.0)(KEYS[0], noise), noise)
+def test_another_key_another_result(name):
+    other = compiled(name)(always(name), OTHER_KEYS, batch())["called"]
+    same = np.array_equal(results(name)["called"]["image"], other["image"])
+    assert same == (not CASES[name].random)
 
 
 @everything
 def test_compiled_once(name):
     """For other keys, other sizes and an equal second instance."""
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def draw(transform, key, sample):
-        return transform.sample(key, augment.ImageInfo(CANVAS, sample["size"]))
-
-    for transform in (always(name), always(name)):
-        for row in range(3):
-            draw(transform, KEYS[row], rows(batch(), row))
-    assert draw._cache_size() == 1
+    samples = batch()
+    third = {**samples, "size": samples["size"][::-1]}
+    results(name)
+    compiled(name)(always(name), OTHER_KEYS, samples)
+    compiled(name)(pickle.loads(pickle.dumps(always(name))), KEYS, third)
+    jitted: Any = compiled(name)
+    assert jitted._cache_size() == 1
 
 
 @everything
-def test_x64_changes_nothing(name):
-    """Neither what is drawn nor the dtypes on the way: no array of float64."""
+def test_a_replay_equals_the_call(name):
+    equal(results(name)["replayed"], results(name)["called"])
+
+
+@everything
+def test_rows_do_not_depend_on_their_place(name):
+    backwards = compiled(name)(always(name), *rows((KEYS, batch()), slice(None, None, -1)))
+    equal(results(name)["called"], rows(backwards["called"], slice(None, None, -1)))
+
+
+@everything
+def test_a_sharded_batch_on_an_explicit_mesh_equals_one_device(name):
+    """Two rows per device: the bits depend neither on the batch nor on the devices."""
+    explicit = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=explicit, devices=jax.devices()[:4])
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    with jax.set_mesh(mesh):
+        keys, samples = jax.device_put((KEYS, batch()), split)
+        out = jax.jit(jax.vmap(always(name)))(keys, samples)
+    assert out["image"].sharding.spec[0] == "batch"
+    equal(jax.device_get(out), jax.device_get(results(name)["called"]))
+
+
+@everything
+def test_the_unused_part_is_not_read(name):
+    if not CASES[name].local:
+        pytest.skip("a user's function sees the whole canvas")
+    beside = compiled(name)(always(name), KEYS, batch(rest=255))["called"]
+    equal(beside, results(name)["called"])
+
+
+@pytest.mark.parametrize("name", WITH_P)
+def test_never_is_the_identity(name):
+    equal(results(name)["never"], batch())
+
+
+@pytest.mark.parametrize("name", WITH_P)
+def test_always_changes_the_image(name):
+    changed = np.asarray(results(name)["called"]["image"]) != np.asarray(batch()["image"])
+    assert changed.any(axis=3).mean() > 0.01
+
+
+@pytest.mark.parametrize("name", WITH_P)
+def test_p_is_a_probability(name):
+    with pytest.raises(ValueError, match=r"`p` must be a probability in \[0, 1\], got 1.5"):
+        build(name, p=1.5)
+
+
+@pytest.mark.parametrize("name", WITH_P)
+def test_the_coin_says_nothing_about_the_parameters(name):
+    keys = jax.random.split(jax.random.key(3), 2000)
+    info = augment.ImageInfo(CANVAS)
+
+    def draw(transform):
+        return jax.device_get(jax.jit(jax.vmap(lambda key: transform.draw(key, info)))(keys))
+
+    full = jax.tree.leaves(draw(build(name, p=1.0)).params)
+    half = draw(build(name, p=0.5))
+    kept = [a == b for a, b in zip(full, jax.tree.leaves(half.params), strict=True)]
+    coin = half.applied
+    if coin is None:
+        coin = np.all([same.reshape(len(keys), -1).all(axis=1) for same in kept], axis=0)
+    assert abs(coin.mean() - 0.5) < 0.05
+    for leaf in full:
+        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            columns = leaf.reshape(len(keys), -1).astype(np.float64).T
+            for column in columns:
+                _check_uncorrelated(coin, column)
+
+
+def _check_uncorrelated(coin, values):
+    for feature in (values, np.abs(values - values.mean())):
+        if feature.std() > 1e-6:
+            assert abs(np.corrcoef(coin, feature)[0, 1]) < 0.1
+
+
+@everything
+def test_no_dots_and_no_doubles_under_x64(name):
     transform = always(name)
     sample = rows(batch(), 3)
     info = augment.ImageInfo(CANVAS, sample["size"])
-    drawn = transform.sample(KEYS[3], info)
     with jax.enable_x64(True):
-        wide = transform.sample(KEYS[3], info)
         text = str(jax.make_jaxpr(transform)(KEYS[3], sample))
-    arrays = jax.tree.leaves(drawn)
-    wide_arrays = jax.tree.leaves(wide)
-    for a, b in zip(arrays, wide_arrays, strict=True):
-        assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
-        assert bool(jnp.all(a == b))
+        wide = jax.eval_shape(lambda key: transform.draw(key, info), KEYS[3])
+    narrow = jax.eval_shape(lambda key: transform.draw(key, info), KEYS[3])
+    assert "dot_general" not in text
+    # Python numbers are f64[] under x64, before they meet an array.
     assert not re.search(r"f64\[\d", text)
+    arrays = zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True)
+    assert all(a.dtype == b.dtype or a.weak_type for a, b in arrays)
 
 
-def test_x64_gives_the_same_bits(compiled):
-    expected = compiled("Compose")(KEYS, batch())
+def test_x64_gives_the_same_bits():
     with jax.enable_x64(True):
-        equal(jax.jit(jax.vmap(always("Compose")))(KEYS, batch()), expected)
+        out = jax.jit(jax.vmap(always("Compose")))(KEYS, batch())
+    equal(out, results("Compose")["called"])
 
 
 @everything
 def test_gradients_are_finite_and_reach_the_image(name):
-    transform = always(name)
-    image = jnp.asarray(batch()["image"][0], jnp.float32) / 255
-    image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
-    slopes = jax.jit(jax.grad(lambda x: transform(KEYS[0], x).sum()))(image)
-    assert np.isfinite(slopes).all() and (np.asarray(slopes) != 0).any()
+    slopes = np.asarray(results(name)["slopes"])
+    assert np.isfinite(slopes).all()
+    assert (slopes != 0).any() == CASES[name].slopes

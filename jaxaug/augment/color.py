@@ -17,7 +17,7 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import Range, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp, Pointwise
-from jaxaug.augment.random import between, order, uniform
+from jaxaug.augment.random import between, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
 
@@ -179,7 +179,7 @@ class ColorJitter(ImageOp):
             between(numbers[1], *self.contrast),
             between(numbers[2], *self.saturation),
             between(numbers[3], *self.hue),
-            components[order(numbers[4:][: len(components)])],
+            lax.sort_key_val(numbers[4:][: len(components)], components)[1],
         )
 
     def neutral(self, params: Jitter) -> Jitter:
@@ -221,10 +221,9 @@ class ColorJitter(ImageOp):
         def only(index: int, value: Scalar) -> Array:
             return jnp.where(component == index, value, 0.0)
 
-        factors = jnp.stack(
-            [params.brightness, params.contrast, params.saturation, jnp.ones_like(params.hue)]
-        )
-        factor = factors[component]
+        # Summed, not indexed: a batch that is split on an explicit mesh allows no gather here.
+        factor = only(_BRIGHTNESS, params.brightness) + only(_CONTRAST, params.contrast)
+        factor = factor + only(_SATURATION, params.saturation) + only(_HUE, 1.0)
         blended = factor * planes
         if _CONTRAST in self._components:
             blended = blended + only(_CONTRAST, 1 - factor) * _mean_gray(planes, info)

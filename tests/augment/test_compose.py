@@ -59,7 +59,7 @@ def test_whole_pixel_runs_are_one_exact_read():
     ],
 )
 def test_a_run_with_one_resample_equals_its_parts(chain):
-    """Flips and crops move whole pixels, so fusing them into the one interpolation changes nothing."""
+    """Flips and crops move whole pixels: fusing them into the one interpolation changes nothing."""
     noise = np.random.default_rng(0).uniform(0, 1, (44, 60, 3)).astype(np.float32)
     sample = {"image": jnp.asarray(noise), "size": SIZE}
     fused, separate = with_and_without(*chain, sample=sample)
@@ -93,7 +93,7 @@ def test_a_turned_crop_shows_what_lay_beyond_it():
 
 @dataclasses.dataclass(frozen=True)
 class _QuarterTurn(A.Geometric):
-    """A known number of quarter turns of a square or a canvas of its turned shape, pixel for pixel."""
+    """A known number of quarter turns onto a canvas of the turned shape, pixel for pixel."""
 
     turns: int
 

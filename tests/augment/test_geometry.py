@@ -76,7 +76,7 @@ def test_affine_draws_each_parameter_by_itself():
 def test_affine_is_applied_with_its_probability_whatever_it_drew():
     """The coin says nothing about the numbers that are used where it falls on its head."""
     transform = RandomAffine(30, (0.1, 0.2), (0.5, 1.5), (-5.0, 5.0, -5.0, 5.0), p=0.3)
-    (angle, (x, y), scale, shear), on = draw(transform)
+    (angle, (x, _), scale, shear), on = draw(transform)
     assert abs(on.mean() - 0.3) < 0.03
     warps = jax.vmap(lambda key: transform.drawn_warp(transform.draw(key, INFO), INFO).matrix)
     matrices = np.stack(np.broadcast_arrays(*warps(jax.random.split(KEY, 200))), axis=1)

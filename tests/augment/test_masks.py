@@ -131,7 +131,8 @@ def test_mask_fill_is_part_of_the_config():
 @pytest.mark.parametrize("entry", [{"mask": LABELS}, {"boxes": np.zeros((1, 4), np.float32)}])
 def test_a_function_that_leaves_targets_behind_is_refused(entry):
     halve = A.Lambda(lambda key, image: image[::2])
-    message = rf"Lambda changed the image's .* from \(17, 23\) to \(9, 23\), but not those of '{next(iter(entry))}'"
+    change = r"Lambda changed the image's .* from \(17, 23\) to \(9, 23\)"
+    message = f"{change}, but not those of '{next(iter(entry))}'"
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(halve, KEY, {"image": DRAWN, **entry})
 

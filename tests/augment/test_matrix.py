@@ -50,7 +50,23 @@ def test_structure_survives_products():
     assert not m.product(turned, random_matrix(0)).affine
 
 
-def test_unit_square_to():
+def test_integers_are_static_too():
+    shift = m.Matrix(xx=1, yy=1, x1=jnp.float32(2))
+    assert shift.axis_aligned and m.product(shift, m.scaling(2, jnp.float32(3))).axis_aligned
+    assert m.rotation(0) == m.Matrix() and m.shearing(0, 0) == m.Matrix()
+    traced = m.translation(jnp.int32(3), np.int64(2))
+    assert traced.x1.dtype == jnp.float32 and traced.axis_aligned
+    np.testing.assert_array_equal(as_numpy(traced), [[1, 0, 3], [0, 1, 2], [0, 0, 1]])
+
+
+def test_homography_takes_points_to_points():
+    start = np.array([[1.0, 2.0], [9.0, 1.0], [8.0, 7.0], [0.0, 9.0]])
+    end = start[[1, 2, 3, 0]] * 1.5
+    pull = as_numpy(m.homography(jnp.float32(start), jnp.float32(end)))
+    np.testing.assert_allclose(pull / pull[2, 2], homography(end, start), atol=2e-4)
+
+
+def test_square_to():
     corners = np.array([[1.0, 2.0], [9.0, 1.0], [8.0, 7.0], [0.0, 9.0]])
     expected = homography([(0, 0), (1, 0), (1, 1), (0, 1)], corners)
     np.testing.assert_allclose(as_numpy(m.square_to(jnp.float32(corners))), expected, atol=1e-5)
