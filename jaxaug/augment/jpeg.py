@@ -1,0 +1,224 @@
+"""JPEG artifacts: an image as it looks after JPEG, without its bytes, and with gradients.
+
+The cosine transforms are sums written out: as matrix products their rounding would depend on the
+batch size.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._boundary import computed_once
+from jaxaug.augment._fields import Range, as_range, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import ImageOp
+from jaxaug.augment._used import extent
+from jaxaug.augment._values import as_pair, on_rgb, rounded
+from jaxaug.augment.random import integers
+
+Subsampling = Literal["4:2:0", "4:4:4"]
+SUBSAMPLINGS = ("4:2:0", "4:4:4")
+
+
+@on_rgb
+def jpeg(
+    image: Array, quality: Scalar, subsampling: Subsampling = "4:2:0", size: Any = None
+) -> Array:
+    """Return the image as decoded from a JPEG of it.
+
+    Luma and chroma are cut into blocks of 8 x 8 pixels, whose cosine transforms are rounded to
+    multiples of the quantization tables. Rounding has the gradient of the value that is rounded
+    ("straight through").
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      quality: 1 (few colors of few blocks) to 100 (hardly a change), in libjpeg's scale.
+      subsampling: static; "4:2:0" halves the chroma along both sides, "4:4:4" keeps it.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Returns:
+      Floats of the image's dtype, which may lie a little outside of [0, 1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> ramp = jnp.linspace(0, 1, 16).reshape(1, 16, 1) * jnp.ones((16, 1, 3))
+      >>> bool(abs(jpeg(ramp, 90) - ramp).max() < 0.05)
+      True
+
+    Reference: ITU-T T.81, Annexes A and K; libjpeg for the scale of quality and for enlarging the
+    chroma by a triangle filter.
+
+    Differs from torchvision in taking floats, rounding no pixel, and having gradients.
+    """
+    check_choice("subsampling", subsampling, SUBSAMPLINGS)
+    height, width, _ = image.shape
+    planes = rounded(_to_ycc(_whole_blocks(image * 255, size)))
+    luma_table, chroma_table = _tables(quality)
+    luma = _coded(planes[:1] - 128, luma_table) + 128
+    chroma = planes[1:]
+    if subsampling == "4:4:4":
+        chroma = _coded(chroma, chroma_table)
+    else:
+        used = [(side + 1) // 2 for side in extent(image, size)]
+        chroma = _doubled(_coded(rounded(_halved(chroma)), chroma_table), used)
+    return _to_rgb(luma[0], chroma[0], chroma[1])[:height, :width] / 255
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class JPEG(ImageOp):
+    """Give the image the artifacts of JPEG at a random quality; see `functional.jpeg`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      quality: an int of 1 to 100, or (low, high) for a random one, both included.
+      subsampling: "4:2:0" halves the chroma along both sides, "4:4:4" keeps it.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> JPEG((40, 90))(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    channels = 3
+    quality: Range
+    subsampling: Subsampling = "4:2:0"
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
+        low, high = as_range("quality", as_pair(self.quality), 1, 100)
+        if low != int(low) or high != int(high):
+            raise ValueError(f"`quality` must be one or two ints, got {self.quality!r}.")
+        store(self, quality=(int(low), int(high)))
+
+    def sample(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the quality."""
+        del info
+        low, high = self.quality
+        return integers(key, low, high + 1)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Encode and decode the used part."""
+        return jnp.clip(jpeg(image, params, self.subsampling, info.size), 0.0, 1.0)
+
+
+# ---- the steps of JPEG
+
+
+def _whole_blocks(image: Array, size: Any) -> Array:
+    """Return the image with its last used pixels repeated, to sides that 16 divides."""
+    for axis, length in enumerate(extent(image, size)):
+        sides = -(-image.shape[axis] // 16) * 16
+        index = jnp.minimum(jnp.arange(sides, dtype=jnp.int32), length - 1)
+        image = jnp.take(image, index, axis=axis, mode="clip")
+    return image
+
+
+def _to_ycc(image: Array) -> Array:
+    """Return [3, H, W], luma and the two chromas, these about 0; JFIF 1.02."""
+    red, green, blue = (image[:, :, channel] for channel in range(3))
+    luma = 0.299 * red + 0.587 * green + 0.114 * blue
+    return jnp.stack([luma, (blue - luma) * (0.5 / 0.886), (red - luma) * (0.5 / 0.701)])
+
+
+def _to_rgb(luma: Array, chroma_blue: Array, chroma_red: Array) -> Array:
+    """Return [H, W, 3] of luma and the two chromas about 0."""
+    red = luma + 1.402 * chroma_red
+    blue = luma + 1.772 * chroma_blue
+    green = luma - (0.299 * 1.402 / 0.587) * chroma_red - (0.114 * 1.772 / 0.587) * chroma_blue
+    return jnp.stack([red, green, blue], axis=2)
+
+
+def _halved(planes: Array) -> Array:
+    """Return the means of blocks of 2 x 2."""
+    rows = planes[:, 0::2] + planes[:, 1::2]
+    return (rows[:, :, 0::2] + rows[:, :, 1::2]) * 0.25
+
+
+def _doubled(planes: Array, used: list[Array]) -> Array:
+    """Return planes enlarged to twice their sides: 3/4 of the nearest value, 1/4 of the next."""
+    for axis, length in zip((1, 2), used):
+        index = jnp.arange(planes.shape[axis], dtype=jnp.int32)
+        before = jnp.take(planes, jnp.clip(index - 1, 0, length - 1), axis=axis, mode="clip")
+        after = jnp.take(planes, jnp.clip(index + 1, 0, length - 1), axis=axis, mode="clip")
+        halves = [0.75 * planes + 0.25 * before, 0.75 * planes + 0.25 * after]
+        shape = list(planes.shape)
+        shape[axis] *= 2
+        planes = jnp.stack(halves, axis=axis + 1).reshape(shape)
+    return planes
+
+
+def _coded(planes: Array, table: Array) -> Array:
+    """Return planes with the cosine transforms of their blocks rounded to multiples of `table`."""
+    count, height, width = planes.shape
+    # One side after the other: batches that are sharded explicitly take no other reshape.
+    rows = planes.reshape(count, height // 8, 8, width)
+    blocks = rows.reshape(count, height // 8, 8, width // 8, 8)
+    blocks = _mixed(_mixed(blocks, _COSINES, axis=2), _COSINES, axis=4)
+    steps = table[None, None, :, None, :]
+    blocks = rounded(blocks / steps) * steps
+    blocks = _mixed(_mixed(blocks, _COSINES.T, axis=2), _COSINES.T, axis=4)
+    rows = rounded(blocks).reshape(count, height // 8, 8, width)
+    return rows.reshape(count, height, width)
+
+
+def _mixed(blocks: Array, weights: np.ndarray, axis: int) -> Array:
+    """Return the eight entries along `axis` mixed by weights [8, 8], written out."""
+    blocks = computed_once(blocks)
+    entries = [jnp.take(blocks, i, axis=axis) for i in range(8)]
+    mixed = []
+    for row in weights:
+        total = float(row[0]) * entries[0]
+        for weight, entry in zip(row[1:], entries[1:]):
+            total = total + float(weight) * entry
+        mixed.append(total)
+    return jnp.stack(mixed, axis=axis)
+
+
+def _cosines() -> np.ndarray:
+    """Return float64[8, 8], the orthonormal cosine transform of eight values."""
+    frequency, place = np.mgrid[:8, :8]
+    waves = 0.5 * np.cos((2 * place + 1) * frequency * np.pi / 16)
+    waves[0] *= np.sqrt(0.5)
+    return waves
+
+
+_COSINES = _cosines()
+
+
+def _tables(quality: Scalar) -> tuple[Array, Array]:
+    """Return float32[8, 8], the steps of luma and of chroma at libjpeg's `quality`."""
+    quality = jnp.clip(jnp.asarray(quality, jnp.int32), 1, 100)
+    percent = jnp.where(quality < 50, 5000 // quality, 200 - 2 * quality)
+    luma = jnp.clip((_LUMA_TABLE * percent + 50) // 100, 1, 255)
+    chroma = jnp.clip((_CHROMA_TABLE * percent + 50) // 100, 1, 255)
+    return luma.astype(jnp.float32), chroma.astype(jnp.float32)
+
+
+# ITU-T T.81, tables K.1 and K.2.
+_LUMA_TABLE = np.array(
+    [
+        [16, 11, 10, 16, 24, 40, 51, 61],
+        [12, 12, 14, 19, 26, 58, 60, 55],
+        [14, 13, 16, 24, 40, 57, 69, 56],
+        [14, 17, 22, 29, 51, 87, 80, 62],
+        [18, 22, 37, 56, 68, 109, 103, 77],
+        [24, 35, 55, 64, 81, 104, 113, 92],
+        [49, 64, 78, 87, 103, 121, 120, 101],
+        [72, 92, 95, 98, 112, 100, 103, 99],
+    ],
+    np.int32,
+)
+_CHROMA_TABLE = np.full((8, 8), 99, np.int32)
+_CHROMA_TABLE[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]

@@ -1,0 +1,88 @@
+"""RandomPhotometricDistort: the color jitter of single-shot detectors."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key
+from jaxaug.augment._fields import Range, as_range, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._transform import ImageOp
+from jaxaug.augment.channels import permute_channels
+from jaxaug.augment.color import ColorJitter, Jitter
+from jaxaug.augment.random import between, order, uniform
+
+
+class Distortion(NamedTuple):
+    """Sampled parameters of `RandomPhotometricDistort`: a jitter, and int32[3], the channels."""
+
+    jitter: Jitter
+    permutation: Array
+
+
+@dataclass(frozen=True)
+class RandomPhotometricDistort(ImageOp):
+    """Change brightness, contrast, saturation, hue and the order of the channels, each with
+    probability `p`.
+
+    Contrast comes before saturation and hue for one half of the images, after them for the other.
+    Values are clipped to [0, 1] after each step.
+
+    Args:
+      brightness, contrast, saturation: (low, high), at least 0, the range of the factor.
+      hue: (low, high), within [-0.5, 0.5], the range of the shift in turns.
+      p: the probability of each of the five.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomPhotometricDistort()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: W. Liu et al., "SSD: Single shot multibox detector", 2016.
+    """
+
+    channels = 3
+    brightness: Range = (0.875, 1.125)
+    contrast: Range = (0.5, 1.5)
+    saturation: Range = (0.5, 1.5)
+    hue: Range = (-0.05, 0.05)
+    p: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            brightness=as_range("brightness", self.brightness, 0.0),
+            contrast=as_range("contrast", self.contrast, 0.0),
+            saturation=as_range("saturation", self.saturation, 0.0),
+            hue=as_range("hue", self.hue, -0.5, 0.5),
+        )
+
+    def draw(self, key: Key, info: ImageInfo) -> Drawn:
+        """Draw the parameters, which hold the coin of each of the five."""
+        return Drawn(self.sample(key, info))
+
+    def sample(self, key: Key, info: ImageInfo) -> Distortion:
+        """Draw the coins, the factors, the place of contrast and the order of the channels."""
+        del info
+        numbers = uniform(key, shape=(13,))
+        applied = numbers[:5] < self.p
+        ranges = (self.brightness, self.contrast, self.saturation, self.hue)
+        neutral = (1.0, 1.0, 1.0, 0.0)
+        drawn = [between(number, *pair) for number, pair in zip(numbers[5:9], ranges)]
+        brightness, contrast, saturation, hue = (
+            jnp.where(on, value, none) for on, value, none in zip(applied, drawn, neutral)
+        )
+        # The numbers of `Jitter.order`: contrast is 1.
+        turns = jnp.where(numbers[9] < 0.5, jnp.array([0, 1, 2, 3]), jnp.array([0, 2, 3, 1]))
+        jitter = Jitter(brightness, contrast, saturation, hue, turns.astype(jnp.int32))
+        same = jnp.arange(3, dtype=jnp.int32)
+        permutation = jnp.where(applied[4], order(numbers[10:]), same)
+        return Distortion(jitter, permutation)
+
+    def apply(self, params: Distortion, image: Array, info: ImageInfo) -> Array:
+        """Apply the steps in their order."""
+        jitter = ColorJitter(self.brightness, self.contrast, self.saturation, self.hue)
+        return permute_channels(jitter.apply(params.jitter, image, info), params.permutation)
