@@ -47,15 +47,21 @@ class BatchFunction(NamedTuple):
           rows: arrays of the form of `row_shapes`.
         """
         keys = row_keys(seed, TRANSFORM, rows["words"])
+        epochs = rows["words"][:, 0].astype(jnp.int32)
         batch = jax.vmap(self._transform_row)(
-            keys, rows["valid"], rows["sample"], rows["placement"]
+            keys, epochs, rows["valid"], rows["sample"], rows["placement"]
         )
         if self.batch_transform is not None:
             batch = self._transform_groups(seed, rows, batch)
         return batch, jnp.logical_not(rows["valid"])
 
     def _transform_row(
-        self, key: Key, valid: Array, sample: dict[str, Array], placement: dict[str, Array]
+        self,
+        key: Key,
+        epoch: Array,
+        valid: Array,
+        sample: dict[str, Array],
+        placement: dict[str, Array],
     ) -> dict[str, Any]:
         sample = dict(sample)
         sample["image"] = _three_channels(sample["image"])
@@ -65,7 +71,9 @@ class BatchFunction(NamedTuple):
 
         output = sample
         if self.transform is not None:
-            output = self.transform(key, sample)
+            output = self.transform(key, {"epoch": epoch, **sample})
+            if isinstance(output, dict) and "epoch" not in sample:
+                output = {name: value for name, value in output.items() if name != "epoch"}
         _check_output("transform", output)
         # The selection also makes the output a fresh buffer where there is no transform.
         return self._blank_unless(valid, output)

@@ -155,3 +155,19 @@ def test_a_loader_tells_what_it_is(source):
             "Loader(InMemory(10 images, features ['label']), batch_size=2, "
             "order=Shuffled(length=10, seed=1))"
         )
+
+
+def test_a_transform_is_told_the_epoch():
+    def tag(key, sample):
+        return sample | {"seen": sample["epoch"]}
+
+    with Loader(InMemory(jpegs(4)), 4, transform=tag, epochs=3, sharding=one_device()) as loader:
+        seen = [batch["seen"].tolist() for batch in loader.steps()]
+        assert "epoch" not in loader.element_spec
+    assert seen == [[epoch] * 4 for epoch in range(3)]
+
+
+def test_an_epoch_of_the_source_is_left_alone():
+    source = InMemory(jpegs(4), {"epoch": np.full(4, 7, np.int32)})
+    with Loader(source, 4, transform=lambda key, s: s, sharding=one_device()) as loader:
+        assert next(loader)["epoch"].tolist() == [7] * 4
