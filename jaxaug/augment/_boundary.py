@@ -52,8 +52,21 @@ def channels_to_front(image: Array) -> Array:
     return lax.platform_dependent(image, cpu=_transposed, default=_stacked)
 
 
+def channels_to_back(planes: Array) -> Array:
+    """Return [H, W, C] of [C, H, W], without a transpose on GPUs; see `channels_to_front`."""
+    return lax.platform_dependent(planes, cpu=_transposed_back, default=_stacked_back)
+
+
 def _transposed(image: Array) -> Array:
     return image.transpose(2, 0, 1)
+
+
+def _transposed_back(planes: Array) -> Array:
+    return planes.transpose(1, 2, 0)
+
+
+def _stacked_back(planes: Array) -> Array:
+    return jnp.stack([planes[channel] for channel in range(planes.shape[0])], axis=-1)
 
 
 def _stacked(image: Array) -> Array:

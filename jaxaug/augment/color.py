@@ -7,6 +7,7 @@ rounding would depend on the batch size.
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._boundary import channels_to_back, channels_to_front
 from jaxaug.augment._fields import Range, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp, Pointwise
@@ -54,9 +56,9 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    planes = _planes(_floating(image))
+    planes = channels_to_front(_floating(image))
     mean = _mean_gray(planes, ImageInfo((image.shape[0], image.shape[1])))
-    return _image(contrast_factor * planes + (1 - contrast_factor) * mean)
+    return channels_to_back(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
@@ -73,8 +75,10 @@ def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    planes = _planes(_floating(image))
-    return _image(saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None])
+    planes = channels_to_front(_floating(image))
+    return channels_to_back(
+        saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None]
+    )
 
 
 def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
@@ -89,7 +93,7 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
       >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return _image(_shift_hue(_planes(_floating(image)), hue_factor))
+    return channels_to_back(_shift_hue(channels_to_front(_floating(image)), hue_factor))
 
 
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
@@ -104,7 +108,7 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
       >>> print(rgb_to_grayscale(jnp.array([[[0.0, 1.0, 0.0]]])))
       [[[0.587]]]
     """
-    gray = _gray(_planes(_floating(image)))
+    gray = _gray(channels_to_front(_floating(image)))
     return jnp.repeat(gray[:, :, None], num_output_channels, axis=2)
 
 
@@ -191,14 +195,45 @@ class ColorJitter(ImageOp):
         """Apply the components in their order."""
         if not self._components:
             return image
-        # A loop rather than its unrolled body: XLA would inline the earlier turns into every later
-        # mean.
-        planes, _ = lax.scan(
-            lambda planes, component: (self._turn(params, planes, component, info), None),
-            _planes(image),
-            params.order,
-        )
-        return _image(planes)
+        planes = channels_to_front(image)
+        if _CONTRAST in self._components:
+            in_a_loop = partial(self._in_a_loop, info=info)
+            in_two_passes = partial(self._in_two_passes, info=info)
+            planes = lax.platform_dependent(params, planes, cpu=in_a_loop, default=in_two_passes)
+        else:
+            planes = self._in_a_loop(params, planes, info)
+        return channels_to_back(planes)
+
+    def _in_a_loop(self, params: Jitter, planes: Array, info: ImageInfo) -> Array:
+        """Apply one component after the other.
+
+        XLA's CPU backend would inline the earlier turns of an unrolled loop into every later mean.
+        """
+
+        def turn(planes: Array, component: Array) -> tuple[Array, None]:
+            mean = _mean_gray(planes, info) if _CONTRAST in self._components else None
+            return self._turn(params, planes, component, mean), None
+
+        return lax.scan(turn, planes, params.order)[0]
+
+    def _in_two_passes(self, params: Jitter, planes: Array, info: ImageInfo) -> Array:
+        """Apply the components before contrast, take the mean, and apply all from the start.
+
+        A GPU reads the image twice and writes it once; computing the first components twice costs
+        less than writing what they give.
+        """
+        order = [params.order[turn] for turn in range(len(self._components))]
+        before = planes
+        seen_contrast = jnp.bool_(False)
+        for component in order:
+            seen_contrast = seen_contrast | (component == _CONTRAST)
+            turned = self._turn(params, before, component, None)
+            before = jnp.where(seen_contrast, before, turned)
+        mean = _mean_gray(before, info)
+
+        for component in order:
+            planes = self._turn(params, planes, component, mean)
+        return planes
 
     @property
     def _ranges(self) -> tuple[tuple[float, float], ...]:
@@ -210,9 +245,9 @@ class ColorJitter(ImageOp):
         """The components that are asked for."""
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
-    def _turn(self, params: Jitter, planes: Array, component: Array, info: ImageInfo) -> Array:
+    def _turn(self, params: Jitter, planes: Array, component: Array, mean: Array | None) -> Array:
         """Return the planes after one component, traced: a blend with black, the mean gray or gray,
-        or a shift of hue.
+        or a shift of hue. Without the mean, contrast means nothing.
 
         A part that the component leaves out is multiplied by 0 rather than selected away, see
         `_shift_hue`.
@@ -225,8 +260,8 @@ class ColorJitter(ImageOp):
         factor = only(_BRIGHTNESS, params.brightness) + only(_CONTRAST, params.contrast)
         factor = factor + only(_SATURATION, params.saturation) + only(_HUE, 1.0)
         blended = factor * planes
-        if _CONTRAST in self._components:
-            blended = blended + only(_CONTRAST, 1 - factor) * _mean_gray(planes, info)
+        if mean is not None:
+            blended = blended + only(_CONTRAST, 1 - factor) * mean
         if _SATURATION in self._components:
             blended = blended + (only(_SATURATION, 1 - factor) * _gray(planes))[None]
         blended = jnp.clip(blended, 0.0, 1.0)
@@ -261,16 +296,6 @@ class Grayscale(Pointwise):
         """Return the gray image."""
         del params, info
         return rgb_to_grayscale(image, 3)
-
-
-def _planes(image: Array) -> Array:
-    """Return [3, H, W]: planes are quicker to compute on than interleaved channels."""
-    return image.transpose(2, 0, 1)
-
-
-def _image(planes: Array) -> Array:
-    """Return [H, W, 3] of [3, H, W]."""
-    return planes.transpose(1, 2, 0)
 
 
 def _gray(planes: Array) -> Array:

@@ -123,3 +123,20 @@ def test_errors():
         ColorJitter(-0.1)
     with pytest.raises(ValueError, match=r"`hue` must be one number in \[0, 0.5\] .* got 0.6"):
         ColorJitter(hue=0.6)
+
+
+@pytest.mark.parametrize("size", [None, (9, 14)])
+def test_jitter_of_gpus_is_that_of_cpus(size):
+    """Two passes give what one turn after another does, wherever contrast stands in the order."""
+    image = jnp.asarray(np.random.default_rng(0).random((3, 12, 16), np.float32))
+    info = ImageInfo((12, 16), None if size is None else jnp.array(size, jnp.int32))
+    jitter = ColorJitter(0.4, (0.2, 1.8), 0.4, 0.1)
+    places = set()
+    for seed in range(12):
+        params = jitter.sample(jax.random.key(seed), info)
+        places.add(params.order.tolist().index(1))
+        expected = jitter._in_a_loop(params, image, info)
+        found = jitter._in_two_passes(params, image, info)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+        assert np.abs(np.asarray(expected - image)).max() > 0.05
+    assert places == {0, 1, 2, 3}

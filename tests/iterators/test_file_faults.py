@@ -12,8 +12,8 @@ from jaxaug.iterators import TFRecord
 from jaxaug.iterators.sources._read import FileReader
 from jaxaug.iterators.sources.packed.staged import Staged
 from tests.images import jpegs
-from tests.iterators.sources import containers
 from tests.iterators.loaders import one_device
+from tests.iterators.sources import containers
 
 
 def two_files(tmp_path, mmap) -> TFRecord:
