@@ -149,6 +149,7 @@ def test_nested_batches_are_exported(source):
         assert next(iter(for_pmap(loader)))["views"][1].shape == (8, 1, 20, 56, 3)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 12 records could not be decoded")
 @pytest.mark.parametrize("kind", ["one", "eight"])
 def test_labels_of_blank_rows_are_ignored_by_torch(kind):
     torch = pytest.importorskip("torch")
