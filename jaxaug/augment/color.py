@@ -5,12 +5,10 @@ torchvision does. Nothing here is a matrix product: three channels are too few f
 rounding would depend on the batch size.
 """
 
-import math
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -18,6 +16,7 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boundary import channels_to_back, channels_to_front
 from jaxaug.augment._fields import Range, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
 from jaxaug.augment.random import between, uniform
 
@@ -307,32 +306,9 @@ def _mean_gray(planes: Array, info: ImageInfo) -> Array:
     gray = _gray(planes)
     used = info.used()
     if used is None:
-        return _sum(gray) / gray.size
+        return exact_sum(gray) / gray.size
     height, width = info.extent
-    return _sum(jnp.where(used, gray, 0.0)) / (height * width)
-
-
-@jax.custom_jvp
-def _sum(values: Array) -> Array:
-    """Return the sum of values [H, W] of about [0, 1], in fixed point.
-
-    XLA adds floats up in an order that depends on the batch size; integers give the same sum in any
-    order. Each value is rounded to 2^-bits, 21 bits for a width of 224 and 16 for one of 8192. The
-    sums of the lines fill an int32, so their upper and lower halves are added up apart: up to 32768
-    lines.
-    """
-    # A line of values up to 2 in magnitude fits int32.
-    bits = 29 - math.ceil(math.log2(max(values.shape[1], 2)))
-    fixed = jnp.round(jnp.clip(values, -2.0, 2.0) * 2.0**bits).astype(jnp.int32)
-    lines = jnp.sum(fixed, axis=1, dtype=jnp.int32)
-    upper = jnp.sum(lines >> 16, dtype=jnp.int32).astype(jnp.float32)
-    lower = jnp.sum(lines & 0xFFFF, dtype=jnp.int32).astype(jnp.float32)
-    return (upper * 2.0**16 + lower) * 2.0**-bits
-
-
-@_sum.defjvp
-def _sum_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _sum(primals[0]), jnp.sum(tangents[0])
+    return exact_sum(jnp.where(used, gray, 0.0)) / (height * width)
 
 
 def _shift_hue(planes: Array, turns: Scalar) -> Array:
