@@ -14,6 +14,7 @@ from jaxaug._checks import check_probability, check_range
 Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (height, width)
 Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
 Color: TypeAlias = Any  # a number in [0, 1], or one per channel
+Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
 
 
@@ -95,6 +96,20 @@ def as_channels(name: str, value: Any) -> Channels:
     if not numbers or not all(map(_is_number, numbers)):
         raise ValueError(f"`{name}` must be a number or one per channel, got {value!r}.")
     return tuple(map(float, numbers))
+
+
+def as_padding(name: str, value: Any) -> tuple[int, int, int, int] | None:
+    """Return (left, top, right, bottom) of all that torchvision takes for a padding."""
+    if value is None:
+        return None
+    value = plain(value)
+    sides = value if isinstance(value, tuple) else (value,)
+    if len(sides) not in (1, 2, 4) or not all(
+        isinstance(side, int) and side >= 0 for side in sides
+    ):
+        raise ValueError(f"`{name}` must be 1, 2 or 4 ints of at least 0, got {value!r}.")
+    left, top, right, bottom = sides * (4 // len(sides))
+    return left, top, right, bottom
 
 
 def plain(value: Any) -> Any:
