@@ -35,4 +35,7 @@ from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
 from jaxaug.augment.geometry import RandomRotation as RandomRotation
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat
+from jaxaug.augment.pad import LetterBox as LetterBox
+from jaxaug.augment.pad import Pad as Pad
+from jaxaug.augment.pad import RandomZoomOut as RandomZoomOut
 from jaxaug.augment.resize import Resize as Resize

@@ -18,4 +18,5 @@ from jaxaug.augment.geometry import perspective as perspective
 from jaxaug.augment.geometry import rotate as rotate
 from jaxaug.augment.output import normalize as normalize
 from jaxaug.augment.output import to_float as to_float
+from jaxaug.augment.pad import pad as pad
 from jaxaug.augment.resize import resize as resize
