@@ -33,6 +33,7 @@ class Case(NamedTuple):
       random: False where another key gives the same result once it is applied.
       canvas: of the output; where it is another, "size" ends with it.
       sized: True where "size" goes on into another canvas.
+      square: True where the input must lie on a square array; `canvas` is left as it is then.
       local: False where a user's function may read the unused part of a canvas.
       slopes: False where the image has no influence that a gradient could see.
     """
@@ -41,6 +42,7 @@ class Case(NamedTuple):
     random: bool = True
     canvas: tuple[int, int] = CANVAS
     sized: bool = False
+    square: bool = False
     local: bool = True
     slopes: bool = True
 
@@ -68,13 +70,21 @@ CASES = {
     "Pad": Case({"padding": (1, 2, 3, 4)}, random=False, canvas=(22, 24), sized=True),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomD4": Case(square=True),
     "RandomHorizontalFlip": Case(random=False),
     "RandomPerspective": Case(),
+    "RandomResize": Case(
+        {"min_size": 5, "max_size": 12, "canvas": FIXED}, canvas=FIXED, sized=True
+    ),
     "RandomResizedCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomRotate90": Case(square=True),
     "RandomRotation": Case({"degrees": 25}),
+    "RandomShortestSize": Case({"min_size": (6, 8), "canvas": FIXED}, canvas=FIXED, sized=True),
+    "RandomTranspose": Case(random=False, square=True),
     "RandomVerticalFlip": Case(random=False),
     "RandomZoomOut": Case({"side_range": (1.2, 2.0)}, canvas=(32, 40), sized=True),
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
+    "ScaleJitter": Case({"target_size": (8, 9)}, canvas=(16, 18), sized=True),
     "ToFloat": Case(random=False),
 }
 
@@ -104,12 +114,20 @@ def always(name):
     return build(name, p=1.0) if has_p(name) else build(name)
 
 
-def batch(rest=0):
+def input_canvas(name):
+    return (CANVAS[1], CANVAS[1]) if CASES[name].square else CANVAS
+
+
+def output_canvas(name):
+    return input_canvas(name) if CASES[name].canvas == CANVAS else CASES[name].canvas
+
+
+def batch(name, rest=0):
     """Eight different images of different sizes on one canvas."""
     sizes = np.array(
         [[16, 20], [12, 20], [16, 13], [13, 14], [15, 19], [16, 16], [12, 18], [14, 12]], np.int32
     )
-    pixels = np.full((ROWS, *CANVAS, 3), rest, np.uint8)
+    pixels = np.full((ROWS, *input_canvas(name), 3), rest, np.uint8)
     for row, (height, width) in enumerate(sizes):
         pixels[row, :height, :width] = picture(row, height, width)
     return {
@@ -119,13 +137,17 @@ def batch(rest=0):
     }
 
 
+def facts(sample):
+    return augment.ImageInfo(sample["image"].shape[:2], sample["size"])
+
+
 def rows(tree, which):
     """Return some rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[which], tree)
 
 
 def on_input_canvas(images):
-    """Return the part of [N, H, W, C] that the input has too."""
+    """Return the part of [N, H, W, C] that the input of most has."""
     return np.asarray(images)[:, : CANVAS[0], : CANVAS[1]]
 
 
@@ -144,7 +166,7 @@ def laws(transform, never, key, sample):
     """Return all that the laws compare: compiling is what costs, so it is compiled as one."""
     nested = isinstance(transform, augment.Compose)
     chain = transform if nested else augment.Compose([transform])
-    info = augment.ImageInfo(CANVAS, sample["size"])
+    info = facts(sample)
     image = sample["image"].astype(jnp.float32) / 255
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
     return {
@@ -168,7 +190,7 @@ def compiled(name):
 
 @functools.cache
 def results(name):
-    return compiled(name)(always(name), KEYS, batch())
+    return compiled(name)(always(name), KEYS, batch(name))
 
 
 def test_the_table_is_that_of_the_exports():
@@ -201,18 +223,18 @@ def test_the_repr_has_the_arguments_in_their_order(name):
 @everything
 def test_dtype_shape_and_rest(name):
     out = results(name)["called"]
-    equal(out["label"], batch()["label"])
+    equal(out["label"], batch(name)["label"])
     output = issubclass(getattr(augment, name), augment.Output)
     assert out["image"].dtype == (jnp.float32 if output else jnp.uint8)
-    assert out["image"].shape == (ROWS, *CASES[name].canvas, 3)
+    assert out["image"].shape == (ROWS, *output_canvas(name), 3)
     assert ("size" in out) == (CASES[name].canvas == CANVAS or CASES[name].sized)
-    bare = jax.eval_shape(always(name), KEYS[0], batch()["image"][0])
+    bare = jax.eval_shape(always(name), KEYS[0], batch(name)["image"][0])
     assert bare.shape == out["image"].shape[1:] and bare.dtype == out["image"].dtype
 
 
 @everything
 def test_another_key_another_result(name):
-    other = compiled(name)(always(name), OTHER_KEYS, batch())["called"]
+    other = compiled(name)(always(name), OTHER_KEYS, batch(name))["called"]
     same = np.array_equal(results(name)["called"]["image"], other["image"])
     assert same == (not CASES[name].random)
 
@@ -220,7 +242,7 @@ def test_another_key_another_result(name):
 @everything
 def test_compiled_once(name):
     """For other keys, other sizes and an equal second instance."""
-    samples = batch()
+    samples = batch(name)
     third = {**samples, "size": samples["size"][::-1]}
     results(name)
     compiled(name)(always(name), OTHER_KEYS, samples)
@@ -235,7 +257,7 @@ def test_a_replay_equals_the_call(name):
 
 @everything
 def test_rows_do_not_depend_on_their_place(name):
-    backwards = compiled(name)(always(name), *rows((KEYS, batch()), slice(None, None, -1)))
+    backwards = compiled(name)(always(name), *rows((KEYS, batch(name)), slice(None, None, -1)))
     equal(results(name)["called"], rows(backwards["called"], slice(None, None, -1)))
 
 
@@ -246,7 +268,7 @@ def test_a_sharded_batch_on_an_explicit_mesh_equals_one_device(name):
     mesh = jax.make_mesh((4,), ("batch",), axis_types=explicit, devices=jax.devices()[:4])
     split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
     with jax.set_mesh(mesh):
-        keys, samples = jax.device_put((KEYS, batch()), split)
+        keys, samples = jax.device_put((KEYS, batch(name)), split)
         out = jax.jit(jax.vmap(always(name)))(keys, samples)
     assert out["image"].sharding.spec[0] == "batch"
     equal(jax.device_get(out), jax.device_get(results(name)["called"]))
@@ -256,20 +278,26 @@ def test_a_sharded_batch_on_an_explicit_mesh_equals_one_device(name):
 def test_the_unused_part_is_not_read(name):
     if not CASES[name].local:
         pytest.skip("a user's function sees the whole canvas")
-    beside = compiled(name)(always(name), KEYS, batch(rest=255))["called"]
+    beside = compiled(name)(always(name), KEYS, batch(name, rest=255))["called"]
     equal(beside, results(name)["called"])
 
 
 @pytest.mark.parametrize("name", WITH_P)
 def test_never_is_the_identity(name):
     never = results(name)["never"]
-    equal({**never, "image": on_input_canvas(never["image"])}, batch())
-    assert np.count_nonzero(never["image"]) == np.count_nonzero(batch()["image"])
+    given = batch(name)
+    equal(
+        {**never, "image": on_input_canvas(never["image"])},
+        {**given, "image": on_input_canvas(given["image"])},
+    )
+    assert np.count_nonzero(never["image"]) == np.count_nonzero(batch(name)["image"])
 
 
 @pytest.mark.parametrize("name", WITH_P)
 def test_always_changes_the_image(name):
-    changed = on_input_canvas(results(name)["called"]["image"]) != np.asarray(batch()["image"])
+    changed = on_input_canvas(results(name)["called"]["image"]) != on_input_canvas(
+        batch(name)["image"]
+    )
     assert changed.any(axis=3).mean() > 0.01
 
 
@@ -282,7 +310,7 @@ def test_p_is_a_probability(name):
 @pytest.mark.parametrize("name", WITH_P)
 def test_the_coin_says_nothing_about_the_parameters(name):
     keys = jax.random.split(jax.random.key(3), 2000)
-    info = augment.ImageInfo(CANVAS)
+    info = augment.ImageInfo(input_canvas(name))
 
     def draw(transform):
         return jax.device_get(jax.jit(jax.vmap(lambda key: transform.draw(key, info)))(keys))
@@ -310,8 +338,8 @@ def _check_uncorrelated(coin, values):
 @everything
 def test_no_dots_and_no_doubles_under_x64(name):
     transform = always(name)
-    sample = rows(batch(), 3)
-    info = augment.ImageInfo(CANVAS, sample["size"])
+    sample = rows(batch(name), 3)
+    info = facts(sample)
     with jax.enable_x64(True):
         text = str(jax.make_jaxpr(transform)(KEYS[3], sample))
         wide = jax.eval_shape(lambda key: transform.draw(key, info), KEYS[3])
@@ -325,7 +353,7 @@ def test_no_dots_and_no_doubles_under_x64(name):
 
 def test_x64_gives_the_same_bits():
     with jax.enable_x64(True):
-        out = jax.jit(jax.vmap(always("Compose")))(KEYS, batch())
+        out = jax.jit(jax.vmap(always("Compose")))(KEYS, batch("Compose"))
     equal(out, results("Compose")["called"])
 
 

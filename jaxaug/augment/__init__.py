@@ -28,6 +28,9 @@ from jaxaug.augment.crop import CenterCrop as CenterCrop
 from jaxaug.augment.crop import RandomCrop as RandomCrop
 from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop
 from jaxaug.augment.custom import Lambda as Lambda
+from jaxaug.augment.dihedral import RandomD4 as RandomD4
+from jaxaug.augment.dihedral import RandomRotate90 as RandomRotate90
+from jaxaug.augment.dihedral import RandomTranspose as RandomTranspose
 from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
@@ -38,4 +41,7 @@ from jaxaug.augment.output import ToFloat as ToFloat
 from jaxaug.augment.pad import LetterBox as LetterBox
 from jaxaug.augment.pad import Pad as Pad
 from jaxaug.augment.pad import RandomZoomOut as RandomZoomOut
+from jaxaug.augment.rescale import RandomResize as RandomResize
+from jaxaug.augment.rescale import RandomShortestSize as RandomShortestSize
+from jaxaug.augment.rescale import ScaleJitter as ScaleJitter
 from jaxaug.augment.resize import Resize as Resize

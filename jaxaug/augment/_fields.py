@@ -98,10 +98,8 @@ def as_channels(name: str, value: Any) -> Channels:
     return tuple(map(float, numbers))
 
 
-def as_padding(name: str, value: Any) -> tuple[int, int, int, int] | None:
+def as_padding(name: str, value: Any) -> tuple[int, int, int, int]:
     """Return (left, top, right, bottom) of all that torchvision takes for a padding."""
-    if value is None:
-        return None
     value = plain(value)
     sides = value if isinstance(value, tuple) else (value,)
     if len(sides) not in (1, 2, 4) or not all(

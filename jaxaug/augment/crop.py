@@ -233,7 +233,7 @@ class RandomCrop(Geometric):
         store(
             self,
             size=as_size("size", self.size),
-            padding=as_padding("padding", self.padding),
+            padding=None if self.padding is None else as_padding("padding", self.padding),
             fill=as_color("fill", self.fill),
         )
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)

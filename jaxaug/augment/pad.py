@@ -88,8 +88,6 @@ class Pad(Geometric):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.padding is None:
-            raise ValueError("`padding` must be 1, 2 or 4 ints of at least 0, got None.")
         store(self, padding=as_padding("padding", self.padding), fill=as_color("fill", self.fill))
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
 
