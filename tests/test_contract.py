@@ -34,6 +34,7 @@ class Case(NamedTuple):
       canvas: of the output; where it is another, "size" ends with it.
       sized: True where "size" goes on into another canvas.
       square: True where the input must lie on a square array; `canvas` is left as it is then.
+      boxes: True where it needs "boxes".
       local: False where a user's function may read the unused part of a canvas.
       slopes: False where the image has no influence that a gradient could see.
     """
@@ -43,6 +44,7 @@ class Case(NamedTuple):
     canvas: tuple[int, int] = CANVAS
     sized: bool = False
     square: bool = False
+    boxes: bool = False
     local: bool = True
     slopes: bool = True
 
@@ -63,10 +65,13 @@ CASES = {
     "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
     "ColorJitter": Case({"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}),
     "Compose": Case({"transforms": CHAIN}, canvas=FIXED),
+    "ElasticTransform": Case({"alpha": 150, "sigma": 8}),
     "Grayscale": Case(random=False),
+    "GridDistortion": Case(),
     "Lambda": Case({"function": darken}, local=False),
     "LetterBox": Case({"size": FIXED}, random=False, canvas=FIXED),
     "Normalize": Case(MEAN, random=False),
+    "OpticalDistortion": Case({"distort_limit": (0.05, 0.15)}),
     "Pad": Case({"padding": (1, 2, 3, 4)}, random=False, canvas=(22, 24), sized=True),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
@@ -85,6 +90,7 @@ CASES = {
     "RandomZoomOut": Case({"side_range": (1.2, 2.0)}, canvas=(32, 40), sized=True),
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
     "ScaleJitter": Case({"target_size": (8, 9)}, canvas=(16, 18), sized=True),
+    "ThinPlateSpline": Case(),
     "ToFloat": Case(random=False),
 }
 
@@ -130,15 +136,18 @@ def batch(name, rest=0):
     pixels = np.full((ROWS, *input_canvas(name), 3), rest, np.uint8)
     for row, (height, width) in enumerate(sizes):
         pixels[row, :height, :width] = picture(row, height, width)
-    return {
+    sample = {
         "image": jnp.asarray(pixels),
         "size": jnp.asarray(sizes),
         "label": jnp.arange(ROWS, dtype=jnp.int32),
     }
+    if CASES[name].boxes:
+        sample["boxes"] = jnp.tile(jnp.array([[[1.0, 2.0, 9.0, 11.0]]]), (ROWS, 1, 1))
+    return sample
 
 
 def facts(sample):
-    return augment.ImageInfo(sample["image"].shape[:2], sample["size"])
+    return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample.get("boxes"))
 
 
 def rows(tree, which):
@@ -168,12 +177,13 @@ def laws(transform, never, key, sample):
     chain = transform if nested else augment.Compose([transform])
     info = facts(sample)
     image = sample["image"].astype(jnp.float32) / 255
+    boxes = {"boxes": sample["boxes"]} if "boxes" in sample else {}
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
     return {
         "called": transform(key, sample),
         "replayed": chain.apply(chain.sample(key, info), sample),
         "never": None if never is None else never(key, sample),
-        "slopes": jax.grad(lambda x: transform(key, x).sum())(image),
+        "slopes": jax.grad(lambda x: transform(key, {**boxes, "image": x})["image"].sum())(image),
     }
 
 
@@ -228,6 +238,8 @@ def test_dtype_shape_and_rest(name):
     assert out["image"].dtype == (jnp.float32 if output else jnp.uint8)
     assert out["image"].shape == (ROWS, *output_canvas(name), 3)
     assert ("size" in out) == (CASES[name].canvas == CANVAS or CASES[name].sized)
+    if CASES[name].boxes:
+        return
     bare = jax.eval_shape(always(name), KEYS[0], batch(name)["image"][0])
     assert bare.shape == out["image"].shape[1:] and bare.dtype == out["image"].dtype
 

@@ -31,6 +31,10 @@ from jaxaug.augment.custom import Lambda as Lambda
 from jaxaug.augment.dihedral import RandomD4 as RandomD4
 from jaxaug.augment.dihedral import RandomRotate90 as RandomRotate90
 from jaxaug.augment.dihedral import RandomTranspose as RandomTranspose
+from jaxaug.augment.distortion import GridDistortion as GridDistortion
+from jaxaug.augment.distortion import OpticalDistortion as OpticalDistortion
+from jaxaug.augment.distortion import ThinPlateSpline as ThinPlateSpline
+from jaxaug.augment.elastic import ElasticTransform as ElasticTransform
 from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine

@@ -13,6 +13,7 @@ from jaxaug.augment.crop import crop as crop
 from jaxaug.augment.crop import resized_crop as resized_crop
 from jaxaug.augment.dihedral import rot90 as rot90
 from jaxaug.augment.dihedral import transpose as transpose
+from jaxaug.augment.elastic import elastic as elastic
 from jaxaug.augment.flip import horizontal_flip as horizontal_flip
 from jaxaug.augment.flip import vertical_flip as vertical_flip
 from jaxaug.augment.geometry import affine as affine
