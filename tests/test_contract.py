@@ -77,6 +77,7 @@ CASES = {
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
     "RandomD4": Case(square=True),
     "RandomHorizontalFlip": Case(random=False),
+    "RandomIoUCrop": Case({"sampler_options": (0.3,)}, boxes=True),
     "RandomPerspective": Case(),
     "RandomResize": Case(
         {"min_size": 5, "max_size": 12, "canvas": FIXED}, canvas=FIXED, sized=True

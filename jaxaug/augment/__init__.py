@@ -40,6 +40,7 @@ from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
 from jaxaug.augment.geometry import RandomRotation as RandomRotation
+from jaxaug.augment.iou_crop import RandomIoUCrop as RandomIoUCrop
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat
 from jaxaug.augment.pad import LetterBox as LetterBox
