@@ -39,7 +39,6 @@ from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
-from jaxaug.augment.geometry import RandomRotation as RandomRotation
 from jaxaug.augment.iou_crop import RandomIoUCrop as RandomIoUCrop
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat
@@ -50,3 +49,4 @@ from jaxaug.augment.rescale import RandomResize as RandomResize
 from jaxaug.augment.rescale import RandomShortestSize as RandomShortestSize
 from jaxaug.augment.rescale import ScaleJitter as ScaleJitter
 from jaxaug.augment.resize import Resize as Resize
+from jaxaug.augment.rotation import RandomRotation as RandomRotation

@@ -18,8 +18,8 @@ from jaxaug.augment.flip import horizontal_flip as horizontal_flip
 from jaxaug.augment.flip import vertical_flip as vertical_flip
 from jaxaug.augment.geometry import affine as affine
 from jaxaug.augment.geometry import perspective as perspective
-from jaxaug.augment.geometry import rotate as rotate
 from jaxaug.augment.output import normalize as normalize
 from jaxaug.augment.output import to_float as to_float
 from jaxaug.augment.pad import pad as pad
 from jaxaug.augment.resize import resize as resize
+from jaxaug.augment.rotation import rotate as rotate

@@ -1,4 +1,4 @@
-"""Transforms that move pixels within their frame: rotations, affine maps, perspective.
+"""Transforms that move pixels within their frame: affine maps, perspective.
 
 Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center of an image lies at
 (width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
@@ -47,35 +47,6 @@ Shear: TypeAlias = Any  # a number, (low, high) along x, or four numbers; kept a
 # Antialiasing a perspective up to this shrink costs 9 taps instead of 4 and leaves the far end soft
 # enough.
 _PERSPECTIVE_SHRINK = 1.5
-
-
-def rotate(
-    image: Array,
-    angle: Scalar,
-    interpolation: str = "bilinear",
-    padding_mode: str = "constant",
-    fill: float | tuple[float, ...] = 0.0,
-) -> Array:
-    """Return the image turned about its center, in the same frame.
-
-    Args:
-      image: uint8 or float [H, W, C].
-      angle: degrees, counter-clockwise on screen; static or traced.
-      interpolation: "bilinear" or "nearest".
-      padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one per channel.
-
-    Returns:
-      [H, W, C], the dtype of `image`.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> rotate(jnp.arange(4.0).reshape(2, 2, 1), 90)[:, :, 0].round(4).tolist()
-      [[1.0, 3.0], [0.0, 2.0]]
-
-    Differs from torchvision in `interpolation`, there "nearest" by default.
-    """
-    return affine(image, angle, interpolation=interpolation, padding_mode=padding_mode, fill=fill)
 
 
 def affine(
@@ -289,50 +260,6 @@ class RandomPerspective(Bordered):
         matrix = stretched(inverse(square_to(moved)), width, height)
         max_shrink = min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6))
         return Warp.framing(info, matrix, max_shrink)
-
-
-class Rotation(NamedTuple):
-    """Drawn parameter of `RandomRotation`: float32 degrees."""
-
-    angle: Array
-
-
-@dataclass(frozen=True)
-class RandomRotation(Bordered):
-    """Turn about the center of the image, in the same frame.
-
-    Args:
-      degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
-      p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
-      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one per channel.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> RandomRotation(15)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
-      (8, 9, 3)
-
-    Differs from torchvision in bilinear interpolation by default, and in having no `expand` and no
-    `center`.
-    """
-
-    degrees: Range
-    _: KW_ONLY
-    p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, degrees=as_symmetric_range("degrees", self.degrees))
-
-    def sample(self, key: Key, info: ImageInfo) -> Rotation:
-        """Draw the angle."""
-        del info
-        return Rotation(uniform(key, *self.degrees))
-
-    def warp(self, params: Rotation, info: ImageInfo) -> Warp:
-        """Return the turn about the center."""
-        return Warp.centered(info, rotation(params.angle))
 
 
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
