@@ -39,6 +39,8 @@ from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
+from jaxaug.augment.geometry import RandomShear as RandomShear
+from jaxaug.augment.geometry import RandomTranslate as RandomTranslate
 from jaxaug.augment.iou_crop import RandomIoUCrop as RandomIoUCrop
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat

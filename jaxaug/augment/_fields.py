@@ -14,6 +14,7 @@ from jaxaug._checks import check_probability, check_range
 Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (height, width)
 Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
 Color: TypeAlias = Any  # a number in [0, 1], or one per channel
+Point: TypeAlias = Any  # (x, y) in pixels from the top left corner
 Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
 
@@ -77,6 +78,16 @@ def as_symmetric_range(name: str, value: Any) -> tuple[float, float]:
             f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
         )
     return as_range(name, (-value, value) if _is_number(value) else value)
+
+
+def as_point(name: str, value: Any) -> tuple[float, float] | None:
+    """Return (x, y) of two numbers, or None."""
+    point = plain(value)
+    if point is None:
+        return None
+    if not isinstance(point, tuple) or len(point) != 2 or not all(map(_is_number, point)):
+        raise ValueError(f"`{name}` must be (x, y), two numbers of pixels, got {value!r}.")
+    return float(point[0]), float(point[1])
 
 
 def as_color(name: str, value: Any) -> Color:

@@ -34,8 +34,10 @@ def check_targets(transform, key, size, pull, point_error, box_error, room=ROOM)
     boxes[-1] = 0
     keypoints = (rng.uniform(0, 1, (50, 2)) * [width, height]).astype(np.float32)
 
-    nearest = {f.name for f in dataclasses.fields(transform)} & {"interpolation"}
-    transform = dataclasses.replace(transform, **dict.fromkeys(nearest, "nearest"))
+    names = {field.name for field in dataclasses.fields(transform)}
+    settings = {"interpolation": "nearest", "fill": 1.0}  # 1.0 is 255, as `mask_fill`
+    changes = {name: value for name, value in settings.items() if name in names}
+    transform = dataclasses.replace(transform, **changes)
     outs = []
     for rest in (0, 200):
         sample = on_canvas(np.repeat(labels[:, :, None], 3, axis=2), rest, room)
