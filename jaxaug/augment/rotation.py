@@ -145,9 +145,9 @@ class RandomRotation(Bordered):
 def _expanding(info: ImageInfo, angle: Array, degrees: tuple[float, float]) -> Warp:
     """Return the turn into the smallest frame, on an array for all angles within `degrees`."""
     radians = angle * (math.pi / 180)
-    sides = [jnp.asarray(side, jnp.float32) for side in info.extent]
+    height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
     canvas = _largest_frame(info.canvas, degrees)
-    frame = jnp.ceil(jnp.stack(_turned_sides(*sides, radians, jnp)) - _ROUNDING)
+    frame = jnp.ceil(jnp.stack(_turned_sides(height, width, radians, jnp)) - _ROUNDING)
     frame = jnp.clip(frame, 1.0, jnp.asarray(canvas, jnp.float32))
     return Warp(_turned(info, angle, (frame[0], frame[1])), canvas, frame.astype(jnp.int32))
 
@@ -159,10 +159,10 @@ def _turned(info: ImageInfo, angle: Scalar, frame: tuple[Scalar, Scalar]) -> Mat
     return product(translation(width / 2, height / 2), turned)
 
 
-def _turned_sides(height: Any, width: Any, radians: Any, np: Any = np) -> tuple[Any, Any]:
-    """Return the (height, width) of the hull of a turned rectangle."""
-    cos = np.abs(np.cos(radians))
-    sin = np.abs(np.sin(radians))
+def _turned_sides(height: Any, width: Any, radians: Any, numpy: Any = np) -> tuple[Any, Any]:
+    """Return the (height, width) of the hull of a turned rectangle, by numpy or jax.numpy."""
+    cos = numpy.abs(numpy.cos(radians))
+    sin = numpy.abs(numpy.sin(radians))
     return height * cos + width * sin, width * cos + height * sin
 
 
