@@ -31,7 +31,10 @@ class Case(NamedTuple):
     Attributes:
       arguments: with which it does something to every image.
       random: False where another key gives the same result once it is applied.
-      canvas: of the output, where "size" ends with it.
+      canvas: of the output; where it is another, "size" ends with it.
+      sized: True where "size" goes on into another canvas.
+      square: True where the input must lie on a square array; `canvas` is left as it is then.
+      boxes: True where it needs "boxes".
       local: False where a user's function may read the unused part of a canvas.
       slopes: False where the image has no influence that a gradient could see.
       one_coin: False where `p` is tossed for each part of it.
@@ -40,6 +43,9 @@ class Case(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
     random: bool = True
     canvas: tuple[int, int] = CANVAS
+    sized: bool = False
+    square: bool = False
+    boxes: bool = False
     local: bool = True
     slopes: bool = True
     one_coin: bool = True
@@ -67,43 +73,61 @@ CASES = {
     "Compose": Case({"transforms": CHAIN}, canvas=FIXED),
     "Defocus": Case({"radius": (1, 3)}),
     "Downscale": Case({"scale_range": (0.2, 0.8)}),
+    "ElasticTransform": Case({"alpha": 150, "sigma": 8}),
     "GaussianBlur": Case({"kernel_size": 5}),
     "GaussianNoise": Case(),
     "Grayscale": Case(random=False),
+    "GridDistortion": Case(),
     "HueSaturationValue": Case(),
     "ISONoise": Case(),
     "JPEG": Case({"quality": (30, 90)}),
     "Lambda": Case({"function": darken}, local=False),
+    "LetterBox": Case({"size": FIXED}, random=False, canvas=FIXED),
     "LookupTable": Case({"table": NEGATIVE}, random=False, slopes=False),
     "MedianBlur": Case(random=False),
     "Morphological": Case(random=False),
     "MotionBlur": Case(),
     "MultiplicativeNoise": Case(),
     "Normalize": Case(MEAN, random=False),
+    "OpticalDistortion": Case({"distort_limit": (0.05, 0.15)}),
     "PCALighting": Case(),
+    "Pad": Case({"padding": (1, 2, 3, 4)}, random=False, canvas=(22, 24), sized=True),
     "PlanckianJitter": Case(),
     "RandomAdjustSharpness": Case({"sharpness_factor": 1.9}, random=False),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
     "RandomAutocontrast": Case(random=False),
     "RandomChannelPermutation": Case(),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomD4": Case(square=True),
     "RandomEqualize": Case(random=False, slopes=False),
     "RandomGamma": Case(),
     "RandomHorizontalFlip": Case(random=False),
     "RandomHueYIQ": Case(),
     "RandomInvert": Case(random=False),
+    "RandomIoUCrop": Case({"sampler_options": (0.3,)}, boxes=True),
     "RandomPerspective": Case(),
     "RandomPhotometricDistort": Case(one_coin=False),
     "RandomPosterize": Case({"bits": 3}, random=False, slopes=False),
     "RandomRGBShift": Case(),
+    "RandomResize": Case(
+        {"min_size": 5, "max_size": 12, "canvas": FIXED}, canvas=FIXED, sized=True
+    ),
     "RandomResizedCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomRotate90": Case(square=True),
     "RandomRotation": Case({"degrees": 25}),
+    "RandomShear": Case({"shear": (5, 25, -20, 20)}),
+    "RandomShortestSize": Case({"min_size": (6, 8), "canvas": FIXED}, canvas=FIXED, sized=True),
     "RandomSolarize": Case({"threshold": 0.5}, random=False),
     "RandomToneCurve": Case(),
+    "RandomTranslate": Case({"translate": (0.3, 0.2)}),
+    "RandomTranspose": Case(random=False, square=True),
     "RandomVerticalFlip": Case(random=False),
+    "RandomZoomOut": Case({"side_range": (1.2, 2.0)}, canvas=(32, 40), sized=True),
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
     "SaltAndPepper": Case(),
+    "ScaleJitter": Case({"target_size": (8, 9)}, canvas=(16, 18), sized=True),
     "ShotNoise": Case(),
+    "ThinPlateSpline": Case(),
     "ToFloat": Case(random=False),
 }
 
@@ -133,24 +157,44 @@ def always(name):
     return build(name, p=1.0) if has_p(name) else build(name)
 
 
-def batch(rest=0):
+def input_canvas(name):
+    return (CANVAS[1], CANVAS[1]) if CASES[name].square else CANVAS
+
+
+def output_canvas(name):
+    return input_canvas(name) if CASES[name].canvas == CANVAS else CASES[name].canvas
+
+
+def batch(name, rest=0):
     """Eight different images of different sizes on one canvas."""
     sizes = np.array(
         [[16, 20], [12, 20], [16, 13], [13, 14], [15, 19], [16, 16], [12, 18], [14, 12]], np.int32
     )
-    pixels = np.full((ROWS, *CANVAS, 3), rest, np.uint8)
+    pixels = np.full((ROWS, *input_canvas(name), 3), rest, np.uint8)
     for row, (height, width) in enumerate(sizes):
         pixels[row, :height, :width] = picture(row, height, width)
-    return {
+    sample = {
         "image": jnp.asarray(pixels),
         "size": jnp.asarray(sizes),
         "label": jnp.arange(ROWS, dtype=jnp.int32),
     }
+    if CASES[name].boxes:
+        sample["boxes"] = jnp.tile(jnp.array([[[1.0, 2.0, 9.0, 11.0]]]), (ROWS, 1, 1))
+    return sample
+
+
+def facts(sample):
+    return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample.get("boxes"))
 
 
 def rows(tree, which):
     """Return some rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[which], tree)
+
+
+def on_input_canvas(images):
+    """Return the part of [N, H, W, C] that the input of most has."""
+    return np.asarray(images)[:, : CANVAS[0], : CANVAS[1]]
 
 
 def equal(a, b):
@@ -168,14 +212,15 @@ def laws(transform, never, key, sample):
     """Return all that the laws compare: compiling is what costs, so it is compiled as one."""
     nested = isinstance(transform, augment.Compose)
     chain = transform if nested else augment.Compose([transform])
-    info = augment.ImageInfo(CANVAS, sample["size"])
+    info = facts(sample)
     image = sample["image"].astype(jnp.float32) / 255
+    boxes = {"boxes": sample["boxes"]} if "boxes" in sample else {}
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
     return {
         "called": transform(key, sample),
         "replayed": chain.apply(chain.sample(key, info), sample),
         "never": None if never is None else never(key, sample),
-        "slopes": jax.grad(lambda x: transform(key, x).sum())(image),
+        "slopes": jax.grad(lambda x: transform(key, {**boxes, "image": x})["image"].sum())(image),
     }
 
 
@@ -192,7 +237,7 @@ def compiled(name):
 
 @functools.cache
 def results(name):
-    return compiled(name)(always(name), KEYS, batch())
+    return compiled(name)(always(name), KEYS, batch(name))
 
 
 def test_the_table_is_that_of_the_exports():
@@ -225,18 +270,20 @@ def test_the_repr_has_the_arguments_in_their_order(name):
 @everything
 def test_dtype_shape_and_rest(name):
     out = results(name)["called"]
-    equal(out["label"], batch()["label"])
+    equal(out["label"], batch(name)["label"])
     output = issubclass(getattr(augment, name), augment.Output)
     assert out["image"].dtype == (jnp.float32 if output else jnp.uint8)
-    assert out["image"].shape == (ROWS, *CASES[name].canvas, 3)
-    assert ("size" in out) == (CASES[name].canvas == CANVAS)
-    bare = jax.eval_shape(always(name), KEYS[0], batch()["image"][0])
+    assert out["image"].shape == (ROWS, *output_canvas(name), 3)
+    assert ("size" in out) == (CASES[name].canvas == CANVAS or CASES[name].sized)
+    if CASES[name].boxes:
+        return
+    bare = jax.eval_shape(always(name), KEYS[0], batch(name)["image"][0])
     assert bare.shape == out["image"].shape[1:] and bare.dtype == out["image"].dtype
 
 
 @everything
 def test_another_key_another_result(name):
-    other = compiled(name)(always(name), OTHER_KEYS, batch())["called"]
+    other = compiled(name)(always(name), OTHER_KEYS, batch(name))["called"]
     same = np.array_equal(results(name)["called"]["image"], other["image"])
     assert same == (not CASES[name].random)
 
@@ -244,7 +291,7 @@ def test_another_key_another_result(name):
 @everything
 def test_compiled_once(name):
     """For other keys, other sizes and an equal second instance."""
-    samples = batch()
+    samples = batch(name)
     third = {**samples, "size": samples["size"][::-1]}
     results(name)
     compiled(name)(always(name), OTHER_KEYS, samples)
@@ -260,7 +307,7 @@ def test_a_replay_equals_the_call(name):
 
 @everything
 def test_rows_do_not_depend_on_their_place(name):
-    backwards = compiled(name)(always(name), *rows((KEYS, batch()), slice(None, None, -1)))
+    backwards = compiled(name)(always(name), *rows((KEYS, batch(name)), slice(None, None, -1)))
     equal(results(name)["called"], rows(backwards["called"], slice(None, None, -1)))
 
 
@@ -271,7 +318,7 @@ def test_a_sharded_batch_on_an_explicit_mesh_equals_one_device(name):
     mesh = jax.make_mesh((4,), ("batch",), axis_types=explicit, devices=jax.devices()[:4])
     split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
     with jax.set_mesh(mesh):
-        keys, samples = jax.device_put((KEYS, batch()), split)
+        keys, samples = jax.device_put((KEYS, batch(name)), split)
         out = jax.jit(jax.vmap(always(name)))(keys, samples)
     assert out["image"].sharding.spec[0] == "batch"
     equal(jax.device_get(out), jax.device_get(results(name)["called"]))
@@ -281,18 +328,26 @@ def test_a_sharded_batch_on_an_explicit_mesh_equals_one_device(name):
 def test_the_unused_part_is_not_read(name):
     if not CASES[name].local:
         pytest.skip("a user's function sees the whole canvas")
-    beside = compiled(name)(always(name), KEYS, batch(rest=255))["called"]
+    beside = compiled(name)(always(name), KEYS, batch(name, rest=255))["called"]
     equal(beside, results(name)["called"])
 
 
 @pytest.mark.parametrize("name", WITH_P)
 def test_never_is_the_identity(name):
-    equal(results(name)["never"], batch())
+    never = results(name)["never"]
+    given = batch(name)
+    equal(
+        {**never, "image": on_input_canvas(never["image"])},
+        {**given, "image": on_input_canvas(given["image"])},
+    )
+    assert np.count_nonzero(never["image"]) == np.count_nonzero(batch(name)["image"])
 
 
 @pytest.mark.parametrize("name", WITH_P)
 def test_always_changes_the_image(name):
-    changed = np.asarray(results(name)["called"]["image"]) != np.asarray(batch()["image"])
+    changed = on_input_canvas(results(name)["called"]["image"]) != on_input_canvas(
+        batch(name)["image"]
+    )
     assert changed.any(axis=3).mean() > 0.01
 
 
@@ -307,7 +362,7 @@ def test_the_coin_says_nothing_about_the_parameters(name):
     if not CASES[name].one_coin:
         pytest.skip("it has several coins")
     keys = jax.random.split(jax.random.key(3), 2000)
-    info = augment.ImageInfo(CANVAS)
+    info = augment.ImageInfo(input_canvas(name))
 
     def draw(transform):
         return jax.device_get(jax.jit(jax.vmap(lambda key: transform.draw(key, info)))(keys))
@@ -335,8 +390,8 @@ def _check_uncorrelated(coin, values):
 @everything
 def test_no_dots_and_no_doubles_under_x64(name):
     transform = always(name)
-    sample = rows(batch(), 3)
-    info = augment.ImageInfo(CANVAS, sample["size"])
+    sample = rows(batch(name), 3)
+    info = facts(sample)
     with jax.enable_x64(True):
         text = str(jax.make_jaxpr(transform)(KEYS[3], sample))
         wide = jax.eval_shape(lambda key: transform.draw(key, info), KEYS[3])
@@ -350,7 +405,7 @@ def test_no_dots_and_no_doubles_under_x64(name):
 
 def test_x64_gives_the_same_bits():
     with jax.enable_x64(True):
-        out = jax.jit(jax.vmap(always("Compose")))(KEYS, batch())
+        out = jax.jit(jax.vmap(always("Compose")))(KEYS, batch("Compose"))
     equal(out, results("Compose")["called"])
 
 

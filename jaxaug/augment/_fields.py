@@ -14,6 +14,8 @@ from jaxaug._checks import check_probability, check_range
 Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (height, width)
 Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
 Color: TypeAlias = Any  # a number in [0, 1], or one per channel
+Point: TypeAlias = Any  # (x, y) in pixels from the top left corner
+Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
 
 
@@ -78,6 +80,16 @@ def as_symmetric_range(name: str, value: Any) -> tuple[float, float]:
     return as_range(name, (-value, value) if _is_number(value) else value)
 
 
+def as_point(name: str, value: Any) -> tuple[float, float] | None:
+    """Return (x, y) of two numbers, or None."""
+    point = plain(value)
+    if point is None:
+        return None
+    if not isinstance(point, tuple) or len(point) != 2 or not all(map(_is_number, point)):
+        raise ValueError(f"`{name}` must be (x, y), two numbers of pixels, got {value!r}.")
+    return float(point[0]), float(point[1])
+
+
 def as_color(name: str, value: Any) -> Color:
     """Return a number in [0, 1], or one per channel where they differ."""
     color = plain(value)
@@ -95,6 +107,18 @@ def as_channels(name: str, value: Any) -> Channels:
     if not numbers or not all(map(_is_number, numbers)):
         raise ValueError(f"`{name}` must be a number or one per channel, got {value!r}.")
     return tuple(map(float, numbers))
+
+
+def as_padding(name: str, value: Any) -> tuple[int, int, int, int]:
+    """Return (left, top, right, bottom) of all that torchvision takes for a padding."""
+    value = plain(value)
+    sides = value if isinstance(value, tuple) else (value,)
+    if len(sides) not in (1, 2, 4) or not all(
+        isinstance(side, int) and side >= 0 for side in sides
+    ):
+        raise ValueError(f"`{name}` must be 1, 2 or 4 ints of at least 0, got {value!r}.")
+    left, top, right, bottom = sides * (4 // len(sides))
+    return left, top, right, bottom
 
 
 def plain(value: Any) -> Any:

@@ -116,6 +116,7 @@ class Warp(NamedTuple):
             shrink = (max(shrink), max(shrink))
         # Only a resize keeps its frame without landing on pixels.
         resized = self.inside_source and not self.integer_aligned
+        framed = (self.inside_source and after.framed) or (resized and not after.inside_source)
         return Warp(
             matrix,
             after.canvas,
@@ -124,7 +125,7 @@ class Warp(NamedTuple):
             integer_aligned=self.integer_aligned and after.integer_aligned,
             inside_source=self.inside_source and after.inside_source,
             crop_window=_joined_window(self, after),
-            framed=self.framed or (resized and not after.inside_source),
+            framed=self.framed or framed,
             bends=bends,
         )
 

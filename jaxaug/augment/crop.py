@@ -7,14 +7,25 @@ do not clip).
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._border import PADDING_MODES
-from jaxaug.augment._fields import Color, Range, Size, as_color, as_range, as_size, plain, store
+from jaxaug.augment._fields import (
+    Color,
+    Padding,
+    Range,
+    Size,
+    as_color,
+    as_padding,
+    as_range,
+    as_size,
+    plain,
+    store,
+)
 from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment._resample import INTERPOLATIONS, warp_image
 from jaxaug.augment._resampling import Resampling
@@ -24,7 +35,6 @@ from jaxaug.augment.random import between, integer, uniform
 from jaxaug.augment.resize import resized
 
 _TRIES = 10  # torchvision's
-Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 
 
 def crop(
@@ -223,7 +233,7 @@ class RandomCrop(Geometric):
         store(
             self,
             size=as_size("size", self.size),
-            padding=_as_padding(self.padding),
+            padding=None if self.padding is None else as_padding("padding", self.padding),
             fill=as_color("fill", self.fill),
         )
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
@@ -373,17 +383,3 @@ def _central(length, window):
         return round(room / 2) if room >= 0 else -(-room // 2)
     half = jnp.round(room.astype(jnp.float32) / 2).astype(jnp.int32)
     return jnp.where(room >= 0, half, -(-room // 2))
-
-
-def _as_padding(value) -> tuple[int, int, int, int] | None:
-    """Return (left, top, right, bottom) of all that torchvision takes for a padding."""
-    if value is None:
-        return None
-    value = plain(value)
-    sides = value if isinstance(value, tuple) else (value,)
-    if len(sides) not in (1, 2, 4) or not all(
-        isinstance(side, int) and side >= 0 for side in sides
-    ):
-        raise ValueError(f"`padding` must be 1, 2 or 4 ints of at least 0, got {value!r}.")
-    left, top, right, bottom = sides * (4 // len(sides))
-    return left, top, right, bottom

@@ -21,6 +21,9 @@ from jaxaug.augment.color import rgb_to_grayscale as rgb_to_grayscale
 from jaxaug.augment.crop import center_crop as center_crop
 from jaxaug.augment.crop import crop as crop
 from jaxaug.augment.crop import resized_crop as resized_crop
+from jaxaug.augment.dihedral import rot90 as rot90
+from jaxaug.augment.dihedral import transpose as transpose
+from jaxaug.augment.elastic import elastic as elastic
 from jaxaug.augment.filters import adjust_sharpness as adjust_sharpness
 from jaxaug.augment.filters import dilate as dilate
 from jaxaug.augment.filters import downscale as downscale
@@ -30,7 +33,6 @@ from jaxaug.augment.flip import horizontal_flip as horizontal_flip
 from jaxaug.augment.flip import vertical_flip as vertical_flip
 from jaxaug.augment.geometry import affine as affine
 from jaxaug.augment.geometry import perspective as perspective
-from jaxaug.augment.geometry import rotate as rotate
 from jaxaug.augment.histogram import autocontrast as autocontrast
 from jaxaug.augment.histogram import clahe as clahe
 from jaxaug.augment.histogram import equalize as equalize
@@ -44,7 +46,9 @@ from jaxaug.augment.noise import salt_and_pepper as salt_and_pepper
 from jaxaug.augment.noise import shot_noise as shot_noise
 from jaxaug.augment.output import normalize as normalize
 from jaxaug.augment.output import to_float as to_float
+from jaxaug.augment.pad import pad as pad
 from jaxaug.augment.resize import resize as resize
+from jaxaug.augment.rotation import rotate as rotate
 from jaxaug.augment.tone import adjust_gamma as adjust_gamma
 from jaxaug.augment.tone import invert as invert
 from jaxaug.augment.tone import lookup_table as lookup_table

@@ -1,4 +1,4 @@
-"""Transforms that move pixels within their frame: rotations, affine maps, perspective.
+"""Transforms that move pixels within their frame: affine maps, perspective.
 
 Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center of an image lies at
 (width / 2, height / 2). Angles are degrees, counter-clockwise on screen. On a canvas with
@@ -15,8 +15,10 @@ from jax.core import Tracer
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import (
+    Point,
     Range,
     as_number,
+    as_point,
     as_range,
     as_symmetric_range,
     plain,
@@ -49,35 +51,6 @@ Shear: TypeAlias = Any  # a number, (low, high) along x, or four numbers; kept a
 _PERSPECTIVE_SHRINK = 1.5
 
 
-def rotate(
-    image: Array,
-    angle: Scalar,
-    interpolation: str = "bilinear",
-    padding_mode: str = "constant",
-    fill: float | tuple[float, ...] = 0.0,
-) -> Array:
-    """Return the image turned about its center, in the same frame.
-
-    Args:
-      image: uint8 or float [H, W, C].
-      angle: degrees, counter-clockwise on screen; static or traced.
-      interpolation: "bilinear" or "nearest".
-      padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one per channel.
-
-    Returns:
-      [H, W, C], the dtype of `image`.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> rotate(jnp.arange(4.0).reshape(2, 2, 1), 90)[:, :, 0].round(4).tolist()
-      [[1.0, 3.0], [0.0, 2.0]]
-
-    Differs from torchvision in `interpolation`, there "nearest" by default.
-    """
-    return affine(image, angle, interpolation=interpolation, padding_mode=padding_mode, fill=fill)
-
-
 def affine(
     image: Array,
     angle: Scalar = 0.0,
@@ -87,8 +60,9 @@ def affine(
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
+    center: tuple[Scalar, Scalar] | None = None,
 ) -> Array:
-    """Return the image sheared, scaled and turned about its center, then shifted.
+    """Return the image sheared, scaled and turned about a center, then shifted.
 
     Args:
       image: uint8 or float [H, W, C].
@@ -100,6 +74,7 @@ def affine(
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
+      center: (x, y) in pixels from the top left corner; None for the middle of the image.
 
     Returns:
       [H, W, C], the dtype of `image`.
@@ -114,7 +89,7 @@ def affine(
     """
     info = ImageInfo((image.shape[0], image.shape[1]))
     scale = _static_scale(scale)
-    matrix = _affine_matrix(info, angle, translate, scale, shear)
+    matrix = _affine_matrix(info, angle, translate, scale, shear, center)
     warp = Warp.framing(info, matrix, max(1.0, 1 / scale))
     return warp_image(image, warp, interpolation, padding_mode, fill)
 
@@ -172,7 +147,7 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True)
 class RandomAffine(Bordered):
-    """Turn, shift, scale and shear about the center of the image, in the same frame.
+    """Turn, shift, scale and shear about a center, in the same frame.
 
     What is not asked for is not drawn and costs nothing.
 
@@ -187,6 +162,7 @@ class RandomAffine(Bordered):
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
+      center: (x, y) in pixels from the top left corner; None for the middle of the image.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -205,6 +181,7 @@ class RandomAffine(Bordered):
     shear: Shear | None = None
     _: KW_ONLY
     p: float = 1.0
+    center: Point | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -214,6 +191,7 @@ class RandomAffine(Bordered):
             translate=_as_shares("translate", self.translate),
             scale=_as_scale_range("scale", self.scale),
             shear=_as_shear(self.shear),
+            center=as_point("center", self.center),
         )
 
     def sample(self, key: Key, info: ImageInfo) -> Affine:
@@ -236,7 +214,81 @@ class RandomAffine(Bordered):
         # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn
         # does.
         max_shrink = 1 / min(1.0, (self.scale or (1.0,))[0])
-        return Warp.framing(info, _affine_matrix(info, *params), max_shrink)
+        return Warp.framing(info, _affine_matrix(info, *params, self.center), max_shrink)
+
+
+@dataclass(frozen=True)
+class RandomShear(Bordered):
+    """Shear about the middle of the image: `RandomAffine` with nothing else.
+
+    Args:
+      shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
+        along x.
+      p: the probability of being applied.
+      interpolation: "bilinear" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomShear(10)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    shear: Shear
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if plain(self.shear) is None:
+            raise ValueError("`shear` must be a number, a pair or four numbers, got None.")
+        store(self, shear=_as_shear(self.shear))
+
+    def sample(self, key: Key, info: ImageInfo) -> Affine:
+        """Draw the shear."""
+        return RandomAffine(0.0, shear=self.shear).sample(key, info)
+
+    def warp(self, params: Affine, info: ImageInfo) -> Warp:
+        """Return the shear about the middle."""
+        return Warp.framing(info, _affine_matrix(info, *params))
+
+
+@dataclass(frozen=True)
+class RandomTranslate(Bordered):
+    """Shift by whole pixels, pixel for pixel: `RandomAffine` with nothing else.
+
+    Args:
+      translate: (x, y), the largest shifts as shares of width and height, in [0, 1].
+      p: the probability of being applied.
+      interpolation: "bilinear" or "nearest", of the other transforms in the run.
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomTranslate((0.1, 0.2))(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    translate: Shares
+    _: KW_ONLY
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if plain(self.translate) is None:
+            raise ValueError("`translate` must be (x, y) shares in [0, 1], got None.")
+        store(self, translate=_as_shares("translate", self.translate))
+
+    def sample(self, key: Key, info: ImageInfo) -> Affine:
+        """Draw the shift."""
+        return RandomAffine(0.0, self.translate).sample(key, info)
+
+    def warp(self, params: Affine, info: ImageInfo) -> Warp:
+        """Return the shift."""
+        warp = Warp.framing(info, _affine_matrix(info, *params))
+        return warp._replace(integer_aligned=True)
 
 
 class Perspective(NamedTuple):
@@ -291,61 +343,16 @@ class RandomPerspective(Bordered):
         return Warp.framing(info, matrix, max_shrink)
 
 
-class Rotation(NamedTuple):
-    """Drawn parameter of `RandomRotation`: float32 degrees."""
-
-    angle: Array
-
-
-@dataclass(frozen=True)
-class RandomRotation(Bordered):
-    """Turn about the center of the image, in the same frame.
-
-    Args:
-      degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
-      p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
-      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
-      fill: the color of "constant" in [0, 1], a number or one per channel.
-
-    Example:
-      >>> import jax, jax.numpy as jnp
-      >>> RandomRotation(15)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
-      (8, 9, 3)
-
-    Differs from torchvision in bilinear interpolation by default, and in having no `expand` and no
-    `center`.
-    """
-
-    degrees: Range
-    _: KW_ONLY
-    p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, degrees=as_symmetric_range("degrees", self.degrees))
-
-    def sample(self, key: Key, info: ImageInfo) -> Rotation:
-        """Draw the angle."""
-        del info
-        return Rotation(uniform(key, *self.degrees))
-
-    def warp(self, params: Rotation, info: ImageInfo) -> Warp:
-        """Return the turn about the center."""
-        return Warp.centered(info, rotation(params.angle))
-
-
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
 
 
-def _affine_matrix(info: ImageInfo, angle, translate, scale, shear) -> Matrix:
+def _affine_matrix(info: ImageInfo, angle, translate, scale, shear, center=None) -> Matrix:
     """Return the pull of: shear, scale, turn about the center, shift."""
     height, width = info.extent
+    x, y = (width / 2, height / 2) if center is None else center
     shrink = 1.0 / scale
     turned = product(shearing(*shear), product(scaling(shrink, shrink), rotation(angle)))
-    return product(
-        about(turned, width / 2, height / 2), translation(*(-shift for shift in translate))
-    )
+    return product(about(turned, x, y), translation(*(-shift for shift in translate)))
 
 
 def _draw(number: Array, low: float, high: float, static: float = 0.0) -> Scalar:

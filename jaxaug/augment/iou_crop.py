@@ -1,0 +1,190 @@
+"""RandomIoUCrop: the crop of object detectors, which keeps enough of a box."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._checks import check_positive_int
+from jaxaug._typing import Array, Key
+from jaxaug.augment._fields import as_number, plain, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._state import State
+from jaxaug.augment._transform import Geometric
+from jaxaug.augment._warp import Warp, shifted
+from jaxaug.augment.random import between, integer, uniform
+
+# torchvision draws rounds without end; an image that gives none within these is left as it is,
+# which is how most of the endless ones end.
+_ROUNDS = 24
+_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+
+
+class IoUCrop(NamedTuple):
+    """Drawn parameters of `RandomIoUCrop`.
+
+    Attributes:
+      window: int32[4], (top, left, height, width) in pixels.
+      kept: bool[n], the boxes with a center inside the window; all of them where nothing is
+        cropped.
+    """
+
+    window: Array
+    kept: Array
+
+
+@dataclass(frozen=True)
+class RandomIoUCrop(Geometric):
+    """Crop a window that overlaps a box enough, or nothing.
+
+    A least overlap is drawn from `sampler_options`, then up to `trials` windows of random height,
+    width and place. The first one is taken whose aspect lies within the bounds, in which a box has
+    its center, and which has an IoU of at least the option with such a box. Where none is, another
+    option is drawn; with an option of at least 1 nothing is cropped. The image stays on its array,
+    with a new "size". Boxes whose centers are cut off become rows of zeros; "boxes_valid", bool[n],
+    turns False there. Boxes are not clipped.
+
+    Args:
+      min_scale, max_scale: bounds of the height and width as shares of the image's, in (0, 1].
+      min_aspect_ratio, max_aspect_ratio: bounds of width / height, above 0.
+      sampler_options: the least overlaps, numbers of at least 0, each as likely; None for
+        torchvision's, (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1).
+      trials: how many windows are tried with one option.
+
+    Raises:
+      ValueError: on tracing, for an image without "boxes".
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> boxes = jnp.array([[2.0, 2.0, 18.0, 18.0]])
+      >>> sample = {"image": jnp.zeros((20, 30, 3), jnp.uint8), "boxes": boxes}
+      >>> sorted(RandomIoUCrop()(jax.random.key(0), sample))
+      ['boxes', 'image', 'size']
+
+    Reference: Liu et al., "SSD: Single Shot MultiBox Detector", 2016, section 2.2. The rule is
+    torchvision's, which tries without end; here an image is left as it is after 24 options.
+    """
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: Any = None
+    trials: int = 40
+
+    def __post_init__(self):
+        super().__post_init__()
+        options = _OPTIONS if self.sampler_options is None else plain(self.sampler_options)
+        if not isinstance(options, tuple) or not options:
+            expected = "a sequence of numbers of at least 0"
+            raise ValueError(f"`sampler_options` must be {expected}, got {options!r}.")
+        high = float("inf")
+        min_scale = as_number("min_scale", self.min_scale, 0.0, 1.0)
+        min_aspect = as_number("min_aspect_ratio", self.min_aspect_ratio, 0.0, high)
+        store(
+            self,
+            min_scale=min_scale,
+            max_scale=as_number("max_scale", self.max_scale, min_scale, 1.0),
+            min_aspect_ratio=min_aspect,
+            max_aspect_ratio=as_number("max_aspect_ratio", self.max_aspect_ratio, min_aspect, high),
+            sampler_options=tuple(as_number("sampler_options", v, 0.0, high) for v in options),
+        )
+        check_positive_int("trials", self.trials)
+
+    def sample(self, key: Key, info: ImageInfo) -> IoUCrop:
+        """Draw the options and the windows, and take the first that will do."""
+        if info.boxes is None:
+            raise ValueError('RandomIoUCrop needs a sample with "boxes", float[n, 4].')
+        count = _ROUNDS * self.trials
+        numbers = uniform(key, shape=(4 * count + _ROUNDS,))
+        least = self._options(numbers[4 * count :])
+        windows = self._windows(numbers[: 4 * count].reshape(4, count), info)
+        inside, overlap = _overlaps(windows, info.boxes.astype(jnp.float32))
+        good = inside.any(axis=1) & (jnp.max(jnp.where(inside, overlap, -1.0), axis=1) >= least)
+        good = good & self._shaped(windows)
+
+        # Chosen by comparisons: they work on every explicit mesh.
+        first = jnp.argmax(good | (least >= 1)).astype(jnp.int32)
+        first = jnp.arange(count, dtype=jnp.int32) == first
+        taken = first & good & (least < 1)
+        crops = taken.any()
+        window = jnp.sum(jnp.where(taken[:, None], windows, 0), axis=0, dtype=jnp.int32)
+        height = jnp.where(crops, window[2], info.height_width[0])
+        width = jnp.where(crops, window[3], info.height_width[1])
+        kept = (taken[:, None] & inside).any(axis=0) | ~crops
+        return IoUCrop(jnp.stack([window[0], window[1], height, width]), kept)
+
+    def warp(self, params: IoUCrop, info: ImageInfo) -> Warp:
+        """Return the shift to the window."""
+        top = params.window[0].astype(jnp.float32)
+        left = params.window[1].astype(jnp.float32)
+        return shifted(top, left, info.canvas, params.window[2:], True)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards."""
+        return super().after(drawn, _without(info, drawn.params.kept))
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Drop the boxes that are cut off, and add the crop to the run that is pending."""
+        kept = drawn.params.kept
+        rest = dict(state.rest)
+        rest["boxes"] = _zeroed(rest["boxes"], kept)
+        if "boxes_valid" in rest:
+            rest["boxes_valid"] = rest["boxes_valid"] & kept
+        pending = state.pending
+        if pending is not None:
+            pending = pending._replace(source=_without(pending.source, kept))
+        info = _without(state.info, kept)
+        return super().run(drawn, state._replace(info=info, rest=rest, pending=pending))
+
+    def _options(self, numbers: Array) -> Array:
+        """Return the least overlap of every window, float32[rounds * trials]."""
+        index = integer(numbers, 0, len(self.sampler_options))
+        least = jnp.zeros_like(numbers)
+        for i, option in enumerate(self.sampler_options):
+            least = jnp.where(index == i, option, least)
+        return jnp.repeat(least, self.trials)
+
+    def _windows(self, numbers: Array, info: ImageInfo) -> Array:
+        """Return int32[rounds * trials, 4] windows (top, left, height, width)."""
+        height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
+        shares = between(numbers[:2], self.min_scale, self.max_scale)
+        heights = jnp.floor(height * shares[0])
+        widths = jnp.floor(width * shares[1])
+        tops = jnp.floor((height - heights) * numbers[2])
+        lefts = jnp.floor((width - widths) * numbers[3])
+        return jnp.stack([tops, lefts, heights, widths], axis=1).astype(jnp.int32)
+
+    def _shaped(self, windows: Array) -> Array:
+        """Return True for windows that have pixels and an aspect within the bounds."""
+        height, width = (windows[:, i].astype(jnp.float32) for i in (2, 3))
+        aspect = width / jnp.maximum(height, 1.0)
+        bounded = (aspect >= self.min_aspect_ratio) & (aspect <= self.max_aspect_ratio)
+        return bounded & (height > 0) & (width > 0)
+
+
+def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
+    """Return whether box n has its center inside window m, bool[m, n], and their IoU."""
+    top, left, height, width = (windows[:, i, None].astype(jnp.float32) for i in range(4))
+    x0, y0, x1, y1 = (boxes[None, :, i] for i in range(4))
+    center_x = (x0 + x1) / 2
+    center_y = (y0 + y1) / 2
+    inside = (center_x > left) & (center_x < left + width)
+    inside = inside & (center_y > top) & (center_y < top + height)
+    # Rows of zeros are padding.
+    inside = inside & ((x1 > x0) | (y1 > y0))
+    across = jnp.minimum(x1, left + width) - jnp.maximum(x0, left)
+    down = jnp.minimum(y1, top + height) - jnp.maximum(y0, top)
+    common = jnp.maximum(across, 0.0) * jnp.maximum(down, 0.0)
+    union = (x1 - x0) * (y1 - y0) + height * width - common
+    return inside, common / jnp.maximum(union, 1e-6)
+
+
+def _zeroed(boxes: Array, kept: Array) -> Array:
+    return jnp.where(kept[:, None], boxes, jnp.zeros_like(boxes))
+
+
+def _without(info: ImageInfo, kept: Array) -> ImageInfo:
+    """Return the facts with zeros for the boxes that are not kept."""
+    return info if info.boxes is None else info._replace(boxes=_zeroed(info.boxes, kept))
