@@ -57,13 +57,17 @@ MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
     "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
+    "CoarseDropout": Case({"holes": (1, 3), "height": (0.2, 0.4), "width": (0.2, 0.4)}),
     "ColorJitter": Case({"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}),
     "Compose": Case({"transforms": CHAIN}, canvas=FIXED),
     "Grayscale": Case(random=False),
+    "GridDropout": Case({"cell": (0.2, 0.4), "degrees": 30}),
     "Lambda": Case({"function": darken}, local=False),
     "Normalize": Case(MEAN, random=False),
+    "PixelDropout": Case({"rate": 0.3}),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
+    "RandomErasing": Case({"value": "random"}),
     "RandomHorizontalFlip": Case(random=False),
     "RandomPerspective": Case(),
     "RandomResizedCrop": Case({"size": FIXED}, canvas=FIXED),

@@ -28,6 +28,10 @@ from jaxaug.augment.crop import CenterCrop as CenterCrop
 from jaxaug.augment.crop import RandomCrop as RandomCrop
 from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop
 from jaxaug.augment.custom import Lambda as Lambda
+from jaxaug.augment.erase import CoarseDropout as CoarseDropout
+from jaxaug.augment.erase import GridDropout as GridDropout
+from jaxaug.augment.erase import PixelDropout as PixelDropout
+from jaxaug.augment.erase import RandomErasing as RandomErasing
 from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine

@@ -11,6 +11,7 @@ from jaxaug.augment.color import rgb_to_grayscale as rgb_to_grayscale
 from jaxaug.augment.crop import center_crop as center_crop
 from jaxaug.augment.crop import crop as crop
 from jaxaug.augment.crop import resized_crop as resized_crop
+from jaxaug.augment.erase import erase as erase
 from jaxaug.augment.flip import horizontal_flip as horizontal_flip
 from jaxaug.augment.flip import vertical_flip as vertical_flip
 from jaxaug.augment.geometry import affine as affine
