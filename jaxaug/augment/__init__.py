@@ -12,6 +12,7 @@ from jaxaug.augment import random as random
 from jaxaug.augment._bordered import Bordered as Bordered
 from jaxaug.augment._compose import Compose as Compose
 from jaxaug.augment._group import GroupOp as GroupOp
+from jaxaug.augment._group_compose import GroupCompose as GroupCompose
 from jaxaug.augment._info import ImageInfo as ImageInfo
 from jaxaug.augment._resampling import Resampling as Resampling
 from jaxaug.augment._transform import Geometric as Geometric
@@ -37,6 +38,10 @@ from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
 from jaxaug.augment.geometry import RandomRotation as RandomRotation
+from jaxaug.augment.mix import CutMix as CutMix
+from jaxaug.augment.mix import MixUp as MixUp
+from jaxaug.augment.mix import MixUpOrCutMix as MixUpOrCutMix
+from jaxaug.augment.mosaic import Mosaic as Mosaic
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat
 from jaxaug.augment.resize import Resize as Resize
