@@ -55,6 +55,7 @@ class GroupOp(Operator):
 
     def __call__(self, key: Key, group: Sample) -> Sample:
         """Transform one group; groups go through `jax.vmap`, with one key per group."""
+        group = jax.tree.map(jnp.asarray, dict(group))
         size = group["image"].shape[0]
         if size != self.group_size:
             raise ValueError(
@@ -63,7 +64,7 @@ class GroupOp(Operator):
         info = group_info(group)
         drawn = self.draw(key, info)
         result = self.apply(drawn.params, dict(group), info)
-        return chosen(drawn.applied, result, dict(group))
+        return chosen(drawn.applied, result, group)
 
 
 def group_info(group: Sample) -> ImageInfo:
