@@ -23,6 +23,7 @@ from tests.images import picture
 ROWS = 8
 CANVAS = (16, 20)
 FIXED = (9, 11)
+BOXES = jnp.array([[2.0, 3.0, 9.0, 8.0], [0.0] * 4], jnp.float32)  # one of them padding
 
 
 class Case(NamedTuple):
@@ -74,6 +75,7 @@ CASES = {
     "RandomRotation": Case({"degrees": 25}),
     "RandomVerticalFlip": Case(random=False),
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
+    "SanitizeBoxes": Case({"min_size": 3.0}, random=False),
     "ToFloat": Case(random=False),
 }
 
@@ -115,6 +117,7 @@ def batch(rest=0):
         "image": jnp.asarray(pixels),
         "size": jnp.asarray(sizes),
         "label": jnp.arange(ROWS, dtype=jnp.int32),
+        "boxes": jnp.tile(BOXES[None], (ROWS, 1, 1)),
     }
 
 
@@ -138,14 +141,14 @@ def laws(transform, never, key, sample):
     """Return all that the laws compare: compiling is what costs, so it is compiled as one."""
     nested = isinstance(transform, augment.Compose)
     chain = transform if nested else augment.Compose([transform])
-    info = augment.ImageInfo(CANVAS, sample["size"])
+    info = augment.ImageInfo(CANVAS, sample["size"], sample["boxes"])
     image = sample["image"].astype(jnp.float32) / 255
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
     return {
         "called": transform(key, sample),
         "replayed": chain.apply(chain.sample(key, info), sample),
         "never": None if never is None else never(key, sample),
-        "slopes": jax.grad(lambda x: transform(key, x).sum())(image),
+        "slopes": jax.grad(lambda x: transform(key, sample | {"image": x})["image"].sum())(image),
     }
 
 
@@ -200,6 +203,8 @@ def test_dtype_shape_and_rest(name):
     assert out["image"].dtype == (jnp.float32 if output else jnp.uint8)
     assert out["image"].shape == (ROWS, *CASES[name].canvas, 3)
     assert ("size" in out) == (CASES[name].canvas == CANVAS)
+    if name == "SanitizeBoxes":
+        return  # which needs boxes
     bare = jax.eval_shape(always(name), KEYS[0], batch()["image"][0])
     assert bare.shape == out["image"].shape[1:] and bare.dtype == out["image"].dtype
 

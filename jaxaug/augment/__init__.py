@@ -21,6 +21,7 @@ from jaxaug.augment._transform import Output as Output
 from jaxaug.augment._transform import Pointwise as Pointwise
 from jaxaug.augment._transform import SampleOp as SampleOp
 from jaxaug.augment._transform import Transform as Transform
+from jaxaug.augment._unwarp import unwarp as unwarp
 from jaxaug.augment._warp import Warp as Warp
 from jaxaug.augment._warp import select as select
 from jaxaug.augment.color import ColorJitter as ColorJitter
@@ -45,3 +46,4 @@ from jaxaug.augment.mosaic import Mosaic as Mosaic
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat
 from jaxaug.augment.resize import Resize as Resize
+from jaxaug.augment.sanitize import SanitizeBoxes as SanitizeBoxes

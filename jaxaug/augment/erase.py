@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boxes import mask_value
 from jaxaug.augment._fields import (
     Channels,
     Color,
@@ -24,6 +23,7 @@ from jaxaug.augment._fields import (
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn, Parameters, chosen
 from jaxaug.augment._state import State
+from jaxaug.augment._targets import mask_value, spread
 from jaxaug.augment._transform import Pointwise
 from jaxaug.augment.random import between, integer, uniform
 
@@ -99,13 +99,15 @@ class Occlusion(Pointwise):
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels, and to the mask."""
         state = super().run(drawn, state)
-        if self.mask_fill is None or "mask" not in state.rest:
+        if self.mask_fill is None:
             return state
-        mask = state.rest["mask"]
         covered = chosen(drawn.applied, self.covered(drawn.params, state.info), jnp.array(False))
-        covered = covered if mask.ndim == 2 else covered[:, :, None]
-        mask = jnp.where(covered, mask_value(mask.dtype, self.mask_fill), mask)
-        return state._replace(rest={**state.rest, "mask": mask})
+        rest = dict(state.rest)
+        for name, kind in state.targets.kinds(rest).items():
+            if kind == "mask":
+                fill = mask_value(rest[name].dtype, self.mask_fill)
+                rest[name] = jnp.where(spread(covered, kind, rest[name]), fill, rest[name])
+        return state._replace(rest=rest)
 
 
 @dataclass(frozen=True)

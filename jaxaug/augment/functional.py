@@ -3,6 +3,8 @@
 Names and arguments follow `torchvision.transforms.v2.functional`, on images [H, W, C].
 """
 
+from jaxaug.augment._boxes import clamp_bounding_boxes as clamp_bounding_boxes
+from jaxaug.augment._boxes import convert_bounding_box_format as convert_bounding_box_format
 from jaxaug.augment.color import adjust_brightness as adjust_brightness
 from jaxaug.augment.color import adjust_contrast as adjust_contrast
 from jaxaug.augment.color import adjust_hue as adjust_hue

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._boxes import clipped, packed, present
 from jaxaug.augment._fields import as_number, as_probability, store
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import chosen
-from jaxaug.augment.boxes import clipped, packed, present
 from jaxaug.augment.random import uniform
 
 _LARGEST_ALPHA = 1e3

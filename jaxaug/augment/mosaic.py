@@ -9,12 +9,11 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import mask_value
+from jaxaug.augment._boxes import area, clipped, packed, present
 from jaxaug.augment._fields import Color, Range, Size, as_color, as_number, as_range, as_size, store
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._transform import MASK_FILL
-from jaxaug.augment.boxes import area, clipped, packed, present
+from jaxaug.augment._targets import MASK_FILL, mask_value
 from jaxaug.augment.random import between, uniform
 
 
