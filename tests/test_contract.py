@@ -144,11 +144,15 @@ def laws(transform, never, key, sample):
     info = augment.ImageInfo(CANVAS, sample["size"], sample["boxes"])
     image = sample["image"].astype(jnp.float32) / 255
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
+
+    def total(image):
+        return transform(key, {"image": image, "boxes": sample["boxes"]})["image"].sum()
+
     return {
         "called": transform(key, sample),
         "replayed": chain.apply(chain.sample(key, info), sample),
         "never": None if never is None else never(key, sample),
-        "slopes": jax.grad(lambda x: transform(key, sample | {"image": x})["image"].sum())(image),
+        "slopes": jax.grad(total)(image),
     }
 
 
