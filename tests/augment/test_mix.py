@@ -26,7 +26,10 @@ MIXES = [
     A.Mosaic((40, 60), num_classes=CLASSES),
     A.GroupCompose([A.Mosaic((40, 60), num_classes=CLASSES), A.MixUp(CLASSES)]),
 ]
-names = {"ids": lambda mix: type(mix).__name__}
+
+
+def name_of(mix):
+    return type(mix).__name__
 
 
 def group(count=2, dtype=np.uint8):
@@ -104,7 +107,7 @@ def test_the_choice_is_one_for_each_sample():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, jnp.bfloat16])
-@pytest.mark.parametrize("mix", MIXES[:3], **names)
+@pytest.mark.parametrize("mix", MIXES[:3], ids=name_of)
 @pytest.mark.parametrize("layout", ["HWC", "CHW"])
 def test_pixels_and_labels_are_mixed_as_numpy_mixes_them(mix, dtype, layout):
     key = jax.random.key(4)
@@ -183,7 +186,7 @@ def test_what_a_window_leaves_of_a_box_is_the_hull_of_its_pixels():
         np.testing.assert_array_equal(jax.jit(uncovered)(box, window)[0], expected)
 
 
-@pytest.mark.parametrize("mix", MIXES, **names)
+@pytest.mark.parametrize("mix", MIXES, ids=name_of)
 def test_an_invalid_partner_means_no_mixing(mix):
     count = mix.group_size
     whole = {**group(count), "valid": np.arange(count) == 0}
@@ -237,7 +240,7 @@ def test_errors_are_named():
         A.GroupCompose([3])
 
 
-@pytest.mark.parametrize("mix", MIXES, **names)
+@pytest.mark.parametrize("mix", MIXES, ids=name_of)
 def test_config(mix):
     assert pickle.loads(pickle.dumps(mix)) == mix and hash(mix) == hash(
         pickle.loads(pickle.dumps(mix))
@@ -250,7 +253,7 @@ def test_config(mix):
 ROWS = 14  # the last batch of 8 has 6 records and 2 rows of padding
 
 
-@pytest.mark.parametrize("mix", [MIXES[2], MIXES[4]], **names)
+@pytest.mark.parametrize("mix", [MIXES[2], MIXES[4]], ids=name_of)
 def test_a_loader_gives_the_same_batches_for_any_devices_and_batch_size(mix):
     source = InMemory(jpegs(ROWS), {"label": np.arange(ROWS) % CLASSES})
     transform = A.Compose([A.RandomResizedCrop((40, 60)), A.RandomHorizontalFlip()])
@@ -301,3 +304,28 @@ def test_after_normalize_in_the_layout_of_the_model():
         TypeError, match=r"Mosaic needs uint8 images, got float32, which may be norm"
     ):
         A.Mosaic(32)(KEYS[0], {"image": jnp.zeros((4, 32, 32, 3))})
+
+
+def test_boxes_go_through_a_loader_with_padded_rows():
+    boxes = np.zeros((6, 2, 4), np.float32)
+    boxes[:, 0] = [10, 8, 30, 32]
+    columns = {
+        "boxes": boxes,
+        "box_labels": np.array([[i, -1] for i in range(6)], np.int32),
+        "box_count": np.ones(6, np.int32),
+    }
+    mix = A.GroupCompose([A.Mosaic((80, 112)), A.Resize((40, 56)), A.SanitizeBoxes(2)])
+    one = batch_sharding(jax.devices("cpu")[:1])
+    source = InMemory(jpegs(6), columns)
+    with Loader(source, 8, batch_transform=mix, last_batch="pad", sharding=one) as loader:
+        batch = jax.device_get(next(loader))
+    assert batch["boxes"].shape == (8, 8, 4) and batch["image"].shape == (8, 40, 56, 3)
+    assert not batch["boxes"][6:].any() and not batch["boxes_valid"][6:].any()
+    for row in range(6):
+        count = batch["box_count"][row]
+        assert count > 0 and batch["boxes_valid"][row].tolist() == [True] * count + [False] * (
+            8 - count
+        )
+        assert (batch["box_labels"][row][:count] >= 0).all()
+        assert set(batch["box_labels"][row]) <= {*batch["index"][row // 4 * 4 :][:4], -1}
+        assert (batch["boxes"][row] >= 0).all() and (batch["boxes"][row] <= (56, 40) * 2).all()

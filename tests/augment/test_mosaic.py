@@ -87,7 +87,7 @@ def test_a_mosaic_is_the_one_drawn_pixel_by_pixel(min_visibility):
             assert out["box_labels"][i][:count].tolist() == boxes[:, 4].tolist()
             assert not out["boxes"][i][count:].any()
             assert (out["box_labels"][i][count:] == -1).all()
-    assert "size" not in out
+        assert "size" not in out
 
 
 def test_centers_and_orders_are_uniform():
