@@ -106,9 +106,15 @@ def test_the_choice_is_one_for_each_sample():
 # ---- results
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, jnp.bfloat16])
-@pytest.mark.parametrize("mix", MIXES[:3], ids=name_of)
-@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+@pytest.mark.parametrize(
+    "mix, dtype, layout",
+    [
+        (MIXES[0], np.uint8, "HWC"),
+        (MIXES[1], np.uint8, "HWC"),
+        (MIXES[2], np.float32, "HWC"),
+        (MIXES[2], jnp.bfloat16, "CHW"),
+    ],
+)
 def test_pixels_and_labels_are_mixed_as_numpy_mixes_them(mix, dtype, layout):
     key = jax.random.key(4)
     whole = group(dtype=dtype)
@@ -186,7 +192,7 @@ def test_what_a_window_leaves_of_a_box_is_the_hull_of_its_pixels():
         np.testing.assert_array_equal(jax.jit(uncovered)(box, window)[0], expected)
 
 
-@pytest.mark.parametrize("mix", MIXES, ids=name_of)
+@pytest.mark.parametrize("mix", MIXES[2:], ids=name_of)  # the first two share their code
 def test_an_invalid_partner_means_no_mixing(mix):
     count = mix.group_size
     whole = {**group(count), "valid": np.arange(count) == 0}
@@ -198,8 +204,8 @@ def test_an_invalid_partner_means_no_mixing(mix):
             np.testing.assert_array_equal(out["image"][0], whole["image"][0])
 
 
-@pytest.mark.parametrize("mix", [A.MixUp, A.CutMix, A.MixUpOrCutMix])
-def test_p_is_that_of_a_pair_and_labels_are_soft_without_mixing(mix):
+def test_p_is_that_of_a_pair_and_labels_are_soft_without_mixing():
+    mix = A.CutMix
     whole = without(group(), "mask")
     out = mix(CLASSES, p=0.0)(KEYS[0], whole)
     np.testing.assert_array_equal(out["image"], whole["image"])
@@ -253,7 +259,7 @@ def test_config(mix):
 ROWS = 14  # the last batch of 8 has 6 records and 2 rows of padding
 
 
-@pytest.mark.parametrize("mix", [MIXES[2], MIXES[4]], ids=name_of)
+@pytest.mark.parametrize("mix", [MIXES[2], MIXES[3]], ids=name_of)
 def test_a_loader_gives_the_same_batches_for_any_devices_and_batch_size(mix):
     source = InMemory(jpegs(ROWS), {"label": np.arange(ROWS) % CLASSES})
     transform = A.Compose([A.RandomResizedCrop((40, 60)), A.RandomHorizontalFlip()])
