@@ -23,6 +23,7 @@ from tests.images import picture
 ROWS = 8
 CANVAS = (16, 20)
 FIXED = (9, 11)
+BOXES = jnp.array([[2.0, 3.0, 9.0, 8.0], [0.0] * 4], jnp.float32)  # one of them padding
 
 
 class Case(NamedTuple):
@@ -69,6 +70,7 @@ CASES = {
     "CLAHE": Case({"clip_limit": (1, 40), "tile_grid_size": (1, 1)}, slopes=False),
     "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
     "ChannelDropout": Case(),
+    "CoarseDropout": Case({"holes": (1, 3), "height": (0.2, 0.4), "width": (0.2, 0.4)}),
     "ColorJitter": Case({"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}),
     "Compose": Case({"transforms": CHAIN}, canvas=FIXED),
     "Defocus": Case({"radius": (1, 3)}),
@@ -78,6 +80,7 @@ CASES = {
     "GaussianNoise": Case(),
     "Grayscale": Case(random=False),
     "GridDistortion": Case(),
+    "GridDropout": Case({"cell": (0.2, 0.4), "degrees": 30}),
     "HueSaturationValue": Case(),
     "ISONoise": Case(),
     "JPEG": Case({"quality": (30, 90)}),
@@ -92,6 +95,7 @@ CASES = {
     "OpticalDistortion": Case({"distort_limit": (0.05, 0.15)}),
     "PCALighting": Case(),
     "Pad": Case({"padding": (1, 2, 3, 4)}, random=False, canvas=(22, 24), sized=True),
+    "PixelDropout": Case({"rate": 0.3}),
     "PlanckianJitter": Case(),
     "RandomAdjustSharpness": Case({"sharpness_factor": 1.9}, random=False),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
@@ -100,6 +104,7 @@ CASES = {
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
     "RandomD4": Case(square=True),
     "RandomEqualize": Case(random=False, slopes=False),
+    "RandomErasing": Case({"value": "random"}),
     "RandomGamma": Case(),
     "RandomHorizontalFlip": Case(random=False),
     "RandomHueYIQ": Case(),
@@ -125,6 +130,7 @@ CASES = {
     "RandomZoomOut": Case({"side_range": (1.2, 2.0)}, canvas=(32, 40), sized=True),
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
     "SaltAndPepper": Case(),
+    "SanitizeBoxes": Case({"min_size": 3.0}, random=False, boxes=True),
     "ScaleJitter": Case({"target_size": (8, 9)}, canvas=(16, 18), sized=True),
     "ShotNoise": Case(),
     "ThinPlateSpline": Case(),
@@ -177,14 +183,13 @@ def batch(name, rest=0):
         "image": jnp.asarray(pixels),
         "size": jnp.asarray(sizes),
         "label": jnp.arange(ROWS, dtype=jnp.int32),
+        "boxes": jnp.tile(BOXES[None], (ROWS, 1, 1)),
     }
-    if CASES[name].boxes:
-        sample["boxes"] = jnp.tile(jnp.array([[[1.0, 2.0, 9.0, 11.0]]]), (ROWS, 1, 1))
     return sample
 
 
 def facts(sample):
-    return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample.get("boxes"))
+    return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample["boxes"])
 
 
 def rows(tree, which):
@@ -214,13 +219,16 @@ def laws(transform, never, key, sample):
     chain = transform if nested else augment.Compose([transform])
     info = facts(sample)
     image = sample["image"].astype(jnp.float32) / 255
-    boxes = {"boxes": sample["boxes"]} if "boxes" in sample else {}
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
+
+    def total(image):
+        return transform(key, {"image": image, "boxes": sample["boxes"]})["image"].sum()
+
     return {
         "called": transform(key, sample),
         "replayed": chain.apply(chain.sample(key, info), sample),
         "never": None if never is None else never(key, sample),
-        "slopes": jax.grad(lambda x: transform(key, {**boxes, "image": x})["image"].sum())(image),
+        "slopes": jax.grad(total)(image),
     }
 
 

@@ -12,6 +12,7 @@ from jaxaug.augment import random as random
 from jaxaug.augment._bordered import Bordered as Bordered
 from jaxaug.augment._compose import Compose as Compose
 from jaxaug.augment._group import GroupOp as GroupOp
+from jaxaug.augment._group_compose import GroupCompose as GroupCompose
 from jaxaug.augment._info import ImageInfo as ImageInfo
 from jaxaug.augment._resampling import Resampling as Resampling
 from jaxaug.augment._transform import Geometric as Geometric
@@ -20,6 +21,7 @@ from jaxaug.augment._transform import Output as Output
 from jaxaug.augment._transform import Pointwise as Pointwise
 from jaxaug.augment._transform import SampleOp as SampleOp
 from jaxaug.augment._transform import Transform as Transform
+from jaxaug.augment._unwarp import unwarp as unwarp
 from jaxaug.augment._warp import Warp as Warp
 from jaxaug.augment._warp import select as select
 from jaxaug.augment.blur import BoxBlur as BoxBlur
@@ -45,6 +47,10 @@ from jaxaug.augment.distortion import GridDistortion as GridDistortion
 from jaxaug.augment.distortion import OpticalDistortion as OpticalDistortion
 from jaxaug.augment.distortion import ThinPlateSpline as ThinPlateSpline
 from jaxaug.augment.elastic import ElasticTransform as ElasticTransform
+from jaxaug.augment.erase import CoarseDropout as CoarseDropout
+from jaxaug.augment.erase import GridDropout as GridDropout
+from jaxaug.augment.erase import PixelDropout as PixelDropout
+from jaxaug.augment.erase import RandomErasing as RandomErasing
 from jaxaug.augment.filters import Downscale as Downscale
 from jaxaug.augment.filters import Morphological as Morphological
 from jaxaug.augment.filters import RandomAdjustSharpness as RandomAdjustSharpness
@@ -61,6 +67,10 @@ from jaxaug.augment.iou_crop import RandomIoUCrop as RandomIoUCrop
 from jaxaug.augment.jpeg import JPEG as JPEG
 from jaxaug.augment.lighting import PCALighting as PCALighting
 from jaxaug.augment.lighting import PlanckianJitter as PlanckianJitter
+from jaxaug.augment.mix import CutMix as CutMix
+from jaxaug.augment.mix import MixUp as MixUp
+from jaxaug.augment.mix import MixUpOrCutMix as MixUpOrCutMix
+from jaxaug.augment.mosaic import Mosaic as Mosaic
 from jaxaug.augment.noise import GaussianNoise as GaussianNoise
 from jaxaug.augment.noise import ISONoise as ISONoise
 from jaxaug.augment.noise import MultiplicativeNoise as MultiplicativeNoise
@@ -77,6 +87,7 @@ from jaxaug.augment.rescale import RandomShortestSize as RandomShortestSize
 from jaxaug.augment.rescale import ScaleJitter as ScaleJitter
 from jaxaug.augment.resize import Resize as Resize
 from jaxaug.augment.rotation import RandomRotation as RandomRotation
+from jaxaug.augment.sanitize import SanitizeBoxes as SanitizeBoxes
 from jaxaug.augment.tone import LookupTable as LookupTable
 from jaxaug.augment.tone import RandomGamma as RandomGamma
 from jaxaug.augment.tone import RandomInvert as RandomInvert

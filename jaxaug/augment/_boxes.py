@@ -1,45 +1,17 @@
-"""The targets of an image: masks go through its resample, boxes and keypoints through the map from
-its source to its output.
-"""
+"""Boxes and keypoints: how they move with an image, their formats, and the rows that are left."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Sample, Scalar
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._resample import read_exactly
 from jaxaug.augment._warp import Warp
 
-TARGETS = ("mask", "boxes", "keypoints")
+BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
+COUNTS = ("box_count", "boxes_count")  # as `Coco`, and as the other sources name it
 _SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of a pixel or so
-
-
-def move_targets(
-    sample: Sample,
-    extent: tuple[Scalar, Scalar],
-    warp: Warp,
-    padding_mode: str,
-    mask_fill: int,
-) -> Sample:
-    """Return `sample` with its "mask", "boxes" and "keypoints" moved as `warp` moves the image.
-
-    Args:
-      sample: "mask" [H, W] or [H, W, C], read with "nearest"; "boxes" float[n, 4], xyxy in pixels,
-        half-open; "keypoints" float[n, 2], (x, y) in pixels. Everything else is left as it is.
-      extent: the used (height, width) of the source.
-      warp: the pull map.
-      padding_mode: says what the mask reads outside of the source.
-      mask_fill: the label that "constant" puts there, see `mask_value`.
-    """
-    moved = dict(sample)
-    if "mask" in sample:
-        moved["mask"] = _move_mask(sample["mask"], extent, warp, padding_mode, mask_fill)
-    if "boxes" in sample:
-        moved["boxes"] = move_boxes(warp, sample["boxes"])
-    if "keypoints" in sample:
-        moved["keypoints"] = move_points(warp, sample["keypoints"])
-    return moved
 
 
 def moved_info(info: ImageInfo, warp: Warp) -> ImageInfo:
@@ -49,10 +21,21 @@ def moved_info(info: ImageInfo, warp: Warp) -> ImageInfo:
 
 
 def move_points(warp: Warp, points: Array) -> Array:
-    """Return the (x, y) rows of float[n, 2], moved."""
-    points = _floating("keypoints", points, 2)
-    x, y = warp.push(*points.astype(jnp.float32).T)
-    return jnp.stack([x, y], axis=1).astype(points.dtype)
+    """Return the (x, y) rows of float[n, 2], moved.
+
+    Of (x, y, visibility) rows, float[n, 3], those that leave the frame have visibility 0, and rows
+    of zeros are padding and stay.
+    """
+    points = as_points(points)
+    x, y = warp.push(*points[:, :2].astype(jnp.float32).T)
+    moved = jnp.stack([x, y], axis=1).astype(points.dtype)
+    if points.shape[1] == 2:
+        return moved
+    height, width = ImageInfo(warp.canvas, warp.size).extent
+    inside = (x >= 0) & (x <= width) & (y >= 0) & (y <= height)
+    visibility = jnp.where(inside, points[:, 2], jnp.zeros_like(points[:, 2]))
+    moved = jnp.concatenate([moved, visibility[:, None]], axis=1)
+    return jnp.where(present(points)[:, None], moved, points)
 
 
 def move_boxes(warp: Warp, boxes: Array) -> Array:
@@ -65,12 +48,17 @@ def move_boxes(warp: Warp, boxes: Array) -> Array:
     x, y = warp.push(*_outline(boxes.astype(jnp.float32), _SIDE_POINTS if warp.bends else 1))
     hull = [x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1)]
     moved = jnp.stack(hull, axis=1).astype(boxes.dtype)
-    return jnp.where((boxes == 0).all(axis=1, keepdims=True), boxes, moved)
+    return jnp.where(present(boxes)[:, None], moved, boxes)
 
 
 def as_boxes(boxes: Array) -> Array:
     """Return float[n, 4] boxes, checked."""
-    return _floating("boxes", boxes, 4)
+    return _floating("boxes", boxes, (4,))
+
+
+def as_points(points: Array) -> Array:
+    """Return float[n, 2] or float[n, 3] keypoints, checked."""
+    return _floating("keypoints", points, (2, 3))
 
 
 def _outline(boxes: Array, per_side: int) -> tuple[Array, Array]:
@@ -86,51 +74,110 @@ def _outline(boxes: Array, per_side: int) -> tuple[Array, Array]:
     return jnp.concatenate(x, axis=1), jnp.concatenate(y, axis=1)
 
 
-def check_mask(mask: Array, image: Array) -> None:
-    """Raise where `mask` does not cover `image` pixel for pixel."""
-    if mask.ndim not in (2, 3) or mask.shape[:2] != image.shape[:2]:
-        height, width = image.shape[:2]
-        raise ValueError(
-            f"`mask` must be [H, W] or [H, W, C] of its image's height and width: expected"
-            f" ({height}, {width}) or ({height}, {width}, C) beside the image {image.shape}, got"
-            f" {mask.shape}."
-        )
-
-
-def mask_value(dtype: Any, mask_fill: int) -> Array:
-    """Return what a mask of `dtype` holds where there is no image: `mask_fill`, False or 0.0."""
-    if dtype == jnp.bool_ or not jnp.issubdtype(dtype, jnp.integer):
-        return jnp.zeros((), dtype)
-    limits = jnp.iinfo(dtype)
-    if not limits.min <= mask_fill <= limits.max:
-        raise ValueError(
-            f"`mask_fill` must fit the mask's {jnp.dtype(dtype).name} ({limits.min} to"
-            f" {limits.max}), got {mask_fill}: give Compose(..., mask_fill=...) another value, or"
-            " the mask another dtype."
-        )
-    return jnp.asarray(mask_fill, dtype)
-
-
-def fill_unused(mask: Array, used: Array, mask_fill: int) -> Array:
-    """Return `mask` with its `mask_value` outside of `used`, bool[H, W]."""
-    used = used if mask.ndim == 2 else used[:, :, None]
-    return jnp.where(used, mask, mask_value(mask.dtype, mask_fill))
-
-
-def _move_mask(mask: Array, extent, warp: Warp, padding_mode: str, mask_fill: int) -> Array:
-    planes = mask if mask.ndim == 3 else mask[:, :, None]
-    fill = mask_value(mask.dtype, mask_fill)
-    moved = read_exactly(planes, extent, warp, padding_mode, fill)
-    return moved if mask.ndim == 3 else moved[:, :, 0]
-
-
-def _floating(name: str, value: Array, columns: int) -> Array:
+def _floating(name: str, value: Array, columns: tuple[int, ...]) -> Array:
     value = jnp.asarray(value)
     if (
         value.ndim != 2
-        or value.shape[1] != columns
+        or value.shape[1] not in columns
         or not jnp.issubdtype(value.dtype, jnp.floating)
     ):
         got = f"{value.dtype}{list(value.shape)}"
-        raise ValueError(f"`{name}` must be float[n, {columns}] in pixels, got {got}.")
+        shapes = " or ".join(f"float[n, {count}]" for count in columns)
+        raise ValueError(f"`{name}` must be {shapes} in pixels, got {got}.")
     return value
+
+
+# ---- formats and rows
+
+
+def convert_bounding_box_format(boxes: Array, old_format: str, new_format: str) -> Array:
+    """Return boxes in another format.
+
+    Args:
+      boxes: float[..., 4], in pixels. Rows of zeros stay so.
+      old_format, new_format: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height)
+        or "cxcywh" (center, width, height).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> boxes = jnp.array([[1.0, 2.0, 5.0, 8.0]])
+      >>> convert_bounding_box_format(boxes, "xyxy", "cxcywh").tolist()
+      [[3.0, 5.0, 4.0, 6.0]]
+    """
+    check_choice("old_format", old_format, BOX_FORMATS)
+    check_choice("new_format", new_format, BOX_FORMATS)
+    if old_format == new_format:
+        return boxes
+    low, other = boxes[..., :2], boxes[..., 2:]
+    size = other - low if old_format == "xyxy" else other
+    if old_format == "cxcywh":
+        low = low - size / 2
+    if new_format == "xyxy":
+        return jnp.concatenate([low, low + size], axis=-1)
+    first = low + size / 2 if new_format == "cxcywh" else low
+    return jnp.concatenate([first, size], axis=-1)
+
+
+def clamp_bounding_boxes(boxes: Array, height: Scalar, width: Scalar) -> Array:
+    """Return xyxy boxes cut at the edges of an image; what lies beside it becomes zeros.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> boxes = jnp.array([[-2.0, 1.0, 5.0, 9.0], [7.0, 0.0, 9.0, 2.0]])
+      >>> clamp_bounding_boxes(boxes, 4, 6).tolist()
+      [[0.0, 1.0, 5.0, 4.0], [0.0, 0.0, 0.0, 0.0]]
+    """
+    return clipped(boxes, (0, 0, width, height))
+
+
+def clipped(boxes: Array, window: Sequence[Scalar]) -> Array:
+    """Return xyxy boxes [n, 4] cut at a window (left, top, right, bottom); empty ones are zeros."""
+    left, top, right, bottom = (jnp.asarray(side, boxes.dtype) for side in window)
+    x0, x1 = (jnp.clip(boxes[:, i], left, right) for i in (0, 2))
+    y0, y1 = (jnp.clip(boxes[:, i], top, bottom) for i in (1, 3))
+    inside = (x1 > x0) & (y1 > y0)
+    cut = jnp.stack([x0, y0, x1, y1], axis=1)
+    return jnp.where(inside[:, None], cut, jnp.zeros_like(cut))
+
+
+def area(boxes: Array) -> Array:
+    """Return the areas [n] of xyxy boxes [n, 4]."""
+    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def present(boxes: Array) -> Array:
+    """Return bool[n], False for the rows of zeros, which are padding."""
+    return (boxes != 0).any(axis=1)
+
+
+def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
+    """Return a sample whose kept boxes stand first, in their order; the other rows are padding.
+
+    Args:
+      sample: with "boxes" [n, 4].
+      keep: bool[n].
+      per_box: the names of the other entries with a row per box, which go along where present.
+        Their padding is 0, that of integers -1.
+
+    Returns:
+      The sample with "boxes_valid" bool[n], and "box_count" or "boxes_count" brought up to date
+      where there is one.
+    """
+    order = jnp.argsort(jnp.logical_not(keep))  # stable
+    count = jnp.sum(keep, dtype=jnp.int32)
+    valid = jnp.arange(keep.shape[0], dtype=jnp.int32) < count
+    sample = {**sample, "boxes_valid": valid}
+    for name in ("boxes", *per_box):
+        if name in sample:
+            sample[name] = _blanked(jnp.take(sample[name], order, axis=0), valid)
+    for name in COUNTS:
+        if name in sample:
+            sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
+    return sample
+
+
+def _blanked(rows: Array, valid: Array) -> Array:
+    blank = -1 if jnp.issubdtype(rows.dtype, jnp.signedinteger) else 0
+    return jnp.where(
+        valid.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.asarray(blank, rows.dtype)
+    )

@@ -9,14 +9,15 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._boxes import BOX_FORMATS, moved_info
 from jaxaug.augment._fields import store
 from jaxaug.augment._group import GroupOp
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
-from jaxaug.augment._transform import MASK_FILL, Geometric, Output, Transform
+from jaxaug.augment._targets import MASK_FILL, Targets, as_added
+from jaxaug.augment._transform import Geometric, Output, Transform
 from jaxaug.augment._warp import Warp
 
 
@@ -28,23 +29,29 @@ class Compose(Transform):
     one map and resampled once; inside such a run frames do not clip, and need no static shape:
     `Resize(256)` of images on a canvas may stand before `CenterCrop(224)`. Between uint8 and the
     last transform the image is float32 in [0, 1]. Transform k takes `fold_in(key, k)`, and nested
-    chains fold again.
+    chains fold again. For a video, `jax.vmap(chain, in_axes=(None, 0))(key, frames)` draws once for
+    all frames.
 
     Args:
       transforms: the transforms, of which only the last may be an output (`Normalize`, `ToFloat`).
-        A nested `Compose` must have the same `fuse` and `mask_fill`.
+        A nested `Compose` must have the same other settings.
       fuse: False resamples after every transform, as torchvision does.
       mask_fill: the value of an integer "mask" outside of the image: beyond "size", and where a
         warp or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
         custom. Boolean masks hold False there, floating ones 0.
+      box_format: of "boxes" in and out: "xyxy", "xywh" or "cxcywh". Transforms are given xyxy.
+      targets: entries beside the usual ones that move along, {name: kind}: {"depth": "image",
+        "labels": "mask"}. An "image" is resampled as the first and 0 outside of it; color
+        transforms leave it as it is.
 
     Returns:
       On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the
       input's float dtype for floats, unless the last transform is an output. "size" stays, moved,
       until a transform gives every image the same size; other entries are kept. What moves along:
-      "mask" [H, W] or [H, W, C] of the image's H and W; "boxes" float[n, 4], xyxy in pixels, of
-      which all-zero rows are padding and stay zero; "keypoints" float[n, 2], (x, y) in pixels.
-      Boxes and keypoints are not clipped.
+      "mask" [H, W] or [H, W, C] of the image's H and W; "masks" [n, H, W], one per instance, 0
+      outside of the image; "boxes" float[n, 4] in pixels, of which all-zero rows are padding and
+      stay zero; "keypoints" float[n, 2], (x, y) in pixels, or float[n, 3] with a visibility that
+      becomes 0 where they leave the frame. Boxes are clipped by `SanitizeBoxes` alone.
 
     Raises:
       TypeError: for something that is not a transform, an image that is neither uint8 nor floating,
@@ -70,6 +77,8 @@ class Compose(Transform):
     _: KW_ONLY
     fuse: bool = True
     mask_fill: int = MASK_FILL
+    box_format: str = "xyxy"
+    targets: Any = ()
 
     def __post_init__(self):
         if not isinstance(self.transforms, Sequence):
@@ -82,7 +91,8 @@ class Compose(Transform):
             expected = "an int, the class index to ignore"
             raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
 
-        store(self, transforms=tuple(self.transforms))
+        check_choice("box_format", self.box_format, BOX_FORMATS)
+        store(self, transforms=tuple(self.transforms), targets=as_added(self.targets))
         for transform in self.transforms:
             self._check(transform)
         for transform in self._leaves()[:-1]:
@@ -121,7 +131,7 @@ class Compose(Transform):
 
     def apply(self, params: tuple[Drawn, ...], sample: Array | Sample) -> Any:
         """Transform one image or one sample with what `sample` drew: a replay."""
-        state = self.run(Drawn(params), begin(sample, self.mask_fill))
+        state = self.run(Drawn(params), begin(sample, self._targets()))
         result = finish(state)
         return result if isinstance(sample, Mapping) else result["image"]
 
@@ -159,7 +169,7 @@ class Compose(Transform):
         notes: list[Note] = []
 
         def trace(key: Key, sample: Sample) -> Sample:
-            state = resampled(self._run_from(key, begin(sample, self.mask_fill)))
+            state = resampled(self._run_from(key, begin(sample, self._targets())))
             notes.extend(state.notes)
             return finish(state)
 
@@ -210,7 +220,7 @@ class Compose(Transform):
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image or one sample; see the class."""
         check_key(key, sample)
-        result = finish(self._run_from(key, begin(sample, self.mask_fill)))
+        result = finish(self._run_from(key, begin(sample, self._targets())))
         return result if isinstance(sample, Mapping) else result["image"]
 
     def _run_from(self, key: Key, state: State) -> State:
@@ -223,6 +233,9 @@ class Compose(Transform):
     def _step(self, transform: Transform, drawn: Drawn, state: State) -> State:
         state = transform.run(drawn, state)
         return state if self.fuse else resampled(state)
+
+    def _targets(self) -> Targets:
+        return Targets(self.mask_fill, self.box_format, self.targets)
 
     def _leaves(self) -> list[Transform]:
         """Return the transforms with nested chains flattened."""
@@ -250,7 +263,7 @@ class Compose(Transform):
             raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
         transform.check()
         if isinstance(transform, Compose):
-            for name in ("fuse", "mask_fill"):
+            for name in ("fuse", "mask_fill", "box_format", "targets"):
                 _check_same(name, getattr(transform, name), getattr(self, name))
 
 

@@ -1,12 +1,17 @@
 """The kind of transform that mixes several images: MixUp, CutMix, Mosaic."""
 
 import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Operator, Parameters, chosen
 
 _CHANNELS = (1, 3, 4)
+_LEFT_BEHIND = ("keypoints", "masks")  # entries that cannot be mixed
 
 
 class GroupOp(Operator):
@@ -50,6 +55,7 @@ class GroupOp(Operator):
 
     def __call__(self, key: Key, group: Sample) -> Sample:
         """Transform one group; groups go through `jax.vmap`, with one key per group."""
+        group = jax.tree.map(jnp.asarray, dict(group))
         size = group["image"].shape[0]
         if size != self.group_size:
             raise ValueError(
@@ -58,7 +64,7 @@ class GroupOp(Operator):
         info = group_info(group)
         drawn = self.draw(key, info)
         result = self.apply(drawn.params, dict(group), info)
-        return chosen(drawn.applied, result, dict(group))
+        return chosen(drawn.applied, result, group)
 
 
 def group_info(group: Sample) -> ImageInfo:
@@ -72,3 +78,36 @@ def group_info(group: Sample) -> ImageInfo:
 def channels_first(images: Array) -> bool:
     """Return True where images [g, ., ., .] have the layout CHW."""
     return images.shape[1] in _CHANNELS and images.shape[3] not in _CHANNELS
+
+
+def soft_labels(transform: Any, group: Sample) -> Sample:
+    """Return the group with its "label" int[g] as float32 [g, num_classes], if it has one.
+
+    -1, a row without a label, becomes zeros; a label beyond the classes NaN, which a loss shows.
+    """
+    if "label" not in group or jnp.issubdtype(group["label"].dtype, jnp.floating):
+        return group
+    label = jnp.asarray(group["label"])
+    name = type(transform).__name__
+    if label.ndim != 1:
+        raise ValueError(
+            f"{name} needs one class per sample, 'label' int[{label.shape[0]}], got"
+            f" {label.dtype}{list(label.shape)}: make multiple classes floats, one per class."
+        )
+    if transform.num_classes is None:
+        raise ValueError(
+            f"{name} makes soft labels of 'label', got num_classes=None: write {name}(num_classes)."
+        )
+    soft = jax.nn.one_hot(label, transform.num_classes, dtype=jnp.float32)
+    known = (label < transform.num_classes)[:, None]
+    return {**group, "label": jnp.where(known, soft, jnp.nan)}
+
+
+def check_mixed(transform: Any, group: Sample) -> None:
+    """Raise where an entry of the group would not follow its image."""
+    behind = [name for name in _LEFT_BEHIND if name in group]
+    if behind:
+        raise ValueError(
+            f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got"
+            f" {', '.join(map(repr, behind))} beside them: take them out of the sample before."
+        )

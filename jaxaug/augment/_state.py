@@ -14,10 +14,11 @@ from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
 from jaxaug.augment._boundary import channels_to_front, computed_once
-from jaxaug.augment._boxes import as_boxes, check_mask, fill_unused, move_targets, moved_info
+from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import resample, tap_count
 from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._targets import Targets
 from jaxaug.augment._warp import Warp, has_static_shape
 
 
@@ -48,7 +49,7 @@ class State(NamedTuple):
       info: the facts about it after them.
       rest: the other entries of the sample.
       dtype: of the image that was given.
-      mask_fill: see `Compose`.
+      targets: the entries of `rest` that move with the image.
       pending: the run that is not resampled yet.
       costly: True where XLA would compute the image anew for each of its readers.
       layout: "HWC" or "CHW" once an output step is done, else None.
@@ -59,7 +60,7 @@ class State(NamedTuple):
     info: ImageInfo
     rest: Sample
     dtype: Any
-    mask_fill: int
+    targets: Targets
     pending: Run | None = None
     costly: bool = False
     layout: str | None = None
@@ -79,7 +80,7 @@ def check_key(key: Any, sample: Any) -> None:
     raise TypeError(f"`key` must be a PRNG key such as jax.random.key(0), got {got}.{hint}")
 
 
-def begin(given: Any, mask_fill: int) -> State:
+def begin(given: Any, targets: Targets) -> State:
     """Return the state of an image or a sample, checked."""
     rest = dict(given) if isinstance(given, Mapping) else {"image": given}
     if "image" not in rest:
@@ -91,27 +92,23 @@ def begin(given: Any, mask_fill: int) -> State:
     _check_image(image)
     if size is not None:
         size = _as_size(size)
-    if "mask" in rest:
-        rest["mask"] = jnp.asarray(rest["mask"])
-        check_mask(rest["mask"], image)
 
-    boxes = as_boxes(rest["boxes"]) if "boxes" in rest else None
-    info = ImageInfo((image.shape[0], image.shape[1]), size, boxes, rest.get("epoch"))
-    return State(image, info, rest, image.dtype, mask_fill)
+    rest = targets.begin(rest, image)
+    canvas = (image.shape[0], image.shape[1])
+    info = ImageInfo(canvas, size, rest.get("boxes"), rest.get("epoch"))
+    return State(image, info, rest, image.dtype, targets)
 
 
 def finish(state: State) -> Sample:
     """Return the sample: unused parts filled, the image in its final dtype and layout."""
     state = resampled(state)
     image = state.image
-    rest = dict(state.rest)
     used = state.info.used()
+    rest = state.targets.finish(state.rest, used)
     if state.layout is None:
         image = _as_given(image, state.dtype)
     if used is not None:
         image = jnp.where(used[:, :, None], image, jnp.zeros_like(image))
-        if "mask" in rest:
-            rest["mask"] = fill_unused(rest["mask"], used, state.mask_fill)
         rest["size"] = state.info.size
     if state.layout == "CHW":
         image = channels_to_front(image)
@@ -148,7 +145,7 @@ def resampled(state: State) -> State:
     extent = run.source.extent
     settings = run.resampling.settled()
     image = resample(state.image, extent, run.warp, *settings)
-    rest = move_targets(state.rest, extent, run.warp, settings.padding_mode, state.mask_fill)
+    rest = state.targets.move(state.rest, extent, run.warp, settings)
     note = _resample_note(run)
     return state._replace(
         image=image, rest=rest, pending=None, costly=True, notes=(*state.notes, note)

@@ -13,15 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import TARGETS, moved_info
+from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen
 from jaxaug.augment._resampling import Resampling, check_resampling
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored, unit
 from jaxaug.augment._state import warped as warped_state
+from jaxaug.augment._targets import Targets
 from jaxaug.augment._warp import Warp, select
-
-MASK_FILL = 255  # what losses ignore by custom
 
 
 class Transform(Operator):
@@ -71,7 +70,7 @@ class Transform(Operator):
         """
         self.check()
         check_key(key, sample)
-        state = begin(sample, MASK_FILL)
+        state = begin(sample, Targets())
         drawn = self.draw(jax.random.fold_in(key, 0), state.info)
         result = finish(self.run(drawn, state))
         return result if isinstance(sample, Mapping) else result["image"]
@@ -203,7 +202,8 @@ class SampleOp(Transform):
         result = {**result, "image": _checked(self, result["image"])}
         result = chosen(drawn.applied, result, sample)
         note = Note("sample op", (type(self).__name__,), "reads the stored image", 1)
-        begun = begin(result, state.mask_fill)
+        begun = begin(result, state.targets._replace(box_format="xyxy"))
+        begun = begun._replace(targets=state.targets)
         return begun._replace(dtype=state.dtype, costly=True, notes=(*state.notes, note))
 
 
@@ -253,7 +253,7 @@ def _check_alone(transform: Transform, drawn: Drawn, state: State, result: Array
     change = f"{change} {result.shape[:2]}"
     if drawn.applied is not None:
         raise ValueError(f"{change}: `p` must be 1 then, all images need the same shape.")
-    left_behind = [target for target in TARGETS if target in state.rest]
+    left_behind = list(state.targets.kinds(state.rest))
     if left_behind:
         raise ValueError(
             f"{change}, but not those of {', '.join(map(repr, left_behind))} beside it: do this"

@@ -3,6 +3,8 @@
 Names and arguments follow `torchvision.transforms.v2.functional`, on images [H, W, C].
 """
 
+from jaxaug.augment._boxes import clamp_bounding_boxes as clamp_bounding_boxes
+from jaxaug.augment._boxes import convert_bounding_box_format as convert_bounding_box_format
 from jaxaug.augment.blur import box_blur as box_blur
 from jaxaug.augment.blur import defocus as defocus
 from jaxaug.augment.blur import gaussian_blur as gaussian_blur
@@ -24,6 +26,7 @@ from jaxaug.augment.crop import resized_crop as resized_crop
 from jaxaug.augment.dihedral import rot90 as rot90
 from jaxaug.augment.dihedral import transpose as transpose
 from jaxaug.augment.elastic import elastic as elastic
+from jaxaug.augment.erase import erase as erase
 from jaxaug.augment.filters import adjust_sharpness as adjust_sharpness
 from jaxaug.augment.filters import dilate as dilate
 from jaxaug.augment.filters import downscale as downscale

@@ -1,0 +1,77 @@
+"""Chains for groups of samples: `GroupCompose`."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Key, Sample
+from jaxaug.augment._fields import store
+from jaxaug.augment._group import GroupOp
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._transform import Transform
+
+
+@dataclass(frozen=True)
+class GroupCompose(GroupOp):
+    """Group operators and transforms of single samples, one after the other.
+
+    The group is large enough for each of its operators: that of `Mosaic`, then `MixUp` is four
+    samples, of which MixUp takes two pairs. Transform k takes `fold_in(key, k)`, and its part i of
+    the group `fold_in` of that with i.
+
+    Args:
+      transforms: `GroupOp`s, and transforms that are applied to each sample of the group.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> steps = [augment.Mosaic(16), augment.Resize((8, 8)), augment.Normalize(0.5, 0.5)]
+      >>> mix = GroupCompose([*steps, augment.MixUp(3)])
+      >>> group = {"image": jnp.zeros((4, 9, 9, 3), jnp.uint8)}
+      >>> mix.group_size, mix(jax.random.key(0), group)["image"].shape
+      (4, (4, 8, 8, 3))
+    """
+
+    transforms: Sequence[Any]
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, transforms=tuple(self.transforms))
+        for transform in self.transforms:
+            if not isinstance(transform, (GroupOp, Transform)):
+                raise TypeError(
+                    "`transforms` must be group operators such as MixUp, and transforms of single"
+                    f" samples, got {transform!r}."
+                )
+        store(self, group_size=math.lcm(*map(_group_size, self.transforms)))
+
+    def sample(self, key: Key, info: ImageInfo) -> Key:
+        """Return the key itself: each transform draws from what the one before left."""
+        del info
+        return key
+
+    def apply(self, params: Key, group: Sample, info: ImageInfo) -> Sample:
+        """Apply the transforms in turn, each to its parts of the group."""
+        del info
+        for number, transform in enumerate(self.transforms):
+            key = jax.random.fold_in(params, number)
+            group = _in_parts(transform, key, group, self.group_size // _group_size(transform))
+        return group
+
+
+def _group_size(transform: Any) -> int:
+    return transform.group_size if isinstance(transform, GroupOp) else 1
+
+
+def _in_parts(transform: Any, key: Key, group: Sample, parts: int) -> Sample:
+    """Return the group with `transform` applied to each of `parts` equal parts of it."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(parts, dtype=jnp.int32))
+    if isinstance(transform, Transform):
+        return jax.vmap(transform)(keys, group)
+    split = jax.tree.map(lambda value: value.reshape(parts, -1, *value.shape[1:]), group)
+    mixed = jax.vmap(transform)(keys, split)
+    return jax.tree.map(lambda value: value.reshape(-1, *value.shape[2:]), mixed)

@@ -1,0 +1,105 @@
+"""Boxes after geometry: `SanitizeBoxes` clips them and drops what is too small."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._boxes import COUNTS, area, clamp_bounding_boxes, packed, present
+from jaxaug.augment._fields import as_number, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._state import State, resampled
+from jaxaug.augment._transform import Transform
+
+_LARGEST = 1e9
+
+
+@dataclass(frozen=True)
+class SanitizeBoxes(Transform):
+    """Clip "boxes" at the edges of the image and drop those of which too little is left.
+
+    Place it after the geometric transforms: inside a run nothing is clipped. The boxes that are
+    left stand first, in their order, with "boxes_valid" bool[n] to mark them; the other rows are
+    zeros. "box_count" or "boxes_count" is brought up to date where there is one; before, it says
+    which rows are boxes, as an earlier "boxes_valid" does.
+
+    Args:
+      min_size: the smallest width and height, in pixels.
+      min_area: the smallest area, in square pixels.
+      min_visibility: the smallest share of a box's area inside of the image, in [0, 1].
+      per_box: the names of other entries with a row per box, which go along where present; their
+        padding is 0, that of integers -1.
+
+    Raises:
+      ValueError: on a call, for a sample without "boxes".
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> boxes = jnp.array([[7.0, 0.0, 99.0, 8.0], [-2.0, 1.0, 5.0, 9.0]])
+      >>> sample = {"image": jnp.zeros((8, 8, 3), jnp.uint8), "boxes": boxes}
+      >>> SanitizeBoxes(min_visibility=0.1)(jax.random.key(0), sample)["boxes"].tolist()
+      [[0.0, 1.0, 5.0, 8.0], [0.0, 0.0, 0.0, 0.0]]
+
+    Differs from torchvision's SanitizeBoundingBoxes in clipping, and in the static number of rows.
+    """
+
+    min_size: float = 1.0
+    min_area: float = 1.0
+    min_visibility: float = 0.0
+    per_box: Sequence[str] = ("box_labels",)
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(
+            self,
+            min_size=as_number("min_size", self.min_size, 0.0, _LARGEST),
+            min_area=as_number("min_area", self.min_area, 0.0, _LARGEST),
+            min_visibility=as_number("min_visibility", self.min_visibility, 0.0, 1.0),
+            per_box=tuple(self.per_box),
+        )
+
+    def sample(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image, with the boxes that are left."""
+        del drawn
+        if info.boxes is None:
+            return info
+        return info._replace(boxes=self._left({"boxes": info.boxes}, info)["boxes"])
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Apply it to the boxes, once they are those of the resampled image."""
+        del drawn
+        state = resampled(state)
+        if "boxes" not in state.rest:
+            raise ValueError(
+                f"SanitizeBoxes needs 'boxes' in the sample, got {sorted([*state.rest, 'image'])}."
+            )
+        rest = self._left(state.rest, state.info)
+        return state._replace(rest=rest, info=state.info._replace(boxes=rest["boxes"]))
+
+    def _left(self, sample: Sample, info: ImageInfo) -> Sample:
+        """Return the sample with the boxes that are left."""
+        boxes = clamp_bounding_boxes(sample["boxes"], *info.extent)
+        shown = area(boxes)
+        smaller = jnp.minimum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1])
+        keep = present(boxes) & _given(sample)
+        keep = keep & (smaller >= self.min_size) & (shown >= self.min_area)
+        keep = keep & (shown >= self.min_visibility * area(sample["boxes"]))
+        return packed({**sample, "boxes": boxes}, keep, self.per_box)
+
+
+def _given(sample: Sample) -> Array:
+    """Return bool[n], True for the rows that counts and "boxes_valid" call boxes."""
+    rows = jnp.arange(sample["boxes"].shape[0], dtype=jnp.int32)
+    given = jnp.ones(rows.shape, bool)
+    for name in COUNTS:
+        if name in sample:
+            given = given & (rows < jnp.asarray(sample[name]).astype(jnp.int32))
+    if "boxes_valid" in sample:
+        given = given & jnp.asarray(sample["boxes_valid"])
+    return given

@@ -1,0 +1,337 @@
+"""MixUp and CutMix against numpy, draws against Beta and torchvision's windows, and a Loader."""
+
+import math
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxaug import augment as A
+from jaxaug.augment.mix import uncovered
+from jaxaug.iterators import InMemory, Loader
+from jaxaug.sharding import batch_sharding
+from tests.images import jpegs, picture
+
+N = 4000
+KEYS = jax.random.split(jax.random.key(2), N)
+CLASSES = 5
+INFO = A.ImageInfo((40, 60))
+MIXES = [
+    A.MixUp(CLASSES, 0.4),
+    A.CutMix(CLASSES),
+    A.MixUpOrCutMix(CLASSES),
+    A.Mosaic((40, 60), num_classes=CLASSES),
+    A.GroupCompose([A.Mosaic((40, 60), num_classes=CLASSES), A.MixUp(CLASSES)]),
+]
+
+
+def name_of(mix):
+    return type(mix).__name__
+
+
+def group(count=2, dtype=np.uint8):
+    """`count` pictures with labels, masks and boxes, of which the last is padding."""
+    image = np.stack([picture(i, 40, 60) for i in range(count)])
+    rng = np.random.default_rng(0)
+    corner = rng.uniform(0, 25, (count, 3, 2))
+    boxes = np.concatenate([corner, corner + rng.uniform(3, 14, (count, 3, 2))], axis=2)
+    boxes[:, 2] = 0
+    return {
+        "image": (image / 255).astype(dtype) if dtype != np.uint8 else image,
+        "label": np.arange(count, dtype=np.int32),
+        "mask": rng.integers(0, 9, (count, 40, 60), dtype=np.uint8),
+        "boxes": boxes.astype(np.float32),
+        "box_labels": np.array([[10 * i, 10 * i + 1, -1] for i in range(count)], np.int32),
+        "box_count": np.full(count, 2, np.int32),
+    }
+
+
+def without(entries, *names):
+    return {name: value for name, value in entries.items() if name not in names}
+
+
+def params(mix, info=INFO):
+    return jax.device_get(jax.jit(jax.vmap(lambda key: mix.sample(key, info)))(KEYS))
+
+
+def p_of(result):
+    return float(np.asarray(result[1]))
+
+
+def covers(window, height=40, width=60):
+    left, top, right, bottom = window
+    inside = np.zeros((height, width), bool)
+    inside[top:bottom, left:right] = True
+    return inside
+
+
+# ---- draws
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_mixup_weights_are_beta(alpha):
+    weights = params(A.MixUp(CLASSES, alpha)).weight
+    for column in weights.T:
+        assert p_of(stats.kstest(column, stats.beta(alpha, alpha).cdf)) > 1e-4
+    assert abs(np.corrcoef(weights.T)[0, 1]) < 0.06
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_cutmix_windows_are_those_of_torchvision(alpha):
+    rng = np.random.default_rng(3)
+    theirs = []
+    for _ in range(N):
+        r = 0.5 * math.sqrt(1 - rng.beta(alpha, alpha))
+        x, y = rng.integers(60), rng.integers(40)
+        half_x, half_y = int(r * 60), int(r * 40)
+        theirs.append((max(x - half_x, 0), max(y - half_y, 0)))
+        theirs[-1] += (min(x + half_x, 60), min(y + half_y, 40))
+    windows = params(A.CutMix(CLASSES, alpha)).window
+    for side, other in zip(windows[:, 1].T, np.array(theirs).T):
+        assert p_of(stats.ks_2samp(side, other)) > 1e-4
+
+
+def test_the_choice_is_one_for_each_sample():
+    blend = params(A.MixUpOrCutMix(CLASSES, 0.8, 1.0, 0.3))
+    cuts = blend.weight == 0
+    assert stats.binomtest(int(cuts.sum()), 2 * N, 0.3).pvalue > 1e-4
+    assert abs(np.corrcoef(cuts.T)[0, 1]) < 0.06
+    assert (blend.window[~cuts] == (0, 0, 60, 40)).all()
+    assert p_of(stats.kstest(blend.weight[~cuts], stats.beta(0.8, 0.8).cdf)) > 1e-4
+
+
+# ---- results
+
+
+@pytest.mark.parametrize(
+    "mix, dtype, layout",
+    [
+        (MIXES[0], np.uint8, "HWC"),
+        (MIXES[1], np.uint8, "HWC"),
+        (MIXES[2], np.float32, "HWC"),
+        (MIXES[2], jnp.bfloat16, "CHW"),
+    ],
+)
+def test_pixels_and_labels_are_mixed_as_numpy_mixes_them(mix, dtype, layout):
+    key = jax.random.key(4)
+    whole = group(dtype=dtype)
+    whole = {"image": whole["image"], "label": whole["label"]}
+    given = dict(whole)
+    if layout == "CHW":
+        given["image"] = whole["image"].transpose(0, 3, 1, 2)
+    out = jax.device_get(jax.jit(mix)(key, given))
+    blend = jax.device_get(mix.sample(key, INFO))
+    pixels = whole["image"].astype(np.float64)
+    for i in range(2):
+        weight = float(blend.weight[i])
+        inside = covers(blend.window[i])
+        expected = np.where(
+            inside[:, :, None], weight * pixels[i] + (1 - weight) * pixels[1 - i], pixels[i]
+        )
+        image = out["image"][i] if layout == "HWC" else out["image"][i].transpose(1, 2, 0)
+        tolerance = {np.uint8: 0.501, np.float32: 1e-6}.get(dtype, 4e-3)
+        np.testing.assert_allclose(image.astype(np.float64), expected, atol=tolerance)
+        own = 1 - (1 - weight) * inside.mean()
+        expected = own * np.eye(CLASSES)[i] + (1 - own) * np.eye(CLASSES)[1 - i]
+        np.testing.assert_allclose(out["label"][i], expected, atol=1e-6)
+    assert out["image"].dtype == dtype and out["label"].dtype == np.float32
+
+
+def test_masks_are_cut_with_the_image_and_only_floats_are_blended():
+    key = jax.random.key(1)
+    whole = group()
+    out = A.CutMix(CLASSES)(key, whole)
+    blend = A.CutMix(CLASSES).sample(key, INFO)
+    for i in range(2):
+        inside = covers(np.asarray(blend.window[i]))
+        assert inside.any()
+        expected = np.where(inside, whole["mask"][1 - i], whole["mask"][i])
+        np.testing.assert_array_equal(out["mask"][i], expected)
+    for mix in (A.MixUp(CLASSES), A.MixUpOrCutMix(CLASSES)):
+        with pytest.raises(ValueError, match=r"has no mean of the class indices of 'mask', got ui"):
+            mix(key, whole)
+    soft = np.eye(9, dtype=np.float32)[whole["mask"]]
+    out = A.MixUp(CLASSES)(key, {**whole, "mask": soft})
+    weight = np.asarray(A.MixUp(CLASSES).sample(key, INFO).weight).reshape(2, 1, 1, 1)
+    np.testing.assert_allclose(out["mask"], weight * soft + (1 - weight) * soft[::-1], atol=1e-6)
+
+
+def test_boxes_of_both_are_kept_with_their_labels_and_weights():
+    whole = without(group(), "mask")
+    key = jax.random.key(1)
+    weight = np.asarray(A.MixUp(CLASSES).sample(key, INFO).weight)
+    out = jax.device_get(A.MixUp(CLASSES)(key, whole))
+    for i in range(2):
+        np.testing.assert_allclose(out["boxes"][i][:2], whole["boxes"][i][:2])
+        np.testing.assert_allclose(out["boxes"][i][2:4], whole["boxes"][1 - i][:2])
+        assert not out["boxes"][i][4:].any()
+        expected = [10 * i, 10 * i + 1, 10 * (1 - i), 10 * (1 - i) + 1, -1, -1]
+        assert out["box_labels"][i].tolist() == expected
+        shares = [weight[i]] * 2 + [1 - weight[i]] * 2 + [0, 0]
+        np.testing.assert_allclose(out["box_weights"][i], shares, atol=1e-6)
+    assert out["box_count"].tolist() == [4, 4]
+    assert out["boxes_valid"].tolist() == [[True] * 4 + [False] * 2] * 2
+
+
+def test_what_a_window_leaves_of_a_box_is_the_hull_of_its_pixels():
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        (x0, x1), (y0, y1), (left, right), (top, bottom) = np.sort(rng.integers(0, 8, (4, 2)))
+        seen = np.zeros((8, 8), bool)
+        seen[y0:y1, x0:x1] = True
+        seen[top:bottom, left:right] = False
+        ys, xs = np.nonzero(seen)
+        expected = [0] * 4
+        if len(ys):
+            expected = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
+        box = np.array([[x0, y0, x1, y1]], np.float32)
+        window = np.array([left, top, right, bottom], np.float32)
+        np.testing.assert_array_equal(jax.jit(uncovered)(box, window)[0], expected)
+
+
+@pytest.mark.parametrize("mix", MIXES[2:], ids=name_of)  # the first two share their code
+def test_an_invalid_partner_means_no_mixing(mix):
+    count = mix.group_size
+    whole = {**group(count), "valid": np.arange(count) == 0}
+    whole = without(whole, "mask", "boxes", "box_labels", "box_count")
+    for key in KEYS[:5]:
+        out = jax.device_get(jax.jit(mix)(key, whole))
+        np.testing.assert_allclose(out["label"][0], np.eye(CLASSES)[0], atol=1e-6)
+        if not isinstance(mix, (A.Mosaic, A.GroupCompose)):
+            np.testing.assert_array_equal(out["image"][0], whole["image"][0])
+
+
+def test_p_is_that_of_a_pair_and_labels_are_soft_without_mixing():
+    mix = A.CutMix
+    whole = without(group(), "mask")
+    out = mix(CLASSES, p=0.0)(KEYS[0], whole)
+    np.testing.assert_array_equal(out["image"], whole["image"])
+    np.testing.assert_array_equal(out["label"], np.eye(CLASSES, dtype=np.float32)[:2])
+    np.testing.assert_array_equal(out["boxes"][:, :2], whole["boxes"][:, :2])
+    assert not np.asarray(out["boxes"])[:, 2:].any() and out["box_count"].tolist() == [2, 2]
+    draws = jax.jit(jax.vmap(lambda key: mix(p=0.3).draw(key, INFO)))(KEYS).params.weight
+    mixed = (np.asarray(draws) < 1).all(axis=1)
+    assert stats.binomtest(int(mixed.sum()), N, 0.3).pvalue > 1e-4
+
+
+def test_sizes_grow_to_hold_both_images():
+    whole = {"image": group()["image"], "size": np.array([[30, 50], [40, 20]], np.int32)}
+    out = A.MixUp()(KEYS[0], whole)
+    assert out["size"].tolist() == [[40, 50]] * 2
+    assert A.MixUp(p=0.0)(KEYS[0], whole)["size"].tolist() == whole["size"].tolist()
+
+
+def test_labels_without_a_class():
+    whole = {"image": group()["image"], "label": np.array([-1, 7], np.int32)}
+    label = np.asarray(A.MixUp(CLASSES, p=0.0)(KEYS[0], whole)["label"])
+    assert np.isnan(label[1]).all()
+    zero = A.MixUp(CLASSES, p=0.0)(KEYS[0], {**whole, "label": np.array([-1, 2], np.int32)})
+    assert np.asarray(zero["label"]).tolist() == [[0.0] * 5, [0.0, 0.0, 1.0, 0.0, 0.0]]
+
+
+def test_errors_are_named():
+    whole = group()
+    with pytest.raises(ValueError, match=r"CutMix makes soft labels of 'label', got num_classes=N"):
+        A.CutMix()(KEYS[0], whole)
+    with pytest.raises(ValueError, match=r"mixes 'image', .* got 'keypoints' beside them"):
+        A.MixUp(3)(KEYS[0], {**whole, "keypoints": np.zeros((2, 1, 2), np.float32)})
+    with pytest.raises(ValueError, match=r"`alpha` must be above 0"):
+        A.MixUp(3, 0.0)
+    with pytest.raises(ValueError, match=r"`num_classes` must be an int of at least 1, got 0"):
+        A.CutMix(0)
+    with pytest.raises(TypeError, match=r"`transforms` must be group operators .* got 3"):
+        A.GroupCompose([3])
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=name_of)
+def test_config(mix):
+    assert pickle.loads(pickle.dumps(mix)) == mix and hash(mix) == hash(
+        pickle.loads(pickle.dumps(mix))
+    )
+    assert repr(mix).startswith(type(mix).__name__ + "(")
+
+
+# ---- in a Loader
+
+ROWS = 14  # the last batch of 8 has 6 records and 2 rows of padding
+
+
+@pytest.mark.parametrize("mix", [MIXES[2], MIXES[3]], ids=name_of)
+def test_a_loader_gives_the_same_batches_for_any_devices_and_batch_size(mix):
+    source = InMemory(jpegs(ROWS), {"label": np.arange(ROWS) % CLASSES})
+    transform = A.Compose([A.RandomResizedCrop((40, 60)), A.RandomHorizontalFlip()])
+    seen = []
+    for batch_size, devices in [(8, 1), (4, 1), (16, 2)]:
+        with Loader(
+            source,
+            batch_size,
+            transform=transform,
+            batch_transform=mix,
+            seed=3,
+            last_batch="pad",
+            sharding=batch_sharding(jax.devices("cpu")[:devices]),
+        ) as loader:
+            batches = [jax.device_get(batch) for batch in loader]
+        valid = np.concatenate([batch["valid"] for batch in batches])
+        image = np.concatenate([batch["image"] for batch in batches])
+        label = np.concatenate([batch["label"] for batch in batches])
+        assert valid.sum() == ROWS and label.dtype == np.float32 and label.shape[1] == CLASSES
+        assert not image[~valid].any() and not label[~valid].any()
+        np.testing.assert_allclose(label[valid].sum(axis=1), 1, atol=1e-5)
+        seen.append((image[valid], label[valid]))
+    for image, label in seen[1:]:
+        np.testing.assert_array_equal(image, seen[0][0])
+        np.testing.assert_array_equal(label, seen[0][1])
+    assert ((seen[0][1] > 0).sum(axis=1) > 1).mean() > 0.4
+
+
+def test_after_normalize_in_the_layout_of_the_model():
+    source = InMemory(jpegs(8), {"label": np.arange(8) % CLASSES})
+    chain = A.Compose([A.CenterCrop(32), A.Normalize(0.5, 0.5, "bfloat16", "NCHW")])
+    loader = Loader(
+        source,
+        8,
+        transform=chain,
+        batch_transform=MIXES[2],
+        sharding=batch_sharding(jax.devices()[:1]),
+    )
+    with loader:
+        batch = next(loader)
+    assert batch["image"].shape == (8, 3, 32, 32) and batch["image"].dtype == jnp.bfloat16
+    for mix in (A.Mosaic(32, num_classes=CLASSES), MIXES[4]):
+        with pytest.raises(
+            ValueError, match=r"Mosaic needs images \[H, W, C\], got .* of layout CHW"
+        ):
+            mix(KEYS[0], {"image": jnp.zeros((4, 3, 32, 32), jnp.bfloat16)})
+    with pytest.raises(
+        TypeError, match=r"Mosaic needs uint8 images, got float32, which may be norm"
+    ):
+        A.Mosaic(32)(KEYS[0], {"image": jnp.zeros((4, 32, 32, 3))})
+
+
+def test_boxes_go_through_a_loader_with_padded_rows():
+    boxes = np.zeros((6, 2, 4), np.float32)
+    boxes[:, 0] = [10, 8, 30, 32]
+    columns = {
+        "boxes": boxes,
+        "box_labels": np.array([[i, -1] for i in range(6)], np.int32),
+        "box_count": np.ones(6, np.int32),
+    }
+    mix = A.GroupCompose([A.Mosaic((80, 112)), A.Resize((40, 56)), A.SanitizeBoxes(2)])
+    one = batch_sharding(jax.devices("cpu")[:1])
+    source = InMemory(jpegs(6), columns)
+    with Loader(source, 8, batch_transform=mix, last_batch="pad", sharding=one) as loader:
+        batch = jax.device_get(next(loader))
+    assert batch["boxes"].shape == (8, 8, 4) and batch["image"].shape == (8, 40, 56, 3)
+    assert not batch["boxes"][6:].any() and not batch["boxes_valid"][6:].any()
+    for row in range(6):
+        count = batch["box_count"][row]
+        assert count > 0 and batch["boxes_valid"][row].tolist() == [True] * count + [False] * (
+            8 - count
+        )
+        assert (batch["box_labels"][row][:count] >= 0).all()
+        assert set(batch["box_labels"][row]) <= {*batch["index"][row // 4 * 4 :][:4], -1}
+        assert (batch["boxes"][row] >= 0).all() and (batch["boxes"][row] <= (56, 40) * 2).all()
