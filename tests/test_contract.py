@@ -53,6 +53,11 @@ CHAIN = (
     augment.RandomRotation(20),
     augment.ColorJitter(0.3),
 )
+BRANCHES = (
+    augment.RandomRotation((20, 40)),
+    augment.ColorJitter((0.3, 0.6)),
+    augment.Compose([augment.RandomHorizontalFlip(1.0), augment.RandomAffine((5, 25))]),
+)
 MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
@@ -62,19 +67,39 @@ CASES = {
     "Grayscale": Case(random=False),
     "Lambda": Case({"function": darken}, local=False),
     "Normalize": Case(MEAN, random=False),
+    "OneOf": Case({"transforms": BRANCHES}),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
+    "RandomApply": Case({"transforms": BRANCHES}),
+    "RandomChoice": Case({"transforms": BRANCHES}),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
     "RandomHorizontalFlip": Case(random=False),
+    "RandomOrder": Case({"transforms": BRANCHES}),
     "RandomPerspective": Case(),
     "RandomResizedCrop": Case({"size": FIXED}, canvas=FIXED),
     "RandomRotation": Case({"degrees": 25}),
     "RandomVerticalFlip": Case(random=False),
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
+    "SomeOf": Case({"transforms": BRANCHES, "n": 2}),
     "ToFloat": Case(random=False),
 }
 
 
-NO_CHAIN = {"Compose": {"transforms": ()}}  # whose own arguments would be shown, too
+@dataclasses.dataclass(frozen=True)
+class Nothing(augment.Pointwise):
+    """A transform without arguments."""
+
+    def sample(self, key, info):
+        return None
+
+    def apply(self, params, image, info):
+        return image
+
+
+# Those that hold others, whose own arguments would be shown, too.
+WITH_PARTS = ("Compose", "OneOf", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf")
+BARE = {name: {"transforms": (Nothing(),)} for name in WITH_PARTS} | {
+    "SomeOf": {"transforms": (Nothing(),), "n": 1}
+}
 
 
 def exported(kind):
@@ -184,7 +209,7 @@ def test_lists_become_tuples(name):
 @everything
 def test_the_repr_has_the_arguments_in_their_order(name):
     names = list(inspect.signature(getattr(augment, name)).parameters)
-    shown = re.findall(r"[(, ](\w+)=", repr(build(name, **NO_CHAIN.get(name, {}))))
+    shown = re.findall(r"[(, ](\w+)=", repr(build(name, **BARE.get(name, {}))))
     assert shown == names
 
 

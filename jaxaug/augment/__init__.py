@@ -34,6 +34,11 @@ from jaxaug.augment.channels import RandomHueYIQ as RandomHueYIQ
 from jaxaug.augment.channels import RandomRGBShift as RandomRGBShift
 from jaxaug.augment.color import ColorJitter as ColorJitter
 from jaxaug.augment.color import Grayscale as Grayscale
+from jaxaug.augment.control import OneOf as OneOf
+from jaxaug.augment.control import RandomApply as RandomApply
+from jaxaug.augment.control import RandomChoice as RandomChoice
+from jaxaug.augment.control import RandomOrder as RandomOrder
+from jaxaug.augment.control import SomeOf as SomeOf
 from jaxaug.augment.crop import CenterCrop as CenterCrop
 from jaxaug.augment.crop import RandomCrop as RandomCrop
 from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop

@@ -51,6 +51,7 @@ class State(NamedTuple):
       mask_fill: see `Compose`.
       pending: the run that is not resampled yet.
       costly: True where XLA would compute the image anew for each of its readers.
+      stored: the image that was stored last, not to be stored again.
       layout: "HWC" or "CHW" once an output step is done, else None.
       notes: for `Compose.explain`.
     """
@@ -62,6 +63,7 @@ class State(NamedTuple):
     mask_fill: int
     pending: Run | None = None
     costly: bool = False
+    stored: Array | None = None
     layout: str | None = None
     notes: tuple[Note, ...] = ()
 
@@ -157,7 +159,10 @@ def resampled(state: State) -> State:
 
 def stored(state: State) -> State:
     """Return the state with its image computed once, however often it is read."""
-    return state._replace(image=computed_once(state.image), costly=False)
+    if state.image is state.stored:
+        return state
+    image = computed_once(state.image)
+    return state._replace(image=image, costly=False, stored=image)
 
 
 def unit(image: Array) -> Array:
