@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
@@ -71,7 +72,14 @@ def rounded(values: Array) -> Array:
 
 def by_channel(red: Scalar, green: Scalar, blue: Scalar) -> Array:
     """Return float32[1, 1, 3] of three numbers."""
-    return jnp.stack([jnp.asarray(value, jnp.float32) for value in (red, green, blue)])[None, None]
+    # A sum, for one number may be of each image and another of the whole batch: stacked, they would
+    # need one sharding.
+    first, second, third = np.eye(3, dtype=np.float32)[:, None, None]
+    return _f32(red) * first + _f32(green) * second + _f32(blue) * third
+
+
+def _f32(value: Scalar) -> Array:
+    return jnp.asarray(value, jnp.float32)
 
 
 def as_pair(value: Any) -> Any:

@@ -12,7 +12,13 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._correlate import along, check_kernel_size, taps_along
+from jaxaug.augment._correlate import (
+    along,
+    check_kernel_size,
+    mirrored_all,
+    taps_along,
+    written_sum,
+)
 from jaxaug.augment._fields import Range, as_number, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp
@@ -41,9 +47,12 @@ def adjust_sharpness(image: Array, sharpness_factor: Scalar, size: Any = None) -
 
     Differs from torchvision in not clipping.
     """
-    ones = [1.0, 1.0, 1.0]
-    total = along(along(image, ones, 1, size), ones, 0, size)
-    change = (total + 4 * image) * (1 / 13) - image
+    height, width, _ = image.shape
+    padded = mirrored_all(image, 1, size)
+    taps = [padded[y : y + height, x : x + width] for y in range(3) for x in range(3)]
+    # The stored pixels: computed anew from 8 bits, they may be rounded otherwise in other programs.
+    image = taps[4]
+    change = (written_sum(taps) + 4 * image) * (1 / 13) - image
     interior = inside(image, size, margin=1)[:, :, None]
     return image + (1 - sharpness_factor) * jnp.where(interior, change, 0.0)
 

@@ -245,7 +245,7 @@ class _Tiles(NamedTuple):
         rows, columns = tile_grid_size
         used_height, used_width = extent(image, size)
         divides = (used_height % rows == 0) & (used_width % columns == 0)
-        more = jnp.where(divides, 0, 1).astype(jnp.int32)
+        more = 1 - divides.astype(jnp.int32)
         height = used_height // rows + more
         width = used_width // columns + more
         return cls(rows, columns, height, width)

@@ -162,12 +162,15 @@ def _doubled(planes: Array, used: list[Array]) -> Array:
 def _coded(planes: Array, table: Array) -> Array:
     """Return planes with the cosine transforms of their blocks rounded to multiples of `table`."""
     count, height, width = planes.shape
-    blocks = planes.reshape(count, height // 8, 8, width // 8, 8)
+    # One side after the other: batches that are sharded explicitly take no other reshape.
+    rows = planes.reshape(count, height // 8, 8, width)
+    blocks = rows.reshape(count, height // 8, 8, width // 8, 8)
     blocks = _mixed(_mixed(blocks, _COSINES, axis=2), _COSINES, axis=4)
     steps = table[None, None, :, None, :]
     blocks = rounded(blocks / steps) * steps
     blocks = _mixed(_mixed(blocks, _COSINES.T, axis=2), _COSINES.T, axis=4)
-    return rounded(blocks).reshape(count, height, width)
+    rows = rounded(blocks).reshape(count, height // 8, 8, width)
+    return rows.reshape(count, height, width)
 
 
 def _mixed(blocks: Array, weights: np.ndarray, axis: int) -> Array:

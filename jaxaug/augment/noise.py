@@ -92,7 +92,7 @@ def salt_and_pepper(image: Array, key: Key, amount: Scalar, salt_vs_pepper: Scal
     height, width, _ = image.shape
     uniform = jax.random.uniform(key, (height, width, 1), jnp.float32)
     salt = amount * salt_vs_pepper
-    white_or_black = jnp.where(uniform < salt, 1.0, 0.0)
+    white_or_black = (uniform < salt).astype(jnp.float32)
     return jnp.where(uniform < amount, white_or_black, image)
 
 
@@ -389,35 +389,30 @@ class MultiplicativeNoise(ImageOp):
 def _poisson(uniform: Array, mean: Array) -> Array:
     """Return the Poisson numbers of `mean` at the quantiles `uniform`, as float32.
 
-    Up to a mean of 64 the probabilities are added up until they exceed the quantile. Beyond it is
-    the normal quantile with Cornish and Fisher's correction for the skewness.
+    Up to a mean of 12 the probabilities are added up until they exceed the quantile. Beyond it is
+    the normal quantile with the corrections of Cornish and Fisher for the third and the fourth
+    cumulant, which misses at most one number in a hundred, by one.
 
     `jax.random.poisson` draws and rejects for every pixel until the last one is accepted; here
-    there is one number a pixel.
+    there is one number for each pixel, and no loop.
     """
     few = jnp.minimum(mean, _MAX_COUNTED)
+    probability = jnp.exp(-few)
+    cumulative = probability
+    counted = jnp.zeros_like(few)
+    for count in range(1, _MAX_COUNT):
+        counted = counted + (uniform >= cumulative).astype(jnp.float32)
+        probability = probability * few * (1 / count)
+        cumulative = cumulative + probability
 
-    def not_reached(state: tuple[Array, ...]) -> Array:
-        step, _, cumulative, _ = state
-        return jnp.any(uniform >= cumulative) & (step < _MAX_STEPS)
-
-    def add(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        step, probability, cumulative, count = state
-        count = count + (uniform >= cumulative).astype(jnp.float32)
-        probability = probability * (few / (step + 1))
-        return step + 1, probability, cumulative + probability, count
-
-    none = jnp.exp(-few)
-    start = (jnp.float32(0), none, none, jnp.zeros_like(none))
-    counted = lax.while_loop(not_reached, add, start)[3]
-
-    normal = jax.scipy.special.ndtri(jnp.clip(uniform, 2.0**-24, 1 - 2.0**-24))
-    many = mean + jnp.sqrt(mean) * normal + (normal * normal - 1) / 6
+    z = jax.scipy.special.ndtri(jnp.clip(uniform, 2.0**-24, 1 - 2.0**-24))
+    root = jnp.sqrt(jnp.maximum(mean, _MAX_COUNTED))
+    many = mean + root * z + (z * z - 1) / 6 + (z - z * z * z) / (72 * root)
     return jnp.where(mean <= _MAX_COUNTED, counted, jnp.round(jnp.maximum(many, 0.0)))
 
 
-_MAX_COUNTED = 64.0
-_MAX_STEPS = 128  # eight standard deviations above the largest mean
+_MAX_COUNTED = 12.0
+_MAX_COUNT = 36  # above the largest quantile of float32's uniform numbers, 1 - 2^-23
 
 
 def _lightness_deviation(image: Array, size: Any) -> Array:

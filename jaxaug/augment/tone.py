@@ -124,7 +124,10 @@ def lookup_table(image: Array, table: Any) -> Array:
         raise ValueError(
             f"`table` must have the shape (256,) or ({channels}, 256), got {table.shape}."
         )
-    return look_up(to_levels(image), jnp.broadcast_to(table, (channels, LEVELS)))
+    levels = to_levels(image)
+    # A batch that is sharded explicitly can only be looked up in a table of each image.
+    table = table + (levels[0, 0, 0] * 0).astype(jnp.float32)
+    return look_up(levels, jnp.broadcast_to(table, (channels, LEVELS)))
 
 
 @on_image
