@@ -64,6 +64,8 @@ NEGATIVE = tuple(np.linspace(1, 0, 256).tolist())
 MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
+    "AugMix": Case(),
+    "AutoAugment": Case({"policy": "svhn"}),
     "BoxBlur": Case(),
     "CLAHE": Case({"clip_limit": (1, 40), "tile_grid_size": (1, 1)}, slopes=False),
     "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
@@ -88,6 +90,7 @@ CASES = {
     "OneOf": Case({"transforms": BRANCHES}),
     "PCALighting": Case(),
     "PlanckianJitter": Case(),
+    "RandAugment": Case({"magnitude": 20}),
     "RandomAdjustSharpness": Case({"sharpness_factor": 1.9}, random=False),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
     "RandomApply": Case({"transforms": BRANCHES}),
@@ -114,7 +117,9 @@ CASES = {
     "SaltAndPepper": Case(),
     "ShotNoise": Case(),
     "SomeOf": Case({"transforms": BRANCHES, "n": 2}),
+    "ThreeAugment": Case(),
     "ToFloat": Case(random=False),
+    "TrivialAugmentWide": Case(),
 }
 
 
@@ -130,7 +135,15 @@ class Nothing(augment.Pointwise):
 
 
 # Those that hold others, whose own arguments would be shown, too.
-WITH_PARTS = ("Compose", "OneOf", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf")
+WITH_PARTS = (
+    "Compose",
+    "OneOf",
+    "RandomApply",
+    "RandomChoice",
+    "RandomOrder",
+    "SomeOf",
+    "ThreeAugment",
+)
 BARE = {name: {"transforms": (Nothing(),)} for name in WITH_PARTS} | {
     "SomeOf": {"transforms": (Nothing(),), "n": 1}
 }

@@ -65,6 +65,11 @@ from jaxaug.augment.noise import ShotNoise as ShotNoise
 from jaxaug.augment.output import Normalize as Normalize
 from jaxaug.augment.output import ToFloat as ToFloat
 from jaxaug.augment.photometric import RandomPhotometricDistort as RandomPhotometricDistort
+from jaxaug.augment.policies import AugMix as AugMix
+from jaxaug.augment.policies import AutoAugment as AutoAugment
+from jaxaug.augment.policies import RandAugment as RandAugment
+from jaxaug.augment.policies import ThreeAugment as ThreeAugment
+from jaxaug.augment.policies import TrivialAugmentWide as TrivialAugmentWide
 from jaxaug.augment.resize import Resize as Resize
 from jaxaug.augment.tone import LookupTable as LookupTable
 from jaxaug.augment.tone import RandomGamma as RandomGamma

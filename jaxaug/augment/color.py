@@ -7,7 +7,7 @@ rounding would depend on the batch size.
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import Range, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp, Pointwise
+from jaxaug.augment._used import info_of
 from jaxaug.augment.random import between, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
@@ -39,12 +40,13 @@ def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
     return _floating(image) * brightness_factor
 
 
-def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
+def adjust_contrast(image: Array, contrast_factor: Scalar, size: Any = None) -> Array:
     """Return the blend with the mean of the gray values: f * image + (1 - f) * mean.
 
     Args:
       image: float [H, W, 3] in [0, 1].
       contrast_factor: f; 0 is flat gray, 1 the image.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
 
     Example:
       >>> import jax.numpy as jnp
@@ -55,7 +57,7 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
     Differs from torchvision in not clipping.
     """
     planes = _planes(_floating(image))
-    mean = _mean_gray(planes, ImageInfo((image.shape[0], image.shape[1])))
+    mean = _mean_gray(planes, info_of(image, size))
     return _image(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
