@@ -9,6 +9,7 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 from jaxaug.augment import functional as functional
 from jaxaug.augment import matrix as matrix
 from jaxaug.augment import random as random
+from jaxaug.augment import recipes as recipes
 from jaxaug.augment._bordered import Bordered as Bordered
 from jaxaug.augment._compose import Compose as Compose
 from jaxaug.augment._group import GroupOp as GroupOp
@@ -77,3 +78,4 @@ from jaxaug.augment.tone import RandomInvert as RandomInvert
 from jaxaug.augment.tone import RandomPosterize as RandomPosterize
 from jaxaug.augment.tone import RandomSolarize as RandomSolarize
 from jaxaug.augment.tone import RandomToneCurve as RandomToneCurve
+from jaxaug.augment.views import MultiView as MultiView
