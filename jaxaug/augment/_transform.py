@@ -64,6 +64,10 @@ class Transform(Operator):
         del drawn
         return info
 
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return the map of a transform that is `geometric`."""
+        raise NotImplementedError(type(self).__name__)
+
     def run(self, drawn: Drawn, state: State) -> State:
         """Return the state after this transform; each kind brings its own."""
         raise NotImplementedError(type(self).__name__)

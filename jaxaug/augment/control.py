@@ -46,7 +46,7 @@ class Branches(NamedTuple):
 class Choice(NamedTuple):
     """One of several transforms: a traced index, the branches, and what they drew."""
 
-    index: Array
+    chosen: Array
     branches: tuple[Transform, ...]
     drawn: tuple[Drawn, ...]
 
@@ -56,7 +56,7 @@ class Choice(NamedTuple):
         for branch, drawn in zip(self.branches, self.drawn, strict=True):
             still = not branch.geometric
             warps.append(Warp.identity(info) if still else branch.drawn_warp(drawn, info))
-        return select(self.index, warps)
+        return select(self.chosen, warps)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Control(Transform):
         """Return the facts about the image afterwards."""
         for choice in self.choices(drawn):
             pairs = zip(choice.branches, choice.drawn, strict=True)
-            info = _chosen_info(choice.index, [branch.after(each, info) for branch, each in pairs])
+            info = _chosen_info(choice.chosen, [branch.after(each, info) for branch, each in pairs])
         return info
 
     def run(self, drawn: Drawn, state: State) -> State:
@@ -347,7 +347,7 @@ def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> St
 
     def pick(*values: Any) -> Any:
         same = all(value is values[0] for value in values)
-        return values[0] if same else select(choice.index, values)
+        return values[0] if same else select(choice.chosen, values)
 
     names = tuple(type(branch).__name__ for branch in choice.branches if branch != _NOTHING)
     notes = [*before.notes, Note("choice", names, "computed and selected", 0)]
@@ -355,7 +355,7 @@ def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> St
         notes.extend(result.notes[len(before.notes) :])
     return before._replace(
         image=pick(*images),
-        info=_chosen_info(choice.index, [result.info for result in results]),
+        info=_chosen_info(choice.chosen, [result.info for result in results]),
         rest=jax.tree.map(pick, *(result.rest for result in results)),
         costly=True,
         notes=tuple(notes),

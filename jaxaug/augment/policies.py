@@ -422,8 +422,11 @@ def _slots(
     space: Space, indices: Array, strengths: Array, negative: Array, info: ImageInfo
 ) -> Slot:
     """Return operations of arrays [n]."""
-    arguments = (indices, strengths, negative)
-    return jax.vmap(lambda *each: slot_of(space, *each, info))(*arguments)
+
+    def one(index: Array, strength: Array, sign: Array) -> Slot:
+        return slot_of(space, index, strength, sign, info)
+
+    return jax.vmap(one)(indices, strengths, negative)
 
 
 def _strengths(numbers: Array, drawn: int, bins: int) -> Array:

@@ -1,6 +1,7 @@
 """Choices among transforms: laws and frequencies."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -162,12 +163,14 @@ def test_crops_of_one_size_may_be_branches():
 
 
 def test_arguments():
+    no_list: Any = LEFT
+    a_class: Any = augment.RandomInvert
     with pytest.raises(ValueError, match="Normalize cannot be a branch"):
         augment.RandomApply([augment.Normalize(0.5, 0.5)])
     with pytest.raises(TypeError, match=r"`transforms` must be a sequence"):
-        augment.OneOf(LEFT)
+        augment.OneOf(no_list)
     with pytest.raises(TypeError, match=r"holds the class RandomInvert"):
-        augment.SomeOf([augment.RandomInvert])
+        augment.SomeOf([a_class])
     with pytest.raises(ValueError, match="at least one transform"):
         augment.RandomOrder([])
     with pytest.raises(ValueError, match=r"`n` must be at most the number of transforms, 1, got 2"):

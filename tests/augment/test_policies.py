@@ -36,7 +36,9 @@ def applied(policy):
     chain = augment.Compose([policy])
 
     def one(slot):
-        return chain.apply((Drawn(jax.tree.map(lambda leaf: leaf[None], slot)),), IMAGE)
+        return chain.apply(
+            (Drawn(jax.tree.map(lambda leaf: leaf[None], slot)),), jnp.asarray(IMAGE)
+        )
 
     return jax.jit(jax.vmap(one))
 
@@ -94,7 +96,7 @@ def test_every_operation_of_timm_is_that_of_pil():
 
 def test_two_operations_are_one_after_the_other():
     rows = [("Rotate", 9.0), ("Posterize", 3.0)]
-    out = augment.Compose([augment.RandAugment()]).apply((Drawn(slots(rows)),), IMAGE)
+    out = augment.Compose([augment.RandAugment()]).apply((Drawn(slots(rows)),), jnp.asarray(IMAGE))
     expected = IMAGE
     for row in rows:
         expected = operate(expected, *row)
@@ -232,7 +234,7 @@ def test_augmix_is_the_weighted_sum_of_its_chains():
     mixture = mixture._replace(
         weights=jnp.array([0.5, 0.2, 0.3]), slots=jax.tree.map(lambda x: x.reshape(2, 2), flat)
     )
-    out = augment.Compose([policy]).apply((Drawn(mixture),), IMAGE)
+    out = augment.Compose([policy]).apply((Drawn(mixture),), jnp.asarray(IMAGE))
     expected = 0.5 * IMAGE
     for weight, chain in zip((0.2, 0.3), chains, strict=True):
         pixels = IMAGE
@@ -264,7 +266,9 @@ def test_masks_and_boxes_follow():
 
 def test_fill_and_interpolation():
     policy = augment.RandAugment(interpolation="bilinear", fill=0.5)
-    out = augment.Compose([policy]).apply((Drawn(slots([("TranslateX", 7.0)] * 1)),), IMAGE)
+    out = augment.Compose([policy]).apply(
+        (Drawn(slots([("TranslateX", 7.0)] * 1)),), jnp.asarray(IMAGE)
+    )
     assert (np.asarray(out[:, :7]) == 128).all()
 
 
