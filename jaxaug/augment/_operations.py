@@ -3,7 +3,7 @@ pass over the pixels.
 
 All that move pixels are one affine map, of which the operation fills in one number. Brightness,
 color, contrast and sharpness are one blend, with black, gray, the mean gray or the smoothed image.
-The others are computed and selected.
+The others are computed and added up, with a factor of 0 but for the drawn one.
 """
 
 from collections.abc import Collection
@@ -22,6 +22,7 @@ from jaxaug.augment.matrix import Matrix, about, product, rotation
 from jaxaug.augment.policy_tables import NAMES, Space
 from jaxaug.augment.tone import invert, posterize, solarize
 
+_BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 _ROUNDINGS = ("", "down", "up", "nearest")
 _PIXEL_TOLERANCE = 1e-4  # a share of a side may come out just below a whole pixel
 _ADD_BELOW = 128  # the level up to which SolarizeAdd adds
@@ -92,13 +93,6 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
       info: of the image.
       names: of the operations that are to be computed.
     """
-    result = image
-    for name in ("Brightness", "Color", "Contrast", "Sharpness"):
-        if name in names:
-            blended = _blended(slot, image, info)
-            result = jnp.where(_is_blend(slot), blended, image)
-            break
-
     bits = _amount(slot, "Posterize", 8.0)
     threshold = _amount(slot, "Solarize", 2.0)
     functions = {
@@ -109,9 +103,14 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
         "Equalize": lambda: equalize(image, info.size),
         "Invert": lambda: invert(image),
     }
-    for name, function in functions.items():
-        if name in names:
-            result = jnp.where(_is(slot, name), function(), result)
+    present = [name for name in functions if name in names]
+    blended = _blended(slot, image, info, names)
+    # Summed, not selected: XLA's CPU backend gives each branch of a select its own copy of all that
+    # leads to it.
+    other = sum(_mask(slot, name) for name in present)
+    result = (1 - other) * blended
+    for name in present:
+        result = result + _mask(slot, name) * functions[name]()
     return result
 
 
@@ -125,14 +124,21 @@ def picked(index: Array, values: Array) -> Array:
     return jnp.sum(jnp.where(places == index, values, 0.0), axis=0)
 
 
-def _blended(slot: Slot, image: Array, info: ImageInfo) -> Array:
-    """Return f * image + (1 - f) * other, of which the operation says the other image."""
-    factor = 1 + slot.magnitude
-    other = jnp.zeros_like(image)
-    other = jnp.where(_is(slot, "Color"), rgb_to_grayscale(image, 3), other)
-    other = jnp.where(_is(slot, "Contrast"), adjust_contrast(image, 0.0, info.size), other)
-    other = jnp.where(_is(slot, "Sharpness"), adjust_sharpness(image, 0.0, info.size), other)
-    return jnp.clip(factor * image + (1 - factor) * other, 0.0, 1.0)
+def _blended(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
+    """Return f * image + (1 - f) * other, of which the operation says the other image: black, gray,
+    the mean gray or the smoothed image. For the remaining operations f is 1.
+    """
+    factor = 1.0 + sum(_amount(slot, name) for name in _BLENDS)
+    others = {
+        "Color": lambda: rgb_to_grayscale(image, 3),
+        "Contrast": lambda: adjust_contrast(image, 0.0, info.size),
+        "Sharpness": lambda: adjust_sharpness(image, 0.0, info.size),
+    }
+    result = factor * image
+    for name, function in others.items():
+        if name in names:
+            result = result + (1 - factor) * _mask(slot, name) * function()
+    return jnp.clip(result, 0.0, 1.0)
 
 
 def _solarize_add(image: Array, levels: Array) -> Array:
@@ -148,8 +154,9 @@ def _is(slot: Slot, name: str) -> Array:
     return slot.code == NAMES.index(name)
 
 
-def _is_blend(slot: Slot) -> Array:
-    return (slot.code >= NAMES.index("Brightness")) & (slot.code <= NAMES.index("Sharpness"))
+def _mask(slot: Slot, name: str) -> Array:
+    """Return 1 where the operation is `name`, else 0."""
+    return _is(slot, name).astype(jnp.float32)
 
 
 def _amount(slot: Slot, name: str, otherwise: float = 0.0) -> Array:
