@@ -62,10 +62,17 @@ CHAIN = (
     augment.RandomRotation(20),
     augment.ColorJitter(0.3),
 )
+BRANCHES = (
+    augment.RandomRotation((20, 40)),
+    augment.ColorJitter((0.3, 0.6)),
+    augment.Compose([augment.RandomHorizontalFlip(1.0), augment.RandomAffine((5, 25))]),
+)
 NEGATIVE = tuple(np.linspace(1, 0, 256).tolist())
 MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
+    "AugMix": Case(),
+    "AutoAugment": Case({"policy": "svhn"}),
     "BoxBlur": Case(),
     "CLAHE": Case({"clip_limit": (1, 40), "tile_grid_size": (1, 1)}, slopes=False),
     "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
@@ -92,15 +99,19 @@ CASES = {
     "MotionBlur": Case(),
     "MultiplicativeNoise": Case(),
     "Normalize": Case(MEAN, random=False),
+    "OneOf": Case({"transforms": BRANCHES}),
     "OpticalDistortion": Case({"distort_limit": (0.05, 0.15)}),
     "PCALighting": Case(),
     "Pad": Case({"padding": (1, 2, 3, 4)}, random=False, canvas=(22, 24), sized=True),
     "PixelDropout": Case({"rate": 0.3}),
     "PlanckianJitter": Case(),
+    "RandAugment": Case({"magnitude": 20}),
     "RandomAdjustSharpness": Case({"sharpness_factor": 1.9}, random=False),
     "RandomAffine": Case({"degrees": 25, "scale": (0.7, 1.2)}),
+    "RandomApply": Case({"transforms": BRANCHES}),
     "RandomAutocontrast": Case(random=False),
     "RandomChannelPermutation": Case(),
+    "RandomChoice": Case({"transforms": BRANCHES}),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
     "RandomD4": Case(square=True),
     "RandomEqualize": Case(random=False, slopes=False),
@@ -110,6 +121,7 @@ CASES = {
     "RandomHueYIQ": Case(),
     "RandomInvert": Case(random=False),
     "RandomIoUCrop": Case({"sampler_options": (0.3,)}, boxes=True),
+    "RandomOrder": Case({"transforms": BRANCHES}),
     "RandomPerspective": Case(),
     "RandomPhotometricDistort": Case(one_coin=False),
     "RandomPosterize": Case({"bits": 3}, random=False, slopes=False),
@@ -133,12 +145,38 @@ CASES = {
     "SanitizeBoxes": Case({"min_size": 3.0}, random=False, boxes=True),
     "ScaleJitter": Case({"target_size": (8, 9)}, canvas=(16, 18), sized=True),
     "ShotNoise": Case(),
+    "SomeOf": Case({"transforms": BRANCHES, "n": 2}),
     "ThinPlateSpline": Case(),
+    "ThreeAugment": Case(),
     "ToFloat": Case(random=False),
+    "TrivialAugmentWide": Case(),
 }
 
 
-NO_CHAIN = {"Compose": {"transforms": ()}}  # whose own arguments would be shown, too
+@dataclasses.dataclass(frozen=True)
+class Nothing(augment.Pointwise):
+    """A transform without arguments."""
+
+    def sample(self, key, info):
+        return None
+
+    def apply(self, params, image, info):
+        return image
+
+
+# Those that hold others, whose own arguments would be shown, too.
+WITH_PARTS = (
+    "Compose",
+    "OneOf",
+    "RandomApply",
+    "RandomChoice",
+    "RandomOrder",
+    "SomeOf",
+    "ThreeAugment",
+)
+BARE = {name: {"transforms": (Nothing(),)} for name in WITH_PARTS} | {
+    "SomeOf": {"transforms": (Nothing(),), "n": 1}
+}
 
 
 def exported(kind):
@@ -271,7 +309,7 @@ def test_lists_become_tuples(name):
 @everything
 def test_the_repr_has_the_arguments_in_their_order(name):
     names = list(inspect.signature(getattr(augment, name)).parameters)
-    shown = re.findall(r"[(, ](\w+)=", repr(build(name, **NO_CHAIN.get(name, {}))))
+    shown = re.findall(r"[(, ](\w+)=", repr(build(name, **BARE.get(name, {}))))
     assert shown == names
 
 

@@ -9,6 +9,7 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 from jaxaug.augment import functional as functional
 from jaxaug.augment import matrix as matrix
 from jaxaug.augment import random as random
+from jaxaug.augment import recipes as recipes
 from jaxaug.augment._bordered import Bordered as Bordered
 from jaxaug.augment._compose import Compose as Compose
 from jaxaug.augment._group import GroupOp as GroupOp
@@ -36,6 +37,11 @@ from jaxaug.augment.channels import RandomHueYIQ as RandomHueYIQ
 from jaxaug.augment.channels import RandomRGBShift as RandomRGBShift
 from jaxaug.augment.color import ColorJitter as ColorJitter
 from jaxaug.augment.color import Grayscale as Grayscale
+from jaxaug.augment.control import OneOf as OneOf
+from jaxaug.augment.control import RandomApply as RandomApply
+from jaxaug.augment.control import RandomChoice as RandomChoice
+from jaxaug.augment.control import RandomOrder as RandomOrder
+from jaxaug.augment.control import SomeOf as SomeOf
 from jaxaug.augment.crop import CenterCrop as CenterCrop
 from jaxaug.augment.crop import RandomCrop as RandomCrop
 from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop
@@ -82,6 +88,11 @@ from jaxaug.augment.pad import LetterBox as LetterBox
 from jaxaug.augment.pad import Pad as Pad
 from jaxaug.augment.pad import RandomZoomOut as RandomZoomOut
 from jaxaug.augment.photometric import RandomPhotometricDistort as RandomPhotometricDistort
+from jaxaug.augment.policies import AugMix as AugMix
+from jaxaug.augment.policies import AutoAugment as AutoAugment
+from jaxaug.augment.policies import RandAugment as RandAugment
+from jaxaug.augment.policies import ThreeAugment as ThreeAugment
+from jaxaug.augment.policies import TrivialAugmentWide as TrivialAugmentWide
 from jaxaug.augment.rescale import RandomResize as RandomResize
 from jaxaug.augment.rescale import RandomShortestSize as RandomShortestSize
 from jaxaug.augment.rescale import ScaleJitter as ScaleJitter
@@ -94,3 +105,4 @@ from jaxaug.augment.tone import RandomInvert as RandomInvert
 from jaxaug.augment.tone import RandomPosterize as RandomPosterize
 from jaxaug.augment.tone import RandomSolarize as RandomSolarize
 from jaxaug.augment.tone import RandomToneCurve as RandomToneCurve
+from jaxaug.augment.views import MultiView as MultiView

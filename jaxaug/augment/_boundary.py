@@ -52,8 +52,16 @@ def channels_to_front(image: Array) -> Array:
     return lax.platform_dependent(image, cpu=_transposed, default=_stacked)
 
 
-def channels_to_back(planes: Array) -> Array:
-    """Return [H, W, C] of [C, H, W], without a transpose on GPUs; see `channels_to_front`."""
+def to_planes(image: Array) -> Array:
+    """Return [C, H, W] of [H, W, C] without a boundary, and without a transpose on GPUs.
+
+    See `channels_to_front`; what is costly to compute is stored before.
+    """
+    return lax.platform_dependent(image, cpu=_transposed, default=_sliced)
+
+
+def from_planes(planes: Array) -> Array:
+    """Return [H, W, C] of [C, H, W], likewise."""
     return lax.platform_dependent(planes, cpu=_transposed_back, default=_stacked_back)
 
 
@@ -70,7 +78,10 @@ def _stacked_back(planes: Array) -> Array:
 
 
 def _stacked(image: Array) -> Array:
-    image = lax.optimization_barrier(image)
+    return _sliced(lax.optimization_barrier(image))
+
+
+def _sliced(image: Array) -> Array:
     return jnp.stack([image[:, :, channel] for channel in range(image.shape[2])])
 
 

@@ -14,10 +14,10 @@ from jaxaug.augment._fields import store
 from jaxaug.augment._group import GroupOp
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
-from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._resampling import Resampling, agreed
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._targets import MASK_FILL, Targets, as_added
-from jaxaug.augment._transform import Geometric, Output, Transform
+from jaxaug.augment._transform import Geometric, Output, Transform, leaves
 from jaxaug.augment._warp import Warp
 
 
@@ -81,26 +81,27 @@ class Compose(Transform):
     targets: Any = ()
 
     def __post_init__(self):
-        if not isinstance(self.transforms, Sequence):
-            raise TypeError(
-                f"`transforms` must be a sequence of transforms, got {self.transforms!r}: put it in"
-                " a list."
-            )
+        store(self, transforms=as_transforms(self.transforms))
         check_choice("fuse", self.fuse, (True, False))
         if not isinstance(self.mask_fill, int) or isinstance(self.mask_fill, bool):
             expected = "an int, the class index to ignore"
             raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
 
         check_choice("box_format", self.box_format, BOX_FORMATS)
-        store(self, transforms=tuple(self.transforms), targets=as_added(self.targets))
+        store(self, targets=as_added(self.targets))
         for transform in self.transforms:
-            self._check(transform)
-        for transform in self._leaves()[:-1]:
+            self._check_settings(transform)
+        for transform in leaves(self)[:-1]:
             if isinstance(transform, Output):
                 raise ValueError(
                     f"{type(transform).__name__} must be the last transform: the others need values"
                     " in [0, 1] and layout HWC."
                 )
+
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """The transforms of the chain."""
+        return tuple(self.transforms)
 
     def sample(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
         """Draw the parameters of every transform: the randomness of one call, which can be saved.
@@ -142,7 +143,7 @@ class Compose(Transform):
           TypeError: for a chain with others, or with ones that are not resampled alike.
         """
         if not self.geometric:
-            names = [type(transform).__name__ for transform in self._leaves()]
+            names = [type(transform).__name__ for transform in leaves(self)]
             raise TypeError(
                 "a chain has one map only where all its transforms are geometric and agree on"
                 f" interpolation, padding mode and fill, got {', '.join(names)}."
@@ -189,17 +190,17 @@ class Compose(Transform):
     @property
     def geometric(self) -> bool:
         """True where the whole chain is one resample."""
-        leaves = self._leaves()
-        if not all(isinstance(leaf, Geometric) for leaf in leaves):
+        steps = leaves(self)
+        if not all(isinstance(step, Geometric) for step in steps):
             return False
-        return (self.fuse or len(leaves) < 2) and _agreed(leaves) is not None
+        return (self.fuse or len(steps) < 2) and agreed(steps) is not None
 
     def resampling(self) -> Resampling:
         """Return the resampling of a chain that is `geometric`."""
-        agreed = _agreed(self._leaves())
-        if agreed is None:
+        together = agreed(leaves(self))
+        if together is None:
             raise TypeError("the transforms of this chain are not resampled alike.")
-        return agreed
+        return together
 
     def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
         """Return the map of a chain that is `geometric`."""
@@ -237,44 +238,43 @@ class Compose(Transform):
     def _targets(self) -> Targets:
         return Targets(self.mask_fill, self.box_format, self.targets)
 
-    def _leaves(self) -> list[Transform]:
-        """Return the transforms with nested chains flattened."""
-        leaves = []
-        for transform in self.transforms:
-            nested = isinstance(transform, Compose)
-            leaves.extend(transform._leaves() if nested else [transform])
-        return leaves
-
     def _channels(self) -> int:
         """Return the number of channels that a transform needs, 3 where none does."""
-        needed = [leaf.channels for leaf in self._leaves() if leaf.channels is not None]
+        needed = [leaf.channels for leaf in leaves(self) if leaf.channels is not None]
         return needed[0] if needed else 3
 
-    def _check(self, transform: Any) -> None:
-        """Raise where `transform` cannot be part of this chain."""
-        if isinstance(transform, type):
-            name = transform.__name__
-            raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
-        if isinstance(transform, GroupOp):
-            name = type(transform).__name__
-            raise TypeError(f"{name} mixes several images: give it to Loader(batch_transform=...).")
-        if not isinstance(transform, Transform):
-            got = f"got {transform!r}: wrap a function in `Lambda`"
-            raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
-        transform.check()
+    def _check_settings(self, transform: Transform) -> None:
+        """Raise where a chain inside has other settings than this one."""
         if isinstance(transform, Compose):
             for name in ("fuse", "mask_fill", "box_format", "targets"):
                 _check_same(name, getattr(transform, name), getattr(self, name))
+        for part in transform.parts or ():
+            self._check_settings(part)
 
 
-def _agreed(transforms: Sequence[Any]) -> Resampling | None:
-    """Return the settings that geometric transforms agree on; None where they differ."""
-    agreed = Resampling()
+def as_transforms(transforms: Any) -> tuple[Transform, ...]:
+    """Return a sequence of transforms, checked, as a tuple."""
+    if not isinstance(transforms, Sequence):
+        raise TypeError(
+            f"`transforms` must be a sequence of transforms, got {transforms!r}: put it in a list."
+        )
     for transform in transforms:
-        agreed = agreed.joined(transform.resampling())
-        if agreed is None:
-            return None
-    return agreed
+        _check_kind(transform)
+    return tuple(transforms)
+
+
+def _check_kind(transform: Any) -> None:
+    """Raise where `transform` is none that a chain can run."""
+    if isinstance(transform, type):
+        name = transform.__name__
+        raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
+    if isinstance(transform, GroupOp):
+        name = type(transform).__name__
+        raise TypeError(f"{name} mixes several images: give it to Loader(batch_transform=...).")
+    if not isinstance(transform, Transform):
+        got = f"got {transform!r}: wrap a function in `Lambda`"
+        raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
+    transform.check()
 
 
 def _check_same(name: str, inner: Any, outer: Any) -> None:

@@ -1,5 +1,6 @@
 """The settings of a resample, which decide the ops that share one."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxaug._checks import check_choice
@@ -51,6 +52,16 @@ class Resampling(NamedTuple):
         if self.fill is None or self.padding_mode not in (None, "constant"):
             return self._replace(fill=None)
         return self._replace(fill=as_color("fill", self.fill))
+
+
+def agreed(transforms: Sequence[Any]) -> Resampling | None:
+    """Return the settings that geometric transforms agree on; None where they differ."""
+    joined = Resampling()
+    for transform in transforms:
+        joined = joined.joined(transform.resampling())
+        if joined is None:
+            return None
+    return joined
 
 
 def check_resampling(transform: Any) -> None:

@@ -52,6 +52,7 @@ class State(NamedTuple):
       targets: the entries of `rest` that move with the image.
       pending: the run that is not resampled yet.
       costly: True where XLA would compute the image anew for each of its readers.
+      stored: the image that was stored last, not to be stored again.
       layout: "HWC" or "CHW" once an output step is done, else None.
       notes: for `Compose.explain`.
     """
@@ -63,6 +64,7 @@ class State(NamedTuple):
     targets: Targets
     pending: Run | None = None
     costly: bool = False
+    stored: Array | None = None
     layout: str | None = None
     notes: tuple[Note, ...] = ()
 
@@ -154,7 +156,10 @@ def resampled(state: State) -> State:
 
 def stored(state: State) -> State:
     """Return the state with its image computed once, however often it is read."""
-    return state._replace(image=computed_once(state.image), costly=False)
+    if state.image is state.stored:
+        return state
+    image = computed_once(state.image)
+    return state._replace(image=image, costly=False, stored=image)
 
 
 def unit(image: Array) -> Array:

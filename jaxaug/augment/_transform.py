@@ -36,6 +36,16 @@ class Transform(Operator):
 
     channels: ClassVar[int | None] = None
 
+    @property
+    def parts(self) -> tuple["Transform", ...] | None:
+        """The transforms that it runs; None where it runs no others."""
+        return None
+
+    @property
+    def geometric(self) -> bool:
+        """True where it only moves pixels, in one resample: `drawn_warp` gives its map."""
+        return False
+
     def check(self) -> None:
         """Raise where no chain can run this transform."""
         if type(self).run is Transform.run:
@@ -52,6 +62,10 @@ class Transform(Operator):
         """
         del drawn
         return info
+
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return the map of a transform that is `geometric`."""
+        raise NotImplementedError(type(self).__name__)
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Return the state after this transform; each kind brings its own."""
@@ -81,6 +95,11 @@ class Geometric(Transform):
 
     Masks, boxes and keypoints follow by themselves.
     """
+
+    @property
+    def geometric(self) -> bool:
+        """True."""
+        return True
 
     @abc.abstractmethod
     def warp(self, params: Parameters, info: ImageInfo) -> Warp:
@@ -235,6 +254,16 @@ class Output(Transform):
         layout = self.layout.removeprefix("N")
         note = Note("output", (type(self).__name__,), f"{self.dtype} {layout}, fused", 0)
         return state._replace(image=image, layout=layout, notes=(*state.notes, note))
+
+
+def leaves(transform: Transform) -> list[Transform]:
+    """Return the transforms inside of `transform`, at any depth; itself where it runs no others."""
+    if transform.parts is None:
+        return [transform]
+    found = []
+    for part in transform.parts:
+        found.extend(leaves(part))
+    return found
 
 
 def check_channels(transform: Transform, image: Array) -> None:

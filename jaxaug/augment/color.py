@@ -7,17 +7,18 @@ rounding would depend on the batch size.
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boundary import channels_to_back, channels_to_front
+from jaxaug.augment._boundary import from_planes, to_planes
 from jaxaug.augment._fields import Range, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
+from jaxaug.augment._used import info_of
 from jaxaug.augment.random import between, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
@@ -40,12 +41,13 @@ def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
     return _floating(image) * brightness_factor
 
 
-def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
+def adjust_contrast(image: Array, contrast_factor: Scalar, size: Any = None) -> Array:
     """Return the blend with the mean of the gray values: f * image + (1 - f) * mean.
 
     Args:
       image: float [H, W, 3] in [0, 1].
       contrast_factor: f; 0 is flat gray, 1 the image.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
 
     Example:
       >>> import jax.numpy as jnp
@@ -55,9 +57,9 @@ def adjust_contrast(image: Array, contrast_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    planes = channels_to_front(_floating(image))
-    mean = _mean_gray(planes, ImageInfo((image.shape[0], image.shape[1])))
-    return channels_to_back(contrast_factor * planes + (1 - contrast_factor) * mean)
+    planes = to_planes(_floating(image))
+    mean = _mean_gray(planes, info_of(image, size))
+    return from_planes(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
@@ -74,10 +76,8 @@ def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    planes = channels_to_front(_floating(image))
-    return channels_to_back(
-        saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None]
-    )
+    planes = to_planes(_floating(image))
+    return from_planes(saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None])
 
 
 def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
@@ -92,7 +92,7 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
       >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return channels_to_back(_shift_hue(channels_to_front(_floating(image)), hue_factor))
+    return from_planes(_shift_hue(to_planes(_floating(image)), hue_factor))
 
 
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
@@ -107,7 +107,7 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
       >>> print(rgb_to_grayscale(jnp.array([[[0.0, 1.0, 0.0]]])))
       [[[0.587]]]
     """
-    gray = _gray(channels_to_front(_floating(image)))
+    gray = _gray(to_planes(_floating(image)))
     return jnp.repeat(gray[:, :, None], num_output_channels, axis=2)
 
 
@@ -194,14 +194,14 @@ class ColorJitter(ImageOp):
         """Apply the components in their order."""
         if not self._components:
             return image
-        planes = channels_to_front(image)
+        planes = to_planes(image)
         if _CONTRAST in self._components:
             in_a_loop = partial(self._in_a_loop, info=info)
             in_two_passes = partial(self._in_two_passes, info=info)
             planes = lax.platform_dependent(params, planes, cpu=in_a_loop, default=in_two_passes)
         else:
             planes = self._in_a_loop(params, planes, info)
-        return channels_to_back(planes)
+        return from_planes(planes)
 
     def _in_a_loop(self, params: Jitter, planes: Array, info: ImageInfo) -> Array:
         """Apply one component after the other.

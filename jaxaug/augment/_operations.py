@@ -1,0 +1,168 @@
+"""One operation of a policy, traced: chosen by number, so that a choice costs one warp and one
+pass over the pixels.
+
+All that move pixels are one affine map, of which the operation fills in one number. Brightness,
+color, contrast and sharpness are one blend, with black, gray, the mean gray or the smoothed image.
+The others are computed and added up, with a factor of 0 but for the drawn one.
+"""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Scalar
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._values import to_levels
+from jaxaug.augment._warp import Warp
+from jaxaug.augment.color import adjust_contrast, rgb_to_grayscale
+from jaxaug.augment.filters import adjust_sharpness
+from jaxaug.augment.histogram import autocontrast, equalize
+from jaxaug.augment.matrix import Matrix, about, product, rotation
+from jaxaug.augment.policy_tables import NAMES, Space
+from jaxaug.augment.tone import invert, posterize, solarize
+
+_BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
+_ROUNDINGS = ("", "down", "up", "nearest")
+_PIXEL_TOLERANCE = 1e-4  # a share of a side may come out just below a whole pixel
+_ADD_BELOW = 128  # the level up to which SolarizeAdd adds
+
+
+class Slot(NamedTuple):
+    """Operations of a policy: int32 places in NAMES and float32 magnitudes, of one shape."""
+
+    code: Array
+    magnitude: Array
+
+
+def slot_of(space: Space, index: Array, strength: Scalar, negative: Array, info: ImageInfo) -> Slot:
+    """Return an operation of `space` with its magnitude.
+
+    Args:
+      space: the operations.
+      index: int32, traced, of the operation.
+      strength: in [0, 1], from the low to the high end of the range.
+      negative: bool, turns the sign of a signed magnitude.
+      info: of the image, whose sides shares refer to.
+    """
+
+    def entry(values: list[Any]) -> Array:
+        return picked(index, jnp.asarray(values, jnp.float32))
+
+    height, width = info.extent
+    along_x = entry([operation.share and operation.name == "TranslateX" for operation in space])
+    along_y = entry([operation.share and operation.name == "TranslateY" for operation in space])
+    low = entry([operation.low for operation in space])
+    high = entry([operation.high for operation in space])
+    unit = 1 + along_x * (width - 1) + along_y * (height - 1)
+    magnitude = (low + (high - low) * strength) * unit
+
+    rounding = entry([_ROUNDINGS.index(operation.rounding) for operation in space])
+    for number, function in ((1, _down), (2, jnp.ceil), (3, jnp.round)):
+        magnitude = jnp.where(rounding == number, function(magnitude), magnitude)
+    signed = entry([operation.signed for operation in space]) > 0
+    magnitude = jnp.where(signed & negative, -magnitude, magnitude)
+    code = entry([NAMES.index(operation.name) for operation in space])
+    return Slot(code.astype(jnp.int32), magnitude)
+
+
+def only_where(applied: Array, slot: Slot) -> Slot:
+    """Return the operation, or the identity."""
+    return Slot(jnp.where(applied, slot.code, 0), jnp.where(applied, slot.magnitude, 0.0))
+
+
+def slot_warp(slot: Slot, info: ImageInfo) -> Warp:
+    """Return the map of the operation, the identity for those that move nothing."""
+    height, width = info.extent
+    moved = Matrix(
+        xy=_amount(slot, "ShearX"),
+        x1=-_amount(slot, "TranslateX"),
+        yx=_amount(slot, "ShearY"),
+        y1=-_amount(slot, "TranslateY"),
+    )
+    turned = about(rotation(_amount(slot, "Rotate")), width / 2, height / 2)
+    return Warp.framing(info, product(turned, moved))
+
+
+def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
+    """Return the image after the operation, itself for those that move pixels.
+
+    Args:
+      slot: the operation.
+      image: float32[H, W, 3] in [0, 1].
+      info: of the image.
+      names: of the operations that are to be computed.
+    """
+    bits = _amount(slot, "Posterize", 8.0)
+    threshold = _amount(slot, "Solarize", 2.0)
+    functions = {
+        "Posterize": lambda: posterize(image, bits),
+        "Solarize": lambda: solarize(image, threshold),
+        "SolarizeAdd": lambda: _solarize_add(image, _amount(slot, "SolarizeAdd")),
+        "AutoContrast": lambda: jnp.clip(autocontrast(image, info.size), 0.0, 1.0),
+        "Equalize": lambda: equalize(image, info.size),
+        "Invert": lambda: invert(image),
+    }
+    present = [name for name in functions if name in names]
+    blended = _blended(slot, image, info, names)
+    # Summed, not selected: XLA's CPU backend gives each branch of a select its own copy of all that
+    # leads to it.
+    other = sum(_mask(slot, name) for name in present)
+    result = (1 - other) * blended
+    for name in present:
+        result = result + _mask(slot, name) * functions[name]()
+    return result
+
+
+def picked(index: Array, values: Array) -> Array:
+    """Return `values[index]` along the first axis.
+
+    Summed, not indexed: a batch that is split on an explicit mesh allows no gather here.
+    """
+    places = jnp.arange(values.shape[0], dtype=jnp.int32)
+    places = places.reshape((-1,) + (1,) * (values.ndim - 1))
+    return jnp.sum(jnp.where(places == index, values, 0.0), axis=0)
+
+
+def _blended(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
+    """Return f * image + (1 - f) * other, of which the operation says the other image: black, gray,
+    the mean gray or the smoothed image. For the remaining operations f is 1.
+    """
+    factor = 1.0 + sum(_amount(slot, name) for name in _BLENDS)
+    others = {
+        "Color": lambda: rgb_to_grayscale(image, 3),
+        "Contrast": lambda: adjust_contrast(image, 0.0, info.size),
+        "Sharpness": lambda: adjust_sharpness(image, 0.0, info.size),
+    }
+    result = factor * image
+    for name, function in others.items():
+        if name in names:
+            result = result + (1 - factor) * _mask(slot, name) * function()
+    return jnp.clip(result, 0.0, 1.0)
+
+
+def _solarize_add(image: Array, levels: Array) -> Array:
+    """Return the image with `levels` of 255 added to what is darker than 128.
+
+    Reference: timm, `solarize_add`.
+    """
+    lighter = jnp.minimum(image + levels / 255, 1.0)
+    return jnp.where(to_levels(image) < _ADD_BELOW, lighter, image)
+
+
+def _is(slot: Slot, name: str) -> Array:
+    return slot.code == NAMES.index(name)
+
+
+def _mask(slot: Slot, name: str) -> Array:
+    """Return 1 where the operation is `name`, else 0."""
+    return _is(slot, name).astype(jnp.float32)
+
+
+def _amount(slot: Slot, name: str, otherwise: float = 0.0) -> Array:
+    """Return the magnitude where the operation is `name`."""
+    return jnp.where(_is(slot, name), slot.magnitude, otherwise)
+
+
+def _down(magnitude: Array) -> Array:
+    return jnp.floor(magnitude + _PIXEL_TOLERANCE)

@@ -1,0 +1,388 @@
+"""Transforms that choose among others, anew for each image: apply, choice, order, some of.
+
+Each is a row of choices, and a choice has one mechanism. Its geometric branches are one `select` of
+warps, so that together they cost one resample; the others are computed and selected, so that they
+cost their sum. Of a choice among branches of both kinds the warp comes first, and is the identity
+where another branch was drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._checks import check_positive_int
+from jaxaug._typing import Array, Key
+from jaxaug.augment import random
+from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._compose import Compose, as_transforms
+from jaxaug.augment._fields import plain, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._resampling import Resampling, agreed
+from jaxaug.augment._state import Note, State, resampled, stored, unit
+from jaxaug.augment._state import warped as warped_state
+from jaxaug.augment._transform import Output, Pointwise, Transform, leaves
+from jaxaug.augment._warp import Warp, select
+
+_NOTHING = Compose(())
+
+
+class Branches(NamedTuple):
+    """Drawn parameters of a transform that chooses.
+
+    Attributes:
+      chosen: the index of the branch, the order of the branches, or a flag for each; None where
+        the coin of `p` alone decides.
+      drawn: of every branch, the chosen ones and the others.
+    """
+
+    chosen: Array | None
+    drawn: tuple[Drawn, ...]
+
+
+class Choice(NamedTuple):
+    """One of several transforms: a traced index, the branches, and what they drew."""
+
+    chosen: Array
+    branches: tuple[Transform, ...]
+    drawn: tuple[Drawn, ...]
+
+    def warp(self, info: ImageInfo) -> Warp:
+        """Return the map of the chosen branch; the identity for one that is not geometric."""
+        warps = []
+        for branch, drawn in zip(self.branches, self.drawn, strict=True):
+            still = not branch.geometric
+            warps.append(Warp.identity(info) if still else branch.drawn_warp(drawn, info))
+        return select(self.chosen, warps)
+
+
+@dataclass(frozen=True)
+class Control(Transform):
+    """A transform that runs some of several others.
+
+    Args:
+      transforms: the branches: transforms, chains of them (`Compose`), or choices again. None may
+        be an output. They draw for the image as it is before.
+    """
+
+    transforms: Sequence[Transform]
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, transforms=as_transforms(self.transforms))
+        if not self.transforms:
+            raise ValueError("`transforms` must hold at least one transform, got none.")
+        for leaf in leaves(self):
+            if isinstance(leaf, Output):
+                raise ValueError(
+                    f"{type(leaf).__name__} cannot be a branch: put it at the end of the chain."
+                )
+
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """The branches."""
+        return tuple(self.transforms)
+
+    @property
+    def geometric(self) -> bool:
+        """True where all branches are, and are resampled alike."""
+        return all(part.geometric for part in self.parts) and agreed(self.parts) is not None
+
+    def resampling(self) -> Resampling:
+        """Return the resampling of branches that are all geometric."""
+        return agreed(self.parts) or Resampling()
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return the choices, one after the other."""
+        raise NotImplementedError(type(self).__name__)
+
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return the map of branches that are all geometric."""
+        total = Warp.identity(info)
+        source = info
+        for choice in self.choices(drawn):
+            total = total.then(choice.warp(info))
+            info = moved_info(source, total)
+        return total
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards."""
+        for choice in self.choices(drawn):
+            pairs = zip(choice.branches, choice.drawn, strict=True)
+            info = _chosen_info(choice.chosen, [branch.after(each, info) for branch, each in pairs])
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Run the choices in turn."""
+        for choice in self.choices(drawn):
+            state = _run(choice, state, self)
+        return state
+
+    def _draw_branches(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
+        keys = jax.random.split(key, len(self.transforms))
+        return tuple(part.draw(k, info) for part, k in zip(self.transforms, keys, strict=True))
+
+
+@dataclass(frozen=True)
+class RandomApply(Control):
+    """Apply the chain of `transforms`, all of them or none, with probability `p`.
+
+    Args:
+      transforms: the chain.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> jitter = RandomApply([augment.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8)
+      >>> jitter(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    p: float = 0.5
+
+    def sample(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw for the chain."""
+        return Branches(None, (self._chain.draw(key, info),))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one: nothing, or the chain."""
+        if drawn.applied is None:
+            return [Choice(jnp.int32(0), (self._chain,), drawn.params.drawn)]
+        index = drawn.applied.astype(jnp.int32)
+        return [_unless(index, (self._chain,), drawn.params.drawn)]
+
+    @property
+    def geometric(self) -> bool:
+        """True where the whole chain is one resample."""
+        return self._chain.geometric
+
+    @property
+    def _chain(self) -> Transform:
+        """The chain; that of a single transform is the transform, with settings of its own."""
+        return self.transforms[0] if len(self.transforms) == 1 else Compose(self.transforms)
+
+
+@dataclass(frozen=True)
+class RandomChoice(Control):
+    """Apply one of `transforms`.
+
+    Args:
+      transforms: the branches.
+      weights: one number of at least 0 per branch, in proportion to its probability; None for equal
+        ones.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> turn_or_shear = RandomChoice(
+      ...     [augment.RandomRotation(20), augment.RandomAffine(0, shear=15)]
+      ... )
+      >>> turn_or_shear(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from torchvision in `weights`, there `p`.
+    """
+
+    weights: Any = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, weights=_as_weights(self.weights, len(self.transforms)))
+
+    def sample(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw the branch, and for all of them."""
+        index_key, branches_key = jax.random.split(key)
+        weights = len(self.transforms) if self.weights is None else self.weights
+        return Branches(random.choice(index_key, weights), self._draw_branches(branches_key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one: a branch, or nothing where the coin of `p` says no."""
+        if drawn.applied is None:
+            return [Choice(drawn.params.chosen, self.parts, drawn.params.drawn)]
+        index = jnp.where(drawn.applied, drawn.params.chosen + 1, 0)
+        return [_unless(index, self.parts, drawn.params.drawn)]
+
+
+@dataclass(frozen=True)
+class OneOf(RandomChoice):
+    """Apply one of `transforms`, with probability `p`: `RandomChoice` with a coin.
+
+    Args:
+      transforms: the branches.
+      weights: one number of at least 0 per branch, in proportion to its probability; None for equal
+        ones.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> noise = OneOf([augment.GaussianNoise(), augment.ShotNoise()], p=0.3)
+      >>> noise(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.OneOf`.
+
+    Differs from albumentations in `weights`, there the `p` of the branches.
+    """
+
+    p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomOrder(Control):
+    """Apply all of `transforms`, in a random order.
+
+    n transforms that are not geometric cost n * n: each place in the order may be any of them.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> shuffled = RandomOrder([augment.RandomRotation(20), augment.RandomHorizontalFlip()])
+      >>> shuffled(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    def sample(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw the order, and for all branches."""
+        order_key, branches_key = jax.random.split(key)
+        order = random.permutation(order_key, len(self.transforms))
+        return Branches(order, self._draw_branches(branches_key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one per place in the order."""
+        order, branches = drawn.params
+        return [Choice(order[i], self.parts, branches) for i in range(len(self.parts))]
+
+
+@dataclass(frozen=True)
+class SomeOf(Control):
+    """Apply `n` of `transforms`, each at most once and in the given order, with probability `p`.
+
+    Args:
+      transforms: the branches.
+      n: how many of them.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> flips = [augment.RandomHorizontalFlip(1.0), augment.RandomVerticalFlip(1.0)]
+      >>> SomeOf(flips, 1)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.SomeOf`.
+    """
+
+    n: int = 1
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive_int("n", self.n)
+        if self.n > len(self.transforms):
+            count = len(self.transforms)
+            raise ValueError(
+                f"`n` must be at most the number of transforms, {count}, got {self.n}."
+            )
+
+    def sample(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw a flag for each branch, and for all of them."""
+        rank_key, branches_key = jax.random.split(key)
+        chosen = random.permutation(rank_key, len(self.transforms)) < self.n
+        return Branches(chosen, self._draw_branches(branches_key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one per branch: nothing, or the branch."""
+        flags, branches = drawn.params
+        if drawn.applied is not None:
+            flags = flags & drawn.applied
+        choices = []
+        for i in range(len(self.parts)):
+            index = flags[i].astype(jnp.int32)
+            choices.append(_unless(index, (self.parts[i],), (branches[i],)))
+        return choices
+
+
+def _unless(index: Array, branches: tuple[Transform, ...], drawn: tuple[Drawn, ...]) -> Choice:
+    """Return a choice in which 0 is nothing."""
+    return Choice(index, (_NOTHING, *branches), (Drawn(()), *drawn))
+
+
+def _run(choice: Choice, state: State, control: Control) -> State:
+    """Return the state after the chosen branch."""
+    geometric = [b for b in choice.branches if b.geometric and b != _NOTHING]
+    together = agreed(geometric)
+    if geometric and together is not None:
+        state = warped_state(state, choice.warp(state.info), together, control)
+    if together is not None and all(branch.geometric for branch in choice.branches):
+        return state
+
+    state = resampled(state)
+    steps = [leaf for branch in choice.branches for leaf in leaves(branch)]
+    if state.costly or not all(isinstance(step, Pointwise) for step in steps):
+        state = stored(state)
+    results = []
+    for branch, drawn in zip(choice.branches, choice.drawn, strict=True):
+        moved = branch.geometric and together is not None
+        results.append(state if moved else resampled(branch.run(drawn, state)))
+    return _chosen_state(choice, results, state)
+
+
+def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> State:
+    """Return the state of a traced index, of states that are computed already."""
+    images = [result.image for result in results]
+    if len({image.dtype for image in images}) > 1:
+        images = [unit(image) for image in images]
+    shapes = {image.shape for image in images}
+    entries = {tuple(sorted(result.rest)) for result in results}
+    if len(shapes) > 1 or len(entries) > 1:
+        raise ValueError(
+            f"a choice needs branches to images of one shape and samples of the same entries, got"
+            f" {sorted(shapes)} and {sorted(entries)}."
+        )
+
+    def pick(*values: Any) -> Any:
+        same = all(value is values[0] for value in values)
+        return values[0] if same else select(choice.chosen, values)
+
+    names = tuple(type(branch).__name__ for branch in choice.branches if branch != _NOTHING)
+    notes = [*before.notes, Note("choice", names, "computed and selected", 0)]
+    for result in results:
+        notes.extend(result.notes[len(before.notes) :])
+    return before._replace(
+        image=pick(*images),
+        info=_chosen_info(choice.chosen, [result.info for result in results]),
+        rest=jax.tree.map(pick, *(result.rest for result in results)),
+        costly=True,
+        notes=tuple(notes),
+    )
+
+
+def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
+    """Return the facts of a traced index."""
+    first = infos[0]
+    if len({(info.canvas, info.size is None) for info in infos}) > 1:
+        canvases = [info.canvas for info in infos]
+        raise ValueError(f"a choice needs branches to frames of one shape, got {canvases}.")
+    size = None if first.size is None else select(index, [info.size for info in infos])
+    boxes = None if first.boxes is None else select(index, [info.boxes for info in infos])
+    return ImageInfo(first.canvas, size, boxes, first.epoch)
+
+
+def _as_weights(weights: Any, count: int) -> tuple[float, ...] | None:
+    """Return the weights as a tuple of floats, or None."""
+    numbers = plain(weights)
+    if numbers is None:
+        return None
+    good = isinstance(numbers, tuple) and len(numbers) == count
+    if not good or not all(isinstance(v, (int, float)) and v >= 0 for v in numbers):
+        raise ValueError(
+            f"`weights` must be {count} numbers of at least 0, one per transform, got {weights!r}."
+        )
+    if sum(numbers) == 0:
+        raise ValueError(f"`weights` must not all be 0, got {weights!r}.")
+    return tuple(map(float, numbers))

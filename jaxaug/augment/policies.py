@@ -1,0 +1,440 @@
+"""Policies: random operations at set strengths, drawn anew for each image.
+
+Geometric operations move masks, boxes and keypoints along. An operation costs one resample and one
+pass, whichever it is. Values stay float32 from one operation to the next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._typing import Array, Key
+from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment._boundary import computed_once
+from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._fields import Color, as_color, as_number, plain, store
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._operations import Slot, only_where, picked, slot_color, slot_of, slot_warp
+from jaxaug.augment._operator import Drawn
+from jaxaug.augment._resample import INTERPOLATIONS, resample
+from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._state import Note, State, resampled, stored, unit
+from jaxaug.augment._state import warped as warped_state
+from jaxaug.augment._transform import Transform, check_channels
+from jaxaug.augment.blur import GaussianBlur
+from jaxaug.augment.color import Grayscale
+from jaxaug.augment.control import RandomChoice
+from jaxaug.augment.policy_tables import (
+    AUGMIX,
+    AUGMIX_PARTIAL,
+    AUTO_AUGMENT,
+    RAND_AUGMENT,
+    RAND_AUGMENT_TIMM,
+    SUB_POLICIES,
+    TRIVIAL_AUGMENT_WIDE,
+    Space,
+)
+from jaxaug.augment.random import integer, uniform
+from jaxaug.augment.tone import RandomSolarize
+
+_BINS = 10  # of AutoAugment and AugMix
+_TIMM_STRENGTH = 10  # timm's largest magnitude
+_TIMM_PROBABILITY = 0.5  # of each operation
+
+
+@dataclass(frozen=True)
+class Policy(Transform):
+    """Operations one after the other; a subclass draws them as a `Slot` of arrays [n].
+
+    Args:
+      interpolation: "bilinear" or "nearest".
+      fill: the color beyond the image in [0, 1], a number or one per channel.
+    """
+
+    channels = 3
+    _: KW_ONLY
+    interpolation: str = "nearest"
+    fill: Color = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        store(self, fill=as_color("fill", self.fill))
+
+    @property
+    def space(self) -> Space:
+        """The operations that it draws from."""
+        raise NotImplementedError(type(self).__name__)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts about the image afterwards: its boxes move."""
+        for slot in _each(drawn.params):
+            info = moved_info(info, slot_warp(slot, info))
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Run the operations in turn."""
+        for slot in _each(drawn.params):
+            settings = Resampling(self.interpolation, PADDING_MODES[0], self.fill)
+            state = warped_state(state, slot_warp(slot, state.info), settings, self)
+            state = stored(resampled(state))
+            check_channels(self, state.image)
+            image = slot_color(slot, unit(state.image), state.info, self._names)
+            detail = f"one of {len(self.space)}, reads the stored image"
+            note = Note("operation", (type(self).__name__,), detail, 1)
+            state = state._replace(image=image, costly=True, notes=(*state.notes, note))
+        return state
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(operation.name for operation in self.space)
+
+
+@dataclass(frozen=True)
+class RandAugment(Policy):
+    """Apply `num_ops` random operations, all of one magnitude.
+
+    Args:
+      num_ops: how many, drawn with replacement.
+      magnitude: "torchvision": the bin, an int from 0 to num_magnitude_bins - 1; "timm": a number
+        in [0, 10].
+      num_magnitude_bins: the bins of "torchvision".
+      variant: "torchvision", with 14 operations; or "timm", with 15 of its increasing ones, each
+        applied with probability 1/2 (rand-m9-inc1).
+      magnitude_std: of "timm": the standard deviation of the magnitude, which is then cut off to
+        [0, 10].
+      interpolation: "bilinear" or "nearest".
+      fill: the color beyond the image in [0, 1], a number or one per channel; timm's is the mean of
+        the dataset.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandAugment()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: E. D. Cubuk et al., "RandAugment: Practical automated data augmentation with a
+      reduced search space", 2019.
+
+    Differs from torchvision in float32 values between the operations, which it rounds to 8 bits;
+    and from timm also in one interpolation, there bilinear or bicubic at random.
+    """
+
+    num_ops: int = 2
+    magnitude: float = 9
+    num_magnitude_bins: int = 31
+    _: KW_ONLY
+    variant: str = "torchvision"
+    magnitude_std: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive_int("num_ops", self.num_ops)
+        check_choice("variant", self.variant, ("torchvision", "timm"))
+        _check_bins(self.num_magnitude_bins)
+        store(self, magnitude_std=as_number("magnitude_std", self.magnitude_std, 0.0, 100.0))
+        if self.variant == "timm":
+            store(self, magnitude=as_number("magnitude", self.magnitude, 0.0, _TIMM_STRENGTH))
+            return
+        magnitude = plain(self.magnitude)
+        if not isinstance(magnitude, int) or not 0 <= magnitude < self.num_magnitude_bins:
+            bound = f"an int of 0 to {self.num_magnitude_bins - 1}, a bin"
+            raise ValueError(f"`magnitude` must be {bound}, got {self.magnitude!r}.")
+        if self.magnitude_std:
+            raise ValueError(
+                f"`magnitude_std` must be 0 for torchvision's bins, got {self.magnitude_std!r}: use"
+                ' variant="timm".'
+            )
+        store(self, magnitude=magnitude)
+
+    @property
+    def space(self) -> Space:
+        """The operations of the variant."""
+        return RAND_AUGMENT if self.variant == "torchvision" else RAND_AUGMENT_TIMM
+
+    def sample(self, key: Key, info: ImageInfo) -> Slot:
+        """Draw the operations and their signs; for timm their magnitudes and coins, too."""
+        numbers = uniform(key, shape=(self.num_ops, 3))
+        if self.variant == "torchvision":
+            strength = self.magnitude / (self.num_magnitude_bins - 1)
+            strengths = jnp.full(self.num_ops, strength, jnp.float32)
+            return _drawn_slots(self.space, numbers[:, 0], strengths, numbers[:, 1], info)
+        noise = jax.random.normal(jax.random.fold_in(key, 0), (self.num_ops,), jnp.float32)
+        magnitudes = self.magnitude + self.magnitude_std * noise
+        strengths = jnp.clip(magnitudes / _TIMM_STRENGTH, 0.0, 1.0)
+        slots = _drawn_slots(self.space, numbers[:, 0], strengths, numbers[:, 1], info)
+        return only_where(numbers[:, 2] < _TIMM_PROBABILITY, slots)
+
+
+@dataclass(frozen=True)
+class TrivialAugmentWide(Policy):
+    """Apply one random operation of random magnitude.
+
+    Args:
+      num_magnitude_bins: how many magnitudes there are, from none to the largest.
+      interpolation: "bilinear" or "nearest".
+      fill: the color beyond the image in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> TrivialAugmentWide()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: S. G. Müller and F. Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data
+      Augmentation", 2021.
+    """
+
+    num_magnitude_bins: int = 31
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_bins(self.num_magnitude_bins)
+
+    @property
+    def space(self) -> Space:
+        """The operations, with wide ranges."""
+        return TRIVIAL_AUGMENT_WIDE
+
+    def sample(self, key: Key, info: ImageInfo) -> Slot:
+        """Draw the operation, its bin and its sign."""
+        numbers = uniform(key, shape=(1, 3))
+        strengths = _strengths(numbers[:, 2], self.num_magnitude_bins, self.num_magnitude_bins)
+        return _drawn_slots(self.space, numbers[:, 0], strengths, numbers[:, 1], info)
+
+
+@dataclass(frozen=True)
+class AutoAugment(Policy):
+    """Apply one of 25 learned pairs of operations, each with its learned probability.
+
+    Args:
+      policy: "imagenet", "cifar10" or "svhn".
+      interpolation: "bilinear" or "nearest".
+      fill: the color beyond the image in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> AutoAugment("svhn")(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: E. D. Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", 2018.
+
+    Differs from torchvision in float32 values between the operations, which it rounds to 8 bits.
+    """
+
+    policy: str = "imagenet"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("policy", self.policy, tuple(SUB_POLICIES))
+
+    @property
+    def space(self) -> Space:
+        """The operations."""
+        return AUTO_AUGMENT
+
+    def sample(self, key: Key, info: ImageInfo) -> Slot:
+        """Draw the pair, and for each of its operations the coin and the sign."""
+        names = self._names
+        rows = [
+            [(names.index(name), p, bin_) for name, p, bin_ in pair]
+            for pair in SUB_POLICIES[self.policy]
+        ]
+        numbers = uniform(key, shape=(5,))
+        row = integer(numbers[0], 0, len(rows))
+        indices, probabilities, bins = picked(row, jnp.asarray(rows, jnp.float32)).T
+        strengths = bins / (_BINS - 1)
+        signs = numbers[1:3] < 0.5
+        slots = _slots(self.space, indices.astype(jnp.int32), strengths, signs, info)
+        return only_where(numbers[3:] < probabilities, slots)
+
+
+class Mixture(NamedTuple):
+    """Drawn parameters of `AugMix`.
+
+    Attributes:
+      weights: float32[width + 1], of the image and of the chains; their sum is 1.
+      slots: the operations of the chains, arrays [width, depth].
+    """
+
+    weights: Array
+    slots: Slot
+
+
+@dataclass(frozen=True)
+class AugMix(Policy):
+    """Mix the image with several chains of random operations on it, by random weights.
+
+    The chains get weights of a Dirichlet distribution; the image and their mixture those of a beta
+    distribution.
+
+    Args:
+      severity: 1 to 10, how many of ten magnitudes are drawn from.
+      mixture_width: how many chains.
+      chain_depth: the operations of a chain; None draws 1 to 3.
+      alpha: above 0, of both distributions.
+      all_ops: False leaves out brightness, color, contrast and sharpness, which the test set of
+        corruptions has.
+      interpolation: "bilinear" or "nearest".
+      fill: the color beyond the image in [0, 1], a number or one per channel.
+
+    Raises:
+      ValueError: for a mask, boxes or keypoints, which cannot follow several moved images.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> AugMix()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: D. Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness
+      and Uncertainty", 2019.
+
+    Differs from torchvision in `chain_depth=None`, there -1.
+    """
+
+    severity: int = 3
+    mixture_width: int = 3
+    chain_depth: int | None = None
+    alpha: float = 1.0
+    all_ops: bool = True
+    _: KW_ONLY
+    interpolation: str = "bilinear"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive_int("mixture_width", self.mixture_width)
+        check_positive_int("severity", self.severity)
+        if self.severity > _BINS:
+            raise ValueError(f"`severity` must be at most {_BINS}, got {self.severity}.")
+        if self.chain_depth is not None:
+            check_positive_int("chain_depth", self.chain_depth)
+        check_choice("all_ops", self.all_ops, (True, False))
+        store(self, alpha=as_number("alpha", self.alpha, _MIN_ALPHA, _MAX_ALPHA))
+
+    @property
+    def space(self) -> Space:
+        """The operations."""
+        return AUGMIX if self.all_ops else AUGMIX_PARTIAL
+
+    def sample(self, key: Key, info: ImageInfo) -> Mixture:
+        """Draw the weights, the depths and the operations with their bins and signs."""
+        weights_key, numbers_key = jax.random.split(key)
+        depth = self.chain_depth or _MAX_DEPTH
+        count = self.mixture_width * depth
+        numbers = uniform(numbers_key, shape=(3 * count + self.mixture_width,))
+        which, bins, signs = numbers[: 3 * count].reshape(3, count)
+        strengths = _strengths(bins, self.severity, _BINS)
+        slots = _drawn_slots(self.space, which, strengths, signs, info)
+        slots = jax.tree.map(lambda leaf: leaf.reshape(self.mixture_width, depth), slots)
+        if self.chain_depth is None:
+            depths = integer(numbers[3 * count :], 1, _MAX_DEPTH + 1)
+            slots = only_where(jnp.arange(depth, dtype=jnp.int32)[None] < depths[:, None], slots)
+        return Mixture(self._draw_weights(weights_key), slots)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the facts as they are."""
+        del drawn
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Run the chains one after the other, and add them up."""
+        left_behind = list(state.targets.kinds(state.rest))
+        if left_behind:
+            names = ", ".join(map(repr, left_behind))
+            raise ValueError(f"AugMix mixes moved images, which {names} cannot follow.")
+        state = stored(resampled(state))
+        check_channels(self, state.image)
+        image = unit(state.image)
+        weights, slots = drawn.params
+
+        # Loops, not their unrolled bodies: these would take minutes to compile.
+        def step(carried: Array, slot: Slot) -> tuple[Array, None]:
+            return self._operated(slot, carried, state.info), None
+
+        def add(total: Array, chain: tuple[Array, Slot]) -> tuple[Array, None]:
+            weight, chain_slots = chain
+            return total + weight * lax.scan(step, image, chain_slots)[0], None
+
+        mixed, _ = lax.scan(add, weights[0] * image, (weights[1:], slots))
+        width, depth = slots.code.shape
+        detail = f"{width} chains of up to {depth} operations"
+        note = Note("mixture", (type(self).__name__,), detail, 2 * width * depth)
+        return state._replace(image=mixed, costly=True, notes=(*state.notes, note))
+
+    def _draw_weights(self, key: Key) -> Array:
+        """Draw the weights of the image and of the chains."""
+        image_key, chains_key = jax.random.split(key)
+        alphas = jnp.full(self.mixture_width, self.alpha, jnp.float32)
+        shares = jax.random.dirichlet(chains_key, alphas, dtype=jnp.float32)
+        kept, mixed = jax.random.dirichlet(
+            image_key, jnp.full(2, self.alpha, jnp.float32), (), jnp.float32
+        )
+        return jnp.concatenate([kept[None], mixed * shares])
+
+    def _operated(self, slot: Slot, image: Array, info: ImageInfo) -> Array:
+        """Return the image after one operation."""
+        warp = slot_warp(slot, info)
+        moved = resample(image, info.extent, warp, self.interpolation, PADDING_MODES[0], self.fill)
+        return slot_color(slot, computed_once(moved), info, self._names)
+
+
+_MAX_DEPTH = 3
+_MIN_ALPHA = 1e-2
+_MAX_ALPHA = 1e3
+
+
+@dataclass(frozen=True)
+class ThreeAugment(RandomChoice):
+    """Turn the image gray, solarize it or blur it: one of the three, each as likely.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> ThreeAugment()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: H. Touvron et al., "DeiT III: Revenge of the ViT", 2022; there a ColorJitter of 0.3
+      follows.
+    """
+
+    transforms: Sequence[Transform] = (
+        Grayscale(),
+        RandomSolarize(128 / 255, p=1.0),
+        GaussianBlur(17, (0.1, 2.0)),
+    )
+
+
+def _each(slots: Slot) -> list[Slot]:
+    """Return the operations of arrays [n] one by one."""
+    return [Slot(slots.code[i], slots.magnitude[i]) for i in range(slots.code.shape[0])]
+
+
+def _drawn_slots(
+    space: Space, which: Array, strengths: Array, signs: Array, info: ImageInfo
+) -> Slot:
+    """Return operations of numbers of [0, 1) [n] that say which one and which sign."""
+    return _slots(space, integer(which, 0, len(space)), strengths, signs < 0.5, info)
+
+
+def _slots(
+    space: Space, indices: Array, strengths: Array, negative: Array, info: ImageInfo
+) -> Slot:
+    """Return operations of arrays [n]."""
+
+    def one(index: Array, strength: Array, sign: Array) -> Slot:
+        return slot_of(space, index, strength, sign, info)
+
+    return jax.vmap(one)(indices, strengths, negative)
+
+
+def _strengths(numbers: Array, drawn: int, bins: int) -> Array:
+    """Return the strengths of one of the first `drawn` of `bins`, for numbers of [0, 1)."""
+    return integer(numbers, 0, drawn).astype(jnp.float32) / (bins - 1)
+
+
+def _check_bins(bins: int) -> None:
+    check_positive_int("num_magnitude_bins", bins)
+    if bins < 2:
+        raise ValueError(f"`num_magnitude_bins` must be at least 2, got {bins}.")
