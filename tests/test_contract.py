@@ -1,11 +1,13 @@
 """Every transform that `jaxaug.augment` exports, against every law. A new export enters by itself.
 
-Each needs one line in CASES, with the arguments under which it does something.
+Each needs one line in CASES, with the arguments under which it does something. With
+JAXAUG_LAWS=families only the first transform of each module is tested, for a second environment.
 """
 
 import dataclasses
 import functools
 import inspect
+import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -246,7 +248,17 @@ def equal(a, b):
 
 KEYS = jax.random.split(jax.random.key(7), ROWS)
 OTHER_KEYS = jax.random.split(jax.random.key(8), ROWS)
+def one_per_family(names):
+    """Return the first name of each module."""
+    families = {}
+    for name in names:
+        families.setdefault(getattr(augment, name).__module__, name)
+    return sorted(families.values())
+
+
 NAMES = exported(augment.Transform)
+if os.environ.get("JAXAUG_LAWS") == "families":
+    NAMES = one_per_family(NAMES)
 WITH_P = [name for name in NAMES if has_p(name)]
 everything = pytest.mark.parametrize("name", NAMES)
 
