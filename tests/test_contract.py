@@ -37,7 +37,7 @@ class Case(NamedTuple):
       canvas: of the output; where it is another, "size" ends with it.
       sized: True where "size" goes on into another canvas.
       square: True where the input must lie on a square array; `canvas` is left as it is then.
-      boxes: True where it needs "boxes".
+      boxes: True where it needs "boxes", False where it refuses them.
       local: False where a user's function may read the unused part of a canvas.
       slopes: False where the image has no influence that a gradient could see.
       one_coin: False where `p` is tossed for each part of it.
@@ -48,7 +48,7 @@ class Case(NamedTuple):
     canvas: tuple[int, int] = CANVAS
     sized: bool = False
     square: bool = False
-    boxes: bool = False
+    boxes: bool | None = None
     local: bool = True
     slopes: bool = True
     one_coin: bool = True
@@ -73,7 +73,7 @@ NEGATIVE = tuple(np.linspace(1, 0, 256).tolist())
 MEAN = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
 
 CASES = {
-    "AugMix": Case(),
+    "AugMix": Case(boxes=False),
     "AutoAugment": Case({"policy": "svhn"}),
     "BoxBlur": Case(),
     "CLAHE": Case({"clip_limit": (1, 40), "tile_grid_size": (1, 1)}, slopes=False),
@@ -223,13 +223,14 @@ def batch(name, rest=0):
         "image": jnp.asarray(pixels),
         "size": jnp.asarray(sizes),
         "label": jnp.arange(ROWS, dtype=jnp.int32),
-        "boxes": jnp.tile(BOXES[None], (ROWS, 1, 1)),
     }
+    if CASES[name].boxes is not False:
+        sample["boxes"] = jnp.tile(BOXES[None], (ROWS, 1, 1))
     return sample
 
 
 def facts(sample):
-    return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample["boxes"])
+    return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample.get("boxes"))
 
 
 def rows(tree, which):
@@ -248,6 +249,8 @@ def equal(a, b):
 
 KEYS = jax.random.split(jax.random.key(7), ROWS)
 OTHER_KEYS = jax.random.split(jax.random.key(8), ROWS)
+
+
 def one_per_family(names):
     """Return the first name of each module."""
     families = {}
@@ -257,10 +260,18 @@ def one_per_family(names):
 
 
 NAMES = exported(augment.Transform)
+FAMILIES = one_per_family(NAMES)
 if os.environ.get("JAXAUG_LAWS") == "families":
-    NAMES = one_per_family(NAMES)
+    NAMES = FAMILIES
 WITH_P = [name for name in NAMES if has_p(name)]
 everything = pytest.mark.parametrize("name", NAMES)
+
+
+def mostly_slow(names):
+    """Return the names as parameters, those that are not the first of their module marked slow."""
+    return [
+        name if name in FAMILIES else pytest.param(name, marks=pytest.mark.slow) for name in names
+    ]
 
 
 def laws(transform, never, key, sample):
@@ -272,7 +283,8 @@ def laws(transform, never, key, sample):
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
 
     def total(image):
-        return transform(key, {"image": image, "boxes": sample["boxes"]})["image"].sum()
+        boxes = {"boxes": sample["boxes"]} if "boxes" in sample else {}
+        return transform(key, {"image": image, **boxes})["image"].sum()
 
     return {
         "called": transform(key, sample),
@@ -369,7 +381,7 @@ def test_rows_do_not_depend_on_their_place(name):
     equal(results(name)["called"], rows(backwards["called"], slice(None, None, -1)))
 
 
-@everything
+@pytest.mark.parametrize("name", mostly_slow(NAMES))
 def test_a_sharded_batch_on_an_explicit_mesh_equals_one_device(name):
     """Two rows per device: the bits depend neither on the batch nor on the devices."""
     explicit = (jax.sharding.AxisType.Explicit,)
@@ -415,7 +427,7 @@ def test_p_is_a_probability(name):
         build(name, p=1.5)
 
 
-@pytest.mark.parametrize("name", WITH_P)
+@pytest.mark.parametrize("name", mostly_slow(WITH_P))
 def test_the_coin_says_nothing_about_the_parameters(name):
     if not CASES[name].one_coin:
         pytest.skip("it has several coins")
