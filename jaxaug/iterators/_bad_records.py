@@ -1,4 +1,8 @@
-"""Records that cannot be decoded: raise for them, mask them, replace them, and limit them."""
+"""Records that cannot be decoded: raise for them, mask them, replace them, and limit them.
+
+A masked record is one that stays: its row is not valid, and `_batch_function` blanks it, as it does
+with the rows that fill up a last batch.
+"""
 
 import collections
 import warnings
