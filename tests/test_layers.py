@@ -87,14 +87,16 @@ def test_importing_jaxaug_is_quick_beside_jax(monkeypatch):
     # As installed: pip compiles the modules, which takes longer than to import them.
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     code = """
-import time, jax
+import time
 start = time.process_time()  # on a busy machine the wall clock would tell of others
+import jax
+between = time.process_time()
 import jaxaug
 from jaxaug import augment, decode, sharding, iterators, errors
-print(time.process_time() - start)
+print((time.process_time() - between) / (between - start))
 """
-    # The promise is 0.15 s; the best of five runs, the first of which compiles the modules.
-    assert min(float(run(code)) for _ in range(5)) < 0.15
+    # The best of five runs, the first of which compiles the modules; an idle one gives 0.25 to 0.29.
+    assert min(float(run(code)) for _ in range(5)) < 0.4
 
 
 def test_importing_jaxaug_asks_for_hardware_queues_unless_the_user_has():
