@@ -18,8 +18,8 @@ from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Source
+from jaxaug.iterators.sources._byte_progress import byte_progress
 from jaxaug.iterators.sources._files import list_files, local_path, reason
-from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder

@@ -13,7 +13,7 @@ import pytest
 from jaxaug.__main__ import main
 from jaxaug._pack import pack_files
 from jaxaug.iterators import ImageFolder, WebDataset
-from jaxaug.iterators.sources._progress import byte_progress
+from jaxaug.iterators.sources._byte_progress import byte_progress
 from tests.iterators.sources import containers
 
 

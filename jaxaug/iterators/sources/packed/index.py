@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._byte_progress import byte_progress
 from jaxaug.iterators.sources._files import (
     INDEX_PREFIX,
     INDEX_SUFFIX,
@@ -35,7 +36,6 @@ from jaxaug.iterators.sources._files import (
     is_remote,
     reason,
 )
-from jaxaug.iterators.sources._progress import byte_progress
 from jaxaug.iterators.sources._read import BlockReader, FileReader, read_fully
 from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, ColumnBuilder, FileColumns, join
 
