@@ -95,7 +95,7 @@ import jaxaug
 from jaxaug import augment, decode, sharding, iterators, errors
 print((time.process_time() - between) / (between - start))
 """
-    # The best of five runs, the first of which compiles the modules; an idle one gives 0.25 to 0.29.
+    # The best of five runs, the first of which compiles the modules; 0.25 to 0.29 when idle.
     assert min(float(run(code)) for _ in range(5)) < 0.4
 
 
