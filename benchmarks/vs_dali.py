@@ -167,7 +167,7 @@ def dali_chain(name: str, images, fn, types):
     if name == "eval":
         images = fn.resize(images, resize_shorter=256, **linear)
         mirror = 0
-    elif images is not None:
+    else:
         images = fn.random_resized_crop(images, size=[224, 224], **linear)
 
     if name in ("jitter", "twelve"):
