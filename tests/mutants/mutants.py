@@ -1,0 +1,140 @@
+"""Faults put into the package one at a time, each with the test that must notice it."""
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A fault: one piece of source replaced by another.
+
+    Attributes:
+      file: below jaxaug/.
+      before: the piece, which stands in the file exactly once.
+      after: what replaces it.
+      test: of tests/, a name as pytest takes it, that must fail.
+    """
+
+    file: str
+    before: str
+    after: str
+    test: str
+
+
+MUTANTS = {
+    "the coin of p is drawn from the key of the parameters": Mutant(
+        "augment/_operator.py",
+        "random.coin(jax.random.fold_in(key, _COIN), p)",
+        "random.coin(key, p)",
+        "test_contract.py::test_the_coin_says_nothing_about_the_parameters[RandomRotation]",
+    ),
+    "p is ignored by pointwise transforms": Mutant(
+        "augment/_transform.py",
+        "        image = chosen(drawn.applied, result, image)\n        return state",
+        "        image = result\n        return state",
+        "test_contract.py::test_never_is_the_identity[RandomInvert]",
+    ),
+    "every transform of a chain is given the same key": Mutant(
+        "augment/_compose.py",
+        "drawn = transform.draw(jax.random.fold_in(key, number), state.info)",
+        "drawn = transform.draw(jax.random.fold_in(key, 0), state.info)",
+        "augment/test_compose.py::test_keys",
+    ),
+    "the key of a record does not depend on the epoch": Mutant(
+        "sharding/_keys.py",
+        'jnp.asarray(epoch, "uint32").reshape(-1, 1)',
+        'jnp.asarray(epoch, "uint32").reshape(-1, 1) * 0',
+        "sharding/test_keys.py::test_sample_keys_belong_to_epoch_and_record",
+    ),
+    "masks are moved as if the whole canvas were used": Mutant(
+        "augment/_targets.py",
+        "read_exactly(planes, extent, warp, settings.padding_mode, fill)",
+        "read_exactly(planes, planes.shape[:2], warp, settings.padding_mode, fill)",
+        "augment/test_masks.py::test_masks_go_where_the_image_goes_and_are_filled_around_it",
+    ),
+    "wrap reads the last pixel at the seam": Mutant(
+        "augment/_border.py",
+        "jnp.floor((index + 0.5) / period)",
+        "jnp.floor(index / period)",
+        "augment/test_resample.py::test_padding_at_every_length",
+    ),
+    "reflect and symmetric are swapped": Mutant(
+        "augment/_border.py",
+        'elif mode == "reflect":',
+        'elif mode == "symmetric":',
+        "augment/test_resample.py::test_crop_past_the_border_is_padding",
+    ),
+    "a Gaussian blur shifts by half a pixel": Mutant(
+        "augment/blur.py",
+        "distances = np.arange(taps, dtype=np.float32) - np.float32(taps // 2)\n"
+        "    return _normalized(jnp.exp(",
+        "distances = np.arange(taps, dtype=np.float32) - np.float32(taps / 2)\n"
+        "    return _normalized(jnp.exp(",
+        "augment/test_filters.py::test_blurs_do_not_shift",
+    ),
+    "filters are mirrored at the edge of the canvas": Mutant(
+        "augment/_used.py",
+        "info_of(image, size).border(axis, index)",
+        "info_of(image, None).border(axis, index)",
+        "test_contract.py::test_the_unused_part_is_not_read[BoxBlur]",
+    ),
+    "the hue stays": Mutant(
+        "augment/color.py",
+        "+ 6 * turns",
+        "+ 0 * turns",
+        "augment/test_color.py::test_hue",
+    ),
+    "color jitter has one order": Mutant(
+        "augment/color.py",
+        "lax.sort_key_val(numbers[4:][: len(components)], components)[1]",
+        "components",
+        "augment/test_color.py::test_jitter_draws_orders_and_factors_uniformly_and_apart",
+    ),
+    "boxes through a displacement are the hulls of their corners": Mutant(
+        "augment/_boxes.py",
+        "_SIDE_POINTS if warp.bends else 1",
+        "1",
+        "augment/test_warp.py::test_boxes_through_a_displacement_are_hulls_of_their_sides",
+    ),
+    "keypoints are half a pixel off": Mutant(
+        "augment/_boxes.py",
+        "warp.push(*points[:, :2].astype(jnp.float32).T)",
+        "warp.push(*(points[:, :2].astype(jnp.float32) + 0.5).T)",
+        "augment/test_compose.py::test_keypoints_go_where_the_image_goes",
+    ),
+    "the antialiasing looks past the crop": Mutant(
+        "augment/_resample.py",
+        "    if axis.window is not None:\n",
+        "    if axis.window is not None and axis.framed:\n",
+        "augment/test_resample.py::test_resized_crop_equals_pil_and_does_not_look_past_the_crop",
+    ),
+    "shrinking is not antialiased": Mutant(
+        "augment/_resample.py",
+        "return math.ceil(2 * max(1.0, max_shrink) - 1e-4)",
+        "return 2",
+        "augment/test_resample.py::test_resize_equals_pil",
+    ),
+    "a choice among warps is always the first": Mutant(
+        "augment/_warp.py",
+        "chosen = jnp.where(index == i, values[i], chosen)",
+        "chosen = jnp.where(index == i, chosen, chosen)",
+        "augment/test_control.py::test_a_choice_among_all_kinds_is_the_branch",
+    ),
+    "the highest of the integers is never drawn": Mutant(
+        "augment/random.py",
+        "(high - low).astype(jnp.float32)",
+        "(high - low - 1).astype(jnp.float32)",
+        "augment/test_transform.py::test_random_numbers_are_uniform",
+    ),
+    "labels are mixed by the share of the partner": Mutant(
+        "augment/mix.py",
+        'share * own["label"] + (1 - share) * partner["label"]',
+        '(1 - share) * own["label"] + share * partner["label"]',
+        "augment/test_mix.py::test_pixels_and_labels_are_mixed_as_numpy_mixes_them",
+    ),
+    "both images of a pair are mixed by the weight of the first": Mutant(
+        "augment/mix.py",
+        "return jax.vmap(self._mixed)(params, group, partners)",
+        "params = params._replace(weight=params.weight[:1].repeat(2))\n"
+        "        return jax.vmap(self._mixed)(params, group, partners)",
+        "augment/test_mix.py::test_pixels_and_labels_are_mixed_as_numpy_mixes_them",
+    ),
+}
