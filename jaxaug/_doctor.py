@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import jax
 
 import jaxaug
+from jaxaug._install import install_command, install_gpu_command
 from jaxaug.augment._boundary import cpu_advice
 from jaxaug.decode import Decoder
 
 _OPTIONAL = {
-    "flax": "the examples: pip install jaxaug[examples]",
-    "optax": "the examples: pip install jaxaug[examples]",
-    "orbax-checkpoint": "checkpoints of the examples: pip install jaxaug[examples]",
-    "tensorflow-datasets": "iterators.TFDS: pip install jaxaug[tfds]",
-    "fsspec": "gs://, s3://, http://: pip install jaxaug[remote]",
+    "flax": f"the examples: {install_command('examples')}",
+    "optax": f"the examples: {install_command('examples')}",
+    "orbax-checkpoint": f"checkpoints of the examples: {install_command('examples')}",
+    "tensorflow-datasets": f"iterators.TFDS: {install_command('tfds')}",
+    "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",
 }
@@ -46,9 +47,7 @@ def report() -> Iterator[tuple[str, str]]:
 def _decoder() -> str:
     """Return the decoder that `backend="auto"` takes, and the reason."""
     if jax.default_backend() != "gpu":
-        return (
-            "host threads, as jax sees no NVIDIA GPU: with one, install jaxaug[cuda13] or [cuda12]"
-        )
+        return f"host threads, as jax sees no NVIDIA GPU: with one, {install_gpu_command()}"
     try:
         with Decoder((64, 64), "nvjpeg") as decoder:
             return f"nvjpeg, {decoder.in_flight} batches in flight"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "jaxaug"
-SHARED = {"_typing", "_checks", "_mesh_context", "errors"}
+SHARED = {"_typing", "_checks", "_install", "_mesh_context", "errors"}
 MAY_IMPORT = {
     "augment": SHARED,
     "decode": SHARED,
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "iterators": SHARED | {"decode", "sharding"},
     "_typing": set(),
     "_checks": set(),
+    "_install": set(),
     "_mesh_context": set(),
     "errors": set(),
 }

@@ -61,10 +61,7 @@ def run_demo(
     _measure(images, batch_size)
 
     if not all(importlib.util.find_spec(name) for name in ("flax", "optax")):
-        _say(
-            "training",
-            'needs Flax and Optax: pip install flax optax, or pip install "jaxaug[examples]"',
-        )
+        _say("training", "needs Flax and Optax: pip install flax optax")
         return
     _train(images, val_images, batch_size, epochs)
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
+from jaxaug._install import install_gpu_command
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
 from jaxaug.decode._backend import Backend, DecodedBatch
@@ -289,7 +290,7 @@ def _make_backend(
     if backend == "nvjpeg" and not on_gpus:
         raise ValueError(
             f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: where there "
-            "is one, install jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
+            f"is one, {install_gpu_command()}; else take 'auto' or 'host'."
         )
     if backend == "host" or not on_gpus:
         return "host", HostBackend(devices, canvas, num_threads)

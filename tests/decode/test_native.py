@@ -19,7 +19,7 @@ def test_a_missing_library_names_what_was_tried(monkeypatch, tmp_path):
 
 def test_a_library_without_the_functions_is_too_old(choose_nvjpeg):
     choose_nvjpeg("libc.so.6")  # a library that is surely there, and surely has none of them
-    with pytest.raises(ImportError, match=r"too old: it has no nvjpegGetProperty.*cuda13"):
+    with pytest.raises(ImportError, match=r"too old: it has no nvjpegGetProperty.*CUDA 13"):
         libnvjpeg.load()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxaug._install import install_gpu_command
 from jaxaug.decode.native.load_library import LibraryError
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
@@ -33,7 +34,7 @@ def runtime() -> Any:
         from cuda.bindings import runtime
     except ImportError as error:
         raise LibraryError(
-            f"cuda-bindings is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
+            f"cuda-bindings is missing ({error}): {install_gpu_command()}."
         ) from error
     return runtime
 
@@ -128,9 +129,7 @@ def core() -> tuple[Any, Any]:
         from cuda.core import Buffer
         from cuda.core.utils import StridedMemoryView
     except ImportError as error:
-        raise LibraryError(
-            f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
-        ) from error
+        raise LibraryError(f"cuda-core is missing ({error}): {install_gpu_command()}.") from error
     return Buffer, StridedMemoryView
 
 

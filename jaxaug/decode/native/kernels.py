@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._install import install_gpu_command
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load_library import LibraryError
 
@@ -62,8 +63,8 @@ def _compile(source: str, names: tuple[str, ...], architecture: str) -> dict[str
         return {name: Kernel(compiled.get_kernel(name)) for name in names}
     except Exception as error:  # of many classes: cuda.core's own, NVRTC's loader's
         raise LibraryError(
-            f"NVRTC cannot compile jaxaug's CUDA kernels for {architecture} ({error}): install "
-            "jaxaug[cuda13] or jaxaug[cuda12]."
+            f"NVRTC cannot compile jaxaug's CUDA kernels for {architecture} ({error}):"
+            f" {install_gpu_command()}."
         ) from error
 
 
@@ -72,7 +73,5 @@ def _core() -> Any:
     try:
         import cuda.core as core
     except ImportError as error:
-        raise LibraryError(
-            f"cuda-core is missing ({error}): install jaxaug[cuda13] or jaxaug[cuda12]."
-        ) from error
+        raise LibraryError(f"cuda-core is missing ({error}): {install_gpu_command()}.") from error
     return core

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._install import install_gpu_command
 from jaxaug.decode.native.load_library import LibraryError, load_library
 
 # nvjpegBackend_t
@@ -66,9 +67,7 @@ def _find() -> tuple[ctypes.CDLL, str]:
         names=("libnvjpeg.so.13", "libnvjpeg.so.12"),
         folders=("cu13/lib", "nvjpeg/lib"),
         variable="JAXAUG_NVJPEG",
-        advice=(
-            "install jaxaug[cuda13] or jaxaug[cuda12], or set JAXAUG_NVJPEG to the library's path."
-        ),
+        advice=f"{install_gpu_command()}; or set JAXAUG_NVJPEG to the library's path.",
     )
 
 
@@ -84,8 +83,8 @@ def load() -> ctypes.CDLL:
         function = getattr(loaded, name, None)
         if function is None:
             raise LibraryError(
-                f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (jaxaug[cuda13]) "
-                "or nvidia-nvjpeg-cu12 (jaxaug[cuda12]), or set JAXAUG_NVJPEG to the path of a "
+                f"{found_at} is too old: it has no {name}. Update nvidia-nvjpeg (CUDA 13) or "
+                "nvidia-nvjpeg-cu12 (CUDA 12), or set JAXAUG_NVJPEG to the path of a "
                 "newer one."
             )
         function.argtypes = arguments

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxaug._install import install_command
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, is_remote, reason
 from jaxaug.iterators.sources.packed.columns import FEATURE, feature_columns
@@ -59,7 +60,7 @@ def import_pyarrow(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise SourceError('Parquet needs pyarrow: pip install "jaxaug[parquet]".') from error
+        raise SourceError(f"Parquet needs pyarrow: {install_command('parquet')}.") from error
 
 
 def open_arrow(file: DataFile, local: bool) -> ArrowFile:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from jaxaug._install import install_command
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
@@ -223,9 +224,9 @@ def file_system_of(path: str):
     try:
         return importlib.import_module("fsspec.core").url_to_fs(path)
     except (ImportError, ValueError) as error:  # no fsspec, not what a protocol needs, none such
-        needed = 'pip install "jaxaug[remote]"'
         raise SourceError(
-            f"{hide_secrets(path)!r} is remote, which needs fsspec: {reason(error)} ({needed})."
+            f"{hide_secrets(path)!r} is remote, which needs fsspec: {reason(error)}"
+            f" ({install_command('remote')})."
         ) from error
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._install import install_command
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import list_files
@@ -80,7 +81,7 @@ def _open(paths: list[str]) -> Any:
     try:
         module = importlib.import_module("array_record.python.array_record_data_source")
     except ImportError as error:
-        raise SourceError('ArrayRecord needs array_record: pip install "jaxaug[tfds]".') from error
+        raise SourceError(f"ArrayRecord needs array_record: {install_command('tfds')}.") from error
     try:
         source = module.ArrayRecordDataSource(paths)
         len(source)  # opens the files

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from jaxaug._install import install_command
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.random_access import RandomAccess
@@ -76,7 +77,7 @@ def _builder(name: str, data_dir: PathLike | None) -> Any:
     try:
         tfds = importlib.import_module("tensorflow_datasets")
     except ImportError as error:
-        raise SourceError('TFDS needs tensorflow_datasets: pip install "jaxaug[tfds]".') from error
+        raise SourceError(f"TFDS needs tensorflow_datasets: {install_command('tfds')}.") from error
     try:
         if os.path.exists(os.path.join(name, "dataset_info.json")):
             return tfds.builder_from_directory(name)
