@@ -59,7 +59,7 @@ def read_counts(text: str) -> list[int]:
     From the third on they are differences to the one before the last.
 
     Example:
-      >>> read_counts("31O1")
+      >>> read_counts("3121")
       [3, 1, 2, 2]
     """
     counts: list[int] = []
