@@ -99,6 +99,10 @@ class PairedFolders:
         """Return the path of image `index`."""
         return self._images.path(index)
 
+    def mask_path(self, index: int) -> str:
+        """Return the path of the mask of image `index`."""
+        return self._masks.path(index)
+
     @property
     def features(self) -> Features:
         """No columns: all that a record has beside its image is its mask."""

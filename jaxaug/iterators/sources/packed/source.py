@@ -86,7 +86,8 @@ class PackedSource(abc.ABC):
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
-        found = f"{len(self)} images in {len(self._files)} files, {sorted(self._features)}"
+        images = "images with masks" if "mask_offset" in self._columns else "images"
+        found = f"{len(self)} {images} in {len(self._files)} files, {sorted(self._features)}"
         return f"{type(self).__name__}({found})"
 
     @property
