@@ -118,6 +118,7 @@ def _add_index(commands) -> None:
     parser.add_argument(
         "--image", help="feature (TFRecord) or extension (tar) of the image, if not the usual one"
     )
+    parser.add_argument("--mask", help="feature (TFRecord) or extension (tar) of the mask")
     parser.add_argument(
         "--label", help="feature (TFRecord) or name in JSON (tar) of the label; '' for none"
     )
@@ -140,6 +141,10 @@ def _add_pack(commands) -> None:
     parser.add_argument(
         "--sep", help="what stands between image and labels in the text file (default: any blanks)"
     )
+    parser.add_argument(
+        "--masks", help="the folder with a mask for each image, which then have no class folders"
+    )
+    parser.add_argument("--names", help="with --masks: a text file that names the images to take")
     parser.set_defaults(run=_pack)
 
 
@@ -192,6 +197,8 @@ def _index(arguments: argparse.Namespace) -> None:
     options: dict[str, Any] = {}
     if arguments.image is not None:
         options["image"] = arguments.image
+    if arguments.mask is not None:
+        options["mask"] = arguments.mask
     if arguments.label is not None:
         options["label"] = arguments.label or None
     if arguments.features is not None:
@@ -214,12 +221,14 @@ def _renamed(text: str) -> dict[str, str]:
 
 def _pack(arguments: argparse.Namespace) -> None:
     from jaxaug._pack import measure_reads, pack_files
-    from jaxaug.iterators import FileList, ImageFolder
+    from jaxaug.iterators import FileList, ImageFolder, PairedFolders
 
-    listed = os.path.isfile(arguments.images)
-    source = (
-        FileList(arguments.images, sep=arguments.sep) if listed else ImageFolder(arguments.images)
-    )
+    if arguments.masks is not None:
+        source = PairedFolders(arguments.images, arguments.masks, arguments.names)
+    elif os.path.isfile(arguments.images):
+        source = FileList(arguments.images, sep=arguments.sep)
+    else:
+        source = ImageFolder(arguments.images)
     packed = pack_files(source, arguments.out)
     print(packed)
     before = measure_reads(source)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Source
+from jaxaug.iterators._protocol import Masked, Pixels, Source
 from jaxaug.iterators.sources._byte_progress import byte_progress
 from jaxaug.iterators.sources._files import list_files, local_path, reason
 from jaxaug.iterators.sources._read import BlockReader, FileReader
@@ -26,6 +26,10 @@ from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.packed.tar import is_tar
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import CLASSES, WebDataset
+from jaxaug.iterators.sources.paired import PairedFolders
+
+LooseSource = ImageFolder | FileList | PairedFolders
+MASK = "seg"  # the extension of a mask begins with it: key.seg.png
 
 _PARTIAL = ".part"  # the end of the name of a folder that is being written
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
@@ -49,16 +53,17 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 
-def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
+def pack_files(source: LooseSource, out: PathLike) -> WebDataset:
     """Pack loose files into one uncompressed, indexed tar.
 
     The records keep their order and labels. Record i of a folder is
     `<class>/<i>-<name>.<extension>`, of a list `<i>-<name>.<extension>`; a single label is in
-    `.cls`, several are in `.json` under "label". A folder's class names are in the member
-    `__classes__`. The tar gets its name only when every image and label was read back and compared.
+    `.cls`, several are in `.json` under "label", the mask of an image is in `.seg.<extension>`. A
+    folder's class names are in the member `__classes__`. The tar gets its name only when every
+    image, mask and label was read back and compared.
 
     Args:
-      source: the files and their labels.
+      source: the files and their labels, or pairs of images and masks.
       out: the tar to write; it must not exist.
 
     Returns:
@@ -81,7 +86,8 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
     folder, name = os.path.split(local_path(out))
     if os.path.exists(os.path.join(folder, name)):
         raise SourceError(f"`out` {os.fspath(out)!r} exists: remove it or name another file.")
-    if source.labels is not None and source.labels.shape[1:] == (1,):
+    labels = source.features.get("label")
+    if labels is not None and labels.shape[1:] == (1,):
         raise SourceError(
             f"some images of {source!r} have one label and some none: "
             "give each one, or none to any."
@@ -91,10 +97,18 @@ def pack_files(source: ImageFolder | FileList, out: PathLike) -> WebDataset:
     except OSError as error:  # no space, no permission
         what = f"`out` {os.fspath(out)!r} cannot be written: {reason(error)}."
         raise SourceError(what) from error
-    return WebDataset(os.path.join(folder, name))
+    return _open(source, os.path.join(folder, name))
 
 
-def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
+def _open(source: LooseSource, path: str) -> WebDataset:
+    """Open a tar that `source` was packed into."""
+    if not isinstance(source, PairedFolders):
+        return WebDataset(path)
+    paths = (source.mask_path(index) for index in range(len(source)))
+    return WebDataset(path, mask=sorted({f"{MASK}.{_extension(each)}" for each in paths}))
+
+
+def _pack(source: LooseSource, folder: str, name: str) -> None:
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder, name)
     with ExitStack() as stack:
@@ -104,7 +118,7 @@ def _pack(source: ImageFolder | FileList, folder: str, name: str) -> None:
             stack.enter_context(_locked(partial))
         tar = os.path.join(partial, name)
         _write_tar(source, tar)
-        _compare(source, WebDataset(tar))
+        _compare(source, _open(source, tar))
         # The index first: what has its name is whole.
         for done in sorted(os.listdir(partial), key=lambda done: done == name):
             os.replace(os.path.join(partial, done), os.path.join(folder, done))
@@ -144,44 +158,71 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     started = time.perf_counter()
     elapsed = 0.0
     while elapsed < seconds:
-        encoded, _ = source.read(generator.integers(0, len(source), 256))
-        assert isinstance(encoded, Encoded)
-        for row in range(256):
-            bytes(encoded.view(row))
+        images, _ = source.read(generator.integers(0, len(source), 256))
+        for encoded in _files(images):
+            for row in range(256):
+                bytes(encoded.view(row))
         records += 256
         elapsed = time.perf_counter() - started
     return records / elapsed
 
 
-def _write_tar(source: ImageFolder | FileList, path: str) -> None:
-    images = [source.path(index) for index in range(len(source))]
-    total = sum(os.path.getsize(image) for image in images if os.path.exists(image))
-    labels = [None] * len(source) if source.labels is None else source.labels.tolist()
+def _files(images: Encoded | Masked | Pixels) -> tuple[Encoded, ...]:
+    """Return the images, and the masks if they have some."""
+    assert not isinstance(images, Pixels)
+    return (images,) if isinstance(images, Encoded) else tuple(images)
+
+
+def _write_tar(source: LooseSource, path: str) -> None:
+    count = len(source)
+    images = [source.path(index) for index in range(count)]
+    masks = []
+    if isinstance(source, PairedFolders):
+        masks = [source.mask_path(index) for index in range(count)]
+    total = sum(os.path.getsize(file) for file in images + masks if os.path.exists(file))
+    labels = source.features.get("label")
     with byte_progress(total, "pack") as advance, tarfile.open(path, "w") as tar:
         if isinstance(source, ImageFolder):
             _add(tar, CLASSES, json.dumps(source.classes).encode())
-        for index, (image, label) in enumerate(zip(images, labels)):
-            try:
-                with open(image, "rb") as file:
-                    data = file.read()
-            except OSError as error:
-                raise SourceError(f"{image!r} cannot be read: {error.strerror}.") from error
-            stem, extension = _key(source, index)
-            _add(tar, f"{stem}.{extension}", data)
-            if isinstance(label, int):
-                _add(tar, f"{stem}.cls", str(label).encode())
-            elif label is not None:
-                _add(tar, f"{stem}.json", json.dumps({"label": label}).encode())
+        for index, image in enumerate(images):
+            key = _key(source, index)
+            data = _content(image)
+            _add(tar, f"{key}.{_extension(image)}", data)
             advance(len(data))
+            if masks:
+                data = _content(masks[index])
+                _add(tar, f"{key}.{MASK}.{_extension(masks[index])}", data)
+                advance(len(data))
+            if labels is not None:
+                _add_label(tar, key, labels[index].tolist())
 
 
-def _key(source: ImageFolder | FileList, index: int) -> tuple[str, str]:
-    """Return (key, extension); the number makes the key unique, a dot would end it."""
-    stem, extension = os.path.splitext(os.path.basename(source.path(index)))
-    extension = extension[1:].lower()
+def _add_label(tar: tarfile.TarFile, key: str, label: int | list[int]) -> None:
+    if isinstance(label, int):
+        _add(tar, f"{key}.cls", str(label).encode())
+    else:
+        _add(tar, f"{key}.json", json.dumps({"label": label}).encode())
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SourceError(f"{path!r} cannot be read: {error.strerror}.") from error
+
+
+def _key(source: LooseSource, index: int) -> str:
+    """Return the key of a record; the number makes it unique, a dot would end it."""
+    stem = os.path.splitext(os.path.basename(source.path(index)))[0]
     number = str(index).zfill(len(str(len(source) - 1)))
     folder = f"{source.classes[source.labels[index]]}/" if isinstance(source, ImageFolder) else ""
-    return f"{folder}{number}-{re.sub('[.]', '_', stem)}", _JPEG_NAMES.get(extension, extension)
+    return f"{folder}{number}-{re.sub('[.]', '_', stem)}"
+
+
+def _extension(path: str) -> str:
+    extension = os.path.splitext(path)[1][1:].lower()
+    return _JPEG_NAMES.get(extension, extension)
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -190,8 +231,8 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(member, io.BytesIO(data))
 
 
-def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
-    """Raise unless every image and label is in the tar as it is in the files."""
+def _compare(source: LooseSource, packed: WebDataset) -> None:
+    """Raise unless every image, mask and label is in the tar as it is in the files."""
     ours = packed.features
     theirs = source.features
     same = ours.keys() == theirs.keys()
@@ -200,10 +241,11 @@ def _compare(source: ImageFolder | FileList, packed: WebDataset) -> None:
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):
         indices = np.arange(start, min(start + 64, len(source)))
-        copies, _ = packed.read(indices)
-        files, _ = source.read(indices)
+        copies = _files(packed.read(indices)[0])
+        originals = _files(source.read(indices)[0])
         for row, index in enumerate(indices.tolist()):
-            if copies.view(row) != files.view(row):
+            pairs = zip(copies, originals, strict=True)
+            if any(copy.view(row) != original.view(row) for copy, original in pairs):
                 raise SourceError(
                     f"record {index} of {packed!r} differs from {source.path(index)!r}."
                 )

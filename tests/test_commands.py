@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 
 import numpy as np
 import pytest
@@ -217,3 +218,36 @@ def test_pack_takes_a_list(tmp_path, capsys):
     assert main(["pack", str(tmp_path / "list.csv"), str(tmp_path / "out.tar"), "--sep", ","]) == 0
     assert "from the files" in capsys.readouterr().out
     assert WebDataset(tmp_path / "out.tar").features["label"].tolist() == [[4, 2], [7, 0]]
+
+
+def test_pack_takes_pairs_of_images_and_masks(tmp_path, capsys):
+    for folder in ("images/a", "masks/a"):
+        (tmp_path / folder).mkdir(parents=True)
+    for number, image in enumerate(containers.jpegs(3)):
+        (tmp_path / f"images/a/{number}.jpeg").write_bytes(image)
+        if number != 1:
+            (tmp_path / f"masks/a/{number}.PNG").write_bytes(b"mask %d" % number)
+    (tmp_path / "list.txt").write_text("a/2\na/0\n")
+    out = tmp_path / "out.tar"
+    command = ["pack", str(tmp_path / "images"), str(out), "--masks", str(tmp_path / "masks")]
+    assert main(command) == 1
+    assert "1 of 3 records have no mask" in capsys.readouterr().err
+    assert main([*command, "--names", str(tmp_path / "list.txt")]) == 0
+    said = capsys.readouterr().out
+    assert "2 images with masks in 1 files" in said and "from the tar" in said
+
+    with tarfile.open(out) as tar:
+        names = tar.getnames()
+    assert names == ["0-2.jpeg", "0-2.seg.png", "1-0.jpeg", "1-0.seg.png"]
+    masked, features = WebDataset(out, mask="seg.png").read(np.arange(2))
+    assert bytes(masked.masks.view(0)) == b"mask 2" and bytes(masked.masks.view(1)) == b"mask 0"
+    assert bytes(masked.images.view(0)) == containers.jpegs(3)[2] and not features
+
+
+def test_index_takes_the_extension_of_masks(tmp_path, capsys):
+    image = containers.jpegs(1)[0]
+    (tmp_path / "a.tar").write_bytes(containers.tar({"a.jpg": image, "a.seg.png": b"mask"}))
+    assert main(["index", str(tmp_path / "a.tar"), "--mask", "seg.png"]) == 0
+    assert "WebDataset(1 images with masks in 1 files, [])" in capsys.readouterr().out
+    (path,) = tmp_path.glob("*.index")
+    assert WebDataset(tmp_path / "a.tar", mask="seg.png").index_path == str(path)

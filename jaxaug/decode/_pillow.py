@@ -166,11 +166,25 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
             advice = "Pillow reads 8 of them, take mode='rgb' or 'gray'"
             raise DecodeError(f"{format} color of 16 bits: {advice}")
 
+        levels = _level_distance(image)
         image = _upright(image, format, orientation)
-        if image.mode in ("1", "RGBX"):
-            image = image.convert("L" if image.mode == "1" else "RGB")
+        if image.mode == "RGBX":
+            image = image.convert("RGB")
         pixels = np.array(image)
-        return pixels.astype(np.uint16) if _has_16_bits(image, format) else pixels
+        if image.mode == "1":
+            return pixels.astype(np.uint8)
+        if _has_16_bits(image, format):
+            return pixels.astype(np.uint16)
+        return pixels if levels == 1 else pixels // np.uint8(levels)
+
+
+def _level_distance(image: "Image.Image") -> int:
+    """Return what Pillow multiplies gray of 2 or 4 bits by, to fill 8; else 1."""
+    if not image.tile:  # type: ignore[attr-defined]
+        return 1
+    arguments = image.tile[0][3]  # type: ignore[attr-defined]
+    rawmode = arguments[0] if isinstance(arguments, tuple) else arguments
+    return {"L;2": 85, "L;4": 17}.get(rawmode, 1)
 
 
 def _has_16_bits(image: "Image.Image", format: str) -> bool:

@@ -9,6 +9,7 @@ from jaxaug.iterators._mix import Mix as Mix
 from jaxaug.iterators._mix import Repeat as Repeat
 from jaxaug.iterators._progress import progress as progress
 from jaxaug.iterators._protocol import Indexed as Indexed
+from jaxaug.iterators._protocol import Masked as Masked
 from jaxaug.iterators._protocol import Pixels as Pixels
 from jaxaug.iterators._protocol import Source as Source
 from jaxaug.iterators._protocol import Stream as Stream
@@ -26,6 +27,7 @@ from jaxaug.iterators.sources.iterable import FromIterable as FromIterable
 from jaxaug.iterators.sources.memory import InMemory as InMemory
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord as TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset as WebDataset
+from jaxaug.iterators.sources.paired import PairedFolders as PairedFolders
 from jaxaug.iterators.sources.parquet import Parquet as Parquet
 from jaxaug.iterators.sources.random_access import RandomAccess as RandomAccess
 from jaxaug.iterators.sources.split import split as split

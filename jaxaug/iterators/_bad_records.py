@@ -14,9 +14,9 @@ import numpy as np
 from jaxaug.decode import DecodedBatch, Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import DecodeError
-from jaxaug.iterators._features import Features
+from jaxaug.iterators._masks import MaskDecoder
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
+from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader, Rows
 
 _MAX_REPLACEMENT_TRIES = 32
 _WINDOW_RECORDS = 10_000  # the last records, among which bad ones are limited
@@ -44,7 +44,8 @@ class DecodedRows(NamedTuple):
     """The rows of a batch as they are delivered.
 
     Attributes:
-      records: the rows that were read, with the replacements in their places.
+      records: the rows that were read, with the replacements in their places, and with the decoded
+        "mask" among their features.
       decoded: their images.
       bad: the records that could not be decoded.
     """
@@ -55,13 +56,18 @@ class DecodedRows(NamedTuple):
 
 
 def decode_batch(
-    records: EncodedBatch, decoder: Decoder, reader: Reader, on_error: str
+    records: EncodedBatch,
+    decoder: Decoder,
+    masks: MaskDecoder | None,
+    reader: Reader,
+    on_error: str,
 ) -> DecodedRows:
     """Decode a batch and treat the records that cannot be decoded.
 
     Args:
       records: the encoded rows.
-      decoder: decodes them.
+      decoder: decodes their images.
+      masks: decodes their masks, if they have encoded ones.
       reader: names the records, and reads replacements.
       on_error: "raise", "mask" or "replace".
 
@@ -69,10 +75,9 @@ def decode_batch(
       BadRecordsError: with "raise"; with "replace" where none of 32 records can stand in.
     """
     if on_error == "replace":
-        return _Replacement(records, decoder, reader).decode()
+        return _Replacement(records, decoder, masks, reader).decode()
 
-    assert isinstance(records.images, Encoded)
-    decoded = decoder.decode_rows(records.images)
+    records, decoded = _decode(records, decoder, masks)
     try:
         errors = _name_failures(records, decoded.failures, reader.source)
         if errors and on_error == "raise":
@@ -83,6 +88,30 @@ def decode_batch(
     return DecodedRows(records, decoded, _notes(errors, "masked"))
 
 
+def _decode(
+    records: EncodedBatch,
+    decoder: Decoder,
+    masks: MaskDecoder | None,
+    headers: Headers | None = None,
+) -> tuple[EncodedBatch, DecodedBatch]:
+    """Return the batch with its masks decoded, and its images; a row needs both to be valid."""
+    assert isinstance(records.images, Encoded)
+    decoded = decoder.decode_rows(records.images, headers)
+    if masks is None:
+        return records, decoded
+
+    assert records.masks is not None
+    try:
+        mask, failures = masks.decode(records.masks, decoded)
+    except BaseException:
+        decoded.release(())
+        raise
+    valid = decoded.valid.copy()
+    valid[list(failures)] = False
+    records = records._replace(features={**records.features, "mask": mask})
+    return records, decoded._replace(valid=valid, failures=decoded.failures | failures)
+
+
 class _Replacement:
     """Puts the next decodable record of the epoch's order in the place of each bad one.
 
@@ -90,11 +119,18 @@ class _Replacement:
     shows costs another decode of the batch.
     """
 
-    def __init__(self, records: EncodedBatch, decoder: Decoder, reader: Reader):
+    def __init__(
+        self,
+        records: EncodedBatch,
+        decoder: Decoder,
+        masks: MaskDecoder | None,
+        reader: Reader,
+    ):
         assert reader.length is not None
         self._length = reader.length
         self._records = records
         self._decoder = decoder
+        self._masks = masks
         self._reader = reader
         self._tries = np.zeros(len(records.indices), np.int64)
         self._bad: list[BadRecord] = []
@@ -104,9 +140,9 @@ class _Replacement:
         headers = read_headers(self._images, self._decoder.max_pixels)
         while True:
             headers = self._replace_bad_headers(headers)
-            decoded = self._decoder.decode_rows(self._images, headers)
+            records, decoded = _decode(self._records, self._decoder, self._masks, headers)
             if not self._without_padding(decoded.failures):
-                return DecodedRows(self._records, decoded, self._bad)
+                return DecodedRows(records, decoded, self._bad)
             decoded.release(())
             headers = self._replace(decoded.failures, headers)
 
@@ -136,10 +172,10 @@ class _Replacement:
 
         records = self._records
         positions = (records.positions[rows] + self._tries[rows]) % self._length
-        indices, images, features = self._reader.read_positions(records.epoch, positions)
-        assert isinstance(images, Encoded)
-        self._records = _substitute(records, rows, indices, images, features)
-        return _with_rows(headers, rows, read_headers(images, self._decoder.max_pixels))
+        indices, others = self._reader.read_positions(records.epoch, positions)
+        assert isinstance(others.images, Encoded)
+        self._records = _substitute(records, rows, indices, others)
+        return _with_rows(headers, rows, read_headers(others.images, self._decoder.max_pixels))
 
     def _note(self, errors: dict[int, DecodeError]) -> None:
         """Remember the rows that fail for the first time; raise for one that was tried enough."""
@@ -172,10 +208,10 @@ def _name_failures(
             continue
         about = source.describe(index)
         byte_count = int(records.images.lengths[row])
-        if byte_count == 0:
+        if byte_count == 0 or (records.masks is not None and records.masks.lengths[row] == 0):
             reason = about.get("error", reason)
-        file = ", ".join(about[name] for name in ("path", "key") if name in about) or None
-        errors[row] = DecodeError(reason, index=index, file=file, byte_count=byte_count)
+        file = ", ".join(about[name] for name in ("path", "key", "mask_path") if name in about)
+        errors[row] = DecodeError(reason, index=index, file=file or None, byte_count=byte_count)
     return errors
 
 
@@ -190,23 +226,34 @@ def _substitute(
     records: EncodedBatch,
     rows: np.ndarray,
     indices: np.ndarray,
-    images: Encoded,
-    features: Features,
+    others: Rows,
 ) -> EncodedBatch:
     """Return the batch with other records in `rows`."""
-    assert isinstance(records.images, Encoded)
-    addresses, lengths, owner = records.images
-    both = Encoded(
-        _with_values(addresses, rows, images.addresses),
-        _with_values(lengths, rows, images.lengths),
-        (owner, images.owner),
-    )
+    assert isinstance(records.images, Encoded) and isinstance(others.images, Encoded)
+    masks = records.masks
+    if masks is not None:
+        assert others.masks is not None
+        masks = _with_encoded(masks, rows, others.masks)
+
     columns = {
-        name: _with_values(column, rows, features[name])
+        name: _with_values(column, rows, others.features[name])
         for name, column in records.features.items()
     }
-    all_indices = _with_values(records.indices, rows, indices)
-    return records._replace(indices=all_indices, images=both, features=columns)
+    return records._replace(
+        indices=_with_values(records.indices, rows, indices),
+        images=_with_encoded(records.images, rows, others.images),
+        features=columns,
+        masks=masks,
+    )
+
+
+def _with_encoded(encoded: Encoded, rows: np.ndarray, others: Encoded) -> Encoded:
+    """Return encoded images with others in `rows`."""
+    return Encoded(
+        _with_values(encoded.addresses, rows, others.addresses),
+        _with_values(encoded.lengths, rows, others.lengths),
+        (encoded.owner, others.owner),
+    )
 
 
 def _with_rows(headers: Headers, rows: np.ndarray, others: Headers) -> Headers:

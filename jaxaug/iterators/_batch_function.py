@@ -11,13 +11,13 @@ import numpy as np
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
 from jaxaug.iterators._features import (
-    Column,
     FeatureSpec,
     blank_value,
     feature_spec,
     mask_blank_value,
 )
 from jaxaug.iterators._place import check_mask_shape, place_mask, place_points
+from jaxaug.iterators._reader import RecordForm
 from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key, split_words
 
 Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
@@ -65,7 +65,7 @@ class BatchFunction(NamedTuple):
     ) -> dict[str, Any]:
         sample = dict(sample)
         sample["image"] = _three_channels(sample["image"])
-        if "mask" in sample:
+        if placement:
             fill = mask_blank_value(sample["mask"].dtype, self.mask_fill)
             sample["mask"] = place_mask(sample["mask"], **placement, canvas=self.canvas, fill=fill)
 
@@ -138,8 +138,7 @@ def row_keys(seed: Array, purpose: int, words: Array) -> Key:
 def row_shapes(
     count: int,
     with_replacement: bool,
-    features: FeatureSpec,
-    image: Column | None,
+    form: RecordForm,
     canvas: tuple[int, int],
 ) -> dict[str, Any]:
     """Return the shapes of the rows that a `BatchFunction` takes.
@@ -147,20 +146,19 @@ def row_shapes(
     Args:
       count: local rows.
       with_replacement: positions are part of the keys.
-      features: the form of a record's features.
-      image: the form of a row of pixels; None where a decoder makes them.
+      form: the form of a record.
       canvas: (H, W) of decoded images.
 
     Raises:
       ValueError: boxes, keypoints or a mask of an impossible shape.
     """
     shape = functools.partial(_row_shape, count)
-    sample = {name: shape(*column) for name, column in _placed_spec(features).items()}
-    if image is None:
+    sample = {name: shape(*column) for name, column in _placed_spec(form.features).items()}
+    if form.image is None:
         sample["image"] = shape(np.uint8, (*canvas, 3))
         sample["size"] = shape(np.int32, (2,))
     else:
-        sample["image"] = shape(*image)
+        sample["image"] = shape(*form.image)
 
     placement = {}
     if "mask" in sample:
@@ -170,6 +168,8 @@ def row_shapes(
             "original_size": shape(np.int32, (2,)),
             "orientation": shape(np.uint8, ()),
         }
+    if form.mask is not None:
+        sample["mask"] = shape(form.mask, canvas)  # the host has placed it
 
     return {
         "words": shape(np.uint32, (5 if with_replacement else 3,)),

@@ -14,6 +14,7 @@ from jaxaug.iterators._batch_function import key_words
 from jaxaug.iterators._compile import CompiledBatch
 from jaxaug.iterators._features import blank_rows
 from jaxaug.iterators._layout import RowLayout
+from jaxaug.iterators._masks import MaskDecoder
 from jaxaug.iterators._place import check_masks, place_points
 from jaxaug.iterators._protocol import Pixels
 from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
@@ -63,6 +64,7 @@ class BatchBuilder:
     Args:
       reader: names the records, and reads replacements.
       decoder: has the layout's devices, in its order; None where the source has pixels.
+      masks: decodes masks; None where the source has no encoded ones.
       layout: the places of the rows.
       compiled: the computation.
       canvas: (H, W) of the images.
@@ -74,6 +76,7 @@ class BatchBuilder:
         self,
         reader: Reader,
         decoder: Decoder | None,
+        masks: MaskDecoder | None,
         layout: RowLayout,
         compiled: CompiledBatch,
         canvas: tuple[int, int],
@@ -82,6 +85,7 @@ class BatchBuilder:
     ):
         self._reader = reader
         self._decoder = decoder
+        self._masks = masks
         self._layout = layout
         self._compiled = compiled
         self._canvas = np.array(canvas, np.int32)
@@ -134,7 +138,9 @@ class BatchBuilder:
             return records, _take_pixels(records.images), []
 
         assert self._decoder is not None
-        records, decoded, bad = decode_batch(records, self._decoder, self._reader, self._on_error)
+        records, decoded, bad = decode_batch(
+            records, self._decoder, self._masks, self._reader, self._on_error
+        )
         shape = (len(records.indices), *decoded.pixels[0].shape[1:])
         images = RowImages(
             array=jax.make_array_from_single_device_arrays(shape, self._split, decoded.pixels),
@@ -156,7 +162,7 @@ class BatchBuilder:
             features = blank_rows(features, ~valid, self._reader.mask_fill)
         sample = place_points(features, images.size, images.original_size, images.orientation)
         placement = {}
-        if "mask" in sample:
+        if "mask" in sample and self._masks is None:  # else it lies on the canvas already
             check_masks(
                 sample["mask"], images.original_size, images.orientation, valid, records.indices
             )

@@ -21,15 +21,18 @@ def place_points(
     Args:
       features: "boxes" [n, k, 4] xyxy and "keypoints" [n, k, 2] xy, edge coordinates, absolute
         pixels; also flat, [n, 4 k] and [n, 2 k], as packed files have them. They leave as
-        float32[n, k, 4] and [n, k, 2].
+        float32[n, k, 4] and [n, k, 2]; "boxes_count" beside flat boxes counts their numbers, and
+        leaves as a count of boxes, "keypoints_count" likewise.
       size: int32[n, 2] (height, width) used on the canvas.
       original_size: int32[n, 2] (height, width) of the upright image.
       orientation: uint8[n], the EXIF orientation 1 to 8.
 
     Raises:
-      ValueError: boxes or keypoints of another shape.
+      ValueError: boxes or keypoints of another shape or count.
     """
     placed = dict(features)
+    placed |= _whole_counts("boxes", features, 4)
+    placed |= _whole_counts("keypoints", features, 2)
     if "keypoints" in features:
         points = _unflatten("keypoints", features["keypoints"], 2)
         placed["keypoints"] = _place(points, size, original_size, orientation)
@@ -45,6 +48,20 @@ def place_points(
         placed["boxes"] = np.where(padding, np.float32(0), moved)
 
     return placed
+
+
+def _whole_counts(name: str, features: Features, numbers: int) -> dict[str, np.ndarray]:
+    """Return the count beside a flat column, of boxes or keypoints instead of their numbers."""
+    column = features.get(name)
+    count = features.get(f"{name}_count")
+    if column is None or count is None or column.ndim != 2:
+        return {}
+    if (count % numbers).any():
+        raise ValueError(
+            f"feature {name!r} must have {numbers} numbers for each of its {name}, got a record "
+            f"with {count[count % numbers != 0][0]} in all: other data needs another name."
+        )
+    return {f"{name}_count": count // numbers}
 
 
 def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:

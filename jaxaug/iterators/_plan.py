@@ -15,7 +15,9 @@ from jaxaug.iterators._batch_function import BatchFunction, row_shapes
 from jaxaug.iterators._builder import BatchBuilder
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
 from jaxaug.iterators._compile import CompiledBatch, compile_batch
+from jaxaug.iterators._features import mask_blank_value
 from jaxaug.iterators._layout import RowLayout
+from jaxaug.iterators._masks import MaskDecoder
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._reader import BatchPlan, Reader, RecordForm, RecordReader
 from jaxaug.iterators._state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
@@ -34,6 +36,7 @@ class Plan:
       layout: the places of the local rows.
       form: the form of a record.
       decoder: None where the source has pixels.
+      masks: decodes masks; None where the source has no encoded ones.
       choice: the canvas, where the Loader picked it itself.
       function: the computation of a batch.
     """
@@ -44,6 +47,7 @@ class Plan:
     layout: RowLayout
     form: RecordForm
     decoder: Decoder | None
+    masks: MaskDecoder | None
     choice: CanvasChoice | None
     function: BatchFunction
 
@@ -89,8 +93,7 @@ class Plan:
         rows = row_shapes(
             len(self.layout.rows),
             self.reader.with_replacement,
-            self.form.features,
-            self.form.image,
+            self.form,
             function.canvas,
         )
         return compile_batch(function, rows, self.layout.devices)
@@ -103,6 +106,7 @@ class Plan:
         return BatchBuilder(
             self.reader,
             self.decoder,
+            self.masks,
             self.layout,
             compiled,
             self.function.canvas,
@@ -191,6 +195,11 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         devices = [each.devices[0] for each in ranges]
         canvas = (form.image.shape[0], form.image.shape[1])
 
+    masks = None
+    if decoder is not None and form.mask is not None:
+        fill = mask_blank_value(form.mask, reader.mask_fill)
+        masks = MaskDecoder(form.mask, canvas, fill, decoder.max_pixels)
+
     layout = RowLayout(ranges, devices, sharding)
     return Plan(
         options,
@@ -199,6 +208,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         layout,
         form,
         decoder,
+        masks,
         choice,
         BatchFunction(options.transform, options.batch_transform, reader.mask_fill, canvas),
     )

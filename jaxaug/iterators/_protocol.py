@@ -20,6 +20,21 @@ class Pixels(NamedTuple):
     array: np.ndarray
 
 
+class Masked(NamedTuple):
+    """Encoded images with a mask each; a source may return them in the place of `Encoded`.
+
+    The Loader decodes a mask without a change of its numbers, to uint8, or to int32 if those of the
+    first record have more than 8 bits, and turns and shrinks it with its image: "mask" [B, H, W].
+
+    Attributes:
+      images: n encoded images.
+      masks: n encoded masks of one channel: gray, or numbers of a palette.
+    """
+
+    images: Encoded
+    masks: Encoded
+
+
 @runtime_checkable
 class Source(Protocol):
     """Records with random access: encoded images and their features.
@@ -32,7 +47,7 @@ class Source(Protocol):
         """Return the number of records."""
         ...
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Return the images of records `indices` (int64[n]), and a dict of arrays [n, ...].
 
         The dtypes and the shapes behind the first axis are the same in every call. "label" is

@@ -18,11 +18,13 @@ from jaxaug.iterators._features import (
     feature_spec,
     narrow_features,
 )
-from jaxaug.iterators._protocol import Pixels, Source
+from jaxaug.iterators._masks import stored_dtype
+from jaxaug.iterators._protocol import Masked, Pixels, Source
 from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_name
 from jaxaug.iterators._state import Cursor, next_span
 
 PADDING = -1  # the index of a row without a record
+_MAX_MASK_TRIES = 100  # records looked at for the first good mask
 
 
 class BatchPlan(NamedTuple):
@@ -50,6 +52,20 @@ class BatchPlan(NamedTuple):
         return self.epochs is not None and epoch >= self.epochs
 
 
+class Rows(NamedTuple):
+    """Records as they were read.
+
+    Attributes:
+      images: encoded images, or pixels.
+      features: the records' features.
+      masks: the encoded mask of each image; None where the source has none.
+    """
+
+    images: Encoded | Pixels
+    features: Features
+    masks: Encoded | None = None
+
+
 class EncodedBatch(NamedTuple):
     """The local rows of one batch, before they are decoded.
 
@@ -57,8 +73,7 @@ class EncodedBatch(NamedTuple):
       epoch: the epoch of the batch.
       positions: int64[r], the positions of the rows in the epoch.
       indices: int64[r], the records; padding rows have `PADDING`, no bytes and blank features.
-      images: encoded images, or pixels.
-      features: the records' features.
+      images, features, masks: see `Rows`.
       seconds: how long reading took.
     """
 
@@ -67,6 +82,7 @@ class EncodedBatch(NamedTuple):
     indices: np.ndarray
     images: Encoded | Pixels
     features: Features
+    masks: Encoded | None = None
     seconds: float = 0.0
 
 
@@ -90,10 +106,12 @@ class RecordForm(NamedTuple):
     Attributes:
       features: the form of its features.
       image: the form of its pixels; None if its images are encoded.
+      mask: the dtype of its masks once they are decoded; None if it has no encoded ones.
     """
 
     features: FeatureSpec
-    image: Column | None
+    image: Column | None = None
+    mask: np.dtype | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,14 +162,12 @@ class Reader(abc.ABC):
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         """Yield the batches from `cursor` on."""
 
-    def read_rows(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
-        """Return images and features of records int64[n]; rows with index `PADDING` are blank."""
+    def read_rows(self, indices: np.ndarray) -> Rows:
+        """Return records int64[n]; rows with index `PADDING` are blank."""
         raise TypeError(f"{self.source!r} has no random access.")
 
-    def read_positions(
-        self, epoch: int, positions: np.ndarray
-    ) -> tuple[np.ndarray, Encoded | Pixels, Features]:
-        """Return the records int64[n] at positions of an epoch, their images and features."""
+    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Rows]:
+        """Return the numbers int64[n] of the records at positions of an epoch, and the records."""
         raise TypeError(f"{self.source!r} has no random access.")
 
     def check_record(self, index: int, position: int | None) -> tuple[int, int]:
@@ -193,18 +209,28 @@ class RecordReader(Reader):
         return len(self.source) >= 2**31
 
     def read_first(self) -> RecordForm:
-        images, columns = self.read_rows(np.zeros(1, np.int64))
+        first = self.read_rows(np.zeros(1, np.int64))
         image = None
-        if isinstance(images, Pixels):
-            image = Column(images.array.dtype, images.array.shape[1:])
-        return RecordForm(feature_spec(columns), image)
+        if isinstance(first.images, Pixels):
+            image = Column(first.images.array.dtype, first.images.array.shape[1:])
+        mask = None if first.masks is None else self._mask_dtype()
+        return RecordForm(feature_spec(first.features), image, mask)
+
+    def _mask_dtype(self) -> np.dtype:
+        """Return the dtype of the first good mask."""
+        for index in range(min(len(self.source), _MAX_MASK_TRIES)):
+            masks = self.read_rows(np.array([index])).masks
+            dtype = None if masks is None else stored_dtype(masks)
+            if dtype is not None:
+                return dtype
+        return np.dtype(np.uint8)
 
     def read_some(self, count: int, seed: int) -> Encoded:
         positions = np.arange(min(count, len(self.source)))
         chosen = permute(seed, 0, positions, len(self.source))
-        encoded, _ = self.source.read(np.sort(chosen))
-        assert isinstance(encoded, Encoded)  # pixels have no canvas
-        return encoded
+        images = self.read_rows(np.sort(chosen)).images
+        assert isinstance(images, Encoded)  # pixels have no canvas
+        return images
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         while True:
@@ -222,36 +248,38 @@ class RecordReader(Reader):
         real = positions != PADDING
         try:
             indices[real] = self._find_records(epoch, positions[real])
-            images, features = self.read_rows(indices)
+            rows = self.read_rows(indices)
         except Exception as error:
             return error
 
         seconds = time.perf_counter() - started
-        return EncodedBatch(epoch, positions, indices, images, features, seconds)
+        return EncodedBatch(epoch, positions, indices, *rows, seconds)
 
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))
 
-    def read_rows(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+    def read_rows(self, indices: np.ndarray) -> Rows:
         padding = indices == PADDING
         records = np.where(padding, 0, indices)
         images, columns = self.source.read(records)
+        masks = None
+        if isinstance(images, Masked):
+            images, masks = images
+            _check_masks(images, masks, columns, len(records))
         _check_images(images, len(records))
         columns = narrow_features(columns, records)
         if self.features is not None:
             check_features(columns, self.features, len(records))
         if not padding.any():
-            return images, columns
+            return Rows(images, columns, masks)
 
         if isinstance(images, Encoded):
             images = without_bytes(images, padding)
-        return images, blank_rows(columns, padding, self.mask_fill)
+        return Rows(images, blank_rows(columns, padding, self.mask_fill), masks)
 
-    def read_positions(
-        self, epoch: int, positions: np.ndarray
-    ) -> tuple[np.ndarray, Encoded | Pixels, Features]:
+    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Rows]:
         indices = self._find_records(epoch, positions)
-        return indices, *self.read_rows(indices)
+        return indices, self.read_rows(indices)
 
     def check_record(self, index: int, position: int | None) -> tuple[int, int]:
         if not isinstance(index, (int, np.integer)) or not 0 <= index < len(self.source):
@@ -279,4 +307,17 @@ def _check_images(images: Encoded | Pixels, count: int) -> None:
     if found != count:
         raise ValueError(
             f"`source.read` must return one image for each of {count} records, got {found}."
+        )
+
+
+def _check_masks(images: Any, masks: Encoded, columns: Features, count: int) -> None:
+    if not isinstance(images, Encoded) or not isinstance(masks, Encoded):
+        kinds = f"{type(images).__name__} and {type(masks).__name__}"
+        raise TypeError(f"`Masked` must hold two `Encoded`, got {kinds}.")
+    if "mask" in columns:
+        raise ValueError("`source` must have its masks in files or in a feature 'mask', got both.")
+    if len(masks.lengths) != count:
+        raise ValueError(
+            f"`source.read` must return one mask for each of {count} records, got "
+            f"{len(masks.lengths)}."
         )

@@ -24,8 +24,8 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
 
     count = len(plan.layout.rows)
     indices = np.full(count, index)
-    images, features = plan.reader.read_rows(indices)
-    records = EncodedBatch(epoch, np.full(count, position), indices, images, features)
+    rows = plan.reader.read_rows(indices)
+    records = EncodedBatch(epoch, np.full(count, position), indices, *rows)
     builder = plan.make_builder(plan.compiled_rows, "raise")
     try:
         batch = builder.build_local(records)
@@ -36,6 +36,7 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     del outputs["valid"], outputs["index"]
     first_shards = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
     sample = jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_shards))
+    images = rows.images
     original = images.array[0] if isinstance(images, Pixels) else decode_image(images.view(0))
     return {
         "original": original,

@@ -43,7 +43,7 @@ class StreamReader(Reader):
             raise ValueError("`source` must yield at least one record, got an empty stream.")
         _, features = first
         columns = stack_features([features], np.zeros(1, np.int64))
-        return RecordForm(feature_spec(columns), None)
+        return RecordForm(feature_spec(columns))
 
     def read_some(self, count: int, seed: int) -> Encoded:
         del seed  # the first records are all that can be had

@@ -219,12 +219,32 @@ def test_unchanged_keeps_what_a_file_stores():
         (save(Image.fromarray(PICTURE[:, :, :2], "LA"), "PNG"), PICTURE[:, :, :2]),
         *[(encode(PICTURE[:, :, 0], kind), PICTURE[:, :, 0]) for kind in ("PNG", "BMP", "TIFF")],
         *[(encode(PICTURE, kind), PICTURE) for kind in ("PNG", "BMP", "TIFF", "PPM")],
-        *[(save(binary, kind), np.asarray(binary) * np.uint8(255)) for kind in ("PNG", "TIFF")],
+        *[(save(binary, kind), np.asarray(binary).astype(np.uint8)) for kind in ("PNG", "TIFF")],
         (lossless(PICTURE[:, :, 0]), PICTURE[:, :, 0]),
     ]:
         pixels = decode_image(file, mode="unchanged")
         assert pixels.dtype == stored.dtype and pixels.flags.writeable
         np.testing.assert_array_equal(pixels, stored)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("color", [0, 3])
+def test_unchanged_keeps_the_numbers_of_few_bits(bits, color):
+    """Class numbers, gray or of a palette: a PNG that is written by hand, as Pillow cannot."""
+    numbers = np.random.default_rng(bits).integers(0, 2**bits, (5, 16), np.uint8)
+    spread = (numbers[..., None] >> np.arange(bits - 1, -1, -1)) & 1
+    packed = np.packbits(spread.reshape(5, -1).astype(np.uint8), axis=1)
+    rows = b"".join(b"\0" + row.tobytes() for row in packed)
+
+    def chunk(name, data):
+        checksum = zlib.crc32(name + data)
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", checksum)
+
+    header = struct.pack(">IIBBBBB", 16, 5, bits, color, 0, 0, 0)
+    palette = chunk(b"PLTE", bytes(3 * 2**bits)) if color == 3 else b""
+    body = chunk(b"IHDR", header) + palette + chunk(b"IDAT", zlib.compress(rows))
+    file = b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), numbers)
 
 
 def test_unchanged_jpegs():

@@ -236,3 +236,25 @@ def test_boxes_and_keypoints_of_impossible_shapes_are_refused(name, shape):
     ):
         Loader(source, 4, sharding=one_device())
     assert threads() == []
+
+
+def test_the_count_of_flat_boxes_is_one_of_boxes():
+    """As sources of lists of numbers have them: flat, padded, and counted by their numbers."""
+    boxes = np.float32([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 0, 0, 0, 0]])
+    points = np.float32([[1, 2, 3, 4], [1, 2, 0, 0]])
+    features = {"boxes": boxes, "boxes_count": np.int32([8, 4])}
+    features |= {"keypoints": points, "keypoints_count": np.int32([4, 2])}
+    with Loader(
+        InMemory(jpegs(2), features), 2, shuffle=False, sharding=one_device(), canvas=(40, 56)
+    ) as loader:
+        batch = next(loader)
+    assert batch["boxes"].shape == (2, 2, 4) and batch["boxes_count"].tolist() == [2, 1]
+    assert batch["keypoints"].shape == (2, 2, 2) and batch["keypoints_count"].tolist() == [2, 1]
+
+    features["boxes_count"] = np.int32([8, 6])
+    with Loader(InMemory(jpegs(2), features), 2, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(ValueError, match=r"'boxes' must have 4 numbers .* with 6 in all"):
+            next(loader)
+    whole = {"boxes": boxes.reshape(2, 2, 4), "boxes_count": np.int32([2, 1])}
+    with Loader(InMemory(jpegs(2), whole), 2, shuffle=False, sharding=one_device()) as loader:
+        assert next(loader)["boxes_count"].tolist() == [2, 1]

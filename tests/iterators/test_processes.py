@@ -28,12 +28,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from jaxaug import Decoder, Loader
-from jaxaug.iterators import InMemory
-from tests.images import jpegs
+from jaxaug.decode import Encoded
+from jaxaug.iterators import InMemory, Masked
+from tests.images import encode, jpegs
+
+MASKS = Encoded.from_bytes([encode(np.full((40, 56), i, np.uint8), "PNG") for i in range(22)])
+
+class Pairs(InMemory):
+    def read(self, indices):
+        images, features = super().read(indices)
+        return Masked(images, MASKS.take(indices)), features
 
 def transform(key, sample):
     noise = jax.random.uniform(key, (), jnp.float32)
-    return {"image": sample["image"].astype(jnp.float32) * noise, "label": sample["label"]}
+    return {"image": sample["image"].astype(jnp.float32) * noise, "mask": sample["mask"]}
 
 devices = np.array(jax.devices())
 square = devices.reshape(2, -1)
@@ -47,7 +55,7 @@ sharding = {
     "replicated": lambda: NamedSharding(Mesh(square.T, ("a", "b")), P("b")),
     "replicated across": lambda: NamedSharding(Mesh(square, ("a", "b")), P("b")),
 }[layout]()
-source = InMemory(jpegs(22), {"label": np.arange(22)})
+source = Pairs(jpegs(22), {"label": np.arange(22)})
 rows = []
 options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1}
 options["sharding"] = sharding
@@ -60,10 +68,12 @@ with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     for batch in loader.steps():
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
-            for name in ("index", "image")
+            for name in ("index", "image", "mask")
         ]
         for start, index in shards[0].items():
             for offset, number in enumerate(index):
+                mask = shards[2][start][offset][:40, :56]
+                assert (mask == (255 if number < 0 else number)).all(), (number, mask)
                 digest = hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()
                 rows.append([start + offset, int(number), digest])
     state = loader.get_state()

@@ -47,10 +47,10 @@ def decode_image(
 
       "gray": uint8[h, w]; the Y channel of a JPEG, else 0.299 R + 0.587 G + 0.114 B of "rgb".
 
-      "unchanged": uint8[h, w] of gray (one bit as 0 and 255) and of palettes, whose numbers stay;
-      uint16[h, w] of gray with 16 bit; uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of RGB;
-      uint8[h, w, 4] of RGB with alpha, and of CMYK with 255 for full ink; int32 and float32[h, w]
-      of such TIFF files. Gray of fewer than 8 bits, and PGM, is scaled to 0..255 or 0..65535.
+      "unchanged": uint8[h, w] of gray and of palettes, whose numbers stay, also those of 1, 2 and 4
+      bits; uint16[h, w] of gray with 16 bit; uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of
+      RGB; uint8[h, w, 4] of RGB with alpha, and of CMYK with 255 for full ink; int32 and
+      float32[h, w] of such TIFF files. PGM is scaled to 0..255 or 0..65535.
 
     Raises:
       DecodeError: the bytes are no such image, or a truncated one, or one of too many pixels. With
@@ -80,17 +80,32 @@ def decode_image(
     header = headers.row(0)
     height, width = headers.original_size()[0].tolist()
     try:
-        if mode == "unchanged" and not _suits_turbojpeg(header):
-            return _decode_unchanged(encoded.view(0), header)
-        gray = mode == "gray" or (mode == "unchanged" and header.color == GRAY)
-        row = np.zeros((height, width, 1 if gray else 3), np.uint8)
+        if mode == "unchanged":
+            return decode_unchanged(encoded.view(0), header)
+        row = np.zeros((height, width, 1 if mode == "gray" else 3), np.uint8)
         decode_into(encoded.view(0), header, (height, width), row)
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
-    return row[..., 0] if gray else row
+    return row[..., 0] if mode == "gray" else row
 
 
-def _decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
+def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
+    """Return the upright image as the file stores it, see mode "unchanged" of `decode_image`.
+
+    Args:
+      data: the bytes of one image.
+      header: `Headers.row(i)` of a good image.
+
+    Raises:
+      DecodeError: the pixels cannot be read, or Pillow would change them.
+    """
+    if _suits_turbojpeg(header):
+        height, width = header.original_size().tolist()
+        gray = header.color == GRAY
+        row = np.zeros((height, width, 1 if gray else 3), np.uint8)
+        decode_into(data, header, (height, width), row)
+        return row[..., 0] if gray else row
+
     format = _pillow.format_of(data) or "JPEG"
     orientation = int(header.orientation)
 

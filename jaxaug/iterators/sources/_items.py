@@ -13,16 +13,18 @@ from jaxaug.iterators.sources._files import local_path, reason
 Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
 Wanted: TypeAlias = "Sequence[Any] | Mapping[Any, str] | None"
 
+_MAX_UINT16 = 2**16 - 1
 # Kinds of numpy's dtypes that fit into a column, by the kind of the column.
 _FITTING = {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}
 
 
 class Item(NamedTuple):
-    """An item, the bytes of its image, and its features by the item's keys."""
+    """An item, the bytes of its image and its mask, and its features by the item's keys."""
 
     fields: Mapping[Any, Any]
     image: bytes
     numbers: Mapping[Any, np.ndarray]
+    mask: bytes = b""
 
 
 def fields_of(item: Any) -> Mapping[Any, Any] | None:
@@ -34,17 +36,24 @@ def fields_of(item: Any) -> Mapping[Any, Any] | None:
     return None
 
 
-def read_item(item: Any, image: Key, blanks: Mapping[Any, np.ndarray], number: int) -> Item:
-    """Return an item with its image encoded and its features in the form of `blanks`.
+def read_item(
+    item: Any,
+    image: Key,
+    blanks: Mapping[Any, np.ndarray],
+    number: int,
+    mask: Key | None = None,
+) -> Item:
+    """Return an item with its image and mask encoded and its features in the form of `blanks`.
 
     Args:
       item: a dict, tuple or list.
       image: the key of the image.
       blanks: an array of the wanted form for each feature, by key.
       number: the record, for messages.
+      mask: the key of the mask; None if items have none.
 
     Raises:
-      SourceError: no image, or a feature that is missing or of another form.
+      SourceError: no image or mask, or a feature that is missing or of another form.
     """
     fields = fields_of(item)
     if fields is None:
@@ -55,14 +64,22 @@ def read_item(item: Any, image: Key, blanks: Mapping[Any, np.ndarray], number: i
     numbers = {}
     for key, blank in blanks.items():
         numbers[key] = _fit(key, fields.get(key), blank, number)
-    return Item(fields, encoded, numbers)
+    encoded_mask = b"" if mask is None else encode_mask(fields.get(mask), mask, number)
+    return Item(fields, encoded, numbers, encoded_mask)
 
 
-def choose_features(item: Item, image: Key, label: Key | None, wanted: Wanted) -> dict[Any, str]:
+def choose_features(
+    item: Item,
+    image: Key,
+    label: Key | None,
+    wanted: Wanted,
+    mask: Key | None = None,
+) -> dict[Any, str]:
     """Return the names of the columns, by the key of their field.
 
     Args:
       item: the first good item.
+      image, mask: the keys of fields that are none.
       label: the key of the field that becomes "label".
       wanted: keys of further features, or their new names by key; None for all numbers, but no
         lists, which may differ in length.
@@ -73,7 +90,7 @@ def choose_features(item: Item, image: Key, label: Key | None, wanted: Wanted) -
     found = []
     for key, value in item.fields.items():
         listed = wanted is not None or key == label
-        if key != image and number(value, lists=listed) is not None:
+        if key not in (image, mask) and number(value, lists=listed) is not None:
             found.append(key)
 
     names = {key: str(key) for key in found}
@@ -178,8 +195,51 @@ def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
     return fitted
 
 
-def _encode(image: Any, record: int) -> bytes | None:
-    """Return the encoded bytes of an image in any of its forms; None if it is none."""
+def encode_mask(mask: Any, key: Key, record: int) -> bytes:
+    """Return the encoded bytes of a mask in any of its forms, its numbers unchanged.
+
+    Raises:
+      SourceError: it is none.
+    """
+    encoded = _stored_bytes(mask, record)
+    if encoded is not None:
+        return encoded
+    if _is_pillow(mask):
+        from PIL import ImageOps
+
+        mask = np.asarray(ImageOps.exif_transpose(mask))
+    if not hasattr(mask, "__array__") or not hasattr(mask, "dtype"):
+        raise SourceError(
+            f"record {record} must hold a mask under {key!r}, encoded bytes, a Pillow image or "
+            f"integers [h, w], got {type(mask).__name__}."
+        )
+    numbers = np.asarray(mask)
+    if numbers.ndim == 3 and numbers.shape[2] == 1:
+        numbers = numbers[:, :, 0]
+    if numbers.ndim != 2 or numbers.dtype.kind not in "biu" or not numbers.size:
+        raise SourceError(
+            f"record {record} must hold a mask of integers [h, w] under {key!r}, got "
+            f"{numbers.dtype}{list(numbers.shape)}."
+        )
+    return _encode_numbers(numbers, key, record)
+
+
+def _encode_numbers(numbers: np.ndarray, key: Key, record: int) -> bytes:
+    """Return class numbers [h, w] as an uncompressed file of 8 bits, or of 16 for wider dtypes."""
+    from PIL import Image
+
+    if numbers.dtype.itemsize == 1:
+        return _save(Image.fromarray(numbers.astype(np.uint8)), "BMP")
+    if numbers.min() < 0 or numbers.max() > _MAX_UINT16:
+        raise SourceError(
+            f"record {record} must hold a mask of 0 to {_MAX_UINT16} under {key!r}, got "
+            f"{numbers.min()} to {numbers.max()}."
+        )
+    return _save(Image.fromarray(numbers.astype(np.uint16)), "PNG", compress_level=0)
+
+
+def _stored_bytes(image: Any, record: int) -> bytes | None:
+    """Return the bytes of an image that is encoded already; None if it is not."""
     if isinstance(image, Mapping):  # as Hugging Face stores them
         path = image.get("path")
         image = image.get("bytes")
@@ -187,6 +247,14 @@ def _encode(image: Any, record: int) -> bytes | None:
             return _read_file(path, record)
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
+    return None
+
+
+def _encode(image: Any, record: int) -> bytes | None:
+    """Return the encoded bytes of an image in any of its forms; None if it is none."""
+    encoded = _stored_bytes(image, record)
+    if encoded is not None:
+        return encoded
     if _is_pillow(image):
         return _encode_pillow(image, record)
     if hasattr(image, "__array__") and hasattr(image, "dtype"):

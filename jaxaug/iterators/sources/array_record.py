@@ -23,6 +23,7 @@ class ArrayRecord(RandomAccess):
     Args:
       paths: files, glob patterns or brace ranges.
       image: the bytes feature that holds the encoded image.
+      mask: the bytes feature that holds the encoded mask; None for no masks. See `Masked`.
       label: the feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all single numbers.
       parse: a function from the bytes of a record to a dict or tuple, as items of `RandomAccess`;
@@ -42,6 +43,7 @@ class ArrayRecord(RandomAccess):
         paths: PathLike | Sequence[PathLike],
         *,
         image: str = "image",
+        mask: str | None = None,
         label: str | None = "label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         parse: Callable[[bytes], Any] | None = None,
@@ -50,6 +52,7 @@ class ArrayRecord(RandomAccess):
         super().__init__(
             _open([file.path for file in self._files]),
             image=image,
+            mask=mask,
             label=label,
             features=features,
             parse=parse_record if parse is None else parse,

@@ -1,19 +1,25 @@
-"""COCO: a folder of images and a JSON file of boxes."""
+"""COCO: a folder of images and a JSON file of boxes and regions."""
 
 import json
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators._protocol import Masked
+from jaxaug.iterators.sources import _regions
 from jaxaug.iterators.sources._files import local_path
 from jaxaug.iterators.sources._loose import LooseFiles
 
+_MAX_NUMBER = _regions.IGNORED - 1  # of a class or an object in a mask
+
 
 class Coco:
-    """Images with the boxes of a COCO instances file.
+    """Images with the boxes, and the regions, of a COCO instances file.
 
     Features of each record, K being the most boxes that an image has:
 
@@ -21,7 +27,9 @@ class Coco:
       last box. The Loader scales them with the image, and transforms move them.
     - "box_labels" int32[n, K]: ranks of the categories by id, so that they count from 0 without
       gaps; -1 behind the last box.
-    - "box_count" int32[n].
+    - "boxes_valid" bool[n, K], True for boxes; "box_count" int32[n], how many there are.
+    - "mask" uint8[n, H, W] where `mask` asks for it: class or object numbers from 1 on, 0 where
+      there is none, 255 in crowd regions.
 
     Every image of the file is a record, with boxes or without. Crowd regions (`iscrowd`) and boxes
     without area are left out, as training code does.
@@ -29,13 +37,18 @@ class Coco:
     Args:
       images: the folder of the images.
       annotations: the JSON file, such as `instances_train2017.json`.
+      mask: "classes" draws each object with 1 + its box label, and 255 where objects of two classes
+        overlap. "objects" draws it with 1 + its place among the boxes, smaller boxes above larger
+        ones: `mask == 1 + jnp.arange(K)[:, None, None]` is [K, H, W], a mask for each box. None for
+        no masks. Polygons are drawn while a batch is read, pixel by pixel as pycocotools does.
 
     Attributes:
       classes: category names; `box_labels` count through them.
+      image_ids: int64[n], the "id" of each image: `source.image_ids[batch["index"]]`.
 
     Raises:
-      SourceError: the file is missing, no COCO instances file, has no images, or names unknown
-        ones.
+      SourceError: the file is missing, no COCO instances file, has no images, names unknown ones,
+        or has more than 254 classes or objects in an image, where the masks have numbers of them.
 
     Example:
       >>> import tempfile
@@ -53,21 +66,21 @@ class Coco:
     Reference: Lin et al., Microsoft COCO, ECCV 2014; https://cocodataset.org/#format-data.
     """
 
-    def __init__(self, images: PathLike, annotations: PathLike):
+    def __init__(self, images: PathLike, annotations: PathLike, mask: str | None = None):
+        check_choice("mask", mask, (None, "classes", "objects"))
         self._annotations = local_path(annotations)
         found = _load(self._annotations)
         try:
             categories = sorted(
                 (int(entry["id"]), str(entry["name"])) for entry in found["categories"]
             )
-            self._ids = np.array([int(entry["id"]) for entry in found["images"]], np.int64)
+            self.image_ids = np.array([int(entry["id"]) for entry in found["images"]], np.int64)
             names = [str(entry["file_name"]) for entry in found["images"]]
             if not names:
                 raise SourceError(f"`annotations` {self._annotations!r} has no images.")
-            boxes = [_box(entry) for entry in found["annotations"] if not entry.get("iscrowd")]
-            self._features = _pad(
-                boxes, self._ids, np.array([number for number, _ in categories], np.int64)
-            )
+            objects = _objects(found["annotations"], self.image_ids, [key for key, _ in categories])
+            self._features = _pad(objects, len(names))
+            self._masks = None if mask is None else _Masks(mask, found, objects, self.image_ids)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             what = f"{type(error).__name__}: {error}"
             raise SourceError(
@@ -93,23 +106,27 @@ class Coco:
         """All columns of boxes by name, known without reading an image."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """Read the files' bytes (length 0: unreadable), "boxes", "box_labels" and "box_count"."""
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+        """Read the files' bytes (length 0: unreadable), draw the masks, and return the boxes."""
         columns = {name: column[indices] for name, column in self._features.items()}
-        return self._files.read(indices), columns
+        images = self._files.read(indices)
+        if self._masks is None:
+            return images, columns
+        return Masked(images, self._masks.read(indices)), columns
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the path, image id, names of categories, and "error" if it cannot be read now."""
         labels = self._features["box_labels"][index][: self._features["box_count"][index]]
         categories = [self.classes[label] for label in labels.tolist()]
         return self._files.describe(index) | {
-            "image_id": int(self._ids[index]),
+            "image_id": int(self.image_ids[index]),
             "categories": categories,
         }
 
     def fingerprint(self) -> str:
-        """Return a hash of the file names and of all boxes."""
-        return self._files.fingerprint(*self._features.values())
+        """Return a hash of the file names, of all boxes, and of the kind of masks."""
+        kind = [] if self._masks is None else [np.frombuffer(self._masks.kind.encode(), np.uint8)]
+        return self._files.fingerprint(*self._features.values(), *kind)
 
 
 def _load(path: str) -> dict[str, Any]:
@@ -125,40 +142,133 @@ def _load(path: str) -> dict[str, Any]:
     return found
 
 
-def _box(entry: dict[str, Any]) -> tuple[int, int, float, float, float, float]:
-    """Return (image id, category id, x, y, width, height)."""
-    x, y, width, height = map(float, entry["bbox"])
-    return int(entry["image_id"]), int(entry["category_id"]), x, y, width, height
+class _Objects(NamedTuple):
+    """The objects of all images, image by image, in the file's order within one.
+
+    Attributes:
+      entries: as the file has them.
+      image: int64[k], the number of the image.
+      place: int64[k], the place among the image's objects.
+      label: int64[k], the rank of the category.
+      boxes: float64[k, 4], x, y, width, height.
+    """
+
+    entries: Sequence[dict[str, Any]]
+    image: np.ndarray
+    place: np.ndarray
+    label: np.ndarray
+    boxes: np.ndarray
 
 
-def _pad(
-    boxes: list[tuple], image_ids: np.ndarray, category_ids: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Return the features' columns; boxes keep the file's order within their image."""
-    table = np.array(boxes, np.float64).reshape(-1, 6)
-    table = table[(table[:, 4] > 0) & (table[:, 5] > 0)]
-    image = _ranks(table[:, 0], image_ids, "image")
-    label = _ranks(table[:, 1], category_ids, "category")
+def _objects(
+    entries: Sequence[dict[str, Any]], image_ids: np.ndarray, category_ids: Sequence[int]
+) -> _Objects:
+    """Return the objects that are no crowds and whose boxes have an area."""
+    single = [entry for entry in entries if not entry.get("iscrowd")]
+    boxes = np.array([_box(entry) for entry in single], np.float64).reshape(-1, 4)
+    solid = np.flatnonzero((boxes[:, 2:] > 0).all(axis=1))
+    chosen = [single[number] for number in solid.tolist()]
+    label = _ranks(chosen, "category_id", np.array(category_ids, np.int64))
+    image = _ranks(chosen, "image_id", image_ids)
+
     order = np.argsort(image, kind="stable")
-    table = table[order]
     image = image[order]
-    label = label[order]
     count = np.bincount(image, minlength=len(image_ids))
     place = np.arange(len(image)) - (np.cumsum(count) - count)[image]
+    sorted_entries = [chosen[number] for number in order.tolist()]
+    return _Objects(sorted_entries, image, place, label[order], boxes[solid][order])
+
+
+def _box(entry: dict[str, Any]) -> tuple[float, float, float, float]:
+    """Return x, y, width, height."""
+    x, y, width, height = map(float, entry["bbox"])
+    return x, y, width, height
+
+
+def _pad(objects: _Objects, images: int) -> dict[str, np.ndarray]:
+    """Return the features' columns."""
+    count = np.bincount(objects.image, minlength=images)
     most = max(int(count.max()), 1)
-    corners = np.concatenate([table[:, 2:4], table[:, 2:4] + table[:, 4:6]], axis=1)
+    rows = (objects.image, objects.place)
+    low = objects.boxes[:, :2]
 
-    boxes_of = np.zeros((len(image_ids), most, 4), np.float32)
-    boxes_of[image, place] = corners
-    labels_of = np.full((len(image_ids), most), -1, np.int32)
-    labels_of[image, place] = label
-    return {"boxes": boxes_of, "box_labels": labels_of, "box_count": count.astype(np.int32)}
+    boxes = np.zeros((images, most, 4), np.float32)
+    boxes[rows] = np.concatenate([low, low + objects.boxes[:, 2:]], axis=1)
+    labels = np.full((images, most), -1, np.int32)
+    labels[rows] = objects.label
+    return {
+        "boxes": boxes,
+        "box_labels": labels,
+        "boxes_valid": np.arange(most) < count[:, None],
+        "box_count": count.astype(np.int32),
+    }
 
 
-def _ranks(ids: np.ndarray, known: np.ndarray, what: str) -> np.ndarray:
-    """Return the place of each id in `known`."""
+class _Masks:
+    """Draws the regions of an image's objects.
+
+    Attributes:
+      kind: "classes" or "objects".
+    """
+
+    def __init__(self, kind: str, found: dict[str, Any], objects: _Objects, image_ids: np.ndarray):
+        self.kind = kind
+        self._sizes = [(int(entry["height"]), int(entry["width"])) for entry in found["images"]]
+        numbers = 1 + (objects.label if kind == "classes" else objects.place)
+        most = int(numbers.max(initial=0))
+        if most > _MAX_NUMBER:
+            raise SourceError(
+                f"`mask`={kind!r} numbers up to {_MAX_NUMBER} {kind}, and there are {most}: leave "
+                "it out, or train on fewer."
+            )
+
+        crowds = [entry for entry in found["annotations"] if entry.get("iscrowd")]
+        crowd_images = _ranks(crowds, "image_id", image_ids)
+        # From below to above: crowds first, then large boxes before small ones.
+        areas = objects.boxes[:, 2:].prod(axis=1)
+        order = np.lexsort([-areas, objects.image]).tolist()
+        self._objects: list[list[tuple[int, Any]]] = [[] for _ in self._sizes]
+        for image, entry in zip(crowd_images.tolist(), crowds):
+            self._add(image, _regions.IGNORED, entry)
+        for number in order:
+            self._add(int(objects.image[number]), int(numbers[number]), objects.entries[number])
+
+    def _add(self, image: int, number: int, entry: dict[str, Any]) -> None:
+        segmentation = entry["segmentation"]
+        if isinstance(segmentation, list):  # of Python's floats, which take four times the memory
+            segmentation = [np.asarray(part, np.float64) for part in segmentation]
+        try:
+            _regions.check_segmentation(segmentation, self._sizes[image])
+        except ValueError as error:
+            raise ValueError(f"annotation {entry.get('id')}: {error}") from error
+        self._objects[image].append((number, segmentation))
+
+    def read(self, indices: np.ndarray) -> Encoded:
+        """Return the masks of images `indices` as uncompressed files."""
+        return Encoded.from_bytes([self._draw(index) for index in indices.tolist()])
+
+    def _draw(self, index: int) -> bytes:
+        size = self._sizes[index]
+        objects = []
+        for number, segmentation in self._objects[index]:
+            objects.append((number, _regions.read_region(segmentation, size)))
+        mask = _DRAW[self.kind](size, objects)
+        height, width = size
+        return b"P5 %d %d 255\n" % (width, height) + mask.tobytes()  # PGM
+
+
+_DRAW: dict[str, Callable] = {
+    "classes": _regions.draw_classes,
+    "objects": _regions.draw_objects,
+}
+
+
+def _ranks(entries: Sequence[dict[str, Any]], key: str, known: np.ndarray) -> np.ndarray:
+    """Return the place of each entry's "image_id" or "category_id" in `known`."""
+    ids = np.array([int(entry[key]) for entry in entries], np.int64)
     if not len(ids):
-        return np.zeros(0, np.int64)
+        return ids
+    what = key.removesuffix("_id")
     if not len(known):
         raise ValueError(f"a box names {what} {int(ids[0])}, which is not listed")
     order = np.argsort(known)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.iterators._features import Column, feature_spec, narrow_features
-from jaxaug.iterators._protocol import Indexed, Pixels, Source
+from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 
 _FIRST = np.zeros(1, np.int64)
 
@@ -85,7 +85,7 @@ class Concat:
         number, local = self._place(index)
         return self._of_source(self.sources[number], "path")(local)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Read the records from their sources.
 
         Raises:
@@ -201,13 +201,16 @@ def _common_column(name: str, first: Column | None, other: Column | None, number
     return Column(np.result_type(first.dtype, other.dtype), first.shape)
 
 
-def _check_images(images: Encoded | Pixels, first: Encoded | Pixels, number: int) -> None:
-    kinds = {True: "pixels", False: "encoded images"}
-    pixels = isinstance(images, Pixels)
-    if pixels != isinstance(first, Pixels):
+_Images = Encoded | Masked | Pixels
+_KINDS = {Encoded: "encoded images", Masked: "images with masks", Pixels: "pixels"}
+
+
+def _check_images(images: _Images, first: _Images, number: int) -> None:
+    kind = _KINDS[type(images)]
+    wanted = _KINDS[type(first)]
+    if kind != wanted:
         raise ValueError(
-            f"`sources`: source {number} has {kinds[pixels]}, source 0 {kinds[not pixels]}: "
-            "a Loader needs one kind."
+            f"`sources`: source {number} has {kind}, source 0 {wanted}: a Loader needs one kind."
         )
     if isinstance(images, Pixels) and isinstance(first, Pixels):
         shape, wanted = list(images.array.shape[1:]), list(first.array.shape[1:])
@@ -218,12 +221,19 @@ def _check_images(images: Encoded | Pixels, first: Encoded | Pixels, number: int
             )
 
 
-def _join_images(images: Sequence[Encoded | Pixels], rows: np.ndarray) -> Encoded | Pixels:
+def _join_images(images: Sequence[_Images], rows: np.ndarray) -> _Images:
     """Return the rows of several parts, taken as one."""
     pixels = [part.array for part in images if isinstance(part, Pixels)]
     if pixels:
         return Pixels(np.concatenate(pixels)[rows])
-    encoded = [part for part in images if isinstance(part, Encoded)]
+    masked = [part for part in images if isinstance(part, Masked)]
+    if masked:
+        joined = _join_encoded([part.images for part in masked], rows)
+        return Masked(joined, _join_encoded([part.masks for part in masked], rows))
+    return _join_encoded([part for part in images if isinstance(part, Encoded)], rows)
+
+
+def _join_encoded(encoded: Sequence[Encoded], rows: np.ndarray) -> Encoded:
     addresses = np.concatenate([part.addresses for part in encoded])
     lengths = np.concatenate([part.lengths for part in encoded])
     return Encoded(addresses[rows], lengths[rows], [part.owner for part in encoded])

@@ -101,7 +101,7 @@ def _list_folder(root: Path) -> tuple[list[str], list[str]]:
     if not root.is_dir():
         raise SourceError(f"`root` must be a folder of images, got {str(root)!r}, which is none.")
     try:
-        names = sorted(_image_files(str(root)))
+        names = sorted(image_files(str(root)))
         below = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     except OSError as error:
         raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
@@ -126,7 +126,7 @@ def _check_none_empty(root: str, found: list[str], below: list[str]) -> None:
     empty = [name for name in below if name not in found and not name.startswith(".")]
     if empty:
         raise SourceError(
-            f"no images in {_listed(empty)} below {root!r}: remove what is no class, or fix the "
+            f"no images in {listed(empty)} below {root!r}: remove what is no class, or fix the "
             "labels by classes=[...], which may name empty folders."
         )
 
@@ -135,10 +135,11 @@ def _check_all_named(root: str, found: list[str], classes: tuple[str, ...]) -> N
     unknown = [name for name in found if name not in classes]
     if unknown:
         wanted = f"`classes` must name every folder with images below {root!r}"
-        raise SourceError(f"{wanted}; it lacks {_listed(unknown)}.")
+        raise SourceError(f"{wanted}; it lacks {listed(unknown)}.")
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Return the first few of some names, for a message."""
     shown = ", ".join(map(repr, names[:_MAX_SHOWN_NAMES]))
     return (
         shown
@@ -147,8 +148,8 @@ def _listed(names: list[str]) -> str:
     )
 
 
-def _image_files(root: str) -> Iterator[str]:
-    """Yield the paths, relative to `root`, of the image files below it."""
+def image_files(root: str) -> Iterator[str]:
+    """Yield the paths, relative to `root`, of the image files below it, in no order."""
     yield from _files_below(root, "", (_identity(root),))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Pixels
+from jaxaug.iterators._protocol import Masked, Pixels
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
@@ -22,11 +22,14 @@ class InMemory:
         W, 1], an array or an `np.memmap`, which must not change. Pixels go to the devices as they
         are, through no Decoder; gray ones are repeated to three channels there.
       features: arrays with one row for each image, such as {"label": int[N]}.
+      masks: the encoded mask of each encoded image, see `Masked`; None for no masks. Those of
+        pixels are a feature "mask", an array [N, H, W].
 
     Raises:
       SourceError: no images.
       TypeError: `images` is neither a sequence of bytes nor an array of pixels.
-      ValueError: an array of another dtype or shape; a feature without one row for each image.
+      ValueError: an array of another dtype or shape; a feature without one row, or no mask, for
+        each image; masks of pixels.
 
     Example:
       >>> source = InMemory([b"first", b"second"], {"label": np.array([7, 8])})
@@ -38,7 +41,11 @@ class InMemory:
     """
 
     def __init__(
-        self, images: "Sequence[bytes] | np.ndarray", features: Mapping[str, Any] | None = None
+        self,
+        images: "Sequence[bytes] | np.ndarray",
+        features: Mapping[str, Any] | None = None,
+        *,
+        masks: Sequence[bytes] | None = None,
     ):
         if isinstance(images, np.ndarray) and images.dtype.kind not in "OS":
             _check_pixels(images)
@@ -58,6 +65,7 @@ class InMemory:
             self._images = Encoded.from_bytes(list(images))
 
         self._count = len(images)
+        self._masks = None if masks is None else self._check_masks(masks)
         self._features = {
             name: _feature(name, column, self._count) for name, column in (features or {}).items()
         }
@@ -76,13 +84,28 @@ class InMemory:
         """All columns by name."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Return rows of the images and of the columns; no encoded bytes are copied."""
         columns = {name: column[indices] for name, column in self._features.items()}
         if isinstance(self._images, np.ndarray):
             return Pixels(self._images[indices]), columns
 
-        return self._images.take(indices), columns
+        encoded = self._images.take(indices)
+        if self._masks is not None:
+            return Masked(encoded, self._masks.take(indices)), columns
+        return encoded, columns
+
+    def _check_masks(self, masks: Sequence[bytes]) -> Encoded:
+        if isinstance(self._images, np.ndarray):
+            raise ValueError(
+                "`masks` must be left out where the images are pixels: give {'mask': uint8[N, H, "
+                "W]} among the `features`."
+            )
+        if len(masks) != self._count:
+            raise ValueError(
+                f"`masks` must be one for each image, {self._count} in all, got {len(masks)}."
+            )
+        return Encoded.from_bytes(list(masks))
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's number."""
@@ -100,6 +123,8 @@ class InMemory:
             digest.update(repr(self._images.shape).encode() + self._images[chosen].tobytes())
         else:
             digest.update(self._images.lengths.tobytes())
+        if self._masks is not None:
+            digest.update(self._masks.lengths.tobytes())
 
         for name, column in sorted(self._features.items()):
             digest.update(name.encode() + column.tobytes())

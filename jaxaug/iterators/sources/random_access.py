@@ -10,6 +10,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._items import Item, Key, Wanted
 
@@ -35,6 +36,9 @@ class RandomAccess:
         numpy's or those of other libraries, become features of the dtype they have, lists of
         numbers of one length where `features` names them; all else stays in `describe`.
       image: the key of the image, or its place in tuples.
+      mask: the key or place of the mask, in the forms of an image; a Pillow image of a palette
+        keeps its indices, an array is integers [h, w], at most 65,535. None for no masks. See
+        `Masked`.
       label: the key or place that becomes "label", a number or an array; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
       parse: a function from what the object gives to such a dict or tuple, for records in formats
@@ -57,6 +61,7 @@ class RandomAccess:
         source: Any,
         *,
         image: Key = "image",
+        mask: Key | None = None,
         label: Key | None = "label",
         features: Wanted = None,
         parse: Callable[[Any], Any] | None = None,
@@ -65,12 +70,13 @@ class RandomAccess:
             raise SourceError("`source` must hold at least one item, got none.")
         self._source = source
         self._image = image
+        self._mask = mask
         self._label = label
         self._parse = parse
         # By the items' keys. `_first_good` looks at no features yet: there are none.
         self._blanks: dict[Any, np.ndarray] = {}
         first = self._first_good()
-        self._names = _items.choose_features(first, image, label, features)
+        self._names = _items.choose_features(first, image, label, features, mask)
         self._blanks = _items.blank_numbers(first, self._names)
 
     def __len__(self) -> int:
@@ -80,7 +86,7 @@ class RandomAccess:
         found = f"{len(self)} images, {sorted(self._names.values())}"
         return f"RandomAccess({type(self._source).__name__}: {found})"
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
         """Return the items' images, and their numbers stacked; a bad record is empty and zero.
 
         Raises:
@@ -91,7 +97,10 @@ class RandomAccess:
         columns = {}
         for key, name in self._names.items():
             columns[name] = np.stack([item.numbers[key] for item in items])
-        return Encoded.from_bytes([item.image for item in items]), columns
+        images = Encoded.from_bytes([item.image for item in items])
+        if self._mask is None:
+            return images, columns
+        return Masked(images, Encoded.from_bytes([item.mask for item in items])), columns
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return what of the item is neither image nor number, and "error" if it is a bad one."""
@@ -103,7 +112,7 @@ class RandomAccess:
         if isinstance(image, Mapping) and image.get("path"):
             found["path"] = image["path"]
         for key, value in item.fields.items():
-            if key != self._image and key not in self._names:
+            if key not in (self._image, self._mask) and key not in self._names:
                 found[str(key)] = _text(value)
         return found
 
@@ -166,7 +175,7 @@ class RandomAccess:
         except Exception as error:  # of the user's function
             return error
         try:
-            return _items.read_item(item, self._image, self._blanks, number)
+            return _items.read_item(item, self._image, self._blanks, number, self._mask)
         except SourceError as error:
             return error
 

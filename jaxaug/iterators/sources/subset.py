@@ -9,7 +9,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Indexed, Pixels, Source
+from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 
 
 class Subset:
@@ -85,7 +85,7 @@ class Subset:
         """
         return self._of_source("path")(self._one(index))
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Read the source's records behind `indices`."""
         return self.source.read(self._original(np.asarray(indices, np.int64)))
 

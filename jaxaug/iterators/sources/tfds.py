@@ -25,7 +25,7 @@ class TFDS(RandomAccess):
       split: a TFDS split, such as "train" or "train[:90%]".
       data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or
         prepared.
-      image, label, features: as `RandomAccess` says, by TFDS's names.
+      image, mask, label, features: as `RandomAccess` says, by TFDS's names.
 
     Attributes:
       classes: the label's class names, or None.
@@ -45,11 +45,13 @@ class TFDS(RandomAccess):
         split: str,
         data_dir: PathLike | None = None,
         image: str = "image",
+        mask: str | None = None,
         label: str | None = "label",
         features: Sequence[str] | None = None,
     ):
         builder = _builder(os.fspath(name), data_dir)
-        undecoded = {image: importlib.import_module("tensorflow_datasets").decode.SkipDecoding()}
+        skip = importlib.import_module("tensorflow_datasets").decode.SkipDecoding()
+        undecoded = {name: skip for name in (image, mask) if name is not None}
         try:
             source = builder.as_data_source(split, decoders=undecoded)
         except Exception as error:  # TFDS raises its own of many kinds; each says what is missing
@@ -60,7 +62,7 @@ class TFDS(RandomAccess):
         known = builder.info.features
         names = getattr(known[label], "names", None) if label in known else None
         self.classes: tuple[str, ...] | None = tuple(names) if names else None
-        super().__init__(source, image=image, label=label, features=features)
+        super().__init__(source, image=image, mask=mask, label=label, features=features)
 
     def __repr__(self) -> str:
         found = f"{len(self)} images, {sorted(self._names.values())}"

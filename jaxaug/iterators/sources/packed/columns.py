@@ -16,17 +16,27 @@ _MAX_FEATURE_BYTES = 4 << 30  # of one padded feature
 # Prefixes of the names of such columns.
 HEADER = "header/"
 FEATURE = "feature/"
+# Places of an image, and of its mask if it has one: the offset in the file, the length, and "lead",
+# the bytes from the beginning of the record to the image.
+PLACES = ("offset", "length", "lead", "mask_offset", "mask_length")
 # An index with other facts is built anew.
 FACTS = [name for name in Headers._fields if name != "reason"]
 
 Numbers = Sequence[int] | Sequence[float] | np.ndarray
 
 
+class Place(NamedTuple):
+    """A range of bytes in a file."""
+
+    offset: int
+    length: int
+
+
 class FileColumns(NamedTuple):
     """The records of one file."""
 
     rows: int
-    columns: dict[str, np.ndarray]  # "offset", "length", "lead", and "header/..." ones
+    columns: dict[str, np.ndarray]  # those of `PLACES`, and "header/..." ones
     features: dict[str, tuple[np.ndarray, np.ndarray]]  # (all values, how many each record has)
 
 
@@ -45,6 +55,7 @@ class ColumnBuilder:
         offset: int,
         lead: int,
         features: Mapping[str, Numbers],
+        mask: Place | None = None,
     ) -> None:
         """Add one record.
 
@@ -53,8 +64,9 @@ class ColumnBuilder:
           offset: the place of the image in the file, in bytes.
           lead: bytes from the beginning of the record to the image.
           features: its numbers by name.
+          mask: the place of its encoded mask; all records have one or none has.
         """
-        self._places.append((offset, image.size, lead))
+        self._places.append((offset, image.size, lead, *(mask or ())))
         self._images.append(image)
         for name, numbers in features.items():
             self._features[name].add(self.count, numbers)
@@ -71,7 +83,7 @@ class ColumnBuilder:
         return FileColumns(self.count, columns, features)
 
     def _start_chunk(self) -> None:
-        self._places: list[tuple[int, int, int]] = []
+        self._places: list[tuple[int, ...]] = []
         self._images: list[np.ndarray] = []
         self._bytes = 0
 
@@ -82,7 +94,7 @@ class ColumnBuilder:
             return
         places = np.array(self._places, np.int64)
         headers = read_headers(Encoded.from_bytes(self._images))
-        for name, column in zip(("offset", "length", "lead"), places.T):
+        for name, column in zip(PLACES, places.T):
             self._columns[name].append(column.copy())
         for name in FACTS:
             self._columns[HEADER + name].append(getattr(headers, name))

@@ -53,8 +53,8 @@ class Index(NamedTuple):
 
     Attributes:
       columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
-        (bytes from the record's beginning to its image), "header/..." facts of the image,
-        "feature/..." numbers.
+        (bytes from the record's beginning to its image), "mask_offset" and "mask_length" where it
+        has masks, "header/..." facts of the image, "feature/..." numbers.
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.
@@ -189,13 +189,21 @@ def _within(index: Index, files: list[DataFile]) -> Index:
         raise IndexDamaged("it is of another number of files")
     for start in range(0, int(index.row_starts[-1]), _MAX_CHECKED_RECORDS):
         rows = slice(start, start + _MAX_CHECKED_RECORDS)
-        offset, length, lead = (index.columns[name][rows] for name in ("offset", "length", "lead"))
-        counts = np.diff(np.clip(index.row_starts, start, start + offset.size))
+        columns = {name: column[rows] for name, column in index.columns.items()}
+        counts = np.diff(np.clip(index.row_starts, start, start + _MAX_CHECKED_RECORDS))
         size = np.repeat(sizes, counts)
-        outside = (lead > offset) | (offset > size) | (length > size - offset)
+        outside = columns["lead"] > columns["offset"]
+        outside |= _ends_behind(size, columns["offset"], columns["length"])
+        if "mask_offset" in columns:
+            outside |= _ends_behind(size, columns["mask_offset"], columns["mask_length"])
         if outside.any():
             raise IndexDamaged("a record lies outside its file")
     return index
+
+
+def _ends_behind(size: np.ndarray, offset: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Return True for ranges that are not within the first `size` bytes; no sum may overflow."""
+    return (offset > size) | (length > size - offset)
 
 
 def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
@@ -384,7 +392,9 @@ def _fingerprint(
     """Hash places and features; header facts may be more in another version of jaxaug."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
-    for name in ("offset", "length", *sorted(name for name in columns if name.startswith(FEATURE))):
+    features = sorted(name for name in columns if name.startswith(FEATURE))
+    masks = [name for name in ("mask_offset", "mask_length") if name in columns]
+    for name in ("offset", "length", *masks, *features):
         digest.update(name.encode())
         digest.update(_bytes(np.ascontiguousarray(columns[name])))
     return digest.hexdigest()

@@ -10,6 +10,7 @@ from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
+from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
@@ -85,7 +86,8 @@ class PackedSource(abc.ABC):
         return int(self._index.row_starts[-1])
 
     def __repr__(self) -> str:
-        found = f"{len(self)} images in {len(self._files)} files, {sorted(self._features)}"
+        images = "images with masks" if "mask_offset" in self._columns else "images"
+        found = f"{len(self)} {images} in {len(self._files)} files, {sorted(self._features)}"
         return f"{type(self).__name__}({found})"
 
     @property
@@ -101,8 +103,8 @@ class PackedSource(abc.ABC):
         """
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """Read the images and their features; a record that cannot be read has length 0.
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+        """Read the images, their masks, and their features; what cannot be read has length 0.
 
         Raises:
           IndexError: an index outside [0, len).
@@ -113,15 +115,34 @@ class PackedSource(abc.ABC):
                 f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
             )
         files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
-        offsets = self._columns["offset"][indices].astype(np.int64)
-        lengths = self._columns["length"][indices].astype(np.int64)
-        encoded, failures = self._storage.read(files, offsets, lengths)
-        if failures or self._failures:
-            for row, index in enumerate(indices.tolist()):
-                self._failures.pop(index, None)
-                if row in failures:
-                    self._failures[index] = failures[row]
-        return encoded, {name: column[indices] for name, column in self._features.items()}
+        offsets = self._columns["offset"][indices]
+        lengths = self._columns["length"][indices]
+        masked = "mask_offset" in self._columns
+        if masked:  # in one read with the images, which mostly lie beside them
+            files = np.concatenate([files, files])
+            offsets = np.concatenate([offsets, self._columns["mask_offset"][indices]])
+            lengths = np.concatenate([lengths, self._columns["mask_length"][indices]])
+
+        encoded, failures = self._storage.read(
+            files, offsets.astype(np.int64), lengths.astype(np.int64)
+        )
+        self._note(indices, failures)
+        columns = {name: column[indices] for name, column in self._features.items()}
+        if not masked:
+            return encoded, columns
+        rows = len(indices)
+        return Masked(encoded.take(slice(rows)), encoded.take(slice(rows, None))), columns
+
+    def _note(self, indices: np.ndarray, failures: dict[int, str]) -> None:
+        """Remember why images, and behind them masks, of `indices` could not be read."""
+        if not failures and not self._failures:
+            return
+        rows = len(indices)
+        for row, index in enumerate(indices.tolist()):
+            failure = failures.get(row, failures.get(row + rows))
+            self._failures.pop(index, None)
+            if failure is not None:
+                self._failures[index] = failure
 
     def headers(self, indices: np.ndarray) -> Headers:
         """Return the header facts that the index knows of images; `reason` stays empty."""

@@ -10,7 +10,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
-from jaxaug.iterators.sources.packed.columns import ColumnBuilder
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Place
 from jaxaug.iterators.sources.packed.crc32c import crc32c
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
@@ -37,6 +37,8 @@ class TFRecord(PackedSource):
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tfrecord"), or URLs (gs://,
         s3://, http://); the files of a pattern come sorted.
       image: the bytes feature that holds the encoded image.
+      mask: the bytes feature that holds the encoded mask, such as
+        "image/segmentation/class/encoded"; None for no masks. See `Masked`.
       label: the integer feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all numbers.
       index: the file of the index, read and written there alone; None for beside the files or
@@ -68,6 +70,7 @@ class TFRecord(PackedSource):
         paths: PathLike | Sequence[PathLike],
         *,
         image: str = "image/encoded",
+        mask: str | None = None,
         label: str | None = "image/class/label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         index: PathLike | None = None,
@@ -76,11 +79,14 @@ class TFRecord(PackedSource):
         retries: int = 3,
     ):
         self._image = image
+        self._mask = mask
         self._label = label
         self._names = None if features is None else _items.new_names(features)
         labelled = {} if label is None else {label: "label"}
         _items.check_different((self._names or {}) | labelled)
         options = {"image": image, "label": label, "features": self._names}
+        if mask is not None:
+            options["mask"] = mask
         super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
         self._check_found(self._names, label)
 
@@ -97,22 +103,33 @@ class TFRecord(PackedSource):
                     found = parse_example(data, start, start + length)
                 except ValueError as error:
                     raise _damaged(reader, columns.count, f"is no tf.Example: {error}") from error
-                first, last, numbers = self._record(found, reader, columns.count)
-                columns.add(
-                    block[first:last], offset + first, first - (start - _HEAD_BYTES), numbers
-                )
+                number = columns.count
+                first, last = self._take_bytes(found, "image", self._image, reader, number)
+                mask = None
+                if self._mask is not None:
+                    begin, end = self._take_bytes(found, "mask", self._mask, reader, number)
+                    mask = Place(offset + begin, end - begin)
+                numbers = self._numbers(found, reader, number)
+                lead = first - (start - _HEAD_BYTES)
+                columns.add(block[first:last], offset + first, lead, numbers, mask)
             offset += int(starts[-1] + lengths[-1]) + _TAIL_BYTES
             report(offset)
         return {}
 
-    def _record(
+    def _take_bytes(
+        self, found: dict[str, Feature], what: str, name: str, reader: BlockReader, number: int
+    ) -> tuple[int, int]:
+        """Take the place of an image or a mask, (start, stop), out of a record's features."""
+        place = found.pop(name, None)
+        if not isinstance(place, list) or len(place) != 1:
+            names = sorted(found)
+            raise _damaged(reader, number, f"has no {what} {name!r}; its features are {names}")
+        return place[0]
+
+    def _numbers(
         self, found: dict[str, Feature], reader: BlockReader, number: int
-    ) -> tuple[int, int, dict[str, np.ndarray]]:
-        """Return (start, stop) of the image, and the numbers to keep."""
-        image = found.pop(self._image, None)
-        if not isinstance(image, list) or len(image) != 1:
-            what = f"has no image {self._image!r}; its features are {sorted(found)}"
-            raise _damaged(reader, number, what)
+    ) -> dict[str, np.ndarray]:
+        """Return the numbers of a record that are kept, by name."""
         numbers = {}
         if self._label is not None:
             numbers["label"] = self._label_of(found, reader, number)
@@ -129,7 +146,7 @@ class TFRecord(PackedSource):
                 hint = "pass another `label`, or the `features` that you need"
                 raise _damaged(reader, number, f"{what}: {hint}")
             numbers[name] = value
-        return *image[0], numbers
+        return numbers
 
     def _label_of(
         self,
@@ -148,7 +165,8 @@ class TFRecord(PackedSource):
         block, starts, lengths = _frames(reader, start, None)
         data = block.data
         found = parse_example(data, int(starts[0]), int(starts[0] + lengths[0]))
-        found.pop(self._image, None)
+        for name in (self._image, self._mask):
+            found.pop(str(name), None)
         strings = {}
         for name, value in found.items():
             if isinstance(value, list):

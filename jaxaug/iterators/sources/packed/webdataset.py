@@ -11,7 +11,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
-from jaxaug.iterators.sources.packed.columns import ColumnBuilder
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Place
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
 
@@ -39,6 +39,8 @@ class WebDataset(PackedSource):
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
       image: extensions of the image, in either case; of several in one record the first listed
         counts.
+      mask: extensions of the mask, such as "seg.png" for `key.seg.png` beside `key.jpg`; every
+        record must have one. None for no masks. See `Masked`.
       label: "cls" for the member of that name or, without one, "label" in `json`; another name in
         `json`; None for none.
       features: names of further numbers in `json`, or {name: new name}; None for all numbers.
@@ -79,6 +81,7 @@ class WebDataset(PackedSource):
         paths: PathLike | Sequence[PathLike],
         *,
         image: str | Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
+        mask: str | Sequence[str] | None = None,
         label: str | None = "cls",
         features: Sequence[str] | Mapping[str, str] | None = None,
         index: PathLike | None = None,
@@ -86,8 +89,8 @@ class WebDataset(PackedSource):
         timeout: float = 60.0,
         retries: int = 3,
     ):
-        extensions = [image] if isinstance(image, str) else image
-        self._image = [extension.lower().lstrip(".") for extension in extensions]
+        self._mask = [] if mask is None else _extensions(mask)
+        self._image = [name for name in _extensions(image) if name not in self._mask]
         self._label = label
         self._names = None if features is None else _items.new_names(features)
         named = {
@@ -96,6 +99,8 @@ class WebDataset(PackedSource):
         labelled = {} if label is None else {label: "label"}
         _items.check_different(named | labelled)
         options = {"image": self._image, "label": label, "features": self._names}
+        if self._mask:
+            options["mask"] = self._mask
         super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
         self._check_found(named, label)
         classes = self._index.extra.get("classes")
@@ -120,9 +125,20 @@ class WebDataset(PackedSource):
             image = parts[extension]
             start = min(member.start for member in parts.values())
             data = reader.at(image.offset, image.size)
-            columns.add(data, image.offset, image.offset - start, self._numbers(reader, parts))
+            mask = self._mask_of(reader, key, parts)
+            numbers = self._numbers(reader, parts)
+            columns.add(data, image.offset, image.offset - start, numbers, mask)
             report(image.offset)
         return extra
+
+    def _mask_of(self, reader: BlockReader, key: str, parts: dict[str, Member]) -> Place | None:
+        """Return the place of a record's mask; None if masks are not wanted."""
+        if not self._mask:
+            return None
+        extension = next((name for name in self._mask if name in parts), None)
+        if extension is None:
+            raise _wrong(reader, key, f"has no mask {self._mask}; it has {sorted(parts)}")
+        return Place(parts[extension].offset, parts[extension].size)
 
     def _numbers(self, reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
         """Return the label, and the numbers at the top of the JSON object."""
@@ -187,6 +203,11 @@ class WebDataset(PackedSource):
             elif extension.rpartition(".")[2] in _TEXTS:
                 found[extension] = _content(reader, member).decode("utf-8", "replace")
         return found
+
+
+def _extensions(names: str | Sequence[str]) -> list[str]:
+    listed = [names] if isinstance(names, str) else names
+    return [name.lower().lstrip(".") for name in listed]
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,0 +1,134 @@
+"""Masks of sources of items, of tf.Examples and in memory."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxaug import Loader
+from jaxaug.errors import SourceError
+from jaxaug.iterators import InMemory, RandomAccess, TFRecord
+from tests.images import encode, picture
+from tests.iterators.loaders import one_device
+from tests.iterators.sources import containers
+
+COUNT = 4
+
+
+def numbers(record: int) -> np.ndarray:
+    return np.random.default_rng(record).integers(0, 200, (40, 56), np.uint8)
+
+
+def palette(record: int) -> Image.Image:
+    image = Image.fromarray(numbers(record), "P")
+    image.putpalette(bytes(range(255, -1, -1)) * 3)
+    return image
+
+
+def png(record: int) -> bytes:
+    file = io.BytesIO()
+    palette(record).save(file, "PNG")
+    return file.getvalue()
+
+
+IMAGES = [encode(picture(i, 40, 56)) for i in range(COUNT)]
+
+
+def masks_of(source, **options):
+    with Loader(source, COUNT, shuffle=False, sharding=one_device(), **options) as loader:
+        return np.asarray(next(loader)["mask"])
+
+
+EXPECTED = np.stack([numbers(i) for i in range(COUNT)])
+
+
+def test_masks_in_memory():
+    masks = [png(i) for i in range(COUNT)]
+    source = InMemory(IMAGES, {"label": np.arange(COUNT)}, masks=masks)
+    np.testing.assert_array_equal(masks_of(source), EXPECTED)
+    assert source.fingerprint() != InMemory(IMAGES, {"label": np.arange(COUNT)}).fingerprint()
+    with pytest.raises(ValueError, match="`masks` must be one for each image, 4 in all, got 2"):
+        InMemory(IMAGES, masks=masks[:2])
+    with pytest.raises(ValueError, match="`masks` must be left out where the images are pixels"):
+        InMemory(np.zeros((4, 8, 8, 3), np.uint8), masks=masks)
+
+
+def test_masks_in_tf_examples(tmp_path):
+    records = []
+    for i in range(COUNT):
+        fields = {"image": IMAGES[i], "segmentation": png(i), "label": i, "name": b"x"}
+        records.append(containers.example(fields))
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(containers.tfrecord(records))
+    source = TFRecord(path, image="image", mask="segmentation", label="label")
+    np.testing.assert_array_equal(masks_of(source), EXPECTED)
+    about = source.describe(2)
+    assert about["name"] == "x" and "segmentation" not in about and "image" not in about
+    plain = TFRecord(path, image="image", label="label")
+    assert plain.fingerprint() != source.fingerprint()
+    with pytest.raises(SourceError, match="record 0 has no mask 'mask'; its features are"):
+        TFRecord(path, image="image", mask="mask", label="label")
+
+
+@pytest.mark.parametrize(
+    "make, dtype",
+    [
+        (png, np.uint8),
+        (lambda i: {"bytes": png(i), "path": None}, np.uint8),
+        (palette, np.uint8),
+        (numbers, np.uint8),
+        (lambda i: numbers(i)[..., None], np.uint8),
+        (lambda i: numbers(i).astype(np.int64), np.int32),
+        (lambda i: Image.fromarray(numbers(i).astype(np.int32)), np.int32),
+    ],
+)
+def test_masks_of_items(make, dtype):
+    items = [{"image": IMAGES[i], "annotation": make(i), "label": i} for i in range(COUNT)]
+    source = RandomAccess(items, mask="annotation")
+    masks = masks_of(source)
+    assert masks.dtype == dtype
+    np.testing.assert_array_equal(masks, EXPECTED)
+    assert "annotation" not in source.describe(0) and list(source.read(np.arange(2))[1]) == [
+        "label"
+    ]
+
+
+def test_masks_of_tuples():
+    source = RandomAccess(
+        [(IMAGES[i], palette(i)) for i in range(COUNT)], image=0, mask=1, label=None
+    )
+    np.testing.assert_array_equal(masks_of(source), EXPECTED)
+
+
+def test_masks_of_one_bit_are_zero_and_one():
+    binary = [numbers(i) > 99 for i in range(COUNT)]
+    for make in (np.asarray, Image.fromarray):
+        items = [{"image": IMAGES[i], "mask": make(binary[i])} for i in range(COUNT)]
+        masks = masks_of(RandomAccess(items, mask="mask", label=None))
+        np.testing.assert_array_equal(masks, np.stack(binary))
+
+
+@pytest.mark.parametrize(
+    "mask, message",
+    [
+        (None, "record 0 must hold a mask under 'mask', encoded bytes, .* got NoneType"),
+        (picture(0, 40, 56), r"must hold a mask of integers \[h, w\] under 'mask', got uint8\[40"),
+        (np.zeros((40, 56)), r"must hold a mask of integers \[h, w\] under 'mask', got float64"),
+        (np.full((40, 56), -1), "must hold a mask of 0 to 65535 under 'mask', got -1 to -1"),
+        ({"path": "/nowhere.png"}, "'/nowhere.png' cannot be read"),
+    ],
+)
+def test_items_without_such_a_mask_are_refused(mask, message):
+    with pytest.raises(SourceError, match=message):
+        RandomAccess([{"image": IMAGES[0], "mask": mask}], mask="mask", label=None)
+
+
+@pytest.mark.filterwarnings("ignore:1 of 4 records could not be decoded")
+def test_a_later_item_without_a_mask_is_a_bad_record():
+    items = [{"image": IMAGES[i], "mask": numbers(i)} for i in range(COUNT)]
+    items[2] = {"image": IMAGES[2], "mask": None}
+    source = RandomAccess(items, mask="mask", label=None)
+    masks = masks_of(source, on_error="mask")
+    assert (masks[2] == 255).all() and np.array_equal(masks[3], EXPECTED[3])
+    assert "record 2 must hold a mask under 'mask'" in source.describe(2)["error"]
