@@ -1,9 +1,7 @@
 """Sources of records, and the Loader that makes batches of them for a training loop."""
 
-from jaxaug.iterators._export import for_pmap as for_pmap
 from jaxaug.iterators._export import to_numpy as to_numpy
-from jaxaug.iterators._export import to_tf as to_tf
-from jaxaug.iterators._export import to_torch as to_torch
+from jaxaug.iterators._for_pmap import for_pmap as for_pmap
 from jaxaug.iterators._loader import Loader as Loader
 from jaxaug.iterators._mix import Mix as Mix
 from jaxaug.iterators._mix import Repeat as Repeat
@@ -18,6 +16,8 @@ from jaxaug.iterators._sampler import Sequential as Sequential
 from jaxaug.iterators._sampler import Shuffled as Shuffled
 from jaxaug.iterators._sampler import Weighted as Weighted
 from jaxaug.iterators._sampler import balanced_weights as balanced_weights
+from jaxaug.iterators._to_tf import to_tf as to_tf
+from jaxaug.iterators._to_torch import to_torch as to_torch
 from jaxaug.iterators.sources.array_record import ArrayRecord as ArrayRecord
 from jaxaug.iterators.sources.coco import Coco as Coco
 from jaxaug.iterators.sources.concat import Concat as Concat

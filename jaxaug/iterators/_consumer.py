@@ -28,6 +28,7 @@ class Consumer:
     Attributes:
       delivered: the cursor behind the last delivered batch.
       upcoming: the cursor where the next batch is looked for.
+      start: the cursor that `move` set last.
       stats: counts what is delivered.
     """
 
@@ -38,6 +39,7 @@ class Consumer:
         self._one_at_a_time = threading.Lock()
         self.delivered = Cursor(0, 0)
         self.upcoming = Cursor(0, 0)
+        self.start = Cursor(0, 0)
         self.stats = Stats(plan.builders)
         self._limit = BadRecordLimit(plan.options.max_bad)
         # No thread outlives the consumer: when the last reference goes it tells them to end.
@@ -106,7 +108,7 @@ class Consumer:
     def move(self, cursor: Cursor) -> None:
         """Go on at `cursor`."""
         self._stop()
-        self.delivered = self.upcoming = cursor
+        self.delivered = self.upcoming = self.start = cursor
 
     def close(self) -> None:
         """End the threads and wait for them; nothing can be taken any more."""

@@ -168,9 +168,12 @@ class Loader(Checkpointable):
         return self._consumer.take_steps(count)
 
     def restart(self) -> None:
-        """Begin the next epoch if any batch of this one was delivered."""
+        """Begin the next epoch if this Loader has delivered a batch of this one.
+
+        A place in an epoch that `set_state` gave stays: the next loop goes on there.
+        """
         upcoming = self._consumer.upcoming
-        if upcoming.position > 0:
+        if upcoming.position > 0 and upcoming != self._consumer.start:
             self._consumer.move(Cursor(upcoming.epoch + 1, 0))
 
     def sample(self, index: int, epoch: int = 0, *, position: int | None = None) -> dict[str, Any]:

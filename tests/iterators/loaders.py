@@ -6,6 +6,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxaug.sharding import batch_sharding
 
@@ -43,3 +44,17 @@ def no_threads_soon():
     while threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threads() == []
+
+
+def named_sharding(kind: str) -> NamedSharding:
+    """A sharding of the CPU devices: "one", "eight", "replicated" over pairs, or "reversed"."""
+    devices = jax.devices("cpu")
+    if kind == "one":
+        return one_device()
+    if kind == "reversed":
+        return batch_sharding(devices[::-1])
+    shape, names = ((4, 2), ("a", "b")) if kind == "replicated" else ((8,), ("a",))
+    mesh = jax.make_mesh(
+        shape, names, axis_types=(AxisType.Explicit,) * len(names), devices=devices
+    )
+    return NamedSharding(mesh, PartitionSpec("a"))

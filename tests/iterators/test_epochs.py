@@ -71,6 +71,20 @@ def test_restart_begins_the_next_epoch_if_a_batch_of_this_one_was_delivered(sour
         assert indices(loader) == third
 
 
+def test_restart_goes_on_where_set_state_put_the_loader(source):
+    with make(source) as whole, make(source) as loader:
+        first, second = (indices(whole) for _ in range(2))
+        batch = next(iter(loader))
+        state = loader.get_state()
+        loader.set_state(state)
+        loader.restart()
+        assert indices([batch]) + indices(loader) == first
+        loader.set_state(state)
+        next(loader)
+        loader.restart()
+        assert indices(loader) == second
+
+
 def test_a_loop_over_used_up_epochs_warns(source):
     with make(source, epochs=1) as loader:
         assert len(list(loader)) == 5

@@ -1,0 +1,64 @@
+"""A Loader as the first stage of a Grain pipeline. Needs grain."""
+
+from typing import Any
+
+import grain
+
+from jaxaug.iterators._export import check_loader
+from jaxaug.iterators._loader import Loader
+
+
+class LoaderDataset(grain.IterDataset):  # pyright: ignore[reportAttributeAccessIssue]
+    """The batches of a Loader, over the ends of epochs, as a Grain `IterDataset`.
+
+    Iterators begin where the Loader stood when this was made. Their state is the Loader's, so a
+    saved pipeline goes on behind the last batch, also with another batch size or number of
+    processes. Each iterator has a place of its own; taking turns between two of them moves the
+    Loader each time, which costs what was read ahead.
+
+    Args:
+      loader: a `Loader`; its close stays its own.
+
+    Raises:
+      TypeError: `loader` is no Loader.
+
+    Example:
+      `dataset = LoaderDataset(loader).map(lambda batch: (batch["image"], batch["label"]))`
+    """
+
+    def __init__(self, loader: Loader):
+        check_loader(loader, "LoaderDataset")
+        super().__init__()
+        self._loader = loader
+        self._start = loader.get_state()
+
+    def __repr__(self) -> str:
+        return f"LoaderDataset({self._loader!r})"
+
+    def __iter__(self) -> "LoaderIterator":
+        return LoaderIterator(self._loader, self._start)
+
+
+class LoaderIterator(grain.DatasetIterator):  # pyright: ignore[reportAttributeAccessIssue]
+    """An iterator over a Loader, with a place of its own."""
+
+    def __init__(self, loader: Loader, state: dict[str, Any]):
+        super().__init__()
+        self._loader = loader
+        self._state = state
+
+    def __next__(self) -> dict[str, Any]:
+        if self._loader.get_state() != self._state:  # another iterator has used the Loader
+            self._loader.set_state(self._state)
+        batch = next(self._loader)
+        self._state = self._loader.get_state()
+        return batch
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state of the Loader at the place of this iterator, as JSON scalars."""
+        return dict(self._state)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on after the last batch that was delivered before `state` was taken."""
+        self._loader.set_state(state)
+        self._state = self._loader.get_state()
