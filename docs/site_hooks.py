@@ -1,12 +1,21 @@
-"""Pages of the site that are made from other files: the README, the results, the public names."""
+"""Pages of the site that are made from other files: the README, the results, the public names.
+
+The gallery is drawn here, too, once for each run of mkdocs.
+"""
 
 import ast
+import functools
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import site_gallery  # noqa: E402  (of the folder above)
+
 COPIED = {
     "README.md": "index.md",
     "benchmarks/RESULTS.md": "benchmarks.md",
@@ -30,7 +39,16 @@ def on_files(files, config):
         files.append(File.generated(config, page, content=copied_page(path)))
     for name in documented():
         files.append(File.generated(config, page_path(name), content=api_page(name)))
+    files.append(File.generated(config, "gallery.md", content=site_gallery.page()))
+    for name, content in gallery_strips().items():
+        files.append(File.generated(config, f"gallery/{name}.webp", content=content))
     return files
+
+
+@functools.cache
+def gallery_strips() -> dict[str, bytes]:
+    """Return the pictures of the gallery by name."""
+    return dict(site_gallery.strips(site_gallery.entries()))
 
 
 def documented() -> list[str]:
