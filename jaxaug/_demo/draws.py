@@ -9,9 +9,8 @@ from PIL import Image, ImageDraw
 
 from jaxaug._typing import Key, Sample
 from jaxaug.augment import Compose, MultiView, Normalize
-from jaxaug.iterators._viewable import viewable
+from jaxaug.iterators._viewable import color_of, planes, rgb_of, viewable, visible_points
 
-COLORS = ("#ffd60a", "#00e5ff", "#ff4dd2", "#7cff4d", "#ff8c42", "#b794ff")
 _MASK_WEIGHT = 0.35
 _TARGETS = ("size", "mask", "masks", "boxes", "keypoints", "label")
 
@@ -62,8 +61,8 @@ def normalization(transform: Any) -> tuple[Any, Any]:
 def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
     """Return the used part of the image, its targets drawn over it."""
     pixels = viewable(sample["image"], mean, std)
-    for label, plane in _planes(sample, pixels.shape[:2]):
-        color = np.array(_rgb(label), np.float32)
+    for number, plane in planes(sample, pixels.shape[:2]):
+        color = np.array(rgb_of(number), np.float32)
         mixed = (1 - _MASK_WEIGHT) * pixels + _MASK_WEIGHT * color
         pixels = np.where(plane[:, :, None], mixed, pixels).astype(np.uint8)
 
@@ -71,37 +70,15 @@ def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
     pen = ImageDraw.Draw(image)
     for number, box in enumerate(sample.get("boxes", ())):
         if np.any(box):
-            pen.rectangle(_inner(box), outline=COLORS[number % len(COLORS)])
-    for x, y in _points(sample):
+            pen.rectangle(_inner(box), outline=color_of(number))
+    for x, y in visible_points(sample).tolist():
         pen.ellipse((x - 2.5, y - 2.5, x + 2.5, y + 2.5), fill="#ffffff", outline="#d00000")
 
     height, width = sample.get("size", pixels.shape[:2])
     return np.asarray(image)[:height, :width]
 
 
-def _planes(sample: Mapping[str, Any], shape: tuple[int, ...]) -> list[tuple[int, np.ndarray]]:
-    """Return (label, bool[h, w]) of the classes but 0, and of the instances."""
-    planes = list(enumerate(np.asarray(sample.get("masks", ()), bool)))
-    mask = sample.get("mask")
-    if mask is None or np.shape(mask) != shape:
-        return planes
-    labels = [label for label in np.unique(mask).tolist() if 0 < label < 255]
-    return planes + [(int(label) - 1, np.equal(mask, label)) for label in labels]
-
-
-def _points(sample: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the places of the keypoints that are visible."""
-    rows = np.asarray(sample.get("keypoints", np.zeros((0, 2))))
-    seen = rows[:, 2] > 0 if rows.shape[1] == 3 else np.ones(len(rows), bool)
-    return [(float(x), float(y)) for x, y in rows[seen, :2]]
-
-
 def _inner(box: np.ndarray) -> tuple[float, float, float, float]:
     """Return the pixels on the inside of a half-open box."""
     left, top, right, bottom = (float(side) for side in box)
     return left, top, max(left, right - 1), max(top, bottom - 1)
-
-
-def _rgb(number: int) -> tuple[int, ...]:
-    color = COLORS[number % len(COLORS)]
-    return tuple(int(color[k : k + 2], 16) for k in (1, 3, 5))

@@ -17,6 +17,7 @@ from jaxaug.iterators._sampler import Sequential as Sequential
 from jaxaug.iterators._sampler import Shuffled as Shuffled
 from jaxaug.iterators._sampler import Weighted as Weighted
 from jaxaug.iterators._sampler import balanced_weights as balanced_weights
+from jaxaug.iterators._show import show as show
 from jaxaug.iterators.sources.array_record import ArrayRecord as ArrayRecord
 from jaxaug.iterators.sources.coco import Coco as Coco
 from jaxaug.iterators.sources.concat import Concat as Concat

@@ -1,11 +1,13 @@
-"""Pixels as screens take them."""
+"""Samples as pictures show them: pixels of screens, planes of masks, visible keypoints."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+COLORS = ("#ffd60a", "#00e5ff", "#ff4dd2", "#7cff4d", "#ff8c42", "#b794ff")
 _CHANNELS = (1, 3, 4)
+_IGNORED = 255  # of masks: no class, by custom
 
 
 def viewable(
@@ -37,3 +39,37 @@ def viewable(
         values = pixels.astype(np.float32) * np.asarray(std) + np.asarray(mean)
         pixels = np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
+
+
+def planes(sample: Mapping[str, Any], canvas: tuple[int, ...]) -> list[tuple[int, np.ndarray]]:
+    """Return (number, bool[h, w]) of each instance of "masks", and of the classes of "mask".
+
+    Class 0, the background, and 255, no class, have none; class k has the number k - 1.
+    """
+    found = list(enumerate(np.asarray(sample.get("masks", ()), bool)))
+    mask = np.asarray(sample.get("mask", ()))
+    if mask.shape[:2] != canvas or mask.size != canvas[0] * canvas[1]:
+        return found
+
+    mask = mask.reshape(canvas)
+    labels = [int(label) for label in np.unique(mask) if label not in (0, _IGNORED)]
+    return found + [(label - 1, mask == label) for label in labels]
+
+
+def visible_points(sample: Mapping[str, Any]) -> np.ndarray:
+    """Return the (x, y) of the "keypoints" that are visible, [n, 2]."""
+    points = np.asarray(sample.get("keypoints", np.zeros((0, 2))))
+    if points.shape[1] == 2:
+        return points
+    return points[points[:, 2] > 0, :2]
+
+
+def color_of(number: int) -> str:
+    """Return the color of a box, an instance or a class as "#rrggbb"."""
+    return COLORS[number % len(COLORS)]
+
+
+def rgb_of(number: int) -> tuple[int, ...]:
+    """Return the color of a box, an instance or a class as three bytes."""
+    color = color_of(number)
+    return tuple(int(color[k : k + 2], 16) for k in (1, 3, 5))
