@@ -3,7 +3,6 @@
 The gallery is drawn here, too, once for each run of mkdocs.
 """
 
-import ast
 import functools
 import re
 import sys
@@ -15,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import site_gallery  # noqa: E402  (of the folder above)
+from site_api import api_page, documented, page_path  # noqa: E402
 
 COPIED = {
     "README.md": "index.md",
@@ -22,7 +22,6 @@ COPIED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-PACKAGES = ("augment", "iterators", "decode", "sharding", "errors")
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -51,51 +50,10 @@ def gallery_strips() -> dict[str, bytes]:
     return dict(site_gallery.strips(site_gallery.entries()))
 
 
-def documented() -> list[str]:
-    """Return the modules that have a page: the packages, each with its public submodules."""
-    names = []
-    for package in PACKAGES:
-        exported = [f"{package}.{name}" for name in public_names(package)]
-        names += [package, *filter(is_module, exported)]
-    return names
-
-
-def is_module(name: str) -> bool:
-    """Return True if `jaxaug.<name>` is a module."""
-    path = ROOT / "jaxaug" / name.replace(".", "/")
-    return path.is_dir() or path.with_suffix(".py").is_file()
-
-
-def page_path(name: str) -> str:
-    """Return the page of `jaxaug.<name>`."""
-    return f"api/{name.rpartition('.')[2]}.md"
-
-
 def copied_page(path: str) -> str:
     """Return a file of the repository with its links as the site needs them."""
     text = (ROOT / path).read_text()
     return LINK.sub(lambda match: _site_link(match, path), text)
-
-
-def api_page(name: str) -> str:
-    """Return the page of the public names of `jaxaug.<name>`."""
-    lines = [f"# jaxaug.{name}", "", f"::: jaxaug.{name}", "    options:", "      members:"]
-    members = [member for member in public_names(name) if not is_module(f"{name}.{member}")]
-    lines += [f"        - {member}" for member in members]
-    return "\n".join(lines) + "\n"
-
-
-def public_names(name: str) -> list[str]:
-    """Return the names that a module exports (`from x import y as y`) or defines."""
-    path = ROOT / "jaxaug" / name.replace(".", "/")
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    names = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom):
-            names |= {alias.name for alias in node.names if alias.asname == alias.name}
-        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
-            names.add(node.name)
-    return sorted(name for name in names if not name.startswith("_"))
 
 
 def _site_link(match: re.Match[str], path: str) -> str:
