@@ -1,6 +1,6 @@
 """Pages of the site that are made from other files: the README, the results, the public names.
 
-The gallery is drawn here, too, once for each run of mkdocs.
+The gallery and the charts of the benchmarks are drawn here, too.
 """
 
 import functools
@@ -13,7 +13,8 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-import site_gallery  # noqa: E402  (of the folder above)
+import site_benchmarks  # noqa: E402  (of the folder above)
+import site_gallery  # noqa: E402
 from site_api import api_page, documented, page_path  # noqa: E402
 
 COPIED = {
@@ -35,7 +36,12 @@ def on_config(config):
 def on_files(files, config):
     """Add the pages that do not lie in `docs`."""
     for path, page in COPIED.items():
-        files.append(File.generated(config, page, content=copied_page(path)))
+        text = copied_page(path)
+        if page == "benchmarks.md":
+            text = site_benchmarks.page(text)
+        files.append(File.generated(config, page, content=text))
+    for name, content in site_benchmarks.charts().items():
+        files.append(File.generated(config, f"benchmarks/{name}.svg", content=content))
     for name in documented():
         files.append(File.generated(config, page_path(name), content=api_page(name)))
     files.append(File.generated(config, "gallery.md", content=site_gallery.page()))
