@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,7 +79,10 @@ def _add_demo(commands) -> None:
         "demo", help="draw a data set, measure the pipeline on it, train a network"
     )
     parser.add_argument(
-        "--out", type=_png, default="jaxaug_demo.png", help="contact sheet (default: %(default)s)"
+        "--out",
+        type=_picture,
+        default="jaxaug_demo.png",
+        help="contact sheet (default: %(default)s)",
     )
     epochs = "of training (default: %(default)s)"
     parser.add_argument("--epochs", type=_positive, default=8, help=epochs)
@@ -88,18 +91,40 @@ def _add_demo(commands) -> None:
 
 
 def _add_preview(commands) -> None:
-    parser = commands.add_parser("preview", help="draw a contact sheet of your own images")
-    parser.add_argument("folder", help="a folder of images, with or without class folders")
+    parser = commands.add_parser(
+        "preview", help="draw a contact sheet of your own images, and of your own chain"
+    )
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        help="a folder of images, with or without class folders (default: a drawn scene)",
+    )
+    parser.add_argument(
+        "--chain",
+        type=_chain,
+        help="module:name of a transform, of a function of (key, sample), or of a function that"
+        " returns one, such as jaxaug.augment.recipes:imagenet_train",
+    )
+    parser.add_argument(
+        "--targets", action="store_true", help="the scene with its mask, boxes and keypoints"
+    )
+    parser.add_argument(
+        "--canvas",
+        type=_positive,
+        default=256,
+        help="its side in pixels, to which images are shrunk (default: %(default)s)",
+    )
     parser.add_argument(
         "--out",
-        type=_png,
+        type=_picture,
         default="jaxaug_preview.png",
         help="contact sheet (default: %(default)s)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="of the random draws (default: %(default)s)"
     )
-    parser.set_defaults(run=_preview)
+    parser.add_argument("--show", action="store_true", help="open the sheet, too")
+    parser.set_defaults(run=_preview, error=parser.error)
 
 
 def _add_index(commands) -> None:
@@ -155,10 +180,19 @@ def _add_doctor(commands) -> None:
     parser.set_defaults(run=_doctor)
 
 
-def _png(path: str) -> str:
-    if not path.lower().endswith(".png"):
-        raise argparse.ArgumentTypeError(f"must end in .png, got {path!r}")
+def _picture(path: str) -> str:
+    if not path.lower().endswith((".png", ".jpg", ".webp")):
+        raise argparse.ArgumentTypeError(f"must end in .png, .jpg or .webp, got {path!r}")
     return path
+
+
+def _chain(text: str) -> Callable:
+    from jaxaug._demo.chain import load_chain
+
+    try:
+        return load_chain(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:
@@ -185,10 +219,22 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 
 def _preview(arguments: argparse.Namespace) -> None:
-    from jaxaug._demo.preview import draw_sheet
+    from jaxaug._demo.preview import demo_image, draw_sheet, folder_images
 
-    title = f"jaxaug preview: {arguments.folder}"
-    print(draw_sheet(arguments.folder, arguments.out, title, arguments.seed).resolve())
+    if arguments.folder is not None and arguments.targets:
+        arguments.error("--targets goes without a folder: only the drawn scene has them")
+    if arguments.folder is None:
+        images = demo_image(arguments.canvas, arguments.targets)
+    else:
+        images = folder_images(arguments.folder, arguments.canvas)
+    title = f"jaxaug preview: {arguments.folder or 'the drawn scene'}"
+    path = draw_sheet(images, arguments.out, title, arguments.seed, arguments.chain)
+    print(path.resolve())
+    if arguments.show:
+        from PIL import Image
+
+        with Image.open(path) as sheet:
+            sheet.show()
 
 
 def _index(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,16 @@
 
 
 class JaxaugError(Exception):
-    """The base class of all exceptions of jaxaug."""
+    """The base class of all exceptions of jaxaug.
+
+    Example:
+      >>> from jaxaug import iterators
+      >>> try:
+      ...     iterators.ImageFolder("missing")
+      ... except JaxaugError as error:
+      ...     print(type(error).__name__)
+      SourceError
+    """
 
 
 class DecodeError(JaxaugError):
@@ -13,6 +22,10 @@ class DecodeError(JaxaugError):
       index: the number of the record in its source, or its row in the batch without a source.
       file: the path of the record; None for one in memory.
       byte_count: the length of the record; None if it was never read.
+
+    Example:
+      >>> print(DecodeError("the file is empty", index=3, file="cat.jpg", byte_count=0))
+      cannot decode record 3 (cat.jpg, 0 bytes): the file is empty
     """
 
     def __init__(
@@ -40,11 +53,25 @@ class DecodeError(JaxaugError):
 
 
 class SourceError(JaxaugError):
-    """A source (folder, index or container file) is missing, empty, damaged or changed."""
+    """A source (folder, index or container file) is missing, empty, damaged or changed.
+
+    Example:
+      >>> from jaxaug import iterators
+      >>> try:
+      ...     iterators.TFRecord("missing.tfrecord")
+      ... except SourceError:
+      ...     print("no such file")
+      no such file
+    """
 
 
 class StateError(JaxaugError):
-    """A saved state does not fit the Loader; the message names the difference."""
+    """A saved state does not fit the Loader; the message names the difference.
+
+    Example:
+      >>> issubclass(StateError, JaxaugError)
+      True
+    """
 
 
 def _rebuild_decode_error(reason, index, file, byte_count):

@@ -224,7 +224,7 @@ def test_demo_from_data_to_accuracy(dataset, tmp_path, capsys):
 
 
 def test_demo_without_flax_says_what_to_install(dataset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run, "draw_sheet", lambda folder, path, title: path)
+    monkeypatch.setattr(run, "draw_sheet", lambda images, path, title: path)
     monkeypatch.setattr(run, "_measure", lambda images, batch_size: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     run.run_demo(tmp_path / "sheet.png", cache=dataset.parent, count=COUNT)

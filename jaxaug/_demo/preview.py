@@ -1,13 +1,16 @@
-"""The contact sheet of a folder: each row shows what one transform does to one of the images."""
+"""Contact sheets of transforms, on the images of a folder or on the drawn scene."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxaug import augment
+from jaxaug._demo.draws import draws, normalization, pictures
+from jaxaug._demo.scene import draw_scene
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._typing import PathLike
 from jaxaug.decode import Decoder
@@ -16,6 +19,7 @@ from jaxaug.iterators import ImageFolder
 
 SIDE = 256  # pixels of the canvas that images are shrunk to
 DRAWS = 6  # random draws in each row
+MAX_IMAGES = 7  # of a folder
 
 SHOWN: Sequence[augment.Transform] = (
     augment.RandomResizedCrop(SIDE, scale=(0.2, 1.0)),
@@ -37,40 +41,91 @@ SHOWN: Sequence[augment.Transform] = (
 )
 
 
-def draw_sheet(folder: PathLike, path: PathLike, title: str, seed: int = 0) -> Path:
-    """Draw the contact sheet of the images in a folder.
+class Named(NamedTuple):
+    """A sample and the name under which the sheet shows it."""
+
+    name: str
+    sample: dict[str, Any]
+
+
+def draw_sheet(
+    images: Sequence[Named],
+    path: PathLike,
+    title: str,
+    seed: int = 0,
+    chain: Callable | None = None,
+) -> Path:
+    """Draw a contact sheet: a row of random draws for each image.
 
     Args:
-      folder: a folder with images somewhere below it, with or without class folders.
-      path: the PNG to write.
+      images: at least one.
+      path: the picture to write.
       title: the heading of the sheet.
       seed: of the random draws.
+      chain: a function of (key, sample) that is applied to every image. Without, each row shows
+        another of `SHOWN`.
 
     Returns:
       `path`.
+    """
+    if chain is not None:
+        rows = _rows(chain, images, seed, 0)
+        return contact_sheet(rows, path, title)
+
+    rows = []
+    for number, transform in enumerate(SHOWN):
+        named = images[number % len(images)]
+        (row,) = _rows(transform, [named], seed, number)
+        rows.append(Row(_title(transform), named.name, row.images))
+    return contact_sheet(rows, path, title)
+
+
+def _rows(chain: Callable, images: Sequence[Named], seed: int, first: int) -> list[Row]:
+    """Return one row for each image, its key folded from the number of the row."""
+    keys = [jax.random.fold_in(jax.random.key(seed), first + k) for k in range(len(images))]
+    keys = jax.numpy.stack([jax.random.split(key, DRAWS) for key in keys])
+    mean, std = normalization(chain)
+    rows = []
+    for named, results in zip(images, draws(chain, [named.sample for named in images], keys)):
+        shown = pictures(named.sample)
+        for result in results:
+            shown += pictures(result, mean, std)
+        rows.append(Row(named.name, "", shown[: 1 + DRAWS]))
+    return rows
+
+
+def demo_image(side: int = SIDE, targets: bool = False) -> list[Named]:
+    """Return the drawn scene on a square canvas.
+
+    Args:
+      side: of the canvas, in pixels.
+      targets: True for the scene with its mask, boxes and keypoints.
+    """
+    scene = draw_scene(side // 4 * 4)
+    sample = _on_canvas(scene.image, side)
+    if targets:
+        mask = np.zeros((side, side), np.uint8)
+        mask[: scene.mask.shape[0], : scene.mask.shape[1]] = scene.mask
+        sample |= {"mask": mask, "boxes": scene.boxes, "keypoints": scene.keypoints}
+    return [Named("drawn scene", sample)]
+
+
+def folder_images(folder: PathLike, side: int = SIDE) -> list[Named]:
+    """Return some images of a folder, spread over it, with their labels.
+
+    Broken files are left out, and named on stderr.
+
+    Args:
+      folder: a folder with images somewhere below it, with or without class folders.
+      side: of the canvas, to which larger images are shrunk.
 
     Raises:
       SourceError: no image in the folder can be decoded.
     """
     source = ImageFolder(folder)
-    names, images = _choose(source, len(SHOWN))
-    rows = []
-    for number, transform in enumerate(SHOWN):
-        name = names[number % len(names)]
-        image = images[number % len(names)]
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number), DRAWS)
-        rows.append(Row(_title(transform), name, [image, *_draw(transform, keys, image)]))
-    return contact_sheet(rows, path, title)
-
-
-def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray]]:
-    """Return names and upright pixels of up to `count` images, spread over the folder.
-
-    Broken files are left out, and named on stderr.
-    """
-    candidates = np.unique(np.linspace(0, len(source) - 1, 4 * count).astype(np.int64))
-    encoded, _ = source.read(candidates)
-    with Decoder((SIDE, SIDE), devices=jax.local_devices()[:1], on_error="mask") as decoder:
+    candidates = np.unique(np.linspace(0, len(source) - 1, 4 * MAX_IMAGES).astype(np.int64))
+    encoded, features = source.read(candidates)
+    with Decoder((side, side), devices=jax.local_devices()[:1], on_error="mask") as decoder:
         batch = decoder.decode(encoded)
 
     good = np.flatnonzero(batch.valid)
@@ -81,28 +136,21 @@ def _choose(source: ImageFolder, count: int) -> tuple[list[str], list[np.ndarray
     for index in candidates[~batch.valid].tolist():
         print(f"jaxaug: left out {source.path(index)!r}, which cannot be decoded", file=sys.stderr)
 
-    rows = good[np.linspace(0, good.size - 1, min(count, good.size)).astype(int)]
     pixels = np.asarray(batch.pixels)
-    names = [
-        str(Path(source.path(int(index))).relative_to(source.root)) for index in candidates[rows]
-    ]
-    return names, [_used(pixels[row], batch.size[row]) for row in rows]
+    images = []
+    for row in good[np.linspace(0, good.size - 1, min(MAX_IMAGES, good.size)).astype(int)]:
+        path = Path(source.path(int(candidates[row])))
+        sample = {"image": pixels[row], "size": np.asarray(batch.size[row], np.int32)}
+        sample |= {name: np.asarray(column)[row] for name, column in features.items()}
+        images.append(Named(str(path.relative_to(source.root)), sample))
+    return images
 
 
-def _draw(transform: augment.Transform, keys: jax.Array, image: np.ndarray) -> list[np.ndarray]:
-    """Return the results of `transform` on one image, one for each key."""
-    # All images have one shape, so each transform is compiled once.
-    canvas = np.zeros((SIDE, SIDE, 3), np.uint8)
+def _on_canvas(image: np.ndarray, side: int) -> dict[str, Any]:
+    """Return an image at the top left of a square canvas, with its size."""
+    canvas = np.zeros((side, side, 3), np.uint8)
     canvas[: image.shape[0], : image.shape[1]] = image
-    sample = {"image": canvas, "size": np.array(image.shape[:2], np.int32)}
-    drawn = jax.jit(jax.vmap(transform, in_axes=(0, None)))(keys, sample)
-    images = np.asarray(drawn["image"])
-    sizes = np.asarray(drawn["size"]) if "size" in drawn else [images.shape[1:3]] * len(images)
-    return [_used(image, size) for image, size in zip(images, sizes)]
-
-
-def _used(pixels: np.ndarray, size: Sequence[int] | np.ndarray) -> np.ndarray:
-    return pixels[: int(size[0]), : int(size[1])]
+    return {"image": canvas, "size": np.array(image.shape[:2], np.int32)}
 
 
 def _title(transform: augment.Transform) -> str:

@@ -7,7 +7,7 @@ import jax
 import jaxaug
 from jaxaug import Loader, augment
 from jaxaug._demo.data import make_dataset
-from jaxaug._demo.preview import draw_sheet
+from jaxaug._demo.preview import draw_sheet, folder_images
 from jaxaug._demo.speed import augment_rate, decode_rate, pipeline_rate
 from jaxaug._typing import PathLike
 from jaxaug.iterators import ImageFolder
@@ -55,7 +55,8 @@ def run_demo(
         "data",
         f"{len(images)} + {len(val_images)} images of {len(images.classes)} classes in {root}",
     )
-    _say("sheet", str(draw_sheet(root / "train", out, "jaxaug demo").resolve()))
+    sheet = draw_sheet(folder_images(root / "train"), out, "jaxaug demo")
+    _say("sheet", str(sheet.resolve()))
 
     batch_size = 64 // jax.device_count() * jax.device_count() or jax.device_count()
     _measure(images, batch_size)

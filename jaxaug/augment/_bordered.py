@@ -18,6 +18,11 @@ class Bordered(Geometric):
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> from jaxaug import augment
+      >>> augment.RandomRotation(10, padding_mode="reflect").resampling().padding_mode
+      'reflect'
     """
 
     _: KW_ONLY

@@ -24,6 +24,10 @@ class Resampling(NamedTuple):
       interpolation: "bilinear" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> Resampling("nearest").joined(Resampling(padding_mode="edge"))
+      Resampling(interpolation='nearest', padding_mode='edge', fill=None)
     """
 
     interpolation: str | None = None

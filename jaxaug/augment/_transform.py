@@ -32,6 +32,13 @@ class Transform(Operator):
 
     Attributes:
       channels: the number of channels that the image must have; None for any.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> flip = augment.RandomHorizontalFlip(p=1.0)
+      >>> flip(jax.random.key(0), jnp.array([[[0.0], [1.0]]])).ravel().tolist()
+      [1.0, 0.0]
     """
 
     channels: ClassVar[int | None] = None
@@ -94,6 +101,17 @@ class Geometric(Transform):
     """A transform that moves pixels: it gives a `Warp`, and a run of them is one resample.
 
     Masks, boxes and keypoints follow by themselves.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> class Zoom(augment.Geometric):
+      ...     def sample(self, key, info):
+      ...         return augment.random.uniform(key, 0.5, 1.0)
+      ...     def warp(self, params, info):
+      ...         return augment.Warp.centered(info, augment.matrix.scaling(params, params))
+      >>> Zoom()(jax.random.key(0), jnp.zeros((8, 9, 3))).shape
+      (8, 9, 3)
     """
 
     @property
@@ -143,6 +161,17 @@ class Pointwise(Transform):
     Attributes:
       across_channels: True where a channel of the result reads more than one of the image's. What
         is costly to compute is stored before.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> class Negative(augment.Pointwise):
+      ...     def sample(self, key, info):
+      ...         return None
+      ...     def apply(self, params, image, info):
+      ...         return 1.0 - image
+      >>> Negative()(jax.random.key(0), jnp.ones((1, 2, 1))).ravel().tolist()
+      [0.0, 0.0]
     """
 
     across_channels: ClassVar[bool] = False
@@ -170,7 +199,19 @@ class Pointwise(Transform):
 
 
 class ImageOp(Transform):
-    """A transform of the image as a whole: neighbors and sums allowed."""
+    """A transform of the image as a whole: neighbors and sums allowed.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> class Upwards(augment.ImageOp):
+      ...     def sample(self, key, info):
+      ...         return augment.random.integers(key, 1, 2)
+      ...     def apply(self, params, image, info):
+      ...         return jnp.roll(image, -params, axis=0)
+      >>> Upwards()(jax.random.key(0), jnp.array([[[0.0]], [[1.0]]])).ravel().tolist()
+      [1.0, 0.0]
+    """
 
     @abc.abstractmethod
     def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
@@ -198,7 +239,19 @@ class ImageOp(Transform):
 
 
 class SampleOp(Transform):
-    """A transform of the whole sample, with its masks, boxes and labels."""
+    """A transform of the whole sample, with its masks, boxes and labels.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> class WithMean(augment.SampleOp):
+      ...     def sample(self, key, info):
+      ...         return None
+      ...     def apply(self, params, sample, info):
+      ...         return {**sample, "mean": sample["image"].mean()}
+      >>> float(WithMean()(jax.random.key(0), {"image": jnp.ones((2, 2, 1))})["mean"])
+      1.0
+    """
 
     @abc.abstractmethod
     def apply(self, params: Parameters, sample: Sample, info: ImageInfo) -> Sample:
@@ -232,6 +285,17 @@ class Output(Transform):
     Attributes:
       dtype: the name of the output's floating dtype.
       layout: "HWC" or "CHW"; a leading N, the axis that `vmap` adds, may be written too.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> class Centered(augment.Output):
+      ...     dtype = "bfloat16"
+      ...     layout = "CHW"
+      ...     def values(self, image):
+      ...         return 2 * image - 1
+      >>> Centered()(jax.random.key(0), jnp.zeros((8, 9, 3))).shape
+      (3, 8, 9)
     """
 
     dtype: str

@@ -17,7 +17,12 @@ from jaxaug._typing import Array, Scalar
 
 
 class Matrix(NamedTuple):
-    """The rows of [[xx, xy, x1], [yx, yy, y1], [wx, wy, w1]]."""
+    """The rows of [[xx, xy, x1], [yx, yy, y1], [wx, wy, w1]].
+
+    Example:
+      >>> Matrix(x1=5.0).axis_aligned, Matrix(xy=0.5).axis_aligned
+      (True, False)
+    """
 
     xx: Scalar = 1.0
     xy: Scalar = 0.0
@@ -41,17 +46,33 @@ class Matrix(NamedTuple):
 
 
 def scaling(x: Scalar, y: Scalar) -> Matrix:
-    """Return the map (u, v) -> (x u, y v)."""
+    """Return the map (u, v) -> (x u, y v).
+
+    Example:
+      >>> transform_points(scaling(2.0, 3.0), 1.0, 1.0)[:2]
+      (2.0, 3.0)
+    """
     return Matrix(xx=_entry(x), yy=_entry(y))
 
 
 def translation(x: Scalar, y: Scalar) -> Matrix:
-    """Return the map (u, v) -> (u + x, v + y)."""
+    """Return the map (u, v) -> (u + x, v + y).
+
+    Example:
+      >>> transform_points(translation(1.0, 2.0), 3.0, 4.0)[:2]
+      (4.0, 6.0)
+    """
     return Matrix(x1=_entry(x), y1=_entry(y))
 
 
 def rotation(degrees: Scalar) -> Matrix:
-    """Return the pull of a turn about the origin, counter-clockwise on a screen (y points down)."""
+    """Return the pull of a turn about the origin, counter-clockwise on a screen (y points down).
+
+    Example:
+      >>> x, y, _ = transform_points(rotation(90.0), 1.0, 0.0)
+      >>> round(float(x)), round(float(y))
+      (0, 1)
+    """
     if _is(degrees, 0.0):
         return Matrix()
     radians = _radians(degrees)
@@ -64,25 +85,44 @@ def shearing(x_degrees: Scalar, y_degrees: Scalar) -> Matrix:
 
     The push is [[1, 0], [-tan y, 1]] [[1, -tan x], [0, 1]], along x first; its inverse is written
     here.
+
+    Example:
+      >>> round(float(shearing(45.0, 0.0).xy), 3)
+      1.0
     """
     x, y = _tan(x_degrees), _tan(y_degrees)
     return Matrix(xx=_add(1.0, _mul(x, y)), xy=x, yx=y)
 
 
 def about(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
-    """Return `matrix` with (x, y) in the place of the origin."""
+    """Return `matrix` with (x, y) in the place of the origin.
+
+    Example:
+      >>> transform_points(about(scaling(2.0, 2.0), 10.0, 10.0), 11.0, 10.0)[:2]
+      (12.0, 10.0)
+    """
     return product(translation(x, y), product(matrix, translation(-x, -y)))
 
 
 def product(outer: Matrix, inner: Matrix) -> Matrix:
-    """Return outer(inner(point)): in pull form the op that runs first stands outside."""
+    """Return outer(inner(point)): in pull form the op that runs first stands outside.
+
+    Example:
+      >>> transform_points(product(translation(1.0, 0.0), scaling(2.0, 2.0)), 3.0, 0.0)[:2]
+      (7.0, 0.0)
+    """
     rows = (outer[0:3], outer[3:6], outer[6:9])
     columns = (inner[0::3], inner[1::3], inner[2::3])
     return Matrix(*(_dot(row, column) for row in rows for column in columns))
 
 
 def stretched(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
-    """Return `matrix` on the unit square, carried over to `x` by `y`: S matrix S^-1."""
+    """Return `matrix` on the unit square, carried over to `x` by `y`: S matrix S^-1.
+
+    Example:
+      >>> stretched(translation(0.5, 0.0), 8.0, 6.0).x1
+      4.0
+    """
     a, b, c, d, e, f, g, h, i = matrix
     return Matrix(
         a, _mul(b, x / y), _mul(c, x), _mul(d, y / x), e, _mul(f, y), _div(g, x), _div(h, y), i
@@ -90,7 +130,12 @@ def stretched(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
 
 
 def inverse(matrix: Matrix) -> Matrix:
-    """Return the inverse, by the adjugate."""
+    """Return the inverse, by the adjugate.
+
+    Example:
+      >>> inverse(scaling(2.0, 4.0)).yy
+      0.25
+    """
     a, b, c, d, e, f, g, h, i = matrix
     # fmt: off
     minors = (
@@ -112,6 +157,13 @@ def homography(startpoints: Array, endpoints: Array) -> Matrix:
 
     Args:
       startpoints, endpoints: (x, y)[4], in cyclic order; both quadrangles convex.
+
+    Example:
+      >>> square = [[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]]
+      >>> moved = [[1.0, 0.0], [5.0, 0.0], [5.0, 4.0], [1.0, 4.0]]
+      >>> x, y, _ = transform_points(homography(square, moved), 3.0, 2.0)
+      >>> round(float(x), 4), round(float(y), 4)
+      (2.0, 2.0)
     """
     start = square_to(jnp.asarray(startpoints, jnp.float32))
     end = square_to(jnp.asarray(endpoints, jnp.float32))
@@ -123,6 +175,12 @@ def square_to(corners: Array) -> Matrix:
 
     Reference: P. Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, section
       2.2.3.
+
+    Example:
+      >>> corners = jnp.array([[2.0, 0.0], [4.0, 0.0], [4.0, 2.0], [2.0, 2.0]])
+      >>> x, y, _ = transform_points(square_to(corners), 0.5, 0.5)
+      >>> float(x), float(y)
+      (3.0, 1.0)
     """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = ((corner[0], corner[1]) for corner in corners)
     dx1 = x1 - x2
@@ -143,6 +201,10 @@ def transform_points(matrix: Matrix, x: Array, y: Array) -> tuple[Any, Any, Any]
     """Return the images of (x, y), and the third homogeneous coordinate they were divided by.
 
     A point on or behind the horizon of a homography lands far outside of every image, but finite.
+
+    Example:
+      >>> transform_points(translation(1.0, 2.0), 3.0, 4.0)
+      (4.0, 6.0, 1.0)
     """
     u = _add(_add(_mul(matrix.xx, x), _mul(matrix.xy, y)), matrix.x1)
     v = _add(_add(_mul(matrix.yx, x), _mul(matrix.yy, y)), matrix.y1)
@@ -156,7 +218,12 @@ _FAR = 2.0**20  # pixels; float32 still resolves an eighth of a pixel there
 
 
 def is_static(value) -> bool:
-    """Return True for a Python or numpy number, whose value is known while tracing."""
+    """Return True for a Python or numpy number, whose value is known while tracing.
+
+    Example:
+      >>> is_static(1.0), is_static(jnp.ones(()))
+      (True, False)
+    """
     return isinstance(value, (int, float, np.number))
 
 

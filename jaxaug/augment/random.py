@@ -78,12 +78,22 @@ def choice(key: Key, weights: int | Sequence[float]) -> Array:
 
 
 def between(number: Array, low: Scalar, high: Scalar) -> Array:
-    """Return a number of [0, 1) brought to [low, high)."""
+    """Return a number of [0, 1) brought to [low, high).
+
+    Example:
+      >>> between(0.5, 2.0, 4.0)
+      3.0
+    """
     return low + number * (high - low)
 
 
 def integer(number: Array, low: Scalar, high: Scalar) -> Array:
-    """Return a number of [0, 1) as an int32 of low, ..., high - 1."""
+    """Return a number of [0, 1) as an int32 of low, ..., high - 1.
+
+    Example:
+      >>> int(integer(jnp.float32(0.99), 3, 6))
+      5
+    """
     low = jnp.asarray(low, jnp.int32)
     high = jnp.asarray(high, jnp.int32)
     steps = jnp.floor(number * (high - low).astype(jnp.float32)).astype(jnp.int32)
@@ -91,5 +101,10 @@ def integer(number: Array, low: Scalar, high: Scalar) -> Array:
 
 
 def order(numbers: Array) -> Array:
-    """Return numbers of [0, 1) [n] as an int32[n] permutation of 0, ..., n - 1."""
+    """Return numbers of [0, 1) [n] as an int32[n] permutation of 0, ..., n - 1.
+
+    Example:
+      >>> order(jnp.array([0.3, 0.9, 0.1])).tolist()
+      [2, 0, 1]
+    """
     return jnp.argsort(numbers).astype(jnp.int32)

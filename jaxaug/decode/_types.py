@@ -19,6 +19,11 @@ class Encoded(NamedTuple):
       addresses: uint64[n], the address of the first byte of each image.
       lengths: uint64[n], the bytes of each image.
       owner: an object that keeps that memory alive (a list of bytes, an mmap, a staging buffer).
+
+    Example:
+      >>> encoded = Encoded.from_bytes([b"abc", b"de"])
+      >>> bytes(encoded.take(slice(1, 2)).view(0))
+      b'de'
     """
 
     addresses: np.ndarray
@@ -88,6 +93,14 @@ class ImageBatch(NamedTuple):
       original_size: int32[n, 2], (height, width) of the upright image before it was shrunk to the
         canvas.
       valid: bool[n], False where the image could not be decoded; such a row is zero.
+
+    Example:
+      >>> import jax
+      >>> from jaxaug.decode import Decoder
+      >>> with Decoder((8, 9), devices=jax.devices()[:1], on_error="mask") as decoder:
+      ...     batch = decoder.decode(Encoded.from_bytes([b"no image"]))
+      >>> batch.pixels.shape, batch.valid.tolist()
+      ((1, 8, 9, 3), [False])
     """
 
     pixels: "Array | list[Array]"

@@ -15,6 +15,10 @@ class Pixels(NamedTuple):
     Attributes:
       array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes
         to.
+
+    Example:
+      >>> Pixels(np.zeros((2, 8, 9, 3), np.uint8)).array.shape
+      (2, 8, 9, 3)
     """
 
     array: np.ndarray
@@ -41,6 +45,11 @@ class Source(Protocol):
 
     A source is random access and stateless: `read` may be called from any thread, for any rows in
     any order, and answers the same each time. The Loader owns order, epochs and sharding.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory
+      >>> isinstance(InMemory([b"..."]), Source)
+      True
     """
 
     def __len__(self) -> int:
@@ -69,7 +78,13 @@ class Source(Protocol):
 
 @runtime_checkable
 class Indexed(Source, Protocol):
-    """A source that may know its images' headers without reading them."""
+    """A source that may know its images' headers without reading them.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory, Subset
+      >>> isinstance(Subset(InMemory([b"..."]), [0]), Indexed)
+      True
+    """
 
     def headers(self, indices: np.ndarray) -> Headers | None:
         """Return the header facts of images `indices` (int64[n]); None if they are not known."""
@@ -78,7 +93,13 @@ class Indexed(Source, Protocol):
 
 @runtime_checkable
 class Stream(Protocol):
-    """Records one after another, from the start each time, without random access."""
+    """Records one after another, from the start each time, without random access.
+
+    Example:
+      >>> from jaxaug.iterators import FromIterable
+      >>> isinstance(FromIterable(lambda: [b"..."]), Stream)
+      True
+    """
 
     def iterate(self) -> Iterator[tuple[bytes, Features]]:
         """Yield each record once: its encoded image, and a dict of scalars and arrays."""

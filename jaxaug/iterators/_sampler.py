@@ -80,6 +80,16 @@ class Sampler(Protocol):
 
     Attributes:
       with_replacement: an epoch may hold a record twice, so its key depends on the position too.
+
+    Example:
+      >>> @dataclass(frozen=True)
+      ... class Backwards:
+      ...     length: int
+      ...     with_replacement = False
+      ...     def records(self, epoch, positions):
+      ...         return self.length - 1 - positions
+      >>> isinstance(Backwards(5), Sampler), Backwards(5).records(0, np.array([0, 4])).tolist()
+      (True, [4, 0])
     """
 
     with_replacement: ClassVar[bool]

@@ -45,6 +45,10 @@ class Headers(NamedTuple):
       plain: uint8, 0 for a JPEG that decoders other than libjpeg may read differently: bytes
         between its segments, a DNL segment, 16-bit tables, hints at two color models.
       reason: object, the fault of a bad image in one clause; "" for a good one.
+
+    Example:
+      >>> read_headers(Encoded.from_bytes([b""])).reason.tolist()
+      ['empty']
     """
 
     kind: np.ndarray

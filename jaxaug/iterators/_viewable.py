@@ -1,0 +1,75 @@
+"""Samples as pictures show them: pixels of screens, planes of masks, visible keypoints."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+COLORS = ("#ffd60a", "#00e5ff", "#ff4dd2", "#7cff4d", "#ff8c42", "#b794ff")
+_CHANNELS = (1, 3, 4)
+_IGNORED = 255  # of masks: no class, by custom
+
+
+def viewable(
+    image: Any, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0
+) -> np.ndarray:
+    """Return an image as uint8[h, w, 3]: of floats image * std + mean, clipped to [0, 1].
+
+    Args:
+      image: uint8, bool or floats; [h, w], [h, w, C] or [C, h, w] with C 1, 3 or 4. Of four
+        channels the last is left out.
+      mean, std: those of `Normalize`, a number or one for each channel.
+
+    Raises:
+      ValueError: for an image of another shape.
+    """
+    pixels = np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    if pixels.ndim == 3 and pixels.shape[2] not in _CHANNELS and pixels.shape[0] in _CHANNELS:
+        pixels = np.moveaxis(pixels, 0, 2)
+    if pixels.ndim != 3 or pixels.shape[2] not in _CHANNELS:
+        raise ValueError(
+            "an image must be [h, w], [h, w, C] or [C, h, w] with 1, 3 or 4 channels, got"
+            f" {list(np.shape(image))}: show the images of one batch, without further axes."
+        )
+
+    pixels = pixels[:, :, :3]
+    if pixels.dtype != np.uint8:
+        values = pixels.astype(np.float32) * np.asarray(std) + np.asarray(mean)
+        pixels = np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
+
+
+def planes(sample: Mapping[str, Any], canvas: tuple[int, ...]) -> list[tuple[int, np.ndarray]]:
+    """Return (number, bool[h, w]) of each instance of "masks", and of the classes of "mask".
+
+    Class 0, the background, and 255, no class, have none; class k has the number k - 1.
+    """
+    found = list(enumerate(np.asarray(sample.get("masks", ()), bool)))
+    mask = np.asarray(sample.get("mask", ()))
+    if mask.shape[:2] != canvas or mask.size != canvas[0] * canvas[1]:
+        return found
+
+    mask = mask.reshape(canvas)
+    labels = [int(label) for label in np.unique(mask) if label not in (0, _IGNORED)]
+    return found + [(label - 1, mask == label) for label in labels]
+
+
+def visible_points(sample: Mapping[str, Any]) -> np.ndarray:
+    """Return the (x, y) of the "keypoints" that are visible, [n, 2]."""
+    points = np.asarray(sample.get("keypoints", np.zeros((0, 2))))
+    if points.shape[1] == 2:
+        return points
+    return points[points[:, 2] > 0, :2]
+
+
+def color_of(number: int) -> str:
+    """Return the color of a box, an instance or a class as "#rrggbb"."""
+    return COLORS[number % len(COLORS)]
+
+
+def rgb_of(number: int) -> tuple[int, ...]:
+    """Return the color of a box, an instance or a class as three bytes."""
+    color = color_of(number)
+    return tuple(int(color[k : k + 2], 16) for k in (1, 3, 5))

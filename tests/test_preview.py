@@ -1,0 +1,146 @@
+"""The command `preview`: a chain of the user's own on a folder or on the drawn scene."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxaug import augment
+from jaxaug.__main__ import main
+from jaxaug._demo.chain import load_chain
+from jaxaug._demo.preview import demo_image
+from jaxaug._demo.sheet import CAPTION_HEIGHT, FIRST_GAP, GAP, MARGIN, TILE, TITLE_HEIGHT
+from tests.images import encode, picture
+
+MODULE = """
+import missing_on_demand
+from jaxaug import augment
+
+chain = augment.Compose([augment.RandomInvert(p=1.0), augment.Normalize(0.5, 0.25)])
+mix = augment.MixUp(10)
+number = 7
+
+def black(key, sample):
+    return {**sample, "image": 0 * sample["image"]}
+
+def made():
+    return chain
+
+def refuses():
+    raise TypeError("of the user's own")
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Return the name of a module in the current folder."""
+    name = f"chains_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(MODULE.replace("import missing_on_demand", ""))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+def tile(sheet: np.ndarray, row: int, column: int) -> np.ndarray:
+    """Return one tile of a sheet."""
+    top = MARGIN + TITLE_HEIGHT + row * (CAPTION_HEIGHT + TILE + GAP) + CAPTION_HEIGHT
+    left = MARGIN + column * (TILE + GAP) + (FIRST_GAP - GAP if column else 0)
+    return sheet[top : top + TILE, left : left + TILE].astype(int)
+
+
+def test_a_chain_is_drawn_on_each_image_of_a_folder(module, tmp_path, capsys):
+    folder = tmp_path / "images" / "class"
+    folder.mkdir(parents=True)
+    for number in range(2):
+        (folder / f"{number}.jpg").write_bytes(encode(picture(number, 60, 60), quality=95))
+    out = tmp_path / "sheet.png"
+    command = ["preview", str(folder.parent), "--chain", f"{module}:chain", "--canvas", "64"]
+    assert main([*command, "--out", str(out)]) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+
+    sheet = np.asarray(Image.open(out))
+    for row in range(2):
+        given = tile(sheet, row, 0)
+        for column in (1, 6):  # inverted, and not as the model sees it
+            assert np.abs(tile(sheet, row, column) + given - 255).mean() < 2
+
+
+def test_a_chain_is_drawn_on_the_scene(module, tmp_path):
+    out = tmp_path / "sheet.png"
+    command = ["preview", "--chain", f"{module}:black", "--canvas", "64", "--out", str(out)]
+    assert main(command) == 0
+    middle = tile(np.asarray(Image.open(out)), 0, 1)[TILE // 2]
+    assert (middle == 0).all()
+
+
+def test_draws_differ_and_follow_the_seed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sheets = []
+    for seed in ("0", "0", "1"):
+        command = ["preview", "--chain", "jaxaug.augment:RandomPerspective", "--canvas", "64"]
+        assert main([*command, "--targets", "--seed", seed]) == 0
+        sheets.append(np.asarray(Image.open("jaxaug_preview.png")))
+    np.testing.assert_array_equal(sheets[0], sheets[1])
+    assert np.abs(sheets[0].astype(int) - sheets[2]).mean() > 0.1
+    tiles = [tile(sheets[0], 0, column) for column in range(1, 7)]
+    assert len({each.tobytes() for each in tiles}) > 2
+
+
+def test_the_scene_has_targets_where_they_are_asked_for():
+    (bare,) = demo_image(64)
+    assert sorted(bare.sample) == ["image", "size"]
+    (scene,) = demo_image(64, targets=True)
+    names = ["boxes", "image", "keypoints", "mask", "size"]
+    assert sorted(scene.sample) == names and bare.sample["size"].tolist() == [48, 64]
+    augment.RandomRotation(30)(jax.random.key(0), scene.sample)
+
+
+def test_a_chain_is_a_transform_a_function_or_what_a_function_returns(module):
+    chain = load_chain(f"{module}:chain")
+    assert load_chain(f"{module}:made") is chain
+    assert load_chain(f"{module}:black").__name__ == "black"
+    assert isinstance(load_chain("jaxaug.augment.recipes:dino"), augment.MultiView)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("chain", "must be module:name"),
+        ("nowhere:chain", "there is no module 'nowhere'"),
+        ("MODULE:nothing", "has no 'nothing'"),
+        ("MODULE:number", "got 7"),
+        ("MODULE:mix", "mixes several images"),
+        ("jaxaug.augment:RandomRotation", "must be a transform"),
+    ],
+)
+def test_what_is_no_chain_is_said_in_a_sentence(module, text, said, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["preview", "--chain", text.replace("MODULE", module)])
+    assert exit.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_errors_of_the_module_itself_are_not_hidden(module, tmp_path):
+    with pytest.raises(TypeError, match="of the user's own"):
+        load_chain(f"{module}:refuses")
+    (tmp_path / "incomplete.py").write_text(MODULE)
+    with pytest.raises(ModuleNotFoundError, match="missing_on_demand"):
+        load_chain("incomplete:chain")
+
+
+def test_targets_of_a_folder_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["preview", str(tmp_path), "--targets"])
+    assert "only the drawn scene has them" in capsys.readouterr().err
+
+
+def test_the_sheet_is_shown_on_request(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Image.Image, "show", lambda image: shown.append(image.filename))
+    out = str(tmp_path / "sheet.jpg")
+    command = ["preview", "--chain", "jaxaug.augment:RandomInvert", "--canvas", "64"]
+    assert main([*command, "--out", out, "--show"]) == 0
+    assert shown == [out]
