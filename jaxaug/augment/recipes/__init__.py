@@ -13,6 +13,15 @@ from jaxaug.augment.recipes.classification import cifar_train as cifar_train
 from jaxaug.augment.recipes.classification import deit3_train as deit3_train
 from jaxaug.augment.recipes.classification import imagenet_eval as imagenet_eval
 from jaxaug.augment.recipes.classification import imagenet_train as imagenet_train
+from jaxaug.augment.recipes.detection import lsj_train as lsj_train
+from jaxaug.augment.recipes.detection import multiscale_eval as multiscale_eval
+from jaxaug.augment.recipes.detection import multiscale_train as multiscale_train
+from jaxaug.augment.recipes.detection import ssd_eval as ssd_eval
+from jaxaug.augment.recipes.detection import ssd_train as ssd_train
+from jaxaug.augment.recipes.detection import yolo_eval as yolo_eval
+from jaxaug.augment.recipes.detection import yolo_train as yolo_train
+from jaxaug.augment.recipes.segmentation import segmentation_eval as segmentation_eval
+from jaxaug.augment.recipes.segmentation import segmentation_train as segmentation_train
 from jaxaug.augment.recipes.self_supervised import byol as byol
 from jaxaug.augment.recipes.self_supervised import dino as dino
 from jaxaug.augment.recipes.self_supervised import simclr as simclr
