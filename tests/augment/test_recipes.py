@@ -1,4 +1,4 @@
-"""Recipes: what they give, and views of one image."""
+"""Recipes of classifiers and of trainings on views: their numbers, and what they give."""
 
 import pickle
 
@@ -13,6 +13,9 @@ from tests.images import picture
 
 IMAGE = jnp.asarray(picture(0, 40, 60))
 KEY = jax.random.key(3)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+NORMALIZE = augment.Normalize(MEAN, STD)
 CHAINS = {
     "imagenet_train": recipes.imagenet_train(24, augment.RandAugment()),
     "deit3_train": recipes.deit3_train(24),
@@ -28,6 +31,88 @@ def test_training_chains_normalize_and_vary(name):
     assert out.shape == (4, 24, 24, 3) and out.dtype == jnp.float32
     assert (np.asarray(out) < -0.2).any() and np.abs(out).max() < 3
     assert not np.array_equal(out[0], out[1])
+
+
+# The published code, read line by line: torchvision's presets.py, DeiT's augment.py.
+def test_numbers_of_the_classifiers():
+    crop = augment.RandomResizedCrop(224, (0.08, 1.0), (3 / 4, 4 / 3))
+    flip = augment.RandomHorizontalFlip(0.5)
+    assert recipes.imagenet_train().transforms == (crop, flip, NORMALIZE)
+
+    policy = augment.TrivialAugmentWide(interpolation="bilinear")
+    erasing = augment.RandomErasing(0.1, (0.02, 0.33), (0.3, 3.3), value=MEAN)
+    small = augment.RandomResizedCrop(176)
+    expected = (small, flip, policy, erasing, NORMALIZE)
+    assert recipes.imagenet_train(176, policy, erase=0.1).transforms == expected
+
+    expected = (augment.Resize(256), augment.CenterCrop(224), NORMALIZE)
+    assert recipes.imagenet_eval().transforms == expected
+
+    jitter = augment.ColorJitter(0.3, 0.3, 0.3, 0.0)
+    expected = (crop, flip, augment.ThreeAugment(), jitter, NORMALIZE)
+    assert recipes.deit3_train().transforms == expected
+    border = augment.RandomCrop(224, padding=4, padding_mode="reflect")
+    expected = (augment.Resize(224), border, *expected[1:])
+    assert recipes.deit3_train(simple_crop=True).transforms == expected
+
+    expected = (augment.RandomCrop(32, padding=4), flip)
+    assert recipes.cifar_train().transforms[:2] == expected
+
+
+# SimCLR's data_util.py, BYOL's augmentations.py, DINO's main_dino.py with its utils.py.
+def test_numbers_of_the_views():
+    crop = augment.RandomResizedCrop(224, (0.08, 1.0), (3 / 4, 4 / 3))
+    flip = augment.RandomHorizontalFlip(0.5)
+    gray = augment.Grayscale(p=0.2)
+    jitter = augment.ColorJitter(0.8, 0.8, 0.8, 0.2, p=0.8)
+    blur = augment.GaussianBlur(23, (0.1, 2.0), p=0.5)
+    expected = (crop, flip, jitter, gray, blur, augment.ToFloat())
+    assert recipes.simclr().views == (("view", augment.Compose(expected), 2),)
+
+    cifar = dict_of(recipes.simclr(32, strength=0.5, blur=0.0))["view"].transforms
+    assert cifar[2] == augment.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8)
+    assert cifar[3:] == (gray, augment.ToFloat())
+
+    jitter = augment.ColorJitter(0.4, 0.4, 0.2, 0.1, p=0.8)
+    views = dict_of(recipes.byol())
+    expected = (crop, flip, jitter, gray, augment.GaussianBlur(23), NORMALIZE)
+    assert views["view_1"].transforms == expected
+    seldom = (augment.GaussianBlur(23, p=0.1), augment.RandomSolarize(0.5, p=0.2))
+    assert views["view_2"].transforms == (*expected[:4], *seldom, NORMALIZE)
+    blurs = [dict_of(recipes.byol(size))["view_1"].transforms[4] for size in (96, 32)]
+    assert [blur.kernel_size for blur in blurs] == [9, 3]
+
+    views = dict_of(recipes.dino())
+    assert [count for _, _, count in recipes.dino().views] == [1, 1, 8]
+    crop = augment.RandomResizedCrop(224, (0.4, 1.0))
+    expected = (crop, flip, jitter, gray, augment.GaussianBlur(17), NORMALIZE)
+    assert views["global_1"].transforms == expected
+    seldom = (augment.GaussianBlur(17, p=0.1), augment.RandomSolarize(128 / 255, p=0.2))
+    assert views["global_2"].transforms == (crop, *expected[1:4], *seldom, NORMALIZE)
+    crop = augment.RandomResizedCrop(96, (0.05, 0.4))
+    often = augment.GaussianBlur(17, p=0.5)
+    assert views["local"].transforms == (crop, *expected[1:4], often, NORMALIZE)
+
+
+def dict_of(recipe):
+    """The chains of a recipe of views by name."""
+    return {name: chain for name, chain, _ in recipe.views}
+
+
+@pytest.mark.parametrize("recipe", [recipes.imagenet_train, recipes.cifar_train])
+def test_erasing_leaves_zeros_after_the_normalization(recipe):
+    """torchvision erases behind the normalization, with 0."""
+    bright = jnp.full((40, 60, 3), 255, jnp.uint8)
+    keys = jax.random.split(KEY, 64)
+    chain = jax.jit(jax.vmap(recipe(24, erase=0.5), in_axes=(0, None)))
+    out = np.asarray(chain(keys, bright[:24, :24]))
+    center = out[:, 8:16, 8:16]
+    erased = (np.abs(center) < 1e-6).all(axis=-1)
+    shown = (center > 1.5).all(axis=-1)
+    assert (erased | shown).all()
+    # Half of the images are touched; the window misses the center of some.
+    assert 0.2 < erased.any(axis=(1, 2)).mean() < 0.6
+    assert (np.asarray(recipe(24)(KEY, bright[:24, :24]))[8:16, 8:16] > 1.5).all()
 
 
 def test_evaluation_is_a_normalized_center_crop():

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import tarfile
 from pathlib import Path
 
 import compare  # pyright: ignore[reportMissingImports]
@@ -15,6 +16,7 @@ import model as models  # pyright: ignore[reportMissingImports]
 import numpy as np
 import pytest
 import train  # pyright: ignore[reportMissingImports]
+import train_cifar  # pyright: ignore[reportMissingImports]
 from flax import nnx
 from PIL import Image
 
@@ -27,14 +29,14 @@ COUNTS = {"train": 20, "val": 11}
 STEPS = 8  # of a whole run: two full batches of 16 in each of four epochs
 
 
-def write_images(root, blue, red, suffix):
-    """Two classes of 12 pixel images, one bluish and one reddish."""
+def write_images(root, blue, red, suffix, side=12, test="val"):
+    """Two classes of small images, one bluish and one reddish."""
     rng = np.random.default_rng(0)
-    for split, count in COUNTS.items():
+    for split, count in {"train": COUNTS["train"], test: COUNTS["val"]}.items():
         for name, tint in {blue: (0, 0, 90), red: (90, 0, 0)}.items():
             (root / split / name).mkdir(parents=True)
             for k in range(count):
-                pixels = rng.integers(60, 160, (12, 12, 3)) + np.array(tint)
+                pixels = rng.integers(60, 160, (side, side, 3)) + np.array(tint)
                 Image.fromarray(pixels.astype(np.uint8)).save(
                     root / split / name / f"{name}_{k}{suffix}", quality=95
                 )
@@ -216,6 +218,48 @@ def test_comparison_writes_lines_and_a_table(config, tmp_path, monkeypatch):
     table = compare.table(accuracies)
     assert "| `none` | 55.00% | 50.00%, 60.00% |" in table
     assert "| `flips` | 75.00% | 70.00%, 80.00% |" in table
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory):
+    """A tar as `train_cifar` takes it: two classes of 32 pixel images."""
+    root = tmp_path_factory.mktemp("cifar")
+    write_images(root / "cifar", "blue", "red", ".jpg", side=32, test="test")
+    with tarfile.open(root / "cifar.tar.gz", "w:gz") as tar:
+        tar.add(root / "cifar", "cifar")
+    return root / "cifar.tar.gz"
+
+
+def test_cifar_learns_and_writes_its_runs(cifar, tmp_path):
+    options = train_cifar.parse(
+        ["--data", str(cifar), "--arms", "none", "trivial", "--seeds", "1", "--epochs", "6"]
+        + ["--batch-size", "8", "--blocks", "1", "--width", "4", "--dtype", "float32"]
+        + ["--learning-rate", "0.1", "--results", str(tmp_path / "runs.json")]
+    )
+    runs = train_cifar.compare(options)
+    assert [run["arm"] for run in runs] == ["none", "trivial"]
+    assert runs[0]["loss"][1] < runs[0]["loss"][0]
+    assert runs[0]["accuracy"] > 0.8
+    written = json.loads((tmp_path / "runs.json").read_text())
+    assert written["runs"] == runs and written["images"] == [40, 22]
+    assert "| `trivial` |" in train_cifar.table(runs)
+
+
+def test_cifar_mixes_neighbors_alone(cifar):
+    """Each soft label is of the sample and its partner, and of the arm without mixing its own."""
+    data, _, count = train_cifar.load(cifar)
+    assert count == 2 and data.image.shape == (40, 32, 32, 3)
+    options = train_cifar.parse(["--data", str(cifar), "--blocks", "1", "--width", "4"])
+    labels = jnp.array([0, 1, 0, 0, 1, 1, 1, 0], jnp.int32)
+    images = data.image[:8]
+    for name in ("flip_crop", "trivial"):
+        trainer = train_cifar.Trainer(train_cifar.make_arm(name, 2), options, 2, 5)
+        image, soft = trainer.augmented(jax.random.key(0), images, labels)
+        assert image.shape == images.shape
+        assert soft.sum(axis=1) == pytest.approx(1)
+        np.testing.assert_allclose(soft[2:6], jax.nn.one_hot(labels[2:6], 2), atol=1e-6)
+        mixed = (np.asarray(soft[:2]).max(axis=1) < 0.9999).any()
+        assert mixed == (name == "trivial")
 
 
 @pytest.mark.parametrize("image_size, first_stage_side", [(32, 32), (160, 40)])
