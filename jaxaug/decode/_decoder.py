@@ -21,7 +21,8 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.host.host_backend import HostBackend
-from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
+from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers
+from jaxaug.decode.parse.stored_headers import confirm_headers
 from jaxaug.errors import DecodeError
 
 
@@ -167,8 +168,10 @@ class Decoder:
 
         Args:
           encoded: n images, n a multiple of the number of devices.
-          headers: `read_headers(encoded)`, if the caller has it, which saves reading them again.
-            Images of more than the Decoder's `max_pixels` are bad in any case.
+          headers: those of an earlier `read_headers`, as an index stores them. They spare the check
+            of tables, ends and formats. The sides and components of a JPEG are always compared with
+            its own frame header; one that differs is checked in full. Images of more than the
+            Decoder's `max_pixels` are bad in any case.
 
         Returns:
           DecodedBatch; its `release` must be called.
@@ -256,14 +259,12 @@ class Decoder:
                 self._call_ended.notify_all()
 
     def _headers(self, encoded: Encoded, headers: Headers | None) -> Headers:
-        if headers is None:
-            return read_headers(encoded, self.max_pixels)
-        if len(headers.kind) != len(encoded.lengths):
+        if headers is not None and len(headers.kind) != len(encoded.lengths):
             raise ValueError(
                 f"`headers` must be those of `encoded`, {len(encoded.lengths)} rows, got "
                 f"{len(headers.kind)}: take `read_headers(encoded)`."
             )
-        return limit_pixels(headers, self.max_pixels)
+        return confirm_headers(encoded, headers, self.max_pixels)
 
     def _count(self, decoded: DecodedBatch) -> None:
         shrunk = (decoded.size != decoded.original_size).any(1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxaug.decode import DecodedBatch, Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse.headers import BAD
+from jaxaug.decode.parse.stored_headers import confirm_headers
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._features import Features
 from jaxaug.iterators._protocol import Source, Stream
@@ -72,7 +73,7 @@ def decode_batch(
         return _Replacement(records, decoder, reader).decode()
 
     assert isinstance(records.images, Encoded)
-    decoded = decoder.decode_rows(records.images)
+    decoded = decoder.decode_rows(records.images, records.headers)
     try:
         errors = _name_failures(records, decoded.failures, reader.source)
         if errors and on_error == "raise":
@@ -101,7 +102,8 @@ class _Replacement:
 
     def decode(self) -> DecodedRows:
         """Return the decoded batch, all of its rows good."""
-        headers = read_headers(self._images, self._decoder.max_pixels)
+        stored = self._records.headers
+        headers = confirm_headers(self._images, stored, self._decoder.max_pixels)
         while True:
             headers = self._replace_bad_headers(headers)
             decoded = self._decoder.decode_rows(self._images, headers)
@@ -206,7 +208,7 @@ def _substitute(
         for name, column in records.features.items()
     }
     all_indices = _with_values(records.indices, rows, indices)
-    return records._replace(indices=all_indices, images=both, features=columns)
+    return records._replace(indices=all_indices, images=both, features=columns, headers=None)
 
 
 def _with_rows(headers: Headers, rows: np.ndarray, others: Headers) -> Headers:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Headers
 from jaxaug.iterators._features import (
     Column,
     Features,
@@ -18,7 +18,7 @@ from jaxaug.iterators._features import (
     feature_spec,
     narrow_features,
 )
-from jaxaug.iterators._protocol import Pixels, Source
+from jaxaug.iterators._protocol import Indexed, Pixels, Source
 from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_name
 from jaxaug.iterators._state import Cursor, next_span
 
@@ -60,6 +60,7 @@ class EncodedBatch(NamedTuple):
       images: encoded images, or pixels.
       features: the records' features.
       seconds: how long reading took.
+      headers: the headers that the source's index has stored; None if it has none.
     """
 
     epoch: int
@@ -68,6 +69,7 @@ class EncodedBatch(NamedTuple):
     images: Encoded | Pixels
     features: Features
     seconds: float = 0.0
+    headers: Headers | None = None
 
 
 class ReadBatch(NamedTuple):
@@ -223,11 +225,18 @@ class RecordReader(Reader):
         try:
             indices[real] = self._find_records(epoch, positions[real])
             images, features = self.read_rows(indices)
+            headers = self._stored_headers(indices) if isinstance(images, Encoded) else None
         except Exception as error:
             return error
 
         seconds = time.perf_counter() - started
-        return EncodedBatch(epoch, positions, indices, images, features, seconds)
+        return EncodedBatch(epoch, positions, indices, images, features, seconds, headers)
+
+    def _stored_headers(self, indices: np.ndarray) -> Headers | None:
+        """Return the headers that an index has stored; a padding row has those of record 0."""
+        if not isinstance(self.source, Indexed):
+            return None
+        return self.source.headers(np.where(indices == PADDING, 0, indices))
 
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))

@@ -23,6 +23,7 @@ from jaxaug.decode.nvjpeg.resample import RECORD
 from tests.images import encode, picture
 
 CANVAS = (64, 64)
+GUARD = 2**20  # bytes, more than the largest image of these tests
 
 
 class HostBuffer:
@@ -36,7 +37,9 @@ class HostBuffer:
         self.readers = ()
 
     def prepare(self, rows):
-        self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
+        size = rows * self.canvas[0] * self.canvas[1] * 3
+        self.pixels = MEMORY.guarded(size).reshape(rows, *self.canvas, 3)
+        self.pixels[:] = 0
         self.pixels[:, 0, 0] = canvas_buffers.SENTINEL
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(
             self.pixels[0].nbytes
@@ -84,23 +87,38 @@ def as_stored(image):
 
 
 class HostMemory:
-    """Allocations of a device in host memory."""
+    """Allocations of a device in host memory, between guard bytes."""
 
     def __init__(self):
         self.kept = []
 
+    def guarded(self, size):
+        whole = np.empty(size + 2 * GUARD, np.uint8)
+        whole[:GUARD] = whole[-GUARD:] = 0xA5
+        self.kept.append(whole)
+        return whole[GUARD:-GUARD]
+
+    def check_guards(self):
+        """Raise if a byte outside of an allocation was written."""
+        for whole in self.kept:
+            guards = np.concatenate([whole[:GUARD], whole[-GUARD:]])
+            assert (guards == 0xA5).all(), "written outside of an allocation"
+
     def pinned_array(self, shape):
-        self.kept.append(np.empty(shape, np.uint8))
-        return self.kept[-1], self.kept[-1].ctypes.data
+        memory = self.guarded(int(np.prod(shape))).reshape(shape)
+        return memory, memory.ctypes.data
 
     def allocate(self, size, purpose=""):
-        return self.pinned_array((size,))[1]
+        return self.guarded(size).ctypes.data
 
     @staticmethod
     def call(name, *given):
         if name == "cudaMemcpyAsync":
             ctypes.memmove(*given[:3])
         return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
+
+
+MEMORY = HostMemory()
 
 
 class HostResampler:
@@ -194,6 +212,7 @@ def gpu(monkeypatch):
         in_thread=lambda image: None,
         refused=set(),
         skipped=set(),
+        memory=MEMORY,
     )
 
     monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
@@ -205,9 +224,9 @@ def gpu(monkeypatch):
     for name in ("core", "set_device", "create_stream"):
         monkeypatch.setattr(cuda, name, lambda *arguments: 0)
 
-    memory = HostMemory()
+    MEMORY.kept.clear()
     for name in ("call", "allocate", "pinned_array"):
-        monkeypatch.setattr(cuda, name, getattr(memory, name))
+        monkeypatch.setattr(cuda, name, getattr(MEMORY, name))
     kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
     monkeypatch.setattr(gpu_module, "compile_resampler", HostResampler)

@@ -26,6 +26,7 @@ from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
 from jaxaug.errors import DecodeError
 from tests.decode import fields
 from tests.decode.samples import patch_sof
+from tests.decode.test_stored_headers import lying_headers
 from tests.images import encode, jpegs, picture
 
 pytestmark = pytest.mark.gpu
@@ -418,6 +419,41 @@ def test_changed_header_fields_get_the_same_verdict_from_both_backends(gpu):
 @pytest.mark.parametrize("damaged", [mutated, with_changed_fields])
 def test_ten_thousand_damaged_images(gpu, damaged):
     print(fuzz(gpu, 10_000, damaged))
+
+
+# ---- indexes that lie
+
+
+def test_indexes_that_lie_move_no_byte_out_of_its_slot(gpu):
+    """nvJPEG writes by the file's own frame: neither the memory behind the canvases nor that behind
+    the slots changes, and the pixels are those of the files.
+    """
+    images = [*jpegs(20), *whole_images()[:40], *jpegs(20, *CANVAS)]
+    encoded = Encoded.from_bytes(images)
+    guard = np.empty(2**24, np.uint8)
+    with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
+        (one,) = decoder._backend._gpus
+        one.buffers._max_count = 1
+        decoder.decode(images + jpegs(1) * 300)
+        expected = decoder.decode_rows(encoded)
+        pixels = np.asarray(expected.pixels[0])
+        expected.release(())
+        (buffer,) = one.buffers._buffers
+        ends = [buffer._pointer + len(images) * CANVAS[0] * CANVAS[1] * 3]
+        for region in one._regions._regions:
+            if region._pointer:
+                ends.append(region._pointer + region._size - guard.size)
+        for seed in range(20):
+            for end in ends:
+                cuda.call("cudaMemset", end, 0xA5, guard.size)
+            cuda.call("cudaDeviceSynchronize")
+            decoded = decoder.decode_rows(encoded, lying_headers(encoded, seed))
+            np.testing.assert_array_equal(np.asarray(decoded.pixels[0]), pixels)
+            decoded.release(())
+            for end in ends:
+                kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
+                cuda.call("cudaMemcpy", guard.ctypes.data, end, guard.size, kind)
+                assert (guard == 0xA5).all()
 
 
 # ---- a sweep of valid files
