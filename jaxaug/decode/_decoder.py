@@ -45,12 +45,12 @@ class Decoder:
     **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and
     where this Pillow has the codecs, JPEG 2000 and AVIF. A format is recognized by the first bytes.
 
-    **Memory.** A batch takes H x W x 3 bytes per image, and several batches may be in flight. With
-    "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the images that are
-    decoded whole before they are shrunk. Together they take up to a tenth of the device's memory,
-    or 2 GB if that is more; a batch that alone takes more is decoded all the same. While a host
-    thread decodes, it takes up to 9 bytes per pixel of its image: 16 threads with images of 2^27
-    pixels (the default of `max_pixels`) take 19 GB.
+    **Memory.** A batch takes H x W x channels bytes per image, and several batches may be in
+    flight. With "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the
+    images that are decoded whole before they are shrunk. Together they take up to a tenth of the
+    device's memory, or 2 GB if that is more; a batch that alone takes more is decoded all the same.
+    While a host thread decodes, it takes up to 9 bytes per pixel of its image: 16 threads with
+    images of 2^27 pixels (the default of `max_pixels`) take 19 GB.
 
     Args:
       canvas: (H, W) of every row, in pixels.
@@ -70,6 +70,12 @@ class Decoder:
         32 times `max_pixels`, and more than 2^32.
       deterministic: the pixels of an image depend on its bytes alone. This always holds with
         "host". With "nvjpeg" it needs GPUs with JPEG engines; without them, "auto" takes "host".
+      output: "rgb", or "gray" for canvases of one channel: the Y channel of a gray or YCbCr JPEG,
+        which costs no color conversion and a third of the memory; else 0.299 R + 0.587 G + 0.114 B.
+
+    Attributes:
+      canvas: (H, W).
+      channels: of the canvases, 3 or 1.
 
     Raises:
       ValueError: an argument is wrong.
@@ -95,6 +101,7 @@ class Decoder:
         num_threads: int | None = None,
         max_pixels: int = MAX_PIXELS,
         deterministic: bool = False,
+        output: str = "rgb",
     ):
         if isinstance(canvas, (tuple, list, np.ndarray)):
             canvas = tuple(_as_int(side) for side in canvas)
@@ -107,14 +114,17 @@ class Decoder:
         check_positive_int("max_pixels", max_pixels)
         check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
+        check_choice("output", output, ("rgb", "gray"))
 
         self.canvas = canvas
+        self.channels = 3 if output == "rgb" else 1
         self.on_error = on_error
         self.max_pixels = max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
+        canvas_shape = (*self.canvas, self.channels)
         self.backend, self._backend = _make_backend(
-            backend, self.devices, canvas, threads, deterministic
+            backend, self.devices, canvas_shape, threads, deterministic
         )
 
         self._lock = threading.Lock()
@@ -281,7 +291,7 @@ class Decoder:
 def _make_backend(
     backend: str,
     devices: list[Device],
-    canvas: tuple[int, int],
+    canvas_shape: tuple[int, int, int],
     num_threads: int,
     deterministic: bool,
 ) -> tuple[str, Backend]:
@@ -293,21 +303,21 @@ def _make_backend(
             "is one, install jaxaug[cuda13] or jaxaug[cuda12]; else take 'auto' or 'host'."
         )
     if backend == "host" or not on_gpus:
-        return "host", HostBackend(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas_shape, num_threads)
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.libnvjpeg import NvjpegError
     from jaxaug.decode.native.load_library import LibraryError
     from jaxaug.decode.nvjpeg.nvjpeg_backend import NvjpegBackend
 
     try:
-        return "nvjpeg", NvjpegBackend(devices, canvas, num_threads, deterministic)
+        return "nvjpeg", NvjpegBackend(devices, canvas_shape, num_threads, deterministic)
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
             raise
         _warn_once(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
-        return "host", HostBackend(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas_shape, num_threads)
 
 
 @functools.cache
