@@ -49,7 +49,7 @@ def raw_engines(groups: list[list[bytes]], canvas: tuple[int, int]):
         while running():
             for state, encoded, images, stream, _ in calls:
                 libnvjpeg.decode_batched(
-                    handle, state, encoded.addresses, encoded.lengths, images, stream
+                    handle, state, encoded.addresses, encoded.lengths, images, stream, 3
                 )
             for *_, stream, _ in calls:
                 cuda.call("cudaStreamSynchronize", stream)
@@ -99,7 +99,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
         library.nvjpegDecodeParamsSetOutputFormat(
-            parameters, ctypes.c_int(libnvjpeg.RGB_INTERLEAVED)
+            parameters, ctypes.c_int(libnvjpeg.OUTPUTS[3])
         )
         buffer = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
         stream = cuda.create_stream()

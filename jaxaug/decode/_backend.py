@@ -14,8 +14,8 @@ class DecodedBatch(NamedTuple):
     """A batch of n decoded images on d devices, with its failures reported instead of raised.
 
     Attributes:
-      pixels: one uint8[n / d, H, W, 3] per device, in the order of the devices. They may view a
-        buffer of the decoder, so compute from them and never hand them out.
+      pixels: one uint8[n / d, H, W, channels] per device, in the order of the devices. They may
+        view a buffer of the decoder, so compute from them and never hand them out.
       size: int32[n, 2], (height, width) on the canvas; the canvas's own for a bad image.
       original_size: int32[n, 2], (height, width) of the upright image; the canvas's own for a bad
         image.

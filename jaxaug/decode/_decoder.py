@@ -22,7 +22,8 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.host.host_backend import HostBackend
-from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, limit_pixels, read_headers
+from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers
+from jaxaug.decode.parse.stored_headers import confirm_headers
 from jaxaug.errors import DecodeError
 
 
@@ -45,12 +46,12 @@ class Decoder:
     **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and
     where this Pillow has the codecs, JPEG 2000 and AVIF. A format is recognized by the first bytes.
 
-    **Memory.** A batch takes H x W x 3 bytes per image, and several batches may be in flight. With
-    "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the images that are
-    decoded whole before they are shrunk. Together they take up to a tenth of the device's memory,
-    or 2 GB if that is more; a batch that alone takes more is decoded all the same. While a host
-    thread decodes, it takes up to 9 bytes per pixel of its image: 16 threads with images of 2^27
-    pixels (the default of `max_pixels`) take 19 GB.
+    **Memory.** A batch takes H x W x channels bytes per image, and several batches may be in
+    flight. With "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the
+    images that are decoded whole before they are shrunk. Together they take up to a tenth of the
+    device's memory, or 2 GB if that is more; a batch that alone takes more is decoded all the same.
+    While a host thread decodes, it takes up to 9 bytes per pixel of its image: 16 threads with
+    images of 2^27 pixels (the default of `max_pixels`) take 19 GB.
 
     Args:
       canvas: (H, W) of every row, in pixels.
@@ -70,6 +71,12 @@ class Decoder:
         32 times `max_pixels`, and more than 2^32.
       deterministic: the pixels of an image depend on its bytes alone. This always holds with
         "host". With "nvjpeg" it needs GPUs with JPEG engines; without them, "auto" takes "host".
+      output: "rgb", or "gray" for canvases of one channel: the Y channel of a gray or YCbCr JPEG,
+        which costs no color conversion and a third of the memory; else 0.299 R + 0.587 G + 0.114 B.
+
+    Attributes:
+      canvas: (H, W).
+      channels: of the canvases, 3 or 1.
 
     Raises:
       ValueError: an argument is wrong.
@@ -95,6 +102,7 @@ class Decoder:
         num_threads: int | None = None,
         max_pixels: int = MAX_PIXELS,
         deterministic: bool = False,
+        output: str = "rgb",
     ):
         if isinstance(canvas, (tuple, list, np.ndarray)):
             canvas = tuple(_as_int(side) for side in canvas)
@@ -107,14 +115,17 @@ class Decoder:
         check_positive_int("max_pixels", max_pixels)
         check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
+        check_choice("output", output, ("rgb", "gray"))
 
         self.canvas = canvas
+        self.channels = 3 if output == "rgb" else 1
         self.on_error = on_error
         self.max_pixels = max_pixels
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
+        canvas_shape = (*self.canvas, self.channels)
         self.backend, self._backend = _make_backend(
-            backend, self.devices, canvas, threads, deterministic
+            backend, self.devices, canvas_shape, threads, deterministic
         )
 
         self._lock = threading.Lock()
@@ -168,8 +179,10 @@ class Decoder:
 
         Args:
           encoded: n images, n a multiple of the number of devices.
-          headers: `read_headers(encoded)`, if the caller has it, which saves reading them again.
-            Images of more than the Decoder's `max_pixels` are bad in any case.
+          headers: those of an earlier `read_headers`, as an index stores them. They spare the check
+            of tables, ends and formats. The sides and components of a JPEG are always compared with
+            its own frame header; one that differs is checked in full. Images of more than the
+            Decoder's `max_pixels` are bad in any case.
 
         Returns:
           DecodedBatch; its `release` must be called.
@@ -257,14 +270,12 @@ class Decoder:
                 self._call_ended.notify_all()
 
     def _headers(self, encoded: Encoded, headers: Headers | None) -> Headers:
-        if headers is None:
-            return read_headers(encoded, self.max_pixels)
-        if len(headers.kind) != len(encoded.lengths):
+        if headers is not None and len(headers.kind) != len(encoded.lengths):
             raise ValueError(
                 f"`headers` must be those of `encoded`, {len(encoded.lengths)} rows, got "
                 f"{len(headers.kind)}: take `read_headers(encoded)`."
             )
-        return limit_pixels(headers, self.max_pixels)
+        return confirm_headers(encoded, headers, self.max_pixels)
 
     def _count(self, decoded: DecodedBatch) -> None:
         shrunk = (decoded.size != decoded.original_size).any(1)
@@ -281,7 +292,7 @@ class Decoder:
 def _make_backend(
     backend: str,
     devices: list[Device],
-    canvas: tuple[int, int],
+    canvas_shape: tuple[int, int, int],
     num_threads: int,
     deterministic: bool,
 ) -> tuple[str, Backend]:
@@ -293,21 +304,21 @@ def _make_backend(
             f"is one, {install_gpu_command()}; else take 'auto' or 'host'."
         )
     if backend == "host" or not on_gpus:
-        return "host", HostBackend(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas_shape, num_threads)
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.libnvjpeg import NvjpegError
     from jaxaug.decode.native.load_library import LibraryError
     from jaxaug.decode.nvjpeg.nvjpeg_backend import NvjpegBackend
 
     try:
-        return "nvjpeg", NvjpegBackend(devices, canvas, num_threads, deterministic)
+        return "nvjpeg", NvjpegBackend(devices, canvas_shape, num_threads, deterministic)
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
             raise
         _warn_once(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
-        return "host", HostBackend(devices, canvas, num_threads)
+        return "host", HostBackend(devices, canvas_shape, num_threads)
 
 
 @functools.cache

@@ -120,23 +120,30 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
     return height, width, orientation if orientation in range(1, 9) else 1
 
 
-def upright_rgb(data: memoryview | bytes, format: str, orientation: int) -> "Image.Image":
+def upright_rgb(
+    data: memoryview | bytes,
+    format: str,
+    orientation: int,
+    stored_size: tuple[int, int],
+) -> "Image.Image":
     """Return the upright image in mode RGB.
 
     Alpha is dropped; of 16 bits the upper 8 are kept, as Pillow does for RGB.
 
     Raises:
-      DecodeError: the pixels are damaged, or of a mode without an agreed conversion to 8 bits.
+      DecodeError: the pixels are damaged, or of a mode without an agreed conversion to 8 bits; the
+        sides are not those of `stored_size`, (height, width).
     """
     with _as_decode_error(format):
-        image = _upright(open_image(data, format), format, orientation)
-        return _to_rgb(image, format)
+        image = _open_of_size(data, format, stored_size)
+        return _to_rgb(_upright(image, format, orientation), format)
 
 
 def upright_gray(
     data: memoryview | bytes,
     format: str,
     orientation: int,
+    stored_size: tuple[int, int],
     ycbcr: bool,
 ) -> "Image.Image":
     """Return the image in mode L: Y of a JPEG whose colors are YCbCr, else luma of `upright_rgb`.
@@ -145,7 +152,7 @@ def upright_gray(
       DecodeError: see `upright_rgb`.
     """
     with _as_decode_error(format):
-        image = open_image(data, format)
+        image = _open_of_size(data, format, stored_size)
         if ycbcr:
             image.draft("L", None)  # type: ignore[arg-type]
         image = _upright(image, format, orientation)
@@ -201,6 +208,17 @@ def _loses_bits(image: "Image.Image", format: str) -> bool:
         return isinstance(arguments, tuple) and arguments[-1] > 255
     rawmode = arguments[0] if isinstance(arguments, tuple) else arguments
     return format in ("PNG", "TIFF") and ";16" in rawmode
+
+
+def _open_of_size(
+    data: memoryview | bytes, format: str, stored_size: tuple[int, int]
+) -> "Image.Image":
+    """Return the image, not loaded: an index may promise few pixels for a file of many."""
+    image = open_image(data, format)
+    if sorted(image.size) != sorted(stored_size):  # Pillow reports a turned TIFF as upright
+        height, width = stored_size
+        raise DecodeError(f"{format}: {image.size[0]} x {image.size[1]}, not {width} x {height}")
+    return image
 
 
 def _upright(image: "Image.Image", format: str, orientation: int) -> "Image.Image":

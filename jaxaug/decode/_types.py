@@ -87,8 +87,8 @@ class ImageBatch(NamedTuple):
     """Decoded images on their devices.
 
     Attributes:
-      pixels: uint8[n, H, W, 3] on one device, or a list of one such array per device, n / devices
-        rows each.
+      pixels: uint8[n, H, W, channels] on one device (3 channels, or 1 of a gray Decoder), or a list
+        of one such array per device, n / devices rows each.
       size: int32[n, 2], (height, width) of the used top-left part of each canvas; the rest is zero.
       original_size: int32[n, 2], (height, width) of the upright image before it was shrunk to the
         canvas.

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxaug.decode import DecodedBatch, Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse.headers import BAD
+from jaxaug.decode.parse.stored_headers import confirm_headers
 from jaxaug.errors import DecodeError
 from jaxaug.iterators._masks import MaskDecoder
 from jaxaug.iterators._protocol import Source, Stream
@@ -77,7 +78,7 @@ def decode_batch(
     if on_error == "replace":
         return _Replacement(records, decoder, masks, reader).decode()
 
-    records, decoded = _decode(records, decoder, masks)
+    records, decoded = _decode(records, decoder, masks, records.headers)
     try:
         errors = _name_failures(records, decoded.failures, reader.source)
         if errors and on_error == "raise":
@@ -92,7 +93,7 @@ def _decode(
     records: EncodedBatch,
     decoder: Decoder,
     masks: MaskDecoder | None,
-    headers: Headers | None = None,
+    headers: Headers | None,
 ) -> tuple[EncodedBatch, DecodedBatch]:
     """Return the batch with its masks decoded, and its images; a row needs both to be valid."""
     assert isinstance(records.images, Encoded)
@@ -137,7 +138,8 @@ class _Replacement:
 
     def decode(self) -> DecodedRows:
         """Return the decoded batch, all of its rows good."""
-        headers = read_headers(self._images, self._decoder.max_pixels)
+        stored = self._records.headers
+        headers = confirm_headers(self._images, stored, self._decoder.max_pixels)
         while True:
             headers = self._replace_bad_headers(headers)
             records, decoded = _decode(self._records, self._decoder, self._masks, headers)
@@ -244,6 +246,7 @@ def _substitute(
         images=_with_encoded(records.images, rows, others.images),
         features=columns,
         masks=masks,
+        headers=None,
     )
 
 

@@ -32,12 +32,14 @@ class BatchFunction(NamedTuple):
       transform, batch_transform: see `Loader`.
       mask_fill: the value of masks outside of the image.
       canvas: (H, W) of the images.
+      channels: of the images.
     """
 
     transform: Transform | None
     batch_transform: Transform | None
     mask_fill: int
     canvas: tuple[int, int]
+    channels: int
 
     def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
         """Return the batch, and a small array that is ready when the batch is.
@@ -64,7 +66,7 @@ class BatchFunction(NamedTuple):
         placement: dict[str, Array],
     ) -> dict[str, Any]:
         sample = dict(sample)
-        sample["image"] = _three_channels(sample["image"])
+        sample["image"] = _with_channels(sample["image"], self.channels)
         if placement:
             fill = mask_blank_value(sample["mask"].dtype, self.mask_fill)
             sample["mask"] = place_mask(sample["mask"], **placement, canvas=self.canvas, fill=fill)
@@ -140,6 +142,7 @@ def row_shapes(
     with_replacement: bool,
     form: RecordForm,
     canvas: tuple[int, int],
+    channels: int,
 ) -> dict[str, Any]:
     """Return the shapes of the rows that a `BatchFunction` takes.
 
@@ -148,6 +151,7 @@ def row_shapes(
       with_replacement: positions are part of the keys.
       form: the form of a record.
       canvas: (H, W) of decoded images.
+      channels: of decoded images.
 
     Raises:
       ValueError: boxes, keypoints or a mask of an impossible shape.
@@ -155,7 +159,7 @@ def row_shapes(
     shape = functools.partial(_row_shape, count)
     sample = {name: shape(*column) for name, column in _placed_spec(form.features).items()}
     if form.image is None:
-        sample["image"] = shape(np.uint8, (*canvas, 3))
+        sample["image"] = shape(np.uint8, (*canvas, channels))
         sample["size"] = shape(np.int32, (2,))
     else:
         sample["image"] = shape(*form.image)
@@ -192,11 +196,11 @@ def _placed_spec(features: FeatureSpec) -> FeatureSpec:
     return feature_spec(place_points(blank, one, one, np.ones(1, np.uint8)))
 
 
-def _three_channels(image: Array) -> Array:
-    """Return a gray image [H, W] or [H, W, 1] with its channel repeated."""
+def _with_channels(image: Array, channels: int) -> Array:
+    """Return an image with so many channels; those of a gray one, [H, W] or [H, W, 1], repeated."""
     if image.ndim == 2:
         image = image[..., None]
-    return jnp.broadcast_to(image, (*image.shape[:2], 3))
+    return jnp.broadcast_to(image, (*image.shape[:2], channels))
 
 
 def _check_output(name: str, output: Any) -> None:

@@ -43,7 +43,7 @@ class RowImages(NamedTuple):
     """The images of all local rows on the devices, and their facts on the host.
 
     Attributes:
-      array: uint8[n, H, W, 3], or gray [n, H, W] or [n, H, W, 1].
+      array: uint8[n, H, W, channels], or gray [n, H, W] or [n, H, W, 1].
       size, original_size, orientation, valid: see `ImageBatch`.
       release: called with an array that is ready when nothing reads the images any more.
       wait_seconds: seconds that decoding waited for the device.

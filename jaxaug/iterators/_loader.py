@@ -25,8 +25,8 @@ class Loader(Checkpointable):
     A batch is a dict of global `jax.Array`s: "image", the source's features ("label" int32[B],
     ...), "valid" bool[B], "index" int32[B] (the record's number, -1 for padding; uint32[B, 2]
     (high, low) for 2^31 records and more). Without `transform`, "image" is the canvas uint8[B, H,
-    W, 3] and "size" int32[B, 2] its used part. Rows that are not valid are blank: zeros, integer
-    "label" and "labels" -1, "mask" `mask_fill`.
+    W, 3] ([B, H, W, 1] of a gray `Decoder`) and "size" int32[B, 2] its used part. Rows that are not
+    valid are blank: zeros, integer "label" and "labels" -1, "mask" `mask_fill`.
 
     `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
     and `steps()` go on over epochs. A `for` that was left early goes on where it was; `restart()`
@@ -185,9 +185,9 @@ class Loader(Checkpointable):
           position: of the record in the epoch; needed if the sampler may draw a record twice.
 
         Returns:
-          "original": the whole upright image, uint8[h, w, 3]; "sample": dict of numpy arrays,
-          bit-equal to a row of the batches of a deterministic decoder; "key": the key that
-          `transform` gets; "describe": what names it.
+          "original": the whole upright image, uint8[h, w, 3], of a gray decoder [h, w]; "sample":
+          dict of numpy arrays, bit-equal to a row of the batches of a deterministic decoder; "key":
+          the key that `transform` gets; "describe": what names it.
 
         Raises:
           TypeError: the source is a stream.

@@ -95,6 +95,7 @@ class Plan:
             self.reader.with_replacement,
             self.form,
             function.canvas,
+            function.channels,
         )
         return compile_batch(function, rows, self.layout.devices)
 
@@ -150,7 +151,7 @@ class Plan:
             "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
             "fingerprint": self.run.fingerprint,
             "length": self.run.length,
-            "canvas": tuple(map(int, self.function.canvas)),
+            "canvas": (*map(int, self.function.canvas), self.function.channels),
             "element_spec": spec,
         }
 
@@ -189,11 +190,13 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         ranges = _arguments.order_ranges(ranges, decoder)
         devices = decoder.devices
         canvas = decoder.canvas
+        channels = decoder.channels
     else:
         _arguments.check_no_decoder(options.decoder, options.canvas)
         decoder = None
         devices = [each.devices[0] for each in ranges]
         canvas = (form.image.shape[0], form.image.shape[1])
+        channels = 3
 
     masks = None
     if decoder is not None and form.mask is not None:
@@ -210,7 +213,9 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         decoder,
         masks,
         choice,
-        BatchFunction(options.transform, options.batch_transform, reader.mask_fill, canvas),
+        BatchFunction(
+            options.transform, options.batch_transform, reader.mask_fill, canvas, channels
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Headers
 from jaxaug.iterators._features import (
     Column,
     Features,
@@ -19,7 +19,7 @@ from jaxaug.iterators._features import (
     narrow_features,
 )
 from jaxaug.iterators._masks import stored_dtype
-from jaxaug.iterators._protocol import Masked, Pixels, Source
+from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_name
 from jaxaug.iterators._state import Cursor, next_span
 
@@ -75,6 +75,7 @@ class EncodedBatch(NamedTuple):
       indices: int64[r], the records; padding rows have `PADDING`, no bytes and blank features.
       images, features, masks: see `Rows`.
       seconds: how long reading took.
+      headers: the headers that the source's index has stored; None if it has none.
     """
 
     epoch: int
@@ -84,6 +85,7 @@ class EncodedBatch(NamedTuple):
     features: Features
     masks: Encoded | None = None
     seconds: float = 0.0
+    headers: Headers | None = None
 
 
 class ReadBatch(NamedTuple):
@@ -249,11 +251,18 @@ class RecordReader(Reader):
         try:
             indices[real] = self._find_records(epoch, positions[real])
             rows = self.read_rows(indices)
+            headers = self._stored_headers(indices) if isinstance(rows.images, Encoded) else None
         except Exception as error:
             return error
 
         seconds = time.perf_counter() - started
-        return EncodedBatch(epoch, positions, indices, *rows, seconds)
+        return EncodedBatch(epoch, positions, indices, *rows, seconds, headers)
+
+    def _stored_headers(self, indices: np.ndarray) -> Headers | None:
+        """Return the headers that an index has stored; a padding row has those of record 0."""
+        if not isinstance(self.source, Indexed):
+            return None
+        return self.source.headers(np.where(indices == PADDING, 0, indices))
 
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))

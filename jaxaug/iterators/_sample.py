@@ -37,7 +37,11 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     first_shards = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
     sample = jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_shards))
     images = rows.images
-    original = images.array[0] if isinstance(images, Pixels) else decode_image(images.view(0))
+    if isinstance(images, Pixels):
+        original = images.array[0]
+    else:
+        mode = "rgb" if plan.function.channels == 3 else "gray"
+        original = decode_image(images.view(0), mode)
     return {
         "original": original,
         "sample": sample,

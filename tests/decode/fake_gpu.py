@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import io
+import math
 import threading
 import time
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, read_headers
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.native import cuda
@@ -23,6 +24,7 @@ from jaxaug.decode.nvjpeg.resample import RECORD
 from tests.images import encode, picture
 
 CANVAS = (64, 64)
+GUARD = 2**20  # bytes, more than the largest image of these tests
 
 
 class HostBuffer:
@@ -30,24 +32,30 @@ class HostBuffer:
 
     bytes_held = 0
 
-    def __init__(self, canvas):
-        self.canvas = canvas
-        self.pixels = np.empty((0, *canvas, 3), np.uint8)
+    def __init__(self, canvas_shape):
+        self.shape = canvas_shape
+        self.pixels = np.empty((0, *canvas_shape), np.uint8)
         self.readers = ()
 
+    @property
+    def starts(self):
+        """The first three bytes of each canvas."""
+        return self.pixels.reshape(len(self.pixels), -1)[:, :3]
+
     def prepare(self, rows):
-        self.pixels = np.zeros((rows, *self.canvas, 3), np.uint8)
-        self.pixels[:, 0, 0] = canvas_buffers.SENTINEL
+        self.pixels = MEMORY.guarded(rows * math.prod(self.shape)).reshape(rows, *self.shape)
+        self.pixels[:] = 0
+        self.starts[:] = canvas_buffers.SENTINEL
         return self.pixels.ctypes.data + np.arange(rows, dtype=np.uint64) * np.uint64(
             self.pixels[0].nbytes
         )
 
     def write_sentinels(self, rows):
-        self.pixels[rows, 0, 0] = canvas_buffers.SENTINEL
+        self.starts[rows] = canvas_buffers.SENTINEL
 
     def take_unwritten_rows(self, candidates):
-        unwritten = (self.pixels[:, 0, 0] == canvas_buffers.SENTINEL).all(1) & candidates
-        self.pixels[unwritten, 0, 0] = 0
+        unwritten = (self.starts == canvas_buffers.SENTINEL).all(1) & candidates
+        self.starts[unwritten] = 0
         return unwritten
 
     def clear(self, rows):
@@ -63,38 +71,55 @@ class HostBuffer:
         pass
 
 
-def write(pixels, pointer, pitch=CANVAS[1] * 3):
-    """Lay pixels down at an address."""
+def write(pixels, pointer, pitch=None):
+    """Lay pixels down at an address; on a canvas if no pitch is given."""
+    pitch = CANVAS[1] * pixels.shape[2] if pitch is None else pitch
     for number, row in enumerate(pixels):
         ctypes.memmove(int(pointer) + number * int(pitch), row.tobytes(), row.nbytes)
 
 
-def on_canvas(image):
+def on_canvas(image, channels=3):
     """The image as the host lays it on the canvas."""
     headers = read_headers(Encoded.from_bytes([image]))
     size = tuple(fit_size(headers.original_size(), CANVAS)[0].tolist())
-    pixels = np.zeros((*CANVAS, 3), np.uint8)
+    pixels = np.zeros((*CANVAS, channels), np.uint8)
     decode_into(memoryview(image), headers.row(0), size, pixels)
     return pixels[: size[0], : size[1]]
 
 
-def as_stored(image):
+def as_stored(image, channels=3):
     """The whole image, not turned."""
-    return np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
+    opened = Image.open(io.BytesIO(image))
+    if channels == 3:
+        return np.asarray(opened.convert("RGB"))
+    opened.draft("L", None)  # Y, as libjpeg has it
+    return np.asarray(opened)[..., None]
 
 
 class HostMemory:
-    """Allocations of a device in host memory."""
+    """Allocations of a device in host memory, between guard bytes."""
 
     def __init__(self):
         self.kept = []
 
+    def guarded(self, size):
+        whole = np.empty(size + 2 * GUARD, np.uint8)
+        whole[:GUARD] = whole[-GUARD:] = 0xA5
+        self.kept.append(whole)
+        return whole[GUARD:-GUARD]
+
+    def check_guards(self):
+        """Raise if a byte outside of an allocation was written."""
+        for whole in self.kept:
+            guards = np.concatenate([whole[:GUARD], whole[-GUARD:]])
+            assert (guards == 0xA5).all(), "written outside of an allocation"
+
     def pinned_array(self, shape):
-        self.kept.append(np.empty(shape, np.uint8))
-        return self.kept[-1], self.kept[-1].ctypes.data
+        memory = self.guarded(int(np.prod(shape))).reshape(shape)
+        return memory, memory.ctypes.data
 
     def allocate(self, size, purpose=""):
-        return self.pinned_array((size,))[1]
+        return self.guarded(size).ctypes.data
 
     @staticmethod
     def call(name, *given):
@@ -103,8 +128,14 @@ class HostMemory:
         return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
 
 
+MEMORY = HostMemory()
+
+
 class HostResampler:
     """The kernels in numpy and Pillow."""
+
+    def __init__(self, channels):
+        self.channels = channels
 
     @staticmethod
     def _records(table, count):
@@ -121,13 +152,14 @@ class HostResampler:
             transpose, flip_x, flip_y = (
                 bool(each[name]) for name in ("transpose", "flip_x", "flip_y")
             )
-            data = ctypes.string_at(int(each["slot"]), height * width * 3)
+            data = ctypes.string_at(int(each["slot"]), height * width * self.channels)
             if data[:3] == color.tobytes():
                 continue
             wanted = (int(each["out_height"]), int(each["out_width"]))
             stored = wanted[::-1] if transpose else wanted
-            whole = Image.frombytes("RGB", (width, height), data)
+            whole = Image.frombytes("RGB" if self.channels == 3 else "L", (width, height), data)
             shrunk = np.asarray(whole.resize(stored[::-1], Image.Resampling.BILINEAR))
+            shrunk = shrunk.reshape(*stored, self.channels)
             upright = shrunk.swapaxes(0, 1) if transpose else shrunk
             upright = upright[::-1] if flip_y else upright
             upright = upright[:, ::-1] if flip_x else upright
@@ -138,7 +170,8 @@ def engines_of(gpu):
     """Return a `BatchedDecoder` that does as `gpu` says."""
 
     class Engines:
-        def __init__(self, handle):
+        def __init__(self, handle, channels):
+            self.channels = channels
             self.permits = threading.BoundedSemaphore(2)
 
         def has_free_permit(self):
@@ -152,7 +185,7 @@ def engines_of(gpu):
                 raise NvjpegError("nvjpegDecodeBatched", 4)
             for image, pointer, pitch in zip(images, pointers, pitches):
                 if image not in gpu.skipped:
-                    write(as_stored(image), pointer, pitch)
+                    write(as_stored(image, self.channels), pointer, pitch)
 
         def close(self):
             pass
@@ -164,17 +197,22 @@ def uploader_of(gpu):
     """Return an `Uploader` that writes late, in `finish`."""
 
     class Threads:
-        def __init__(self, ordinal, canvas, stream):
+        def __init__(self, ordinal, canvas_shape, stream):
+            self.shape = canvas_shape
             self.started = []
 
         def decode(self, data, header, size, pointer):
             gpu.in_thread(bytes(data))
-            self.started.append((bytes(data), pointer))
+            self.started.append((on_canvas(bytes(data), self.shape[2]), pointer))
 
         def finish(self):
             while self.started:
-                image, pointer = self.started.pop()
-                write(on_canvas(image), pointer)
+                pixels, pointer = self.started.pop()
+                if pixels[0].size < 3:  # with the whole canvas, or bytes of the sentinel stay
+                    canvas = np.zeros(self.shape, np.uint8)
+                    canvas[: pixels.shape[0], : pixels.shape[1]] = pixels
+                    pixels = canvas
+                write(pixels, pointer)
 
         def close(self):
             pass
@@ -194,6 +232,7 @@ def gpu(monkeypatch):
         in_thread=lambda image: None,
         refused=set(),
         skipped=set(),
+        memory=MEMORY,
     )
 
     monkeypatch.setattr(canvas_buffers, "CanvasBuffer", HostBuffer)
@@ -205,9 +244,9 @@ def gpu(monkeypatch):
     for name in ("core", "set_device", "create_stream"):
         monkeypatch.setattr(cuda, name, lambda *arguments: 0)
 
-    memory = HostMemory()
+    MEMORY.kept.clear()
     for name in ("call", "allocate", "pinned_array"):
-        monkeypatch.setattr(cuda, name, getattr(memory, name))
+        monkeypatch.setattr(cuda, name, getattr(MEMORY, name))
     kinds = SimpleNamespace(cudaMemcpyKind=SimpleNamespace(cudaMemcpyHostToDevice=1))
     monkeypatch.setattr(cuda, "runtime", lambda: kinds)
     monkeypatch.setattr(gpu_module, "compile_resampler", HostResampler)
@@ -217,8 +256,8 @@ def gpu(monkeypatch):
     return gpu
 
 
-def make_backend(backend, devices, canvas, num_threads, deterministic):
-    return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, canvas, num_threads, deterministic)
+def make_backend(backend, devices, canvas_shape, num_threads, deterministic):
+    return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, canvas_shape, num_threads, deterministic)
 
 
 def decoder(gpus=1, **options):
@@ -233,7 +272,7 @@ def check(decoder, images):
     if isinstance(images, Encoded):
         images = [bytes(images.view(row)) for row in range(len(images.lengths))]
     for row, image in enumerate(images):
-        expected = decode_image(image)
+        expected = on_canvas(image, decoder.channels)
         np.testing.assert_array_equal(
             pixels[row, : expected.shape[0], : expected.shape[1]], expected
         )
@@ -251,7 +290,7 @@ def check_fitted(decoder, images, *, levels=1.5):
     pixels = np.asarray(batch.pixels).astype(int)
     assert batch.valid.all()
     for row, image in enumerate(images):
-        expected = on_canvas(image)
+        expected = on_canvas(image, decoder.channels)
         height, width = expected.shape[:2]
         assert np.abs(pixels[row, :height, :width] - expected).mean() < levels, row
         assert not pixels[row, height:].any() and not pixels[row, :, width:].any()

@@ -58,7 +58,7 @@ def library(monkeypatch):
         library.made += 1
         return library.made
 
-    def decode_batched(handle, state, addresses, lengths, images, stream):
+    def decode_batched(handle, state, addresses, lengths, images, stream, channels):
         with lock:
             assert stream not in library.running
             library.running[stream] = state
@@ -89,7 +89,7 @@ PITCHES = np.full(len(POINTERS), 30, np.uint64)
 
 
 def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(library):
-    decoder = batched_decoder.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None, 3)
     for _ in range(3):
         with decoder.permits:
             decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
@@ -101,7 +101,7 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
 
 
 def test_several_threads_never_have_a_third_state_at_work(library):
-    decoder = batched_decoder.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None, 3)
     errors = []
 
     def work():
@@ -123,7 +123,7 @@ def test_several_threads_never_have_a_third_state_at_work(library):
 
 
 def test_a_refused_call_ends_what_it_began_and_its_permits(library):
-    decoder = batched_decoder.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None, 3)
     library.fails = True
     with pytest.raises(NvjpegError), decoder.permits:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
@@ -154,7 +154,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_permits(
     library, monkeypatch, which
 ):
     """There is nothing left to wait for, and later calls go as the first did."""
-    decoder = batched_decoder.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None, 3)
     count = [0]
     call = batched_decoder.cuda.call
 
@@ -186,7 +186,7 @@ def test_ctrl_c_when_a_call_of_cuda_returns_leaves_all_states_and_permits(
 def test_closing_destroys_every_state_once(library, monkeypatch):
     destroyed = []
     ended = []
-    decoder = batched_decoder.BatchedDecoder(None)
+    decoder = batched_decoder.BatchedDecoder(None, 3)
     with decoder.permits:
         decoder.decode(IMAGES, SAMPLING, POINTERS, PITCHES)
     monkeypatch.setattr(

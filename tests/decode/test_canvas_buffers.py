@@ -1,23 +1,30 @@
 """The pool of canvas buffers."""
 
+import ctypes
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
 from jaxaug.decode import Encoded
+from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg import canvas_buffers
-from tests.decode.fake_gpu import CANVAS, HostBuffer, decoder
+from tests.decode.fake_gpu import CANVAS, HostBuffer, HostMemory, decoder
 from tests.images import jpegs
+
+SHAPE = (*CANVAS, 3)
 
 
 def test_a_buffer_keeps_its_readers_when_the_wait_for_them_is_interrupted(gpu, monkeypatch):
     def interrupted(self, rows):
         raise KeyboardInterrupt
 
-    pool = canvas_buffers.BufferPool(0, CANVAS, 2**30)
+    pool = canvas_buffers.BufferPool(0, SHAPE, 2**30)
     reader = jax.numpy.zeros(())
     buffer, _ = pool.take(1)
     pool.give_back(buffer, reader)
@@ -55,7 +62,7 @@ def test_buffers_grow_while_they_are_read_and_no_further_than_memory(monkeypatch
             return self.idle
 
     monkeypatch.setattr(canvas_buffers, "CanvasBuffer", Buffer)
-    pool = canvas_buffers.BufferPool(0, CANVAS, 2**30)
+    pool = canvas_buffers.BufferPool(0, SHAPE, 2**30)
     first, _ = pool.take(2)
     pool.give_back(first)
     assert pool.take(2)[0] is first  # idle: used again
@@ -68,11 +75,11 @@ def test_buffers_grow_while_they_are_read_and_no_further_than_memory(monkeypatch
     pool.give_back(third)
     assert pool.take(2)[0] is third
     with pytest.raises(MemoryError, match="full"):
-        canvas_buffers.BufferPool(0, CANVAS, 2**30).take(2)
+        canvas_buffers.BufferPool(0, SHAPE, 2**30).take(2)
 
 
 def test_fewer_buffers_where_memory_is_short(gpu):
-    pool = canvas_buffers.BufferPool(0, CANVAS, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
+    pool = canvas_buffers.BufferPool(0, SHAPE, budget=3 * 10 * CANVAS[0] * CANVAS[1] * 3)
     taken = [pool.take(10)[0] for _ in range(3)]
     waiting = threading.Thread(target=lambda: taken.append(pool.take(10)[0]))
     waiting.start()
@@ -81,3 +88,51 @@ def test_fewer_buffers_where_memory_is_short(gpu):
     pool.give_back(taken[0])
     waiting.join(10)
     assert len(taken) == 4 and taken[3] is taken[0]
+
+
+# ---- the sentinel, on a device of host memory
+
+
+class HostDevice:
+    """The calls of a `CanvasBuffer`, done on host memory."""
+
+    def __init__(self):
+        self.memory = HostMemory()
+        self.allocate = self.memory.allocate
+        self.pinned_array = self.memory.pinned_array
+
+    def call(self, name, *given):
+        if name == "cudaMemsetAsync":
+            ctypes.memset(*given[:3])
+        if name == "cudaMemcpy2DAsync":
+            to, to_pitch, source, pitch, width, height, *_ = given
+            assert width <= min(to_pitch, pitch)
+            for row in range(height):
+                ctypes.memmove(to + row * to_pitch, source + row * pitch, width)
+
+
+@pytest.mark.parametrize("shape", [(8, 9, 3), (8, 9, 1), (5, 1, 1), (1, 2, 1), (1, 1, 1)])
+def test_the_sentinel_shows_which_canvases_were_not_written(monkeypatch, shape):
+    device = HostDevice()
+    for name in ("call", "allocate", "pinned_array"):
+        monkeypatch.setattr(cuda, name, getattr(device, name))
+    monkeypatch.setattr(cuda, "create_stream", lambda: 0)
+    kinds = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)
+    monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kinds))
+    buffer = canvas_buffers.CanvasBuffer(shape)
+    size = math.prod(shape)
+    for _ in range(2):
+        pointers = buffer.prepare(5)
+        assert (np.diff(pointers.astype(np.int64)) == size).all()
+        for row in (0, 3):
+            ctypes.memset(int(pointers[row]), 200, size)
+        buffer.write_sentinels([3])
+        candidates = np.array([True, True, True, True, False])
+        unwritten = buffer.take_unwritten_rows(candidates)
+        assert unwritten.tolist() == [False, True, True, True, False]
+        canvases = [ctypes.string_at(int(pointer), size) for pointer in pointers]
+        assert canvases[0] == bytes([200]) * size
+        assert canvases[1] == canvases[2] == bytes(size)
+        assert canvases[3] == bytes(3)[:size] + bytes([200]) * (size - 3)
+        assert canvases[4][:3] == canvas_buffers.SENTINEL.tobytes()[:size]
+    device.memory.check_guards()

@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import AxisType
 from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
 from jaxaug.errors import DecodeError
 from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, patch_sof
 from tests.images import encode, jpegs, picture
@@ -273,34 +273,6 @@ def test_arguments_of_numpy_and_lists_will_do(cpu_devices):
 
 def test_stats_have_their_names_before_the_first_batch(one):
     assert one.stats == {"images": 0, "failed": 0, "shrunk": 0, "host": 0, "device_bytes": 0}
-
-
-# ---- headers that the caller has read
-
-
-def test_given_headers_are_not_read_again(one, monkeypatch):
-    encoded = Encoded.from_bytes([*FILES, *BAD.values()])
-    headers = read_headers(encoded)
-    expected = one.decode_rows(encoded)
-    monkeypatch.setattr(_decoder, "read_headers", lambda *arguments: 1 / 0)
-    decoded = one.decode_rows(encoded, headers)
-    np.testing.assert_array_equal(decoded.pixels[0], expected.pixels[0])
-    assert decoded.failures == expected.failures
-    for name in ("size", "original_size", "orientation", "valid"):
-        np.testing.assert_array_equal(getattr(decoded, name), getattr(expected, name))
-
-
-def test_given_headers_are_held_to_max_pixels_and_stay_as_they_are(cpu_devices):
-    encoded = Encoded.from_bytes([*FILES[:3], encode(picture(0, 100, 100), "PNG")])
-    headers = read_headers(encoded)
-    before = [column.copy() for column in headers]
-    with Decoder((64, 64), "host", cpu_devices[:1], "mask", max_pixels=9999) as decoder:
-        decoded = decoder.decode_rows(encoded, headers)
-        assert decoded.failures == decoder.decode_rows(encoded).failures != {}
-        with pytest.raises(ValueError, match="`headers` must be those of `encoded`, 3 rows, got 4"):
-            decoder.decode_rows(encoded.take(slice(3)), headers)
-    for column, kept in zip(headers, before):
-        np.testing.assert_array_equal(column, kept)
 
 
 # ---- inside of a mesh

@@ -27,10 +27,10 @@ def backends(*files: bytes) -> list[int]:
     """Return the backends of good files, the same for each alone as for all together."""
     headers = read_headers(Encoded.from_bytes(files))
     assert headers.reason.tolist() == [""] * len(files)
-    together = assign_backends(headers, headers.original_size(), 2**20).tolist()
+    together = assign_backends(headers, headers.original_size(), 2**20, 3).tolist()
     for file, expected in zip(files, together):
         alone = read_headers(Encoded.from_bytes([file]))
-        assert assign_backends(alone, alone.original_size(), 2**20).tolist() == [expected]
+        assert assign_backends(alone, alone.original_size(), 2**20, 3).tolist() == [expected]
     return together
 
 
@@ -97,9 +97,16 @@ def test_larger_and_turned_images_go_through_slots_that_hold_them():
     ]
     headers = read_headers(Encoded.from_bytes(files))
     size = fit_size(headers.original_size(), (60, 60))
-    largest = int(slot_bytes(headers.height, headers.width)[2])
-    assert assign_backends(headers, size, 2**20).tolist() == [ENGINE, SLOT, SLOT, SLOT, HOST, HOST]
-    assert assign_backends(headers, size, largest).tolist() == [
+    largest = int(slot_bytes(headers.height, headers.width, 3)[2])
+    assert assign_backends(headers, size, 2**20, 3).tolist() == [
+        ENGINE,
+        SLOT,
+        SLOT,
+        SLOT,
+        HOST,
+        HOST,
+    ]
+    assert assign_backends(headers, size, largest, 3).tolist() == [
         ENGINE,
         SLOT,
         SLOT,
@@ -107,12 +114,12 @@ def test_larger_and_turned_images_go_through_slots_that_hold_them():
         HOST,
         HOST,
     ]
-    assert assign_backends(headers, size, 0).tolist() == [ENGINE, HOST, HOST, HOST, HOST, HOST]
+    assert assign_backends(headers, size, 0, 3).tolist() == [ENGINE, HOST, HOST, HOST, HOST, HOST]
 
 
 def test_slots_of_huge_images_are_counted_in_64_bits():
-    assert slot_bytes(np.array([65535], np.int32), np.array([65535], np.int32)) >= 3 * 65535**2
-    assert slot_bytes(np.array([1], np.int32), np.array([1], np.int32)) == 256
+    assert slot_bytes(np.array([65535], np.int32), np.array([65535], np.int32), 3) >= 3 * 65535**2
+    assert slot_bytes(np.array([1], np.int32), np.array([1], np.int32), 3) == 256
 
 
 def test_slots_come_first_then_common_samplings_then_large_images():

@@ -44,7 +44,7 @@ def test_whole_images_that_the_engines_do_not_decode_go_to_the_host(gpu, fault):
 
 
 def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, monkeypatch):
-    def fails():
+    def fails(channels):
         raise LibraryError("no NVRTC here")
 
     monkeypatch.setattr(gpu_module, "compile_resampler", fails)

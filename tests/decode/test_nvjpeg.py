@@ -26,6 +26,7 @@ from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
 from jaxaug.errors import DecodeError
 from tests.decode import fields
 from tests.decode.samples import patch_sof
+from tests.decode.test_stored_headers import lying_headers
 from tests.images import encode, jpegs, picture
 
 pytestmark = pytest.mark.gpu
@@ -149,7 +150,7 @@ def test_a_refused_batch_is_decoded_one_by_one(engines, monkeypatch):
     monkeypatch.setattr(
         nvjpeg_backend,
         "assign_backends",
-        lambda h, s, b: np.where(h.coding == 2, 0, assign(h, s, b)),
+        lambda h, s, b, c: np.where(h.coding == 2, 0, assign(h, s, b, c)),
     )
     images = [*jpegs(6), encode(noisy(9), quality=90, progressive=True)]
     batch = engines.decode(images)
@@ -420,6 +421,41 @@ def test_ten_thousand_damaged_images(gpu, damaged):
     print(fuzz(gpu, 10_000, damaged))
 
 
+# ---- indexes that lie
+
+
+def test_indexes_that_lie_move_no_byte_out_of_its_slot(gpu):
+    """nvJPEG writes by the file's own frame: neither the memory behind the canvases nor that behind
+    the slots changes, and the pixels are those of the files.
+    """
+    images = [*jpegs(20), *whole_images()[:40], *jpegs(20, *CANVAS)]
+    encoded = Encoded.from_bytes(images)
+    guard = np.empty(2**24, np.uint8)
+    with Decoder(CANVAS, "nvjpeg", gpu, deterministic=True) as decoder:
+        (one,) = decoder._backend._gpus
+        one.buffers._max_count = 1
+        decoder.decode(images + jpegs(1) * 300)
+        expected = decoder.decode_rows(encoded)
+        pixels = np.asarray(expected.pixels[0])
+        expected.release(())
+        (buffer,) = one.buffers._buffers
+        ends = [buffer._pointer + len(images) * CANVAS[0] * CANVAS[1] * 3]
+        for region in one._regions._regions:
+            if region._pointer:
+                ends.append(region._pointer + region._size - guard.size)
+        for seed in range(20):
+            for end in ends:
+                cuda.call("cudaMemset", end, 0xA5, guard.size)
+            cuda.call("cudaDeviceSynchronize")
+            decoded = decoder.decode_rows(encoded, lying_headers(encoded, seed))
+            np.testing.assert_array_equal(np.asarray(decoded.pixels[0]), pixels)
+            decoded.release(())
+            for end in ends:
+                kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
+                cuda.call("cudaMemcpy", guard.ctypes.data, end, guard.size, kind)
+                assert (guard == 0xA5).all()
+
+
 # ---- a sweep of valid files
 
 
@@ -539,10 +575,14 @@ def whole_images() -> list[bytes]:
     ]
 
 
-def resampled(image: bytes, size: tuple[int, int], orientation: int) -> np.ndarray:
+def resampled(
+    image: bytes, size: tuple[int, int], orientation: int, colors: str = "RGB"
+) -> np.ndarray:
     """The image decoded whole, shrunk and turned by Pillow."""
     stored = size[::-1] if orientation >= 5 else size
-    pixels = simplejpeg.decode_jpeg(image, "RGB")
+    pixels = simplejpeg.decode_jpeg(image, colors)
+    if colors == "GRAY":
+        pixels = pixels[..., 0]
     shrunk = Image.fromarray(pixels).resize(stored[::-1], Image.Resampling.BILINEAR)
     methods = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # of PIL.Image.Transpose
     if orientation > 1:
@@ -611,6 +651,69 @@ def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
         held = decoder.stats["device_bytes"]
         assert held <= 24 * 2**30 // 10 and decoder.stats["host"] == 0, (held, decoder.stats)
         print("held", held, "less free", free - call("cudaMemGetInfo")[0])
+
+
+# ---- gray canvases
+
+
+def gray_host_pixels(images: list[bytes], canvas: tuple[int, int]) -> np.ndarray:
+    cpu = jax.devices("cpu")[:1]
+    with Decoder(canvas, "host", cpu, on_error="mask", output="gray") as decoder:
+        return np.asarray(decoder.decode(images).pixels)
+
+
+def test_the_engines_y_is_libjpeg_turbos(gpu):
+    """All forms, then sizes, samplings and qualities: no color is converted, so one rounding."""
+    forms = variants()
+    del forms["larger"]
+    images = [*forms.values(), *sweep().values()]
+    canvas = (512, 512)
+    worst = 0
+    with Decoder(canvas, "nvjpeg", gpu, deterministic=True, output="gray") as decoder:
+        for first in range(0, len(images), 64):
+            part = images[first : first + 64]
+            batch = decoder.decode(part)
+            pixels = np.asarray(batch.pixels)
+            assert pixels.shape == (len(part), *canvas, 1) and batch.valid.all()
+            difference = np.abs(pixels.astype(int) - gray_host_pixels(part, canvas))
+            worst = max(worst, int(difference.max()))
+        stats = decoder.stats
+    print(stats, "worst", worst)
+    assert worst <= most() and stats["refused"] == 0 and stats["engines"] > len(images) // 3
+
+
+@pytest.mark.parametrize("canvas", [CANVAS, (64, 64), (500, 300)])
+def test_larger_and_turned_gray_images_are_resampled_as_pillow_does(gpu, canvas):
+    images = whole_images()
+    worst = 0
+    with Decoder(canvas, "nvjpeg", gpu, deterministic=True, output="gray") as decoder:
+        for _ in range(2):
+            batch = decoder.decode(images)
+            pixels = np.asarray(batch.pixels)
+            for row, (image, size) in enumerate(zip(images, batch.size.tolist())):
+                height, width = size
+                expected = resampled(image, (height, width), row % 8 + 1, "GRAY")
+                found = pixels[row, :height, :width, 0].astype(int)
+                worst = max(worst, int(np.abs(found - expected).max()))
+                assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
+        print(canvas, decoder.stats, "worst", worst)
+        assert decoder.stats["refused"] == 0 and worst <= 1 + most()
+
+
+def test_narrow_and_bad_images_leave_nothing_on_gray_canvases(gpu):
+    sizes = [(1, 1), (9, 1), (9, 2), (9, 3), (1, 3), (300, 2), (1000, 9)]
+    images = [encode(noisy(n, *size)[..., 0]) for n, size in enumerate(sizes)]
+    images = [*images, b"no image", encode(noisy(9), "PNG")[:300]]
+    with Decoder((64, 64), "nvjpeg", gpu, on_error="mask", output="gray") as decoder:
+        for _ in range(3):
+            decoder.decode([encode(np.full((64, 64), 255, np.uint8))] * len(images))
+            batch = decoder.decode(images)
+            pixels = np.asarray(batch.pixels)
+            assert batch.valid.tolist() == [True] * len(sizes) + [False] * 2
+            assert np.abs(pixels[:4].astype(int) - gray_host_pixels(images[:4], (64, 64))).max() < 4
+            for row, (height, width) in enumerate(batch.size.tolist()):
+                assert not pixels[row, height:].any() and not pixels[row, :, width:].any()
+            assert not pixels[-2:].any()
 
 
 # ---- without the library

@@ -167,10 +167,11 @@ def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> A
     """Return a Pillow image of mode RGB or L."""
     format = _pillow.format_of(data) or "JPEG"
     orientation = int(header.orientation)
+    stored_size = (int(header.height), int(header.width))
     if channels == 3:
-        return _pillow.upright_rgb(data, format, orientation)
+        return _pillow.upright_rgb(data, format, orientation, stored_size)
     ycbcr = header.kind == JPEG and header.color == YCBCR
-    return _pillow.upright_gray(data, format, orientation, ycbcr)
+    return _pillow.upright_gray(data, format, orientation, stored_size, ycbcr)
 
 
 def _suits_turbojpeg(header: Headers) -> bool:

@@ -1,5 +1,6 @@
 """The host backend: threads that decode onto canvases in host memory."""
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,7 +23,7 @@ class HostBackend:
 
     Args:
       devices: the rows are divided equally among them, in order.
-      canvas: (H, W).
+      canvas_shape: (H, W, channels); 3 channels for RGB, 1 for luma.
       num_threads: at least 1; the threads start with the first batch.
     """
 
@@ -30,16 +31,18 @@ class HostBackend:
     counted: tuple[str, ...] = ("host",)
     bytes_held = 0
 
-    def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
+    def __init__(
+        self, devices: Sequence[Device], canvas_shape: tuple[int, int, int], num_threads: int
+    ):
         self._devices = devices
-        self._canvas = canvas
+        self._canvas_shape = canvas_shape
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
         """Decode the good rows; see `Backend`."""
         rows_per_device = len(headers.kind) // len(self._devices)
-        canvases = [_zero_canvases(rows_per_device, self._canvas) for _ in self._devices]
+        canvases = [_zero_canvases(rows_per_device, self._canvas_shape) for _ in self._devices]
         targets = [canvas for block in canvases for canvas in block]
         good = (headers.kind != BAD).nonzero()[0].tolist()
         failures = self._fill(targets, good, encoded, headers, size)
@@ -48,7 +51,7 @@ class HostBackend:
         return make_batch(
             headers,
             size,
-            self._canvas,
+            self._canvas_shape[:2],
             pixels=pixels,
             failures=failures,
             counts={"host": len(good) - len(failures)},
@@ -92,13 +95,13 @@ def _release_nothing(outputs: Any) -> None:
     del outputs
 
 
-def _zero_canvases(rows: int, canvas: tuple[int, int]) -> np.ndarray:
-    """Return zeros, uint8[rows, H, W, 3], that a CPU device takes without a copy.
+def _zero_canvases(rows: int, canvas_shape: tuple[int, int, int]) -> np.ndarray:
+    """Return zeros, uint8[rows, H, W, channels], that a CPU device takes without a copy.
 
     `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge
     pages.
     """
-    shape = (rows, *canvas, 3)
-    block = np.zeros(rows * canvas[0] * canvas[1] * 3 + _ALIGNMENT, np.uint8)
+    shape = (rows, *canvas_shape)
+    block = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
     first = -block.ctypes.data % _ALIGNMENT
     return block[first : block.size - _ALIGNMENT + first].reshape(shape)

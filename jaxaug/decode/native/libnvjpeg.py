@@ -16,7 +16,8 @@ from jaxaug.decode.native.load_library import LibraryError, load_library
 # nvjpegBackend_t
 GPU_HYBRID = 2
 HARDWARE = 3
-RGB_INTERLEAVED = 5  # nvjpegOutputFormat_t: NVJPEG_OUTPUT_RGBI
+# nvjpegOutputFormat_t by the number of channels: NVJPEG_OUTPUT_Y and NVJPEG_OUTPUT_RGBI
+OUTPUTS = {1: 2, 3: 5}
 # Memory pools save an allocation per batch; interpolation is libjpeg-turbo's "fancy" upsampling.
 _ENABLE_MEMORY_POOLS = 1 << 1  # NVJPEG_FLAGS_ENABLE_MEMORY_POOLS
 _INTERPOLATE_CHROMA = 1 << 5  # NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION
@@ -155,13 +156,16 @@ def decode_batched(
     lengths: np.ndarray,
     images: np.ndarray,
     stream: int,
+    channels: int,
 ) -> None:
     """Decode a batch of any size on `stream`; the arrays are C contiguous uint64.
+
+    With three channels the pixels are RGB, with one they are the Y channel of the file.
 
     Initialization for the size of each batch takes microseconds (measured, 13.3), so sizes may vary
     freely.
     """
-    load().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, RGB_INTERLEAVED)
+    load().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, OUTPUTS[channels])
     pointers = (array.ctypes.data for array in (addresses, lengths, images))
     load().nvjpegDecodeBatched(handle, state, *pointers, stream)
 

@@ -32,13 +32,15 @@ class BatchedDecoder:
 
     Args:
       handle: of nvJPEG.
+      channels: 3 for RGB, 1 for luma.
 
     Attributes:
       permits: a thread may call `decode` inside of `with decoder.permits:`.
     """
 
-    def __init__(self, handle: Any):
+    def __init__(self, handle: Any, channels: int):
         self._handle = handle
+        self._channels = channels
         self._states: list[_State] = []
         self._idle: dict[int, list[_State]] = {}  # by sampling
         self._making = threading.Lock()
@@ -85,7 +87,7 @@ class BatchedDecoder:
                     self._give_back(running.pop())
                 running.append(self._take_state(group))
                 _, state, stream = running[-1]
-                libnvjpeg.decode_batched(self._handle, state, *arrays, stream)
+                libnvjpeg.decode_batched(self._handle, state, *arrays, stream, self._channels)
         finally:  # until then the arrays and the encoded bytes are read
             self._finish_all(running)
 

@@ -6,6 +6,7 @@ written again, the HOST waits for every array whose computation reads it.
 """
 
 import contextlib
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +16,9 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 
-# Written to the first pixel of each canvas before the engines are called. Where it is still there
-# afterwards, the engines skipped the image although they reported success. No camera produces it;
-# if one did, the image would only be decoded again by the host.
+# Written to the first bytes of each canvas before the engines are called: one pixel of RGB, three
+# of luma. Where it is still there afterwards, the engines skipped the image although they reported
+# success. No camera produces it; if one did, the image would only be decoded again by the host.
 SENTINEL = np.array([3, 250, 7], np.uint8)
 
 # Buffers of one GPU. A batch may be read only after several training steps that were queued before.
@@ -44,13 +45,13 @@ class BufferPool:
 
     Args:
       ordinal: number of the CUDA device.
-      canvas: (H, W) of each row.
+      canvas_shape: (H, W, channels) of each row.
       budget: bytes that all buffers together may take; one buffer is made even if it takes more.
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int], budget: int):
+    def __init__(self, ordinal: int, canvas_shape: tuple[int, int, int], budget: int):
         self._ordinal = ordinal
-        self._canvas = canvas
+        self._canvas_shape = canvas_shape
         self._max_count = MAX_BUFFERS
         self._budget = budget
         self._buffers: list[CanvasBuffer] = []
@@ -112,7 +113,7 @@ class BufferPool:
 
     def _take(self, rows: int) -> "CanvasBuffer":
         """Return an idle buffer if there is one, else a new one, else the one given back first."""
-        batch_bytes = max(1, rows * self._canvas[0] * self._canvas[1] * 3)
+        batch_bytes = max(1, rows * math.prod(self._canvas_shape))
         affordable = self._budget // batch_bytes
 
         with self._changed:
@@ -121,7 +122,7 @@ class BufferPool:
 
             idle = [buffer for buffer in self._free if buffer.is_idle()]
             if not idle and len(self._buffers) < max_count:
-                buffer = CanvasBuffer(self._canvas)
+                buffer = CanvasBuffer(self._canvas_shape)
                 self._buffers.append(buffer)
                 return buffer
 
@@ -143,16 +144,17 @@ class CanvasBuffer:
     """The canvases of one batch, on the device that is current in the threads that use it.
 
     Args:
-      canvas: (H, W) of each row.
+      canvas_shape: (H, W, channels) of each row.
 
     Attributes:
       readers: arrays whose computation reads the canvases; `prepare` waits for them.
     """
 
-    def __init__(self, canvas: tuple[int, int]):
+    def __init__(self, canvas_shape: tuple[int, int, int]):
         self.readers: Any = ()
-        self._canvas = canvas
-        self._row_bytes = canvas[0] * canvas[1] * 3
+        self._canvas_shape = canvas_shape
+        self._row_bytes = math.prod(canvas_shape)
+        self._sentinel = SENTINEL[: self._row_bytes]
         self._rows = 0
         self._pointer = 0
         self._pixels_address = 0
@@ -198,14 +200,16 @@ class CanvasBuffer:
             have the sentinel's color.
         """
         rows = len(candidates)
-        self._copy_pixels(
-            self._pixels_address, 3, self._pointer, self._row_bytes, rows, "DeviceToHost"
+        pitch = self._sentinel.size
+        self._copy_sentinels(
+            self._pixels_address, pitch, self._pointer, self._row_bytes, rows, "DeviceToHost"
         )
         self._synchronize()
 
-        unwritten = (self._pixels[:rows] == SENTINEL).all(axis=1) & candidates
+        unwritten = (self._pixels[:rows] == self._sentinel).all(axis=1) & candidates
         for row in unwritten.nonzero()[0].tolist():
-            cuda.call("cudaMemsetAsync", self._pointer + row * self._row_bytes, 0, 3, self._stream)
+            pointer = self._pointer + row * self._row_bytes
+            cuda.call("cudaMemsetAsync", pointer, 0, self._sentinel.size, self._stream)
         if unwritten.any():
             self._synchronize()
         return unwritten
@@ -219,10 +223,10 @@ class CanvasBuffer:
             self._synchronize()
 
     def view(self, rows: int) -> jax.Array:
-        """Return uint8[rows, H, W, 3] in the buffer itself; nobody may hold it beyond `readers`."""
+        """Return uint8[rows, H, W, channels] in the buffer; nobody may hold it beyond `readers`."""
         # The import takes as long as decoding five images.
         if self._view is None or self._view.shape[0] != rows:
-            self._view = cuda.import_buffer(self._pointer, (rows, *self._canvas, 3))
+            self._view = cuda.import_buffer(self._pointer, (rows, *self._canvas_shape))
         return self._view
 
     def is_idle(self) -> bool:
@@ -248,7 +252,7 @@ class CanvasBuffer:
         self._pointer = cuda.allocate(rows * self._row_bytes)
         # Page-locked: with pageable memory, a copy would make the host wait for all work of the
         # device.
-        self._pixels, self._pixels_address = cuda.pinned_array((rows, 3))
+        self._pixels, self._pixels_address = cuda.pinned_array((rows, self._sentinel.size))
         self._rows = rows
 
     def _free(self) -> None:
@@ -262,15 +266,20 @@ class CanvasBuffer:
         self._pixels_address = 0
 
     def _write_sentinels(self, pointer: int, rows: int) -> None:
-        self._pixels[:rows] = SENTINEL
-        self._copy_pixels(pointer, self._row_bytes, self._pixels_address, 3, rows, "HostToDevice")
+        self._pixels[:rows] = self._sentinel
+        pitch = self._sentinel.size
+        self._copy_sentinels(
+            pointer, self._row_bytes, self._pixels_address, pitch, rows, "HostToDevice"
+        )
 
-    def _copy_pixels(
+    def _copy_sentinels(
         self, to: int, to_pitch: int, source: int, pitch: int, rows: int, direction: str
     ) -> None:
-        """Start copying one pixel per row, from one pitch to another."""
+        """Start copying the first bytes of each row, from one pitch to another."""
         kind = getattr(cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
-        cuda.call("cudaMemcpy2DAsync", to, to_pitch, source, pitch, 3, rows, kind, self._stream)
+        width = self._sentinel.size
+        copy = (to, to_pitch, source, pitch, width, rows, kind, self._stream)
+        cuda.call("cudaMemcpy2DAsync", *copy)
 
     def _synchronize(self) -> None:
         cuda.call("cudaStreamSynchronize", self._stream)

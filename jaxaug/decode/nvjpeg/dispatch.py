@@ -23,6 +23,10 @@ _SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 4:2:2
 # Pixels. Below, nvJPEG interpolates subsampled chroma differently (up to 52 levels, H200).
 _MIN_SUBSAMPLED_SIDE = 16
 
+# Pixels, by the number of channels. A narrower image would leave a part of the sentinel's three
+# bytes on its canvas.
+MIN_ENGINE_WIDTH = {1: 3, 3: 1}
+
 _SLOT_ALIGNMENT = 256  # bytes, as for CUDA's own allocations
 
 
@@ -47,19 +51,22 @@ class Batch(NamedTuple):
         return Batch(self.encoded.take(rows), headers, self.size[rows], self.backends[rows])
 
 
-def assign_backends(headers: Headers, size: np.ndarray, max_slot_bytes: int) -> np.ndarray:
+def assign_backends(
+    headers: Headers, size: np.ndarray, max_slot_bytes: int, channels: int
+) -> np.ndarray:
     """Return the backend of each image, uint8[n] of `ENGINE`, `HOST`, `NONE` and `SLOT`.
 
     Args:
       headers: of n images.
       size: int32[n, 2], (height, width) on the canvas.
       max_slot_bytes: bytes of the largest slot; 0 if there are no slots.
+      channels: of a canvas.
     """
-    supported = _engines_support(headers)
+    supported = _engines_support(headers) & (size[:, 1] >= MIN_ENGINE_WIDTH[channels])
 
     same_size = (headers.height == size[:, 0]) & (headers.width == size[:, 1])
     direct = supported & same_size & (headers.orientation == 1)
-    fits_slot = slot_bytes(headers.height, headers.width) <= max_slot_bytes
+    fits_slot = slot_bytes(headers.height, headers.width, channels) <= max_slot_bytes
 
     conditions = [headers.kind == BAD, direct, supported & fits_slot]
     return np.select(conditions, [NONE, ENGINE, SLOT], HOST).astype(np.uint8)
@@ -79,9 +86,9 @@ def _engines_support(headers: Headers) -> np.ndarray:
     return baseline & one_scan & (gray | color) & (headers.plain == 1)
 
 
-def slot_bytes(height: np.ndarray, width: np.ndarray) -> np.ndarray:
+def slot_bytes(height: np.ndarray, width: np.ndarray, channels: int) -> np.ndarray:
     """Return int64[n], the bytes of a slot for a whole image with these stored sides."""
-    size = height.astype(np.int64) * width.astype(np.int64) * 3
+    size = height.astype(np.int64) * width.astype(np.int64) * channels
     return -(-size // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
 
 

@@ -48,7 +48,7 @@ class Gpu:
 
     Args:
       device: of CUDA.
-      canvas: (H, W).
+      canvas_shape: (H, W, channels).
       num_threads: host threads for images that the engines cannot decode.
       num_helpers: host threads that take some of the other images if these are large.
       deterministic: see `nvjpeg_backend.py`.
@@ -57,27 +57,27 @@ class Gpu:
     def __init__(
         self,
         device: Device,
-        canvas: tuple[int, int],
+        canvas_shape: tuple[int, int, int],
         num_threads: int,
         num_helpers: int,
         deterministic: bool,
     ):
         self._device = device
-        self._canvas = canvas
+        self._canvas_shape = canvas_shape
         self._has_helpers = num_helpers > 0
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
-        self._threads = HostThreads(self._ordinal, canvas, num_threads, num_helpers)
+        self._threads = HostThreads(self._ordinal, canvas_shape, num_threads, num_helpers)
         try:
             self._handle = _make_handle(deterministic)
         except BaseException:
             self._threads.close()
             raise
 
-        self._batched = BatchedDecoder(self._handle)
-        self._regions = _make_regions(canvas)
+        self._batched = BatchedDecoder(self._handle, canvas_shape[2])
+        self._regions = _make_regions(canvas_shape)
         budget = _device_budget() - MAX_RUNNING_CALLS * self.max_slot_bytes
-        self.buffers = BufferPool(self._ordinal, canvas, budget)
+        self.buffers = BufferPool(self._ordinal, canvas_shape, budget)
 
     @property
     def max_slot_bytes(self) -> int:
@@ -92,7 +92,7 @@ class Gpu:
 
     def empty(self) -> jax.Array:
         """Return the pixels of a batch of no rows."""
-        return jax.device_put(np.zeros((0, *self._canvas, 3), np.uint8), self._device)
+        return jax.device_put(np.zeros((0, *self._canvas_shape), np.uint8), self._device)
 
     def take_buffer(self, rows: int) -> tuple[CanvasBuffer, np.ndarray]:
         """Return a buffer, which the caller gives back, and the addresses of its canvases."""
@@ -210,7 +210,9 @@ class Gpu:
         assert self._regions is not None
         headers = batch.headers
         widths = headers.width[whole].astype(np.uint64)
-        sizes = slot_bytes(headers.height[whole], headers.width[whole])
+        channels = self._canvas_shape[2]
+        sizes = slot_bytes(headers.height[whole], headers.width[whole], channels)
+        slot_pitches = np.uint64(channels) * widths
 
         with self._regions.borrow() as region:
             for group in region.split_to_fit(sizes):
@@ -220,7 +222,7 @@ class Gpu:
                     batch,
                     np.concatenate([direct, rows]),
                     np.concatenate([pointers[direct], slots]),
-                    np.concatenate([self._pitches(len(direct)), 3 * widths[group]]),
+                    np.concatenate([self._pitches(len(direct)), slot_pitches[group]]),
                 )
                 region.resample()
                 direct = direct[:0]
@@ -233,7 +235,7 @@ class Gpu:
 
     def _pitches(self, count: int) -> np.ndarray:
         """Return uint64[count], the bytes of a canvas row."""
-        return np.full(count, self._canvas[1] * 3, np.uint64)
+        return np.full(count, self._canvas_shape[1] * self._canvas_shape[2], np.uint64)
 
     def _decode_again(
         self,
@@ -315,10 +317,10 @@ def _make_handle(deterministic: bool) -> Any:
         return libnvjpeg.create_handle(libnvjpeg.GPU_HYBRID)
 
 
-def _make_regions(canvas: tuple[int, int]) -> RegionPool | None:
+def _make_regions(canvas_shape: tuple[int, int, int]) -> RegionPool | None:
     """Return the regions of the current device, or None, with a warning, without their kernels."""
     try:
-        resampler = compile_resampler()
+        resampler = compile_resampler(canvas_shape[2])
     except LibraryError as error:
         warnings.warn(
             f"images larger than the canvas, or turned by EXIF, are decoded on the host: {error}",
@@ -327,7 +329,7 @@ def _make_regions(canvas: tuple[int, int]) -> RegionPool | None:
         )
         return None
     size = min(int(_device_budget() * _REGION_FRACTION), _MAX_REGION)
-    return RegionPool(resampler, MAX_RUNNING_CALLS, size, canvas[1] * 3)
+    return RegionPool(resampler, MAX_RUNNING_CALLS, size, canvas_shape)
 
 
 def _device_budget() -> int:

@@ -28,14 +28,20 @@ class HostThreads:
 
     Args:
       ordinal: number of the CUDA device.
-      canvas: (H, W) of each row.
+      canvas_shape: (H, W, channels) of each row.
       num_threads: threads for images that the engines cannot decode.
       num_helpers: threads for images that the engines could decode as well, if these are large.
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int], num_threads: int, num_helpers: int):
+    def __init__(
+        self,
+        ordinal: int,
+        canvas_shape: tuple[int, int, int],
+        num_threads: int,
+        num_helpers: int,
+    ):
         self._ordinal = ordinal
-        self._canvas = canvas
+        self._canvas_shape = canvas_shape
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
         self._num_helpers = num_helpers
@@ -82,7 +88,7 @@ class HostThreads:
     def _uploader(self) -> Uploader:
         """Return the calling thread's own uploader."""
         if not hasattr(self._local, "uploader"):
-            self._local.uploader = Uploader(self._ordinal, self._canvas, self._stream)
+            self._local.uploader = Uploader(self._ordinal, self._canvas_shape, self._stream)
             self._uploaders.append(self._local.uploader)
         return self._local.uploader
 

@@ -23,12 +23,18 @@ class RegionPool:
       resampler: the kernels.
       count: number of regions.
       region_bytes: size of a region; the engines cannot decode an image that needs more.
-      pitch: bytes of a canvas row.
+      canvas_shape: (H, W, channels) of each canvas.
     """
 
-    def __init__(self, resampler: Resampler, count: int, region_bytes: int, pitch: int):
+    def __init__(
+        self,
+        resampler: Resampler,
+        count: int,
+        region_bytes: int,
+        canvas_shape: tuple[int, int, int],
+    ):
         self.region_bytes = region_bytes
-        self._regions = [SlotRegion(resampler, region_bytes, pitch) for _ in range(count)]
+        self._regions = [SlotRegion(resampler, region_bytes, canvas_shape) for _ in range(count)]
         self._free = list(self._regions)
         self._lock = threading.Lock()
 
@@ -60,13 +66,14 @@ class SlotRegion:
     Args:
       resampler: the kernels.
       size: bytes of the region.
-      pitch: bytes of a canvas row.
+      canvas_shape: (H, W, channels) of each canvas.
     """
 
-    def __init__(self, resampler: Resampler, size: int, pitch: int):
+    def __init__(self, resampler: Resampler, size: int, canvas_shape: tuple[int, int, int]):
         self._resampler = resampler
         self._size = size
-        self._pitch = pitch
+        self._channels = canvas_shape[2]
+        self._pitch = canvas_shape[1] * canvas_shape[2]  # bytes of a row of pixels
         self._pointer = 0
         self._table = 0  # of RECORDs, on the device
         self._records = np.zeros(0, RECORD)  # the same table in page-locked memory
@@ -96,7 +103,7 @@ class SlotRegion:
         return [np.array(group, np.int64) for group in groups]
 
     def prepare(self, batch: Batch, rows: np.ndarray, canvases: np.ndarray) -> np.ndarray:
-        """Lay out a slot for each row, with the sentinel in its first pixel.
+        """Lay out a slot for each row, that begins with the sentinel.
 
         Args:
           batch: the images.
@@ -142,7 +149,7 @@ class SlotRegion:
         self, records: np.ndarray, batch: Batch, rows: np.ndarray, canvases: np.ndarray
     ) -> None:
         headers = batch.headers
-        sizes = slot_bytes(headers.height[rows], headers.width[rows])
+        sizes = slot_bytes(headers.height[rows], headers.width[rows], self._channels)
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.uint64)
         records["slot"] = np.uint64(self._pointer) + offsets
         records["canvas"] = canvases

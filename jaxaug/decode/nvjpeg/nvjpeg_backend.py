@@ -55,7 +55,7 @@ class NvjpegBackend:
 
     Args:
       devices: CUDA devices of this process.
-      canvas: (H, W).
+      canvas_shape: (H, W, channels); 3 channels for RGB, 1 for luma.
       num_threads: host threads for all GPUs together.
       deterministic: see the text of the module.
 
@@ -70,7 +70,7 @@ class NvjpegBackend:
     def __init__(
         self,
         devices: Sequence[Device],
-        canvas: tuple[int, int],
+        canvas_shape: tuple[int, int, int],
         num_threads: int,
         deterministic: bool,
     ):
@@ -79,7 +79,7 @@ class NvjpegBackend:
         # With more helpers, a Loader waits for the GIL longer than they save.
         num_helpers = num_threads // 2 if len(devices) == 1 and not deterministic else 0
 
-        self._canvas = canvas
+        self._canvas_shape = canvas_shape
         self._gpus: list[Gpu] = []
         self._pool = ThreadPoolExecutor(
             len(devices) * MAX_IN_FLIGHT, thread_name_prefix="jaxaug-gpu"
@@ -92,7 +92,7 @@ class NvjpegBackend:
         self._first_ordinal = devices[0].local_hardware_id or 0
         with cuda.on_device(self._first_ordinal):
             for device in devices:
-                gpu = Gpu(device, canvas, threads_per_gpu, num_helpers, deterministic)
+                gpu = Gpu(device, canvas_shape, threads_per_gpu, num_helpers, deterministic)
                 self._gpus.append(gpu)
 
     @property
@@ -112,7 +112,7 @@ class NvjpegBackend:
         return make_batch(
             headers,
             size,
-            self._canvas,
+            self._canvas_shape[:2],
             pixels=[gpu.empty() for gpu in self._gpus],
             failures={},
             counts={},
@@ -123,7 +123,8 @@ class NvjpegBackend:
     def _decode(
         self, encoded: Encoded, headers: Headers, size: np.ndarray, rows_per_gpu: int
     ) -> DecodedBatch:
-        backends = assign_backends(headers, size, self._gpus[0].max_slot_bytes)
+        max_slot_bytes = self._gpus[0].max_slot_bytes
+        backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
         batch = Batch(encoded, headers, size, backends)
         taken: list[_TakenBuffer] = []
         started = time.perf_counter()
@@ -141,7 +142,7 @@ class NvjpegBackend:
         return make_batch(
             headers,
             size,
-            self._canvas,
+            self._canvas_shape[:2],
             pixels=pixels,
             failures=_merge_failures(results, rows_per_gpu),
             counts=_sum_counts(results),

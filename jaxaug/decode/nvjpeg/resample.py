@@ -13,7 +13,7 @@ from jaxaug.decode.native.kernels import Kernel, compile_kernels
 # One image of a launch, with the memory layout of the C++ struct `Image` below.
 RECORD = np.dtype(
     [
-        ("slot", np.uint64),  # address of the whole image, in rows of 3 x width bytes
+        ("slot", np.uint64),  # address of the whole image, in rows of channels x width bytes
         ("canvas", np.uint64),  # address of the canvas
         ("height", np.int32),  # as stored
         ("width", np.int32),
@@ -64,8 +64,8 @@ __device__ float weight(const Taps& taps, int tap) {
   return fmaxf(0.0f, 1.0f - fabsf((float)tap - taps.center) * taps.inverse);
 }
 
-__device__ bool has_sentinel(const unsigned char* pixel, uchar3 sentinel) {
-  return pixel[0] == sentinel.x && pixel[1] == sentinel.y && pixel[2] == sentinel.z;
+__device__ bool has_sentinel(const unsigned char* slot, int sentinel) {
+  return (slot[0] | slot[1] << 8 | slot[2] << 16) == sentinel;
 }
 
 __device__ unsigned char round_level(float value) {
@@ -75,15 +75,14 @@ __device__ unsigned char round_level(float value) {
 extern "C" __global__ void write_sentinels(const Image* images, int count, int sentinel) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  for (int channel = 0; channel < 3; ++channel) {
-    images[i].slot[channel] = (unsigned char)(sentinel >> (8 * channel));
+  for (int byte = 0; byte < 3; ++byte) {
+    images[i].slot[byte] = (unsigned char)(sentinel >> (8 * byte));
   }
 }
 
 extern "C" __global__ void resample(const Image* images, int pitch, int sentinel) {
   Image image = images[blockIdx.z];
-  uchar3 color = make_uchar3(sentinel, sentinel >> 8, sentinel >> 16);
-  if (has_sentinel(image.slot, color)) return;  // not decoded: the canvas keeps its own sentinel
+  if (has_sentinel(image.slot, sentinel)) return;  // not decoded: the canvas keeps its own sentinel
   int x = blockIdx.x * blockDim.x + threadIdx.x;
   int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= image.out_width || y >= image.out_height) return;
@@ -96,27 +95,25 @@ extern "C" __global__ void resample(const Image* images, int pitch, int sentinel
   Taps across = find_taps(transpose ? v : u, image.width, stored_width);
   Taps down = find_taps(transpose ? u : v, image.height, stored_height);
 
-  float red = 0.0f, green = 0.0f, blue = 0.0f, total = 0.0f;
+  float sums[CHANNELS] = {};
+  float total = 0.0f;
   for (int j = down.first; j < down.last; ++j) {
-    const unsigned char* pixel = image.slot + ((size_t)j * image.width + across.first) * 3;
-    float row_red = 0.0f, row_green = 0.0f, row_blue = 0.0f, row_total = 0.0f;
-    for (int i = 0; i < across.last - across.first; ++i, pixel += 3) {
+    const unsigned char* pixel = image.slot + ((size_t)j * image.width + across.first) * CHANNELS;
+    float row_sums[CHANNELS] = {};
+    float row_total = 0.0f;
+    for (int i = 0; i < across.last - across.first; ++i, pixel += CHANNELS) {
       float w = weight(across, i);
-      row_red += w * pixel[0];
-      row_green += w * pixel[1];
-      row_blue += w * pixel[2];
+      for (int channel = 0; channel < CHANNELS; ++channel) row_sums[channel] += w * pixel[channel];
       row_total += w;
     }
     float w = weight(down, j - down.first);
-    red += w * row_red;
-    green += w * row_green;
-    blue += w * row_blue;
+    for (int channel = 0; channel < CHANNELS; ++channel) sums[channel] += w * row_sums[channel];
     total += w * row_total;
   }
-  unsigned char* out = image.canvas + (size_t)y * pitch + x * 3;
-  out[0] = round_level(red / total);
-  out[1] = round_level(green / total);
-  out[2] = round_level(blue / total);
+  unsigned char* out = image.canvas + (size_t)y * pitch + x * CHANNELS;
+  for (int channel = 0; channel < CHANNELS; ++channel) {
+    out[channel] = round_level(sums[channel] / total);
+  }
 }
 """
 
@@ -125,8 +122,8 @@ class Resampler(NamedTuple):
     """The compiled kernels.
 
     Attributes:
-      sentinel_kernel: writes a color to the first pixel of each slot.
-      resample_kernel: fills the canvases of all slots whose first pixel has another color.
+      sentinel_kernel: writes three bytes to the beginning of each slot.
+      resample_kernel: fills the canvases of all slots that begin with other bytes.
     """
 
     sentinel_kernel: Kernel
@@ -140,7 +137,7 @@ class Resampler(NamedTuple):
         """
         grid = (-(-count // _SENTINEL_BLOCK), 1, 1)
         block = (_SENTINEL_BLOCK, 1, 1)
-        arguments = (np.uint64(table), np.int32(count), _pack_color(sentinel))
+        arguments = (np.uint64(table), np.int32(count), _pack(sentinel))
         self.sentinel_kernel.launch(stream, grid, block, *arguments)
 
     def fill_canvases(
@@ -159,22 +156,26 @@ class Resampler(NamedTuple):
         rows = -(-int(records["out_height"].max()) // _BLOCK_SIDE)
         grid = (columns, rows, len(records))
         block = (_BLOCK_SIDE, _BLOCK_SIDE, 1)
-        arguments = (np.uint64(table), np.int32(pitch), _pack_color(sentinel))
+        arguments = (np.uint64(table), np.int32(pitch), _pack(sentinel))
         self.resample_kernel.launch(stream, grid, block, *arguments)
 
 
-def _pack_color(color: np.ndarray) -> np.int32:
-    red, green, blue = color.tolist()
-    return np.int32(red | green << 8 | blue << 16)
+def _pack(sentinel: np.ndarray) -> np.int32:
+    first, second, third = sentinel.tolist()
+    return np.int32(first | second << 8 | third << 16)
 
 
-def compile_resampler() -> Resampler:
+def compile_resampler(channels: int) -> Resampler:
     """Return the kernels for the current device.
+
+    Args:
+      channels: of the images.
 
     Raises:
       LibraryError: they cannot be compiled.
     """
-    kernels = compile_kernels(_SOURCE, ("write_sentinels", "resample"))
+    source = f"#define CHANNELS {channels}\n{_SOURCE}"
+    kernels = compile_kernels(source, ("write_sentinels", "resample"))
     return Resampler(
         sentinel_kernel=kernels["write_sentinels"], resample_kernel=kernels["resample"]
     )

@@ -5,8 +5,11 @@ slow the engines down by as much, and during a training they wait for the multip
 does neither (measured on an H200).
 """
 
+import math
+
 from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.native import cuda
+from jaxaug.decode.nvjpeg.dispatch import MIN_ENGINE_WIDTH
 from jaxaug.decode.parse.headers import Headers
 
 # Bytes of a thread's staging memory. Each call into CUDA releases the GIL and waits to get it back,
@@ -19,15 +22,15 @@ class Uploader:
 
     Args:
       ordinal: number of the CUDA device.
-      canvas: (H, W) of each row.
+      canvas_shape: (H, W, channels) of each row.
       stream: the copies run on it. All threads of a GPU use the same one, as a GPU has few
         hardware queues (see `jaxaug/__init__.py`).
     """
 
-    def __init__(self, ordinal: int, canvas: tuple[int, int], stream: int):
+    def __init__(self, ordinal: int, canvas_shape: tuple[int, int, int], stream: int):
         cuda.set_device(ordinal)
-        size = canvas[0] * canvas[1] * 3
-        self._pitch = canvas[1] * 3
+        size = math.prod(canvas_shape)
+        self._canvas_shape = canvas_shape
         self._stream = stream
         self._staging, self._address = cuda.pinned_array((max(1, _STAGING_BYTES // size), size))
         self._used = 0  # rows of the staging memory that copies still read
@@ -43,14 +46,21 @@ class Uploader:
         if self._used == len(self._staging):
             self.finish()
 
+        canvas_height, canvas_width, channels = self._canvas_shape
         height, width = size
-        pixels = self._staging[self._used, : height * width * 3].reshape(height, width, 3)
-        decode_into(data, header, size, pixels)
+        narrow = width < MIN_ENGINE_WIDTH[channels]
+        if narrow:  # it alone would leave a part of the sentinel
+            height, width = canvas_height, canvas_width
+        row_bytes = width * channels
+        memory = self._staging[self._used, : height * row_bytes]
+        if narrow:
+            memory[:] = 0
+        decode_into(data, header, size, memory.reshape(height, width, channels))
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         address = self._address + self._used * self._staging.shape[1]
-        row_bytes = width * 3
-        copy = (pointer, self._pitch, address, row_bytes, row_bytes, height, kind, self._stream)
+        pitch = canvas_width * channels
+        copy = (pointer, pitch, address, row_bytes, row_bytes, height, kind, self._stream)
         cuda.call("cudaMemcpy2DAsync", *copy)
         self._used += 1
 

@@ -35,7 +35,7 @@ MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
 SIDE_ZERO = 1
 SIDE_TOO_LARGE = 2
 
-_IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
+IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 
 # T.81 B.2.4. Indexed by the first byte of a quantization table: its size. Indexed by the first byte
 # of a Huffman table (class << 4 | number): its size without its symbols, and its place in
@@ -221,7 +221,7 @@ def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
 
 def _read_frames(segments: Segments, checks: np.ndarray) -> np.ndarray:
     """Fill in the frames; return int32[k, 2], height and width."""
-    chosen = _IS_FRAME[segments.marker].nonzero()[0]
+    chosen = IS_FRAME[segments.marker].nonzero()[0]
     row = segments.row[chosen]
     head = as_bytes(segments.head[chosen])
 

@@ -1,5 +1,6 @@
 """Functions of the C library for files and mapped memory that Python lacks or has slower."""
 
+import contextlib
 import ctypes
 import functools
 import mmap
@@ -7,8 +8,8 @@ import os
 import platform
 import sys
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,34 @@ _INODE = 1
 _SIZE = 6
 _TIME = 11
 _STATFS_WORDS = 16  # Linux's struct statfs in int64 (15) and one more; f_type comes first
+# The asynchronous reads of one call. A context is counted twice as large, and a system may have
+# 65,536 in all (/proc/sys/fs/aio-max-nr).
+_MAX_EVENTS = 256
+_REQUEST = np.dtype(  # struct iocb, linux/aio_abi.h
+    {
+        "names": ["data", "flags", "descriptor", "address", "length", "offset"],
+        "formats": ["u8", "i4", "u4", "u8", "u8", "i8"],
+        "offsets": [0, 12, 20, 24, 32, 40],
+        "itemsize": 64,
+    }
+)
+_OPENAT2 = 437
+_AT_FDCWD = -100
+_RESOLVE_CACHED = 0x20
+_OPEN_HOW = np.array([os.O_RDONLY | getattr(os, "O_CLOEXEC", 0), 0, _RESOLVE_CACHED], np.uint64)
+_OPEN_HOW_ADDRESS = _OPEN_HOW.ctypes.data
+
+
+class _AioNumbers(NamedTuple):
+    """Numbers of the system calls of asynchronous reads."""
+
+    setup: int
+    events: int
+    submit: int
+
+
+_AIO_NUMBERS = {"x86_64": _AioNumbers(206, 208, 209), "aarch64": _AioNumbers(0, 4, 2)}
+_contexts: dict[int, list[int]] = {}  # idle ones, by process
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -94,6 +123,116 @@ def file_system(path: str) -> int | None:
     return int(facts[0]) & 0xFFFFFFFF  # 32 bits, which some architectures extend by the sign
 
 
+def open_cached(path: str) -> int:
+    """Open a file for reading, if its path is in the kernel's cache; keep the GIL.
+
+    Returns:
+      The descriptor; -1 if the file cannot be opened so, or the system has no such call.
+    """
+    call = _keeping_gil("syscall")
+    if call is None:
+        return -1
+    return call(_OPENAT2, _AT_FDCWD, os.fsencode(path), _OPEN_HOW_ADDRESS, _OPEN_HOW.nbytes)
+
+
+def close_descriptor(descriptor: int) -> None:
+    """Close a file of `open_cached`; keep the GIL."""
+    call = _keeping_gil("close")
+    assert call is not None
+    call(descriptor)
+
+
+def file_status(descriptors: Sequence[int], local: bool) -> np.ndarray:
+    """Return int64[k, 2], size and modification time in ns of open files; -1 where that fails.
+
+    Args:
+      local: the files lie on disks of this machine: the GIL is kept.
+    """
+    call = _keeping_gil("fstat") if local else None
+    if call is None:
+        found = [_python_stat(descriptor)[2:] for descriptor in descriptors]
+        return np.array(found, np.int64).reshape(-1, 2)
+
+    facts = np.zeros((len(descriptors), _STAT_WORDS), np.int64)
+    first = facts.ctypes.data
+    places = range(first, first + facts.nbytes, facts.strides[0])
+    failed = [number for number, each in enumerate(zip(descriptors, places)) if call(*each)]
+    found = np.stack([facts[:, _SIZE], facts[:, _TIME] * 10**9 + facts[:, _TIME + 1]], 1)
+    found[failed] = -1
+    return found
+
+
+def read_cached(
+    descriptors: np.ndarray, offsets: np.ndarray, addresses: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
+    """Read ranges of files that the page cache holds, with two releases of the GIL for all of them.
+
+    These are asynchronous reads of Linux (io_submit(2)) that may not wait, so each has ended when
+    `io_submit` returns. io_uring would need one release, but containers often forbid it.
+
+    Args:
+      descriptors, offsets, addresses, lengths: int64[k], of each range and of its destination.
+
+    Returns:
+      int64[k], the bytes of each that were read; negative where a read would wait or has failed, or
+      the system has no such call.
+    """
+    count = len(descriptors)
+    done = np.full(count, -1, np.int64)
+    for first in range(0, count, _MAX_EVENTS):
+        part = slice(first, first + _MAX_EVENTS)
+        requests = np.zeros(len(descriptors[part]), _REQUEST)
+        requests["data"] = np.arange(first, first + len(requests))
+        requests["flags"] = getattr(os, "RWF_NOWAIT", 0)
+        requests["descriptor"] = descriptors[part]
+        requests["address"] = addresses[part]
+        requests["length"] = lengths[part]
+        requests["offset"] = offsets[part]
+        if not _submit(requests, done):
+            break
+    return done
+
+
+def _submit(requests: np.ndarray, done: np.ndarray) -> bool:
+    """Submit reads and fill in `done`; return False unless all of them were accepted."""
+    context = _take_context()
+    call = _syscall()
+    numbers = _AIO_NUMBERS.get(platform.machine())
+    if call is None or numbers is None or not context:
+        return False
+
+    addresses = requests.ctypes.data + np.arange(len(requests)) * requests.itemsize
+    accepted = max(0, call(numbers.submit, context, len(requests), addresses.ctypes.data, 0, 0))
+    ended = 0
+    while ended < accepted:
+        events = np.zeros((accepted - ended, 4), np.int64)  # data, request, result, result
+        wanted = len(events)
+        count = call(numbers.events, context, wanted, wanted, events.ctypes.data, 0)
+        if count > 0:
+            done[events[:count, 0]] = events[:count, 2]
+            ended += count
+    _contexts[os.getpid()].append(context)  # one that an exception has left is not used again
+    return accepted == len(requests)
+
+
+def _take_context() -> int:
+    """Return an idle context for reads; 0 if the system gives none.
+
+    A forked child cannot use those of its parent.
+    """
+    idle = _contexts.setdefault(os.getpid(), [])
+    with contextlib.suppress(IndexError):
+        return idle.pop()
+
+    context = np.zeros(1, np.uint64)
+    call = _syscall()
+    numbers = _AIO_NUMBERS.get(platform.machine())
+    if call is None or numbers is None or not hasattr(os, "RWF_NOWAIT"):
+        return 0
+    failed = call(numbers.setup, _MAX_EVENTS, context.ctypes.data, 0, 0, 0)
+    return 0 if failed else int(context[0])
+
+
 class FileFacts:
     """Identities, sizes and modification times of local files, read again for every batch.
 
@@ -121,10 +260,10 @@ class FileFacts:
 
         A row is -1 if the path has no file any more.
         """
-        call = _stat()
+        call = _keeping_gil("stat")
         arguments = [self._arguments[number] for number in numbers.tolist()]
         if call is None:
-            found = [_python_stat(name.value) for name, _ in arguments]
+            found = [_python_stat(name.value or b"") for name, _ in arguments]
             return np.array(found, np.int64).reshape(-1, 4)
         failed = [place for place, one in enumerate(arguments) if call(*one)]
         found = self._facts[numbers]
@@ -134,20 +273,49 @@ class FileFacts:
         return facts
 
 
-def _python_stat(path: bytes | None) -> tuple[int, int, int, int]:
+def _python_stat(file: bytes | int) -> tuple[int, int, int, int]:
+    """Return device, inode, size and time of a path or a descriptor; -1 where that fails."""
     try:
-        facts = os.stat(path or b"")
+        facts = os.stat(file)
     except OSError:
         return -1, -1, -1, -1
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 @functools.cache
-def _stat() -> Callable[[ctypes.c_char_p, ctypes.c_void_p], int] | None:
-    """Return stat, called with the GIL; None before glibc 2.33, or if its struct is not known."""
-    function = getattr(ctypes.PyDLL(None), "stat", None)
-    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    return function if known else None
+def _keeping_gil(name: str) -> Any:
+    """Return stat, fstat, close or syscall, called with the GIL; None if this Linux lacks it.
+
+    glibc has the first two from 2.33 on. The layout of `struct stat` is known of two machines.
+    """
+    function = getattr(ctypes.PyDLL(None), name, None)
+    known = sys.platform == "linux" and platform.machine() in _AIO_NUMBERS
+    if function is None or not known:
+        return None
+
+    number = ctypes.c_long
+    pointer = ctypes.c_void_p
+    function.argtypes = {
+        "stat": (ctypes.c_char_p, pointer),
+        "fstat": (ctypes.c_int, pointer),
+        "close": (ctypes.c_int,),
+        "syscall": (number, number, ctypes.c_char_p, pointer, number),
+    }[name]
+    function.restype = number if name == "syscall" else ctypes.c_int
+    return function
+
+
+@functools.cache
+def _syscall() -> Any:
+    """Return syscall for the asynchronous reads, called without the GIL; None if not on Linux."""
+    if sys.platform != "linux":
+        return None
+    function = ctypes.CDLL(None).syscall
+    number = ctypes.c_long
+    pointer = ctypes.c_void_p
+    function.argtypes = (number, ctypes.c_ulong, number, ctypes.c_ulong, pointer, pointer)
+    function.restype = number
+    return function
 
 
 @functools.cache

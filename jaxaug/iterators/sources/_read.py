@@ -2,13 +2,13 @@
 
 import os
 import threading
-import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._files import (
     DataFile,
     file_system_of,
@@ -20,50 +20,36 @@ from jaxaug.iterators.sources._files import (
 )
 
 _BLOCK_BYTES = 8 << 20  # bytes read ahead while a file is run through from front to back
-# of preadv: only what the page cache holds; Linux alone can tell
-NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 
 # (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is
 # retried.
 Read = Callable[[DataFile, int, memoryview], int]
 
 
-class TimeBudget:
-    """The time that one thread may take to read from the page cache before others had better help.
-
-    Where it takes longer, it hardly gets the GIL, as beside Python that never waits: several
-    threads get it more often.
-    """
-
-    def __init__(self):
-        self._until = time.perf_counter() + 5e-3
-
-    def lasts(self, calls: int, length: int) -> bool:
-        """Return True if there was time for more system calls, 0.1 ms each, and bytes, 1 GB/s."""
-        self._until += 1e-4 * calls + 1e-9 * length
-        return time.perf_counter() < self._until
-
-
 class OpenFile:
     """A local file, still the one that was indexed; open as long as a thread refers to it.
+
+    Args:
+      file: as it was indexed.
+      descriptor: of the file if it is open already; this object closes it.
 
     Raises:
       SourceError: it is another one, or was written to.
       OSError: it cannot be opened.
     """
 
-    def __init__(self, file: DataFile):
-        self._file = file
-        self._stamp = int(file.stamp)
-        self.descriptor = os.open(file.path, os.O_RDONLY)
+    def __init__(self, file: DataFile, descriptor: int = -1):
+        self.file = file
+        self.status = (file.size, int(file.stamp))
+        self.descriptor = os.open(file.path, os.O_RDONLY) if descriptor < 0 else descriptor
         weakref.finalize(self, os.close, self.descriptor)
         self.check()
 
     def check(self) -> None:
         """Raise SourceError if it was written to, as size and time of modification tell."""
         facts = os.fstat(self.descriptor)
-        if facts.st_mtime_ns != self._stamp or facts.st_size != self._file.size:
-            raise changed(self._file)
+        if (facts.st_size, facts.st_mtime_ns) != self.status:
+            raise changed(self.file)
 
 
 def changed(file: DataFile) -> SourceError:
@@ -85,10 +71,12 @@ class FileReader:
     Args:
       max_open: local files that stay open between calls. Opening one costs as much as reading
         some images.
+      local: all files lie on disks of this machine, so calls that do not wait may keep the GIL.
     """
 
-    def __init__(self, max_open: int = 16):
+    def __init__(self, max_open: int = 16, local: bool = False):
         self._max_open = max_open
+        self._local = local
         self._lock = threading.Lock()
         self._opened: dict[DataFile, OpenFile] = {}  # the longest unused first
 
@@ -126,27 +114,83 @@ class FileReader:
 
     def _open(self, file: DataFile) -> OpenFile:
         # Outside of the lock: a dead disk never answers.
-        opened = self._opened.get(file) or OpenFile(file)
+        return self._keep(self._opened.get(file) or OpenFile(file))
+
+    def _keep(self, opened: OpenFile) -> OpenFile:
+        """Count a file as used last, and close those that were not used for long."""
         with self._lock:
-            self._opened.pop(file, None)
-            self._opened[file] = opened
+            self._opened.pop(opened.file, None)
+            self._opened[opened.file] = opened
             while len(self._opened) > self._max_open:
                 del self._opened[next(iter(self._opened))]
         return opened
 
-    def cached(self, file: DataFile, offset: int, destination: memoryview) -> bool:
-        """Fill `destination` if that needs no wait: the file is open, in the page cache all of it.
+    def read_cached(
+        self,
+        files: Sequence[DataFile],
+        offsets: np.ndarray,
+        addresses: np.ndarray,
+        lengths: np.ndarray,
+    ) -> np.ndarray:
+        """Read ranges that need no wait: the page cache holds them, and the paths of their files.
+
+        Args:
+          files: k of them; remote ones count as not cached.
+          offsets, addresses, lengths: int64[k], of each range and of its destination.
 
         Returns:
-          True if it was filled.
+          bool[k], True for ranges of files that are as they were indexed.
         """
+        numbers = {file: number for number, file in enumerate(dict.fromkeys(files))}
+        distinct = list(numbers)
+        which = np.array([numbers[file] for file in files], np.int64)
+        done = np.zeros(len(files), bool)
+        for first in range(0, len(distinct), self._max_open):
+            group = distinct[first : first + self._max_open]
+            rows = ((which >= first) & (which < first + len(group))).nonzero()[0]
+            ranges = (offsets[rows], addresses[rows], lengths[rows])
+            done[rows] = self._read_group(group, which[rows] - first, *ranges)
+        return done
+
+    def _read_group(
+        self,
+        files: Sequence[DataFile],
+        which: np.ndarray,
+        offsets: np.ndarray,
+        addresses: np.ndarray,
+        lengths: np.ndarray,
+    ) -> np.ndarray:
+        """Read ranges of a few files, `which` (int64[k]) says of which, see `read_cached`."""
+        opened = [None if is_remote(file.path) else self._open_cached(file) for file in files]
+        descriptors = [-1 if each is None else each.descriptor for each in opened]
+        usable = np.array(descriptors)[which] >= 0
+        rows = usable.nonzero()[0]
+        done = np.zeros(len(which), np.int64)
+        done[rows] = _libc.read_cached(
+            np.array(descriptors)[which[rows]], offsets[rows], addresses[rows], lengths[rows]
+        )
+        # The files are open until here: other threads may close them in the reader.
+        unchanged = self._are_unchanged(opened)
+        return usable & (done == lengths) & unchanged[which]
+
+    def _open_cached(self, file: DataFile) -> OpenFile | None:
         opened = self._opened.get(file)
-        if opened is None or not NO_WAIT:
-            return False
+        if opened is not None:
+            return self._keep(opened)
+        descriptor = _libc.open_cached(file.path) if self._local else -1
+        if descriptor < 0:
+            return None
         try:
-            return os.preadv(opened.descriptor, [destination], offset, NO_WAIT) == len(destination)
-        except OSError:  # not there, or a file system that cannot tell
-            return False
+            return self._keep(OpenFile(file, descriptor))
+        except (SourceError, OSError):  # told by the threads, who open it again
+            return None
+
+    def _are_unchanged(self, opened: Sequence[OpenFile | None]) -> np.ndarray:
+        """Return bool[k], True for open files that are as they were indexed."""
+        expected = [(-1, -1) if each is None else each.status for each in opened]
+        descriptors = [-1 if each is None else each.descriptor for each in opened]
+        found = _libc.file_status(descriptors, self._local)
+        return (found == np.array(expected, np.int64)).all(axis=1)
 
 
 def read_fully(

@@ -17,9 +17,9 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
 from jaxaug.iterators.sources._files import DataFile, common_folder, list_files, reason, stat_file
+from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
-from jaxaug.iterators.sources.packed.storage import all_local
 
 
 class Parquet:
@@ -71,7 +71,7 @@ class Parquet:
         self._open()
 
     def _open(self) -> None:
-        local = all_local(self._files)
+        local = all_local([file.path for file in self._files])
         self._opened = [_arrow.open_arrow(file, local) for file in self._files]
         _check_schemas(self._files, self._opened, self._image)
         groups = []

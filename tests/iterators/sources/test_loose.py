@@ -5,8 +5,8 @@ import json
 import os
 import pickle
 import threading
-import time
 import weakref
+from functools import partial
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ import pytest
 from jaxaug import Loader
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Coco, FileList, ImageFolder, Source
-from jaxaug.iterators.sources import _loose
+from jaxaug.iterators.sources import _libc, _loose
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 
@@ -47,46 +47,69 @@ def test_files_are_read_byte_for_byte_in_any_order_and_any_number_of_threads(fil
     ]
 
 
-@pytest.mark.parametrize("cached", [0, 1, 70, 150])
+@pytest.mark.parametrize("cached", [0, 1, 40, 70, 150])
 def test_threads_read_what_the_page_cache_does_not_hold(files, monkeypatch, cached):
     folder, names, contents = files
     preadv = os.preadv
+    read_cached = _libc.read_cached
     threads = set()
-    asked = []
+    descriptors = set()
+    held = []
 
-    def read(descriptor, buffers, offset, flags):
+    def read(descriptor, buffers, offset):
         threads.add(threading.current_thread())
-        asked.append(flags)
-        if flags == _loose.NO_WAIT and asked.count(flags) > 2 * cached:  # two calls a file
-            raise BlockingIOError
         return preadv(descriptor, buffers, offset)
 
-    monkeypatch.setattr(_loose, "NO_WAIT", 8)  # as on Linux, wherever this runs
+    def read_some(opened, offsets, addresses, lengths):
+        descriptors.update(opened.tolist())
+        done = read_cached(opened, offsets, addresses, lengths)
+        rows = range(len(done))
+        done[[row for row in rows if len(held) + row >= cached]] = -11  # EAGAIN
+        held.extend(rows)
+        return done
+
     monkeypatch.setattr(os, "preadv", read)
+    monkeypatch.setattr(_libc, "read_cached", read_some)
     source = _loose.LooseFiles(str(folder), names)
     small = np.array([i for i, content in enumerate(contents) if 0 < len(content) < 5000] * 2)[:150]
     encoded = source.read(small)
     assert [bytes(encoded.view(row)) for row in range(150)] == [contents[i] for i in small]
-    others = threads - {threading.current_thread()}
-    assert bool(others) == (cached < 150) and asked.count(0) >= 2 * (150 - cached)
+    assert bool(threads) == (cached < 150) and threading.current_thread() not in threads
+    # After a group of which less than half is held, no other is tried.
+    assert len(held) == {0: 64, 1: 64, 40: 128, 70: 128, 150: 150}[cached]
+    assert all(not is_open(descriptor) for descriptor in descriptors)
 
 
-def test_threads_read_where_one_alone_hardly_gets_to_it(files, monkeypatch):
+def is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_files_of_network_disks_are_opened_by_threads(files, monkeypatch):
     folder, names, contents = files
-    preadv = os.preadv
-    alone = []
-
-    def slow(descriptor, buffers, offset, flags):
-        if flags:
-            alone.append(descriptor)
-            time.sleep(0.005)
-        return preadv(descriptor, buffers, offset)
-
-    monkeypatch.setattr(_loose, "NO_WAIT", 8)
-    monkeypatch.setattr(os, "preadv", slow)
+    monkeypatch.setattr(_libc, "file_system", lambda path: 0x6969)  # NFS
+    monkeypatch.setattr(_libc, "open_cached", lambda path: 1 / 0)
     encoded = _loose.LooseFiles(str(folder), names).read(np.arange(100))
     assert [bytes(encoded.view(row)) for row in range(100)] == contents[:100]
-    assert 0 < len(alone) < 20
+
+
+def test_a_file_that_grows_or_shrinks_while_it_is_read_is_read_again(files, monkeypatch):
+    folder, names, contents = files
+    status = _libc.file_status
+    row = next(i for i in range(60) if 100 < len(contents[i]) < 5000)
+
+    def lies(change, opened, local):
+        found = status(opened, local)
+        found[row, 0] += change
+        return found
+
+    for change in (-7, 7):
+        monkeypatch.setattr(_libc, "file_status", partial(lies, change))
+        encoded = _loose.LooseFiles(str(folder), names).read(np.arange(60))
+        assert [bytes(encoded.view(each)) for each in range(60)] == contents[:60]
 
 
 def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files):

@@ -12,7 +12,7 @@ import numpy as np
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, pause
-from jaxaug.iterators.sources._read import FileReader, Read, TimeBudget, allowed_open, read_fully
+from jaxaug.iterators.sources._read import FileReader, Read, allowed_open, read_fully
 
 _MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _TASKS_PER_THREAD = 4  # that a batch is divided into
@@ -23,8 +23,7 @@ class Staged:
     """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and
     failing ones.
 
-    Neighboring records are read in one go, by a single thread as long as the page cache holds
-    them.
+    Neighboring records are read in one go, and all that the page cache holds in one call.
     Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a
     crash; bytes handed over do not change afterwards. Each file that a call touches is compared
     after the reads with what was indexed, a local one by size and time of modification, a remote
@@ -36,6 +35,7 @@ class Staged:
     Args:
       files: local or remote. Local ones stay open, a quarter of those that the process may open at
         most.
+      local: all files lie on disks of this machine, see `FileReader`.
       timeout: seconds without any read finishing after which those under way, and those behind
         them, count as failed; their threads are left behind until the system lets go of them.
       retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
@@ -47,6 +47,7 @@ class Staged:
         self,
         files: list[DataFile],
         *,
+        local: bool = False,
         timeout: float = 60.0,
         retries: int = 3,
         threads: int = 16,
@@ -56,7 +57,7 @@ class Staged:
         self._timeout = timeout
         self._retries = retries
         self._threads = threads
-        self._read = read or FileReader(allowed_open(len(files)))
+        self._read = read or FileReader(allowed_open(len(files)), local)
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -78,56 +79,44 @@ class Staged:
         for attempt in range(self._retries + 1):
             if attempt:
                 pause(attempt - 1)
-            rest = waiting if attempt else self._fill_from_cache(spans, staging.data)
+            rest = waiting if attempt else self._fill_from_cache(spans, staging)
             errors, stalled = self._share(
                 partial(_read_span, self._read, self._files, staging.data), spans, rest
             )
             if stalled:
                 # A read that ends late writes to the memory that it was given.
                 staging = staging.copy()
-            done = [number for number in waiting if number not in errors]
-            errors |= self._check(spans, done, threads=bool(rest))
+            errors |= self._check(spans, [number for number in rest if number not in errors])
             waiting = sorted(errors)
             if not waiting:
                 break
         return staging, errors
 
-    def _check(self, spans: list["_Span"], numbers: list[int], threads: bool) -> dict[int, str]:
+    def _check(self, spans: list["_Span"], numbers: list[int]) -> dict[int, str]:
         """Return the spans that may be of a changed file, and why; each file is asked once."""
         if not isinstance(self._read, FileReader):
             return {}
         first = {spans[number].file: number for number in reversed(numbers)}
         check = partial(_check_file, self._read, self._files)
-        asked = sorted(first.values())
-        if threads:
-            found, _ = self._share(check, spans, asked)
-        else:
-            outcome = _Outcomes()
-            _each(check, spans, asked, outcome)
-            found = self._errors(outcome, spans, asked)
+        found, _ = self._share(check, spans, sorted(first.values()))
         return {
             number: found[first[spans[number].file]]
             for number in numbers
             if first[spans[number].file] in found
         }
 
-    def _fill_from_cache(self, spans: list["_Span"], staging: memoryview) -> list[int]:
-        """Read the first spans while the page cache holds them; return the numbers of the others.
+    def _fill_from_cache(self, spans: list["_Span"], staging: np.ndarray) -> list[int]:
+        """Read what the page cache holds; return the numbers of the other spans.
 
-        More threads would read no faster, and each would take the GIL from those that decode.
+        Threads would read it no faster, and each would take the GIL from those that decode.
         """
-        budget = TimeBudget()
-        done = 0
-        if isinstance(self._read, FileReader):
-            for file, offset, length, place in spans:
-                destination = staging[place : place + length]
-                if not (
-                    budget.lasts(1, length)
-                    and self._read.cached(self._files[file], offset, destination)
-                ):
-                    break
-                done += 1
-        return list(range(done, len(spans)))
+        if not isinstance(self._read, FileReader):
+            return list(range(len(spans)))
+        files = [self._files[span.file] for span in spans]
+        columns = np.array(spans, np.int64).reshape(-1, 4)
+        addresses = staging.ctypes.data + columns[:, 3]
+        found = self._read.read_cached(files, columns[:, 1], addresses, columns[:, 2])
+        return np.flatnonzero(~found).tolist()
 
     def _share(
         self, act: "_Act", spans: list["_Span"], numbers: list[int]

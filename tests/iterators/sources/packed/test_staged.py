@@ -1,7 +1,10 @@
 """Reads by threads: which bytes, how often, how long, and what becomes of those that fail."""
 
+import ctypes
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources import _read
+from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._read import FileReader, read_fully
 from jaxaug.iterators.sources.packed.staged import Staged
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -20,22 +23,28 @@ from tests.iterators.sources.packed.shards import check_rows, noise, source_of
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The flags of each preadv; those that may not wait go on as long as `held` says."""
+    """The offsets of each `preadv`; `held` is how many ranges the page cache is said to hold."""
     preadv = os.preadv
+    read_cached = _libc.read_cached
 
     class Reads(list):
-        held = staticmethod(lambda: True)
+        held = 0
 
-        def preadv(self, descriptor, buffers, offset, flags=0):
-            self.append(flags)
-            if flags and not self.held():
-                buffers[0][:1] = b"x"  # what is held in part is read again
-                return 1
+        def preadv(self, descriptor, buffers, offset):
+            self.append(offset)
             return preadv(descriptor, buffers, offset)
 
+        def read_cached(self, descriptors, offsets, addresses, lengths):
+            """Of what is not held, the first byte comes as another one."""
+            done = read_cached(descriptors, offsets, addresses, lengths)
+            for address in addresses[self.held :].tolist():
+                ctypes.memset(address, 0x78, 1)
+            done[self.held :] = 1
+            return done
+
     reads = Reads()
-    monkeypatch.setattr(_read, "NO_WAIT", 8)  # as on Linux, wherever this runs
     monkeypatch.setattr(os, "preadv", reads.preadv)
+    monkeypatch.setattr(_libc, "read_cached", reads.read_cached)
     return reads
 
 
@@ -51,22 +60,59 @@ def check_far_records(storage, contents, count):
 def test_threads_read_what_the_page_cache_does_not_hold(tmp_path, reads, cached):
     files, contents = noise(tmp_path, [3_000_000])
     storage = Staged(files)
+    reads.held = 29
     check_far_records(storage, contents, 5)
-    assert reads == [0] * 5  # opening a file may wait as well
+    assert len(reads) == 5  # opening a file may wait as well
     reads.clear()
-    reads.held = lambda: len(reads) <= cached
+    reads.held = cached
     check_far_records(storage, contents, 29)
-    assert reads == [8] * min(cached + 1, 29) + [0] * (29 - cached)
+    assert sorted(reads) == [row * 100_000 for row in range(cached, 29)]
 
 
-def test_threads_read_where_one_alone_hardly_gets_to_it(tmp_path, reads, monkeypatch):
+@pytest.mark.parametrize("max_open", [2, 64])
+def test_files_of_local_disks_are_opened_and_read_without_threads(tmp_path, max_open):
+    files, contents = noise(tmp_path, [5_000] * 10)
+    read = FileReader(max_open, local=True)
+    storage = Staged(files, read=read)
+    which = np.random.default_rng(0).integers(0, 10, 700)  # more than one call takes
+    offsets = np.random.default_rng(1).integers(0, 4000, 700)
+    encoded, failures = storage.read(which, offsets, np.full(700, 900))
+    assert not failures and len(read._opened) == min(max_open, 10)
+    for row, (file, offset) in enumerate(zip(which.tolist(), offsets.tolist())):
+        assert bytes(encoded.view(row)) == contents[file][offset : offset + 900]
+    if sys.platform == "linux":
+        assert storage._pool is None
+
+
+def test_without_the_calls_of_linux_threads_read(tmp_path, monkeypatch):
     files, contents = noise(tmp_path, [3_000_000])
-    storage = Staged(files)
-    check_far_records(storage, contents, 1)
-    reads.clear()
-    reads.held = lambda: time.sleep(0.01) is None
+    monkeypatch.setattr(_libc, "_take_context", lambda: 0)
+    storage = Staged(files, local=True)
     check_far_records(storage, contents, 29)
-    assert 1 <= reads.count(8) <= 3 and reads.count(8) + reads.count(0) == 29
+    assert storage._pool is not None
+    monkeypatch.setattr(_libc, "_keeping_gil", lambda name: None)
+    check_far_records(Staged(files, local=True), contents, 29)
+
+
+def test_a_forked_child_reads_with_contexts_of_its_own(tmp_path):
+    files, _ = noise(tmp_path, [3_000_000])
+    code = """
+import os, sys
+import numpy as np
+from jaxaug.iterators.sources import _libc
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources.packed.staged import Staged
+storage = Staged(list_files([sys.argv[1]]), local=True)
+def read():
+    storage.read(np.zeros(9, int), np.arange(9) * 200_000, np.full(9, 100))
+    return storage._pool is None
+assert read()
+child = os.fork()
+if not child:
+    os._exit(0 if read() and read() else 1)
+assert os.waitpid(child, 0)[1] == 0 and read()
+"""
+    subprocess.run([sys.executable, "-c", code, files[0].path], check=True)
 
 
 class Faulty:
@@ -148,6 +194,7 @@ def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch,
         return 0
 
     monkeypatch.setattr(FileReader, "__call__", hang)
+    monkeypatch.setattr(_libc, "open_cached", lambda path: -1)
     encoded, _ = source.read(np.arange(3))
     go_on.set()
     assert encoded.lengths.tolist() == [0, 0, 0] and len(calls) == 1 + retries

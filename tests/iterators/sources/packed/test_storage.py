@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +17,10 @@ import pytest
 
 from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._read import FileReader
 from jaxaug.iterators.sources.packed.mapped import Mapped
 from jaxaug.iterators.sources.packed.staged import _MAX_GAP, _MAX_SPAN, Staged, _merge
-from jaxaug.iterators.sources.packed.storage import all_local
 from tests.iterators.sources import containers
 from tests.iterators.sources.packed.shards import check_rows, noise, source_of
 
@@ -124,13 +125,17 @@ def test_a_file_rewritten_between_indexing_and_first_use(tmp_path, mmap):
     assert "changed since it was indexed" in source.describe(3)["error"]
 
 
+def nothing_cached(descriptors, *ranges):
+    return np.full(len(descriptors), -1)
+
+
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_written_to_after_its_first_use_gives_failed_rows(
     tmp_path, monkeypatch, mmap, cached
 ):
     if not cached:
-        monkeypatch.setattr(FileReader, "cached", lambda *args: False)
+        monkeypatch.setattr(_libc, "read_cached", nothing_cached)
     source = source_of(tmp_path, mmap, retries=0)
     check_rows(source, [])
     path = tmp_path / "b.tfrecord"
@@ -148,28 +153,33 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(
 
 def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypatch):
     source = source_of(tmp_path, mmap=False, retries=0)
-    preadv = os.preadv
-    check_rows(source, [])
     path = tmp_path / "b.tfrecord"
     stamp = path.stat().st_mtime_ns
+    for module, name in ((os, "preadv"), (_libc, "read_cached")):
+        check_rows(source, [])
 
-    def late(*args):
-        os.utime(path, ns=(stamp + 1, stamp + 1))
-        return preadv(*args)
+        def late(*given, read):
+            os.utime(path, ns=(stamp + 1, stamp + 1))
+            return read(*given)
 
-    monkeypatch.setattr(os, "preadv", late)
-    check_rows(source, [3, 4, 5])
+        real = getattr(module, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, partial(late, read=real))
+            if module is os:
+                patch.setattr(_libc, "read_cached", nothing_cached)
+            check_rows(source, [3, 4, 5])
+        os.utime(path, ns=(stamp, stamp))
 
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
     source = source_of(tmp_path, mmap)
-    fstat = os.fstat
+    status = _libc.file_status
     fstats = _libc.FileFacts.ask
     asked = []
     check_rows(source, [])
     monkeypatch.setattr(
-        os, "fstat", lambda descriptor: asked.append(descriptor) or fstat(descriptor)
+        _libc, "file_status", lambda those, local: asked.extend(those) or status(those, local)
     )
     monkeypatch.setattr(
         _libc.FileFacts,
@@ -312,7 +322,7 @@ def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypa
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
     if not known:
-        monkeypatch.setattr(_libc, "_stat", lambda: None)
+        monkeypatch.setattr(_libc, "_keeping_gil", lambda name: None)
     elif sys.platform != "linux":
         pytest.skip("struct stat is known of Linux alone")
     late = 4_000_000_000 * 10**9 + 1
@@ -374,7 +384,7 @@ def test_files_of_network_disks_are_read_rather_than_mapped(tmp_path, monkeypatc
     check_rows(source, [])
     asked.clear()
     source_of(tmp_path, mmap=False)
-    assert asked == []
+    assert len(asked) == 1
 
 
 def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
@@ -393,8 +403,9 @@ def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "stat", two_devices)
     kind = lambda path: asked.append(path) or (NFS if "/far/" in path else EXT4)  # noqa: E731
     monkeypatch.setattr(_libc, "file_system", kind)
-    assert all_local(files) and not all_local(files + files + far + far)
-    assert asked == [files[0].path, files[0].path, far[0].path]
+    near, distant = files[0].path, far[0].path
+    assert all_local([near]) and not all_local([near, near, distant, distant])
+    assert asked == [near, near, distant]
 
 
 def test_more_files_than_the_kernel_maps_are_read(tmp_path, monkeypatch):

@@ -1,0 +1,143 @@
+"""Headers that an index has stored, compared with the files as they are now.
+
+The tables, the end and the format of a file were checked when the index was made, and are not
+checked again. The engines, however, write by the frame header of the file itself. So every JPEG is
+walked over, and only headers that agree with its frame are used.
+"""
+
+import numpy as np
+
+from jaxaug.decode import _pillow
+from jaxaug.decode._types import Encoded
+from jaxaug.decode.parse.headers import (
+    JPEG,
+    MAX_PIXELS,
+    OTHER,
+    Headers,
+    limit_pixels,
+    read_headers,
+)
+from jaxaug.decode.parse.jpeg_checks import FRAME_MASK, IS_FRAME
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
+from jaxaug.decode.parse.segments import DAC, DNL, SOS, Segments, walk
+
+_MIN_JPEG = 64  # bytes; see `jpeg.py`
+_MAGIC_BYTES = 16  # that `_pillow.format_of` looks at
+# Up to so many files, reading all headers takes no longer than comparing them.
+_MAX_READ_ANEW = 16
+_FACTOR_PLACES = (11, 14, 17, 20)  # of the sampling factors in a SOF segment, marker included
+
+
+def confirm_headers(
+    encoded: Encoded, stored: Headers | None, max_pixels: int = MAX_PIXELS
+) -> Headers:
+    """Return the headers of n images, read anew where the stored ones are not those of the file.
+
+    Args:
+      encoded: n images.
+      stored: of the same images, from an earlier `read_headers`; `reason` is not used. None to read
+        all of them.
+      max_pixels: an image of more pixels is bad.
+
+    Returns:
+      Headers of n rows. For a JPEG, coding, precision, sides, components and sampling are those of
+      its frame header, and `scan_offset` is where its own segments end.
+
+    Example:
+      >>> from jaxaug.decode import Encoded, read_headers
+      >>> images = Encoded.from_bytes([b"hello"] * 20)
+      >>> confirm_headers(images, read_headers(images)).reason[0]
+      "not an image jaxaug knows (it begins with b'hello')"
+    """
+    count = len(encoded.lengths)
+    if stored is None or count <= _MAX_READ_ANEW:
+        return read_headers(encoded, max_pixels)
+
+    starts = encoded.addresses.astype(np.int64)
+    stops = starts + encoded.lengths.astype(np.int64)
+    agrees = np.zeros(count, bool)
+    usable = (stops - starts >= _MIN_JPEG) & (stored.orientation >= 1) & (stored.orientation <= 8)
+    usable &= np.minimum(stored.height, stored.width) >= 1
+    rows = usable.nonzero()[0]
+    magic = read_windows(starts[rows], 2, stops[rows]).view(">u2")
+    is_jpeg = magic == 0xFFD8
+
+    jpegs = rows[is_jpeg & (stored.kind[rows] == JPEG)]
+    agrees[jpegs] = _frames_agree(starts, stops, jpegs, stored)[jpegs]
+    others = rows[~is_jpeg & (stored.kind[rows] == OTHER)]
+    agrees[others] = _formats_are_known(starts[others], stops[others])
+    return _read_rows(encoded, (~agrees).nonzero()[0], stored, max_pixels)
+
+
+def _frames_agree(
+    starts: np.ndarray, stops: np.ndarray, rows: np.ndarray, stored: Headers
+) -> np.ndarray:
+    """Return bool[n], True for the JPEGs among `rows` whose segments are as stored."""
+    failures: dict[int, str] = {}
+    segments = walk(starts, stops, rows, failures)
+    frames, frame_agrees = _compare_frames(segments, stored)
+    scans, scan_agrees = _compare_scans(segments, starts, stored)
+
+    agrees = np.bincount(segments.row[frames], minlength=starts.size) == 1
+    agrees[segments.row[frames][~frame_agrees]] = False
+    agrees[segments.row[scans][~scan_agrees]] = False
+    agrees[list(failures)] = False
+    agrees[segments.resumed] = False  # other parsers may find another frame
+    agrees[segments.row[(segments.marker == DNL) | (segments.marker == DAC)]] = False
+    return agrees
+
+
+def _compare_frames(segments: Segments, stored: Headers) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the SOF segments, and True for those that are as stored."""
+    frames = IS_FRAME[segments.marker].nonzero()[0]
+    row = segments.row[frames]
+    head = as_bytes(segments.head[frames])
+    components = head[:, 9]
+    sides = head[:, 5:9].view(">u2")
+    used = head & as_bytes(FRAME_MASK[components])
+    factors = np.ascontiguousarray(used[:, _FACTOR_PLACES]).view(">u4")[:, 0]
+
+    agrees = head[:, 1] & 15 == stored.coding[row]
+    agrees &= segments.stop[frames] - segments.start[frames] == 6 + 3 * components.astype(np.int64)
+    agrees &= head[:, 4] == stored.precision[row]
+    agrees &= sides[:, 0] == stored.height[row]
+    agrees &= sides[:, 1] == stored.width[row]
+    agrees &= components == stored.components[row]
+    agrees &= factors == stored.sampling[row]
+    return frames, agrees
+
+
+def _compare_scans(
+    segments: Segments, starts: np.ndarray, stored: Headers
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the SOS segments, and True for those that are as stored."""
+    scans = (segments.marker == SOS).nonzero()[0]
+    row = segments.row[scans]
+    components = as_bytes(segments.head[scans])[:, 4]
+    agrees = components == stored.scan_components[row]
+    agrees &= segments.stop[scans] - starts[row] == stored.scan_offset[row]
+    return scans, agrees
+
+
+def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
+    """Return True for the files of a format that Pillow opens.
+
+    Their sides are compared when they are decoded.
+    """
+    heads = read_windows(starts, _MAGIC_BYTES, stops).tolist()
+    formats = [_pillow.format_of(head) for head in heads]
+    return [format is not None and _pillow.has_codec(format) for format in formats]
+
+
+def _read_rows(encoded: Encoded, rows: np.ndarray, stored: Headers, max_pixels: int) -> Headers:
+    """Return the stored headers, held to `max_pixels`, with some rows read anew."""
+    headers = limit_pixels(
+        stored._replace(reason=np.full(len(stored.kind), "", object)), max_pixels
+    )
+    if not rows.size:
+        return headers
+
+    columns = [column.copy() for column in headers]
+    for column, read in zip(columns, read_headers(encoded.take(rows), max_pixels)):
+        column[rows] = read
+    return Headers(*columns)

@@ -1,0 +1,62 @@
+"""Loaders over sources whose index has stored the headers."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug.decode import Decoder, _decoder
+from jaxaug.decode.parse import stored_headers
+from jaxaug.iterators import Loader, TFRecord
+from tests.iterators.loaders import by_index, one_device
+from tests.iterators.sources import containers
+
+DEVICES = jax.devices("cpu")[:1]
+
+
+@pytest.fixture
+def source(tmp_path):
+    examples = containers.labelled_examples(20)
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord(examples))
+    return TFRecord(tmp_path / "a.tfrecord")
+
+
+def loader(source, decoder=None, **options):
+    return Loader(
+        source, 24, seed=0, last_batch="pad", sharding=one_device(), decoder=decoder, **options
+    )
+
+
+@pytest.mark.parametrize("on_error", ["mask", "replace"])
+def test_the_headers_of_an_index_reach_the_decoder(source, monkeypatch, on_error):
+    with loader(source, canvas=(64, 64), on_error=on_error) as plain:
+        expected = by_index(plain, 1)
+    given = []
+    confirm = _decoder.confirm_headers
+    monkeypatch.setattr(
+        _decoder, "confirm_headers", lambda *each: given.append(each[1]) or confirm(*each)
+    )
+    read = []
+    real = stored_headers.read_headers
+    monkeypatch.setattr(
+        stored_headers,
+        "read_headers",
+        lambda encoded, pixels: read.append(len(encoded.lengths)) or real(encoded, pixels),
+    )
+    with loader(source, canvas=(64, 64), on_error=on_error) as loaded:
+        assert by_index(loaded, 1) == expected and len(expected) == 20
+    assert given and all(headers is not None for headers in given)
+    assert set(read) == {4}  # the padding rows alone
+
+
+def test_a_source_that_lies_does_not_change_the_pixels(source, monkeypatch):
+    with loader(source, canvas=(64, 64)) as honest:
+        expected = by_index(honest, 1)
+    real = TFRecord.headers
+
+    def headers(self, indices):
+        found = real(self, indices)
+        return found._replace(height=found.height + 1, coding=np.full_like(found.coding, 2))
+
+    monkeypatch.setattr(TFRecord, "headers", headers)
+    with loader(source, Decoder((64, 64), "host", DEVICES)) as lying:
+        assert by_index(lying, 1) == expected
