@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
@@ -22,6 +23,10 @@ from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_
 
 Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
 
+# On CPUs the values between two operators of one image stay in the cache, where those of a batch go
+# through the memory. For smaller images the steps of the loop would take longer than that.
+_MIN_PIXELS_IN_TURN = 2**14
+
 _OWN_NAMES = ("index", "valid")  # entries of a batch that only the Loader may set
 
 
@@ -33,6 +38,7 @@ class BatchFunction(NamedTuple):
       mask_fill: the value of masks outside of the image.
       canvas: (H, W) of the images.
       channels: of the images.
+      in_turn: the rows are computed one after the other, each by all cores, not all at once.
     """
 
     transform: Transform | None
@@ -40,6 +46,7 @@ class BatchFunction(NamedTuple):
     mask_fill: int
     canvas: tuple[int, int]
     channels: int
+    in_turn: bool
 
     def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
         """Return the batch, and a small array that is ready when the batch is.
@@ -50,12 +57,18 @@ class BatchFunction(NamedTuple):
         """
         keys = row_keys(seed, TRANSFORM, rows["words"])
         epochs = rows["words"][:, 0].astype(jnp.int32)
-        batch = jax.vmap(self._transform_row)(
+        batch = self._mapped(self._transform_row)(
             keys, epochs, rows["valid"], rows["sample"], rows["placement"]
         )
         if self.batch_transform is not None:
             batch = self._transform_groups(seed, rows, batch)
         return batch, jnp.logical_not(rows["valid"])
+
+    def _mapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of one row as a function of all rows."""
+        if not self.in_turn:
+            return jax.vmap(function)
+        return lambda *rows: lax.map(lambda row: function(*row), rows)
 
     def _transform_row(
         self,
@@ -88,14 +101,15 @@ class BatchFunction(NamedTuple):
         batch = batch | {"valid": rows["valid"]}
         groups = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
         words = rows["words"][::size]  # of the first row of each group
-        mixed = jax.vmap(self.batch_transform)(row_keys(seed, BATCH_TRANSFORM, words), groups)
+        keys = row_keys(seed, BATCH_TRANSFORM, words)
+        mixed = self._mapped(self.batch_transform)(keys, groups)
         if isinstance(mixed, dict):
             mixed.pop("valid", None)
         _check_output("batch_transform", mixed)
         _check_group(mixed, size)
 
         mixed = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mixed)
-        return jax.vmap(self._blank_unless)(rows["valid"], mixed)
+        return self._mapped(self._blank_unless)(rows["valid"], mixed)
 
     def _blank_unless(self, valid: Array, output: dict[str, Any]) -> dict[str, Any]:
         """Return the output of a valid row, else blank values; "size" is the canvas's already."""
@@ -111,6 +125,11 @@ class BatchFunction(NamedTuple):
                 value = jax.tree.map(functools.partial(blank, name), value)
             blanked[name] = value
         return blanked
+
+
+def computes_in_turn(platform: str, canvas: tuple[int, int]) -> bool:
+    """Return True where rows of this canvas are computed faster one after the other."""
+    return platform == "cpu" and canvas[0] * canvas[1] >= _MIN_PIXELS_IN_TURN
 
 
 def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:

@@ -40,7 +40,7 @@ class Loader(Checkpointable):
       source: a `Source` (random access) or a `Stream`.
       batch_size: rows of the global batch; a multiple of the number of its shards.
       transform: pure function (key, sample) -> sample of one sample {"image": uint8[H, W, 3],
-        "size": int32[2], "epoch": int32, features...}; it is vmapped and compiled, here and once.
+        "size": int32[2], "epoch": int32, features...}; it is mapped and compiled, here and once.
         A `jaxaug.augment.Compose`, or any function of your own; it may return any dict of arrays,
         nested ones too, of which "epoch" is left out. Pixels of `InMemory` come without "size".
       batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jaxaug.decode import Decoder
 from jaxaug.iterators import _arguments
 from jaxaug.iterators._arguments import Options
-from jaxaug.iterators._batch_function import BatchFunction, row_shapes
+from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn, row_shapes
 from jaxaug.iterators._builder import BatchBuilder
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
 from jaxaug.iterators._compile import CompiledBatch, compile_batch
@@ -204,6 +204,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         masks = MaskDecoder(form.mask, canvas, fill, decoder.max_pixels)
 
     layout = RowLayout(ranges, devices, sharding)
+    in_turn = computes_in_turn(devices[0].platform, canvas)
     return Plan(
         options,
         reader,
@@ -214,7 +215,12 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         masks,
         choice,
         BatchFunction(
-            options.transform, options.batch_transform, reader.mask_fill, canvas, channels
+            options.transform,
+            options.batch_transform,
+            reader.mask_fill,
+            canvas,
+            channels,
+            in_turn,
         ),
     )
 
