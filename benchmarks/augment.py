@@ -29,12 +29,30 @@ def chains(size: int) -> dict[str, augment.Compose]:
     def ending(layout: str) -> augment.Normalize:
         return augment.Normalize(mean, std, "bfloat16", layout)
 
+    shears = [augment.RandomAffine(0, shear=5, p=0.5) for _ in range(7)]
+    colors = [
+        augment.RandomGamma((0.7, 1.4)),
+        augment.RandomSolarize(0.5, p=0.5),
+        augment.RandomPosterize(5, p=0.5),
+        augment.RandomInvert(p=0.5),
+        augment.RandomRGBShift(0.1),
+    ]
+
     return {
         "rrc+flip+normalize": augment.Compose([*crop, ending("NHWC")]),
         "rrc+flip+normalize NCHW": augment.Compose([*crop, ending("NCHW")]),
         "rrc+flip+gray+normalize": augment.Compose([*crop, augment.Grayscale(0.2), ending("NHWC")]),
         "rrc+flip+rotation+normalize": augment.Compose([*turn, ending("NHWC")]),
         "rrc+flip+rotation+jitter+normalize": augment.Compose([*turn, jitter, ending("NHWC")]),
+        "12 operations": augment.Compose([*turn, *shears, ending("NHWC")]),
+        "rrc+flip+RandAugment": augment.Compose([*crop, augment.RandAugment(), ending("NHWC")]),
+        "rrc+flip+RandAugment+erasing": augment.Compose(
+            [*crop, augment.RandAugment(), augment.RandomErasing(0.25), ending("NHWC")]
+        ),
+        "center crop+normalize": augment.Compose([augment.CenterCrop(size), ending("NHWC")]),
+        "center crop+5 pointwise+normalize": augment.Compose(
+            [augment.CenterCrop(size), *colors, ending("NHWC")]
+        ),
         "resize+center crop+normalize": augment.Compose(
             [augment.Resize(size * 256 // 224), augment.CenterCrop(size), ending("NHWC")]
         ),

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._kernels import operation
+from jaxaug.augment._kernels.choice import on_gpu
 from jaxaug.augment._values import to_levels
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.color import adjust_contrast, rgb_to_grayscale
@@ -20,7 +22,7 @@ from jaxaug.augment.filters import adjust_sharpness
 from jaxaug.augment.histogram import autocontrast, equalize
 from jaxaug.augment.matrix import Matrix, about, product, rotation
 from jaxaug.augment.policy_tables import NAMES, Space
-from jaxaug.augment.tone import invert, posterize, solarize
+from jaxaug.augment.tone import LEVEL_TOLERANCE, invert, posterize, solarize
 
 _BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 _ROUNDINGS = ("", "down", "up", "nearest")
@@ -93,6 +95,18 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
       info: of the image.
       names: of the operations that are to be computed.
     """
+
+    def by_kernel(slot: Slot, image: Array, info: ImageInfo) -> Array:
+        return operation.change(image, info.extent, slot.code, slot.magnitude, LEVEL_TOLERANCE)
+
+    def by_xla(slot: Slot, image: Array, info: ImageInfo) -> Array:
+        return _color_by_xla(slot, image, info, names)
+
+    return on_gpu(by_kernel, by_xla, slot, image, info)
+
+
+def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
+    """Return `slot_color`, computed by XLA."""
     bits = _amount(slot, "Posterize", 8.0)
     threshold = _amount(slot, "Solarize", 2.0)
     functions = {

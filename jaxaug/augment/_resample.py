@@ -22,6 +22,8 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._border import PADDING_MODES, fold
 from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
+from jaxaug.augment._kernels import warp as warp_kernel
+from jaxaug.augment._kernels.choice import on_gpu
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix, transform_points
 
@@ -87,14 +89,14 @@ def resample(
     if warp.integer_aligned or interpolation == "nearest":
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
         return read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
-    rows, columns = _locate(extent, warp, padding_mode, exact=False)
-    read = _read_separably if warp.axis_aligned else _read_plane
-    color = read(image, rows, columns)
-    if image.dtype == jnp.uint8:
-        color = color / 255
-    if rows.coverage is None or columns.coverage is None:
-        return color
-    return color + (1.0 - _outer(rows.coverage, columns.coverage)) * filling
+    operands = (image, extent, warp, filling)
+    if warp.bends or str(image.dtype) not in warp_kernel.PIXELS:
+        return _interpolate(*operands, mode=padding_mode)
+    return on_gpu(
+        functools.partial(_interpolate_by_kernel, mode=padding_mode),
+        functools.partial(_interpolate, mode=padding_mode),
+        *operands,
+    )
 
 
 def read_exactly(
@@ -160,6 +162,40 @@ def warp_image(
 def tap_count(max_shrink: float) -> int:
     """Return the taps along an axis on which at most `max_shrink` source pixels meet in one."""
     return math.ceil(2 * max(1.0, max_shrink) - 1e-4)  # products of bounds carry rounding
+
+
+def _interpolate(image: Array, extent, warp: Warp, fill: Array, mode: str) -> Array:
+    """Return the sums over the taps, as XLA computes them."""
+    rows, columns = _locate(extent, warp, mode, exact=False)
+    read = _read_separably if warp.axis_aligned else _read_plane
+    color = read(image, rows, columns)
+    if image.dtype == jnp.uint8:
+        color = color / 255
+    if rows.coverage is None or columns.coverage is None:
+        return color
+    return color + (1.0 - _outer(rows.coverage, columns.coverage)) * fill
+
+
+def _interpolate_by_kernel(image: Array, extent, warp: Warp, fill: Array, mode: str) -> Array:
+    """Return the sums over the taps, as a CUDA kernel computes them."""
+    y_axis, x_axis = _axes(warp, extent, mode, exact=False)
+    windows = [(0.0, 0.0) if axis.window is None else axis.window for axis in (y_axis, x_axis)]
+    (top, bottom), (left, right) = windows
+    facts = [*warp.matrix, *extent, top, left, bottom, right]
+    colors = jnp.broadcast_to(fill.reshape(-1), (image.shape[2],))
+    settings = warp_kernel.Settings(
+        (image.shape[0], image.shape[1], image.shape[2]),
+        str(image.dtype),
+        (int(warp.canvas[0]), int(warp.canvas[1])),
+        warp.matrix.affine,
+        y_axis.mode,
+        y_axis.fills,
+        y_axis.framed,
+        y_axis.window is not None,
+        (y_axis.taps, x_axis.taps),
+        (y_axis.most, x_axis.most),
+    )
+    return warp_kernel.warp(settings, image, jnp.stack([*map(_f32, facts), *colors]))
 
 
 def _locate(extent, warp: Warp, mode: str, exact: bool) -> tuple[_Taps, _Taps]:

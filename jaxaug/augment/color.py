@@ -16,6 +16,8 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boundary import from_planes, to_planes
 from jaxaug.augment._fields import Range, as_range, plain, store
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._kernels import jitter as jitter_kernel
+from jaxaug.augment._kernels.choice import on_gpu
 from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
 from jaxaug.augment._used import info_of
@@ -194,6 +196,18 @@ class ColorJitter(ImageOp):
         """Apply the components in their order."""
         if not self._components:
             return image
+        return on_gpu(self._by_kernel, self._by_xla, params, image, info)
+
+    def _by_kernel(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
+        """Apply the components by CUDA kernels."""
+        factors = (params.brightness, params.contrast, params.saturation, params.hue)
+        facts = [*info.extent, *factors, *params.order]
+        settings = jitter_kernel.Settings(image.shape[0], image.shape[1], len(self._components))
+        stacked = jnp.stack([jnp.asarray(fact, jnp.float32) for fact in facts])
+        return jitter_kernel.jitter(settings, image, stacked)
+
+    def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
+        """Apply the components by XLA, in the way that is fast on the device."""
         planes = to_planes(image)
         if _CONTRAST in self._components:
             in_a_loop = partial(self._in_a_loop, info=info)

@@ -1,0 +1,197 @@
+"""CUDA C++ as a step of a traced program: compiled to PTX by NVRTC, started by XLA itself.
+
+XLA takes PTX in a custom call of its own (`__gpu$xla.gpu.ptx`), so a kernel is a part of the
+compiled program as any other: in its order on XLA's stream, in its CUDA graphs, in its cache. The
+PTX is for the oldest architecture that the instructions need and runs on all newer ones.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxaug._typing import Array
+
+_TARGET = "__gpu$xla.gpu.ptx"
+_ARCHITECTURE = "compute_75"  # Turing, the oldest that NVRTC 13 compiles for
+_PTX_VERSION = ".version 7.0"  # of CUDA 11: drivers refuse a version newer than themselves
+
+
+class Kernel(NamedTuple):
+    """A kernel that computes the rows of a batch: one image for each value of `blockIdx.z`.
+
+    Attributes:
+      source: CUDA C++ with the kernel as `extern "C"`; its parameters are the addresses of the
+        operands, then of the results.
+      name: of the kernel.
+      results: (shape, dtype name) of each result, without the axis of the batch.
+      blocks: numbers of blocks along x and y.
+      threads: threads of a block along x and y.
+    """
+
+    source: str
+    name: str
+    results: tuple[tuple[tuple[int, ...], str], ...]
+    blocks: tuple[int, int]
+    threads: tuple[int, int]
+
+
+@functools.cache
+def is_available() -> bool:
+    """Return True where the package that compiles kernels is installed."""
+    try:
+        return importlib.util.find_spec("cuda.bindings.nvrtc") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def call(kernel: Kernel, *operands: Array) -> list[Array]:
+    """Return the results for one image; under `jax.vmap` a launch computes all images."""
+    results = _kernel_call.bind(*(operand[None] for operand in operands), kernel=kernel)
+    return [result[0] for result in results]
+
+
+_kernel_call = Primitive("jaxaug_kernel")
+_kernel_call.multiple_results = True
+
+
+@_kernel_call.def_abstract_eval
+def _abstract(*operands: Any, kernel: Kernel) -> list[Any]:
+    first = operands[0]
+    results = []
+    for shape, dtype in kernel.results:
+        spec = PartitionSpec(first.sharding.spec[0], *(None for _ in shape))
+        results.append(
+            first.update(
+                shape=(first.shape[0], *shape),
+                dtype=np.dtype(jax.numpy.dtype(dtype)),
+                sharding=first.sharding.update(spec=spec),
+            )
+        )
+    return results
+
+
+@_kernel_call.def_impl
+def _compute(*operands: Array, kernel: Kernel) -> list[Array]:
+    return jax.jit(functools.partial(_kernel_call.bind, kernel=kernel))(*operands)
+
+
+def _batch(operands: Sequence[Array], axes: Sequence[Any], *, kernel: Kernel) -> tuple[Any, Any]:
+    """Return the results of a batch of batches: one batch of all their rows."""
+    size = next(operand.shape[axis] for operand, axis in zip(operands, axes) if axis is not None)
+    merged = []
+    for operand, axis in zip(operands, axes):
+        if axis is None:
+            operand = jax.numpy.broadcast_to(operand, (size, *operand.shape))
+        else:
+            operand = jax.numpy.moveaxis(operand, axis, 0)
+        merged.append(operand.reshape(size * operand.shape[1], *operand.shape[2:]))
+
+    results = _kernel_call.bind(*merged, kernel=kernel)
+    split = [result.reshape(size, -1, *result.shape[1:]) for result in results]
+    return split, [0] * len(split)
+
+
+batching.primitive_batchers[_kernel_call] = _batch
+
+
+def _launch(kernel: Kernel, *operands: Array) -> Sequence[Array]:
+    """Return the results of the rows that one device holds."""
+    rows = operands[0].shape[0]
+    results = [jax.ShapeDtypeStruct((rows, *shape), dtype) for shape, dtype in kernel.results]
+    start = jax.ffi.ffi_call(_TARGET, results)
+    return start(
+        *operands,
+        name=kernel.name,
+        kernel_type="ptx",
+        kernel_data=compile_to_ptx(kernel.source),
+        grid_x=kernel.blocks[0],
+        grid_y=kernel.blocks[1],
+        grid_z=rows,
+        block_x=kernel.threads[0],
+        block_y=kernel.threads[1],
+        block_z=1,
+        shared_mem_bytes=0,
+    )
+
+
+@functools.partial(custom_partitioning, static_argnums=(0,))
+def _on_devices(kernel: Kernel, *operands: Array) -> Sequence[Array]:
+    return _launch(kernel, *operands)
+
+
+def _partition(kernel: Kernel, mesh: Any, operands: Any, results: Any) -> tuple[Any, ...]:
+    """Return the launch on each device, with the rows split as those of the first operand."""
+    rows = operands[0].sharding.spec[0]
+
+    def split(shapes: Any) -> tuple[NamedSharding, ...]:
+        return tuple(
+            NamedSharding(mesh, PartitionSpec(rows, *(None for _ in shape.shape[1:])))
+            for shape in shapes
+        )
+
+    return mesh, functools.partial(_launch, kernel), list(split(results)), split(operands)
+
+
+def _rule(kernel: Kernel, mesh: Any, operands: Any, results: Any) -> str:
+    """Return the rule by which a split of the rows spreads: all share their first axis."""
+    del kernel, mesh
+    number = iter(range(1000))
+
+    def factors(types: Any) -> str:
+        return ", ".join(
+            " ".join(["rows", *(f"f{next(number)}" for _ in kind.shape[1:])]) for kind in types
+        )
+
+    return f"{factors(operands)} -> {factors(results)}"
+
+
+_on_devices.def_partition(partition=_partition, sharding_rule=_rule)
+
+
+def _lower(ctx: Any, *operands: Any, kernel: Kernel) -> Any:
+    # Of several devices each is given its rows; one needs no partitioning, nor does an export.
+    several = getattr(ctx.module_context.axis_context, "num_devices", 2) > 1
+    start = _on_devices if several else _launch
+    lowered = mlir.lower_fun(functools.partial(start, kernel), multiple_results=True)
+    return lowered(ctx, *operands)
+
+
+mlir.register_lowering(_kernel_call, _lower, platform="cuda")
+
+
+@functools.cache
+def compile_to_ptx(source: str) -> str:
+    """Return the PTX of CUDA C++.
+
+    Raises:
+      RuntimeError: NVRTC is missing or cannot compile it.
+    """
+    from cuda.bindings import nvrtc
+
+    def checked(result: tuple[Any, ...]) -> Any:
+        status, *values = result
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise RuntimeError(f"NVRTC cannot compile jaxaug's CUDA kernels: {status.name}{log()}.")
+        return values[0] if values else None
+
+    def log() -> str:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        text = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, text)
+        return f"\n{text.decode()}"
+
+    program = nvrtc.nvrtcCreateProgram(source.encode(), b"jaxaug.cu", 0, [], [])[1]
+    options = [f"--gpu-architecture={_ARCHITECTURE}".encode()]
+    checked(nvrtc.nvrtcCompileProgram(program, len(options), options))
+    code = b" " * checked(nvrtc.nvrtcGetPTXSize(program))
+    checked(nvrtc.nvrtcGetPTX(program, code))
+    lines = code.rstrip(b"\0").decode().splitlines()
+    return "\n".join(_PTX_VERSION if line.startswith(".version") else line for line in lines)

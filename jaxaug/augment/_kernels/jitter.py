@@ -1,0 +1,175 @@
+"""`ColorJitter` as two CUDA kernels: the sum of gray before contrast, then all components.
+
+A block reads the order of its image once, so every pixel computes only the components that are
+there, in their order; XLA computes each of them at each turn and selects.
+"""
+
+import math
+from typing import NamedTuple
+
+from jaxaug._typing import Array
+from jaxaug.augment._kernels.call import Kernel, call
+
+_THREADS = 256
+_PIXELS = 8  # a thread sums or changes so many
+
+
+class Settings(NamedTuple):
+    """What is the same for all images: their sides, and the number of components."""
+
+    height: int
+    width: int
+    components: int
+
+
+def jitter(settings: Settings, image: Array, facts: Array) -> Array:
+    """Return float32[H, W, 3].
+
+    Args:
+      settings: what is compiled into the kernels.
+      image: float32[H, W, 3].
+      facts: float32[6 + components]: the used (height, width), brightness, contrast, saturation and
+        hue, and the components in their order: 0 brightness, 1 contrast, 2 saturation, 3 hue.
+    """
+    height, width, components = settings
+    blocks = -(-height * width // (_THREADS * _PIXELS))
+    bits = 29 - math.ceil(math.log2(max(width, 2)))
+    constants = {
+        "HEIGHT": height,
+        "WIDTH": width,
+        "COMPONENTS": components,
+        "BLOCKS": blocks,
+        "PIXELS": _PIXELS,
+        "ONE": f"{2.0**bits:.1f}f",
+    }
+    lines = [f"#define {name} {value}" for name, value in constants.items()]
+    source = "\n".join(lines) + _SOURCE
+
+    def kernel(name: str, result: tuple[tuple[int, ...], str]) -> Kernel:
+        return Kernel(source, name, (result,), (blocks, 1), (_THREADS, 1))
+
+    (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, facts)
+    return call(kernel("change_colors", ((height, width, 3), "float32")), image, facts, sums)[0]
+
+
+_SOURCE = r"""
+struct Color {
+  float red, green, blue;
+};
+
+__device__ float unit(float value) { return fminf(fmaxf(value, 0.0f), 1.0f); }
+
+__device__ float gray_of(const Color& c) {
+  return 0.2989f * c.red + 0.587f * c.green + 0.114f * c.blue;
+}
+
+__device__ Color blend(const Color& c, float factor, float other) {
+  float rest = (1.0f - factor) * other;
+  return {unit(factor * c.red + rest), unit(factor * c.green + rest), unit(factor * c.blue + rest)};
+}
+
+__device__ float below_largest(float sixths) {
+  sixths -= 6.0f * floorf(sixths * (1.0f / 6.0f));
+  return unit(fminf(sixths, 4.0f - sixths));
+}
+
+__device__ Color shift_hue(const Color& c, float turns) {
+  float value = fmaxf(c.red, fmaxf(c.green, c.blue));
+  float chroma = value - fminf(c.red, fminf(c.green, c.blue));
+  float above = value == c.red     ? c.green - c.blue
+                : value == c.green ? 2.0f * chroma + c.blue - c.red
+                                   : 4.0f * chroma + c.red - c.green;
+  float sixths = (chroma > 0.0f ? __fdividef(above, chroma) : 0.0f) + 6.0f * turns;
+  return {unit(value - chroma * below_largest(sixths + 5.0f)),
+          unit(value - chroma * below_largest(sixths + 3.0f)),
+          unit(value - chroma * below_largest(sixths + 1.0f))};
+}
+
+__device__ Color change(const Color& c, int component, const float* facts, float mean) {
+  if (component == 0) return blend(c, facts[2], 0.0f);
+  if (component == 1) return blend(c, facts[3], mean);
+  if (component == 2) return blend(c, facts[4], gray_of(c));
+  return facts[5] == 0.0f ? c : shift_hue(c, facts[5]);
+}
+
+__device__ Color load(const float* pixel) { return {pixel[0], pixel[1], pixel[2]}; }
+
+extern "C" __global__ void __launch_bounds__(256)
+sum_gray(const float* __restrict__ images, const float* __restrict__ all_facts,
+         int* __restrict__ results) {
+  const float* facts = all_facts + blockIdx.z * (6 + COMPONENTS);
+  const float* image = images + (size_t)blockIdx.z * (HEIGHT * WIDTH * 3);
+  int height = (int)facts[0], width = (int)facts[1];
+  int before[COMPONENTS];
+  int count = 0;
+  bool found = false;
+  for (int turn = 0; turn < COMPONENTS; ++turn) {
+    before[turn] = (int)facts[6 + turn];
+    found = found || before[turn] == 1;
+    if (!found) ++count;
+  }
+
+  long long sum = 0;
+  if (found) {
+    int first = blockIdx.x * (blockDim.x * PIXELS) + threadIdx.x;
+    for (int k = 0; k < PIXELS; ++k) {
+      int i = first + k * blockDim.x;
+      if (i >= HEIGHT * WIDTH || i / WIDTH >= height || i % WIDTH >= width) continue;
+      Color color = load(image + i * 3);
+      for (int turn = 0; turn < count; ++turn) color = change(color, before[turn], facts, 0.0f);
+      sum += (int)rintf(fminf(fmaxf(gray_of(color), -2.0f), 2.0f) * ONE);
+    }
+  }
+
+  __shared__ long long sums[8];
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int k = 1; k < 8; ++k) sum += sums[k];
+    int* result = results + ((size_t)blockIdx.z * BLOCKS + blockIdx.x) * 2;
+    result[0] = (int)(sum >> 16);
+    result[1] = (int)(sum & 0xffff);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+change_colors(const float* __restrict__ images, const float* __restrict__ all_facts,
+              const int* __restrict__ all_sums, float* __restrict__ results) {
+  const float* facts = all_facts + blockIdx.z * (6 + COMPONENTS);
+  size_t offset = (size_t)blockIdx.z * (HEIGHT * WIDTH * 3);
+  __shared__ float shared_mean;
+  if (threadIdx.x < 32) {
+    const int* sums = all_sums + (size_t)blockIdx.z * (BLOCKS * 2);
+    int upper = 0, lower = 0;
+    for (int k = threadIdx.x; k < BLOCKS; k += 32) {
+      upper += sums[2 * k];
+      lower += sums[2 * k + 1];
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      upper += __shfl_down_sync(0xffffffffu, upper, step);
+      lower += __shfl_down_sync(0xffffffffu, lower, step);
+    }
+    if (threadIdx.x == 0) {
+      float sum = ((float)upper * 65536.0f + (float)lower) / ONE;
+      shared_mean = sum / (facts[0] * facts[1]);
+    }
+  }
+  __syncthreads();
+  float mean = shared_mean;
+
+  int order[COMPONENTS];
+  for (int turn = 0; turn < COMPONENTS; ++turn) order[turn] = (int)facts[6 + turn];
+  int first = blockIdx.x * (blockDim.x * PIXELS) + threadIdx.x;
+  for (int k = 0; k < PIXELS; ++k) {
+    int i = first + k * blockDim.x;
+    if (i >= HEIGHT * WIDTH) continue;
+    Color color = load(images + offset + (size_t)i * 3);
+    for (int turn = 0; turn < COMPONENTS; ++turn) color = change(color, order[turn], facts, mean);
+    float* result = results + offset + (size_t)i * 3;
+    result[0] = color.red;
+    result[1] = color.green;
+    result[2] = color.blue;
+  }
+}
+"""

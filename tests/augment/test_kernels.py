@@ -1,0 +1,168 @@
+"""The CUDA kernels compute what XLA does; on other devices nothing changes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxaug import augment
+from jaxaug.augment._kernels import call, choice
+
+gpus = [device for device in jax.devices() if device.platform == "gpu"]
+needs_gpu = pytest.mark.skipif(not gpus, reason="needs a GPU")
+needs_two = pytest.mark.skipif(len(gpus) < 2, reason="needs two GPUs")
+needs_nvrtc = pytest.mark.skipif(not call.is_available(), reason="needs cuda-bindings")
+
+TO_FLOAT = augment.ToFloat()
+
+
+def affine(mode: str) -> augment.Compose:
+    turn = augment.RandomAffine(
+        180, (0.3, 0.3), (0.3, 2.0), (-20, 20, -20, 20), padding_mode=mode, fill=0.3
+    )
+    return augment.Compose([turn, TO_FLOAT])
+
+
+def rand_augment(magnitude: int) -> augment.Compose:
+    return augment.Compose([augment.RandAugment(1, 9 + 6 * magnitude), TO_FLOAT])
+
+
+CHAINS = {
+    **{f"affine, {mode}": affine(mode) for mode in ("edge", "reflect", "symmetric", "wrap")},
+    "affine, constant": affine("constant"),
+    "crop": augment.Compose(
+        [augment.RandomResizedCrop(48), augment.RandomHorizontalFlip(), TO_FLOAT]
+    ),
+    "crop, rotation": augment.Compose(
+        [augment.RandomResizedCrop(48), augment.RandomRotation(40, fill=0.5), TO_FLOAT]
+    ),
+    "resize": augment.Compose([augment.Resize((20, 40)), TO_FLOAT]),
+    "resize, center crop": augment.Compose([augment.Resize(40), augment.CenterCrop(36), TO_FLOAT]),
+    "perspective": augment.Compose([augment.RandomPerspective(0.6, 1.0), TO_FLOAT]),
+    "jitter": augment.Compose([augment.ColorJitter(0.4, 0.4, 0.4, 0.3), TO_FLOAT]),
+    "jitter of two": augment.Compose([augment.ColorJitter(0.4, 0.4), TO_FLOAT]),
+    **{f"RandAugment, {i}": rand_augment(i) for i in range(4)},
+    "TrivialAugment": augment.Compose([augment.TrivialAugmentWide(), TO_FLOAT]),
+    "AutoAugment": augment.Compose([augment.AutoAugment(), TO_FLOAT]),
+    "timm": augment.Compose([augment.RandAugment(variant="timm"), TO_FLOAT]),
+    "all": augment.Compose(
+        [
+            augment.RandomResizedCrop(48),
+            augment.RandomRotation(7),
+            augment.ColorJitter(0.4, 0.4, 0.4, 0.1),
+            augment.Normalize(0.5, 0.25),
+        ]
+    ),
+}
+
+
+def batch(count: int, dtype: str = "uint8", sized: bool = True) -> dict[str, jax.Array]:
+    """Return noise images of 65 x 97, with garbage beside the used part."""
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (count, 65, 97, 3), dtype=np.uint8)
+    sample = {"image": jnp.asarray(image if dtype == "uint8" else (image / 255).astype(dtype))}
+    if sized:
+        sizes = rng.integers((33, 49), (66, 98), (count, 2))
+        sample["size"] = jnp.asarray(sizes, jnp.int32)
+    return sample
+
+
+def images(chain, sample: dict[str, jax.Array]) -> np.ndarray:
+    keys = jax.random.split(jax.random.key(1), len(sample["image"]))
+    return np.asarray(jax.jit(jax.vmap(chain))(keys, sample)["image"], np.float32)
+
+
+@pytest.fixture
+def without_kernels(monkeypatch):
+    """Return a function that turns the kernels off."""
+
+    def turn_off():
+        monkeypatch.setattr(choice, "is_available", lambda: False)
+
+    return turn_off
+
+
+@needs_gpu
+@needs_nvrtc
+@pytest.mark.parametrize("dtype, sized", [("uint8", True), ("float32", False)])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_kernel_computes_what_xla_does(name, dtype, sized, without_kernels):
+    sample = batch(16, dtype, sized)
+    by_kernel = images(CHAINS[name], sample)
+    without_kernels()
+    by_xla = images(CHAINS[name], sample)
+
+    # A position of 100 pixels is rounded to 8e-6; the images are noise.
+    np.testing.assert_allclose(by_kernel, by_xla, rtol=0, atol=1e-4 if name == "all" else 3e-5)
+
+
+@needs_gpu
+@needs_nvrtc
+@pytest.mark.parametrize("name", ["all", "affine, reflect"])
+def test_bits_do_not_depend_on_the_batch(name):
+    sample = batch(64)
+    whole = images(CHAINS[name], sample)
+    keys = jax.random.split(jax.random.key(1), 64)[:3]
+    few = jax.jit(jax.vmap(CHAINS[name]))(keys, jax.tree.map(lambda x: x[:3], sample))
+
+    np.testing.assert_array_equal(np.asarray(few["image"], np.float32), whole[:3])
+
+
+@needs_gpu
+@needs_nvrtc
+@pytest.mark.parametrize("name", ["crop, rotation", "jitter"])
+def test_slopes_are_those_of_xla(name, without_kernels):
+    sample = batch(4, "float32")
+    keys = jax.random.split(jax.random.key(1), 4)
+
+    def slopes():
+        def loss(pixels):
+            return jnp.sum(jax.vmap(CHAINS[name])(keys, {**sample, "image": pixels})["image"] ** 2)
+
+        return np.asarray(jax.jit(jax.grad(loss))(sample["image"]))
+
+    by_kernel = slopes()
+    without_kernels()
+    np.testing.assert_allclose(by_kernel, slopes(), rtol=0, atol=2e-4)
+
+
+@needs_two
+@needs_nvrtc
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_a_split_batch_is_computed_where_it_lies(kind):
+    kinds = (getattr(jax.sharding.AxisType, kind),)
+    mesh = jax.make_mesh((2,), ("data",), axis_types=kinds, devices=gpus[:2])
+    rows = jax.NamedSharding(mesh, jax.P("data"))
+    sample = batch(16)
+    keys = jax.random.split(jax.random.key(1), 16)
+    whole = images(CHAINS["all"], sample)
+    with jax.set_mesh(mesh):
+        program = jax.jit(jax.vmap(CHAINS["all"]))
+        compiled = program.lower(*jax.device_put((keys, sample), rows)).compile()
+        split = compiled(*jax.device_put((keys, sample), rows))
+
+    assert "all-gather" not in (compiled.as_text() or "")
+    np.testing.assert_array_equal(np.asarray(split["image"], np.float32), whole)
+
+
+def test_without_a_gpu_xla_computes(monkeypatch):
+    sample = batch(2)
+    expected = images(CHAINS["all"], sample)
+    monkeypatch.setattr(choice, "is_available", lambda: True)
+    if not gpus:
+        np.testing.assert_array_equal(images(CHAINS["all"], sample), expected)
+
+
+@needs_nvrtc
+def test_a_chain_lowers_to_one_warp_and_two_kernels_of_jitter():
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 4))
+    traced = jax.jit(jax.vmap(CHAINS["all"])).trace(keys, jax.eval_shape(lambda: batch(4)))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+
+    assert text.count("custom_call @__gpu$xla.gpu.ptx") == 3
+
+
+@needs_nvrtc
+def test_faulty_source_is_named():
+    with pytest.raises(RuntimeError, match="NVRTC cannot compile"):
+        call.compile_to_ptx("nonsense")
