@@ -43,7 +43,7 @@ class GridDistortion(Bordered):
       distort_limit: (low, high), by how much a step may differ from 1, within [-0.9, 0.9]; a number
         v means (-v, v).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -102,7 +102,7 @@ class OpticalDistortion(Bordered):
     Args:
       distort_limit: (low, high) of k, within [-1, 1]; a number v means (-v, v).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -157,7 +157,7 @@ class ThinPlateSpline(Bordered):
       scale_range: (low, high) of the scale, within [0, 1].
       num_control_points: n, for n x n points on an even grid from edge to edge, at least 2.
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 

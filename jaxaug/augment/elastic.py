@@ -42,7 +42,7 @@ def elastic(
       image: uint8 or float [H, W, C].
       displacement: float32[h, w, 2], (x, y) in pixels: for [H, W] one per pixel, else at nodes of
         an even grid from edge to edge, at least 2 by 2.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -86,7 +86,7 @@ class ElasticTransform(Bordered):
       alpha: the strength, at least 0; a number, or (x, y) for the displacements along each axis.
       sigma: the standard deviation of the smoothing in pixels, at least 0; a number, or (x, y).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
