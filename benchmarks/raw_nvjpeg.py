@@ -98,9 +98,7 @@ def raw_hybrid(images: list[bytes], canvas: tuple[int, int]):
             library.nvjpegStateAttachDeviceBuffer(state, device)
             turns.append((state, make("nvjpegJpegStreamCreate", handle)))
         parameters = make("nvjpegDecodeParamsCreate", handle)
-        library.nvjpegDecodeParamsSetOutputFormat(
-            parameters, ctypes.c_int(libnvjpeg.OUTPUTS[3])
-        )
+        library.nvjpegDecodeParamsSetOutputFormat(parameters, ctypes.c_int(libnvjpeg.OUTPUTS[3]))
         buffer = int(cuda.call("cudaMalloc", canvas[0] * canvas[1] * 3))
         stream = cuda.create_stream()
         image = libnvjpeg.destinations(np.array([buffer], np.uint64), canvas[1] * 3)

@@ -62,6 +62,7 @@ from jaxaug.augment.filters import Morphological as Morphological
 from jaxaug.augment.filters import RandomAdjustSharpness as RandomAdjustSharpness
 from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
 from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
+from jaxaug.augment.frames import Frames as Frames
 from jaxaug.augment.geometry import RandomAffine as RandomAffine
 from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
 from jaxaug.augment.geometry import RandomShear as RandomShear

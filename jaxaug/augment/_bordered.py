@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from jaxaug._checks import check_choice
 from jaxaug.augment._border import PADDING_MODES
 from jaxaug.augment._fields import Color, as_color, store
-from jaxaug.augment._resample import INTERPOLATIONS
+from jaxaug.augment._kernels import INTERPOLATIONS
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._transform import Geometric
 
@@ -15,7 +15,7 @@ class Bordered(Geometric):
     """A geometric transform with a say in interpolation and border.
 
     Args:
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 

@@ -29,8 +29,7 @@ class Compose(Transform):
     one map and resampled once; inside such a run frames do not clip, and need no static shape:
     `Resize(256)` of images on a canvas may stand before `CenterCrop(224)`. Between uint8 and the
     last transform the image is float32 in [0, 1]. Transform k takes `fold_in(key, k)`, and nested
-    chains fold again. For a video, `jax.vmap(chain, in_axes=(None, 0))(key, frames)` draws once for
-    all frames.
+    chains fold again. `Frames` takes a chain for videos.
 
     Args:
       transforms: the transforms, of which only the last may be an output (`Normalize`, `ToFloat`).

@@ -15,6 +15,7 @@ Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (heigh
 Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
 Color: TypeAlias = Any  # a number in [0, 1], or one per channel
 Point: TypeAlias = Any  # (x, y) in pixels from the top left corner
+Pair: TypeAlias = Any  # a number, or (x, y); kept as the last
 Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
 
@@ -88,6 +89,17 @@ def as_point(name: str, value: Any) -> tuple[float, float] | None:
     if not isinstance(point, tuple) or len(point) != 2 or not all(map(_is_number, point)):
         raise ValueError(f"`{name}` must be (x, y), two numbers of pixels, got {value!r}.")
     return float(point[0]), float(point[1])
+
+
+def as_xy(name: str, value: Any) -> tuple[float, float]:
+    """Return (x, y) of one number of at least 0, or of two."""
+    pair = plain(value)
+    pair = pair if isinstance(pair, tuple) else (pair, pair)
+    if len(pair) != 2 or not all(_is_number(v) and 0 <= v < float("inf") for v in pair):
+        raise ValueError(
+            f"`{name}` must be a number of at least 0 or a pair (x, y) of them, got {value!r}."
+        )
+    return float(pair[0]), float(pair[1])
 
 
 def as_color(name: str, value: Any) -> Color:

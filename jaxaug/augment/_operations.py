@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._cuda import operation as cuda_operation
+from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._kernels import operation
-from jaxaug.augment._kernels.choice import on_gpu
 from jaxaug.augment._values import to_levels
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.color import adjust_contrast, rgb_to_grayscale
@@ -96,13 +96,13 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
       names: of the operations that are to be computed.
     """
 
-    def by_kernel(slot: Slot, image: Array, info: ImageInfo) -> Array:
-        return operation.change(image, info.extent, slot.code, slot.magnitude, LEVEL_TOLERANCE)
+    def by_cuda(slot: Slot, image: Array, info: ImageInfo) -> Array:
+        return cuda_operation.change(image, info.extent, slot.code, slot.magnitude, LEVEL_TOLERANCE)
 
     def by_xla(slot: Slot, image: Array, info: ImageInfo) -> Array:
         return _color_by_xla(slot, image, info, names)
 
-    return on_gpu(by_kernel, by_xla, slot, image, info)
+    return on_gpu(by_cuda, by_xla, slot, image, info)
 
 
 def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:

@@ -1,10 +1,10 @@
 """The one resample of a run of geometric ops.
 
-A triangle kernel around the source position of an output pixel's center weighs its taps. Its
-half-width is the number of source pixels per output pixel, at least 1: bilinear when enlarging,
-antialiased when shrinking. Taps outside of the source read what the padding mode puts there, as if
-the source had been padded before. Taps outside of the frame that a resize was given are dropped and
-the others renormalized, as PIL does.
+A kernel around the source position of an output pixel's center weighs its taps. It is stretched by
+the number of source pixels per output pixel, at least 1: interpolated when enlarging, antialiased
+when shrinking. Taps outside of the source read what the padding mode puts there, as if the source
+had been padded before. Taps outside of the frame that a resize was given are dropped and the others
+renormalized, as PIL does.
 
 Axis-aligned maps go one axis at a time, the rest as a two-dimensional gather. Both are sums over a
 static number of taps; neither is a dot, whose rounding would depend on the batch size.
@@ -22,12 +22,11 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._border import PADDING_MODES, fold
 from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
-from jaxaug.augment._kernels import warp as warp_kernel
-from jaxaug.augment._kernels.choice import on_gpu
+from jaxaug.augment._cuda import warp as cuda_warp
+from jaxaug.augment._cuda.choice import on_gpu
+from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix, transform_points
-
-INTERPOLATIONS = ("bilinear", "nearest")
 
 
 class _Axis(NamedTuple):
@@ -38,8 +37,9 @@ class _Axis(NamedTuple):
     mode: str
     fills: bool  # positions outside of the source take the fill
     framed: bool  # see Warp
-    taps: int  # 1: read the pixel under the position
-    most: float  # an upper bound of the kernel's half-width
+    kernel: Kernel | None  # None: read the pixel under the position
+    taps: int
+    most: float  # an upper bound of the kernel's stretch
 
 
 class _Taps(NamedTuple):
@@ -79,7 +79,7 @@ def resample(
 
     Returns:
       [*warp.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
-      warp that moves whole pixels), else float32 in [0, 1].
+      warp that moves whole pixels), else float32 in [0, 1]; of "bicubic" also a little beyond.
     """
     filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
     if filling.shape[2] not in (1, image.shape[2]):
@@ -89,12 +89,13 @@ def resample(
     if warp.integer_aligned or interpolation == "nearest":
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
         return read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
+    settings = (KERNELS[interpolation], padding_mode)
     operands = (image, extent, warp, filling)
-    if warp.bends or str(image.dtype) not in warp_kernel.PIXELS:
-        return _interpolate(*operands, mode=padding_mode)
+    if warp.bends or str(image.dtype) not in cuda_warp.PIXELS:
+        return _interpolate(*settings, *operands)
     return on_gpu(
-        functools.partial(_interpolate_by_kernel, mode=padding_mode),
-        functools.partial(_interpolate, mode=padding_mode),
+        functools.partial(_interpolate_by_cuda, *settings),
+        functools.partial(_interpolate, *settings),
         *operands,
     )
 
@@ -116,7 +117,7 @@ def read_exactly(
     Returns:
       [*warp.canvas, C], the dtype of `image`.
     """
-    rows, columns = _locate(extent, warp, padding_mode, exact=True)
+    rows, columns = _locate(extent, warp, padding_mode, None)
     if warp.axis_aligned:
         pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     else:
@@ -159,14 +160,23 @@ def warp_image(
     return warped.astype(image.dtype)
 
 
-def tap_count(max_shrink: float) -> int:
+def in_range(image: Array, interpolation: str) -> Array:
+    """Return an image that was resampled, clipped to [0, 1] where its kernel may overshoot."""
+    kernel = KERNELS.get(interpolation)
+    if image.dtype == jnp.uint8 or kernel is None or not kernel.overshoots:
+        return image
+    return jnp.clip(image, 0.0, 1.0)
+
+
+def tap_count(max_shrink: float, kernel: Kernel) -> int:
     """Return the taps along an axis on which at most `max_shrink` source pixels meet in one."""
-    return math.ceil(2 * max(1.0, max_shrink) - 1e-4)  # products of bounds carry rounding
+    width = 2 * kernel.radius * max(1.0, max_shrink)
+    return math.ceil(width - 1e-4)  # products of bounds carry rounding
 
 
-def _interpolate(image: Array, extent, warp: Warp, fill: Array, mode: str) -> Array:
+def _interpolate(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array) -> Array:
     """Return the sums over the taps, as XLA computes them."""
-    rows, columns = _locate(extent, warp, mode, exact=False)
+    rows, columns = _locate(extent, warp, mode, kernel)
     read = _read_separably if warp.axis_aligned else _read_plane
     color = read(image, rows, columns)
     if image.dtype == jnp.uint8:
@@ -176,17 +186,20 @@ def _interpolate(image: Array, extent, warp: Warp, fill: Array, mode: str) -> Ar
     return color + (1.0 - _outer(rows.coverage, columns.coverage)) * fill
 
 
-def _interpolate_by_kernel(image: Array, extent, warp: Warp, fill: Array, mode: str) -> Array:
+def _interpolate_by_cuda(
+    kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array
+) -> Array:
     """Return the sums over the taps, as a CUDA kernel computes them."""
-    y_axis, x_axis = _axes(warp, extent, mode, exact=False)
+    y_axis, x_axis = _axes(warp, extent, mode, kernel)
     windows = [(0.0, 0.0) if axis.window is None else axis.window for axis in (y_axis, x_axis)]
     (top, bottom), (left, right) = windows
     facts = [*warp.matrix, *extent, top, left, bottom, right]
     colors = jnp.broadcast_to(fill.reshape(-1), (image.shape[2],))
-    settings = warp_kernel.Settings(
+    settings = cuda_warp.Settings(
         (image.shape[0], image.shape[1], image.shape[2]),
         str(image.dtype),
         (int(warp.canvas[0]), int(warp.canvas[1])),
+        kernel.radius,
         warp.matrix.affine,
         y_axis.mode,
         y_axis.fills,
@@ -195,12 +208,12 @@ def _interpolate_by_kernel(image: Array, extent, warp: Warp, fill: Array, mode: 
         (y_axis.taps, x_axis.taps),
         (y_axis.most, x_axis.most),
     )
-    return warp_kernel.warp(settings, image, jnp.stack([*map(_f32, facts), *colors]))
+    return cuda_warp.warp(settings, image, jnp.stack([*map(_f32, facts), *colors]))
 
 
-def _locate(extent, warp: Warp, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
+def _locate(extent, warp: Warp, mode: str, kernel: Kernel | None) -> tuple[_Taps, _Taps]:
     """Return the taps along y and x: vectors for an axis-aligned warp, else planes."""
-    y_axis, x_axis = _axes(warp, extent, mode, exact)
+    y_axis, x_axis = _axes(warp, extent, mode, kernel)
     x = jnp.arange(warp.canvas[1], dtype=jnp.float32) + 0.5
     y = jnp.arange(warp.canvas[0], dtype=jnp.float32) + 0.5
     if warp.axis_aligned:
@@ -213,7 +226,7 @@ def _locate(extent, warp: Warp, mode: str, exact: bool) -> tuple[_Taps, _Taps]:
     return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
 
 
-def _axes(warp: Warp, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
+def _axes(warp: Warp, extent, mode: str, kernel: Kernel | None) -> tuple[_Axis, _Axis]:
     """Return the y and the x axis."""
     fills = mode == "constant" and not warp.inside_source
     mode = "edge" if warp.inside_source else mode
@@ -221,15 +234,16 @@ def _axes(warp: Warp, extent, mode: str, exact: bool) -> tuple[_Axis, _Axis]:
     axes = []
     for i in range(2):
         most = max(1.0, warp.max_shrink[i])
-        taps = 1 if exact else tap_count(most)
+        taps = 1 if kernel is None else tap_count(most, kernel)
         limits = None if window is None else (window[i], window[2 + i] - 1)
-        axes.append(_Axis(extent[i], limits, mode, fills, warp.framed, taps, most))
+        axes.append(_Axis(extent[i], limits, mode, fills, warp.framed, kernel, taps, most))
     return axes[0], axes[1]
 
 
 def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     """Return the taps of source positions (edge coordinates) along one axis."""
-    if axis.taps == 1:
+    kernel = axis.kernel
+    if kernel is None:
         index = jnp.floor(position)
         inside = _inside(index, axis) if axis.fills else None
         return _Taps(
@@ -238,14 +252,15 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
             jnp.ones_like(scale),
             inside,
         )
-    half = jnp.ones_like(scale) if axis.taps <= 2 else jnp.clip(scale, 1.0, axis.most)
+    stretches = axis.taps > 2 * kernel.radius
+    stretch = jnp.clip(scale, 1.0, axis.most) if stretches else jnp.ones_like(scale)
     # Multiplied, not divided: for a division by one number XLA does either, not the same on one
     # device and on several.
-    inverse = 1.0 / half
+    inverse = 1.0 / stretch
     center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
-    first = _settled(jnp.floor(center - half)) + 1
+    first = _settled(jnp.floor(center - kernel.radius * stretch)) + 1
     indices = [first + tap for tap in range(axis.taps)]
-    weights = [jnp.maximum(0.0, 1.0 - jnp.abs(index - center) * inverse) for index in indices]
+    weights = [kernel.weight(jnp.abs(index - center) * inverse) for index in indices]
     if axis.window is not None:
         low, high = axis.window
         weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]

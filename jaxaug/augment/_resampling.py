@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from jaxaug._checks import check_choice
 from jaxaug.augment._border import PADDING_MODES
 from jaxaug.augment._fields import Color, as_color
-from jaxaug.augment._resample import INTERPOLATIONS
+from jaxaug.augment._kernels import INTERPOLATIONS
 
 
 class Settings(NamedTuple):
@@ -21,7 +21,7 @@ class Resampling(NamedTuple):
     """The resampling that a geometric op asks for; None where it joins any run.
 
     Attributes:
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 

@@ -16,7 +16,8 @@ from jaxaug._typing import Array, Sample
 from jaxaug.augment._boundary import channels_to_front, computed_once
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._resample import resample, tap_count
+from jaxaug.augment._kernels import KERNELS
+from jaxaug.augment._resample import in_range, resample, tap_count
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._warp import Warp, has_static_shape
@@ -147,6 +148,7 @@ def resampled(state: State) -> State:
     extent = run.source.extent
     settings = run.resampling.settled()
     image = resample(state.image, extent, run.warp, *settings)
+    image = in_range(image, settings.interpolation)
     rest = state.targets.move(state.rest, extent, run.warp, settings)
     note = _resample_note(run)
     return state._replace(
@@ -178,16 +180,15 @@ def _as_given(image: Array, dtype: Any) -> Array:
 def _resample_note(run: Run) -> Note:
     interpolation, padding_mode, _ = run.resampling.settled()
     warp = run.warp
-    rows, columns = (tap_count(shrink) for shrink in warp.max_shrink)
-    if warp.integer_aligned or interpolation == "nearest":
-        detail = "1 read per pixel"
-        passes = 1
-    elif warp.axis_aligned:
-        detail = f"{rows} + {columns} taps per pixel, rows then columns"
-        passes = 2
-    else:
+    detail = "1 read per pixel"
+    passes = 1
+    if interpolation in KERNELS and not warp.integer_aligned:
+        kernel = KERNELS[interpolation]
+        rows, columns = (tap_count(shrink, kernel) for shrink in warp.max_shrink)
         detail = f"{rows} x {columns} taps per pixel"
-        passes = 1
+        if warp.axis_aligned:
+            detail = f"{rows} + {columns} taps per pixel, rows then columns"
+            passes = 2
     canvas = f"to {warp.canvas[0]} x {warp.canvas[1]}"
     return Note(
         "resample", run.names, f"{interpolation}, {padding_mode}, {canvas}: {detail}", passes

@@ -6,7 +6,8 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array
 from jaxaug.augment._bend import Bend
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._resample import INTERPOLATIONS, resample
+from jaxaug.augment._kernels import INTERPOLATIONS
+from jaxaug.augment._resample import resample
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix, inverse
 
@@ -22,7 +23,7 @@ def unwarp(
       image: float [H, W, C] of `warp.canvas`, such as the logits of a segmentation.
       warp: of geometric transforms: `chain.warp(params, info)`.
       info: of the image before, as it was given to `chain.sample`.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       fill: the value where the warped image shows nothing.
 
     Returns:

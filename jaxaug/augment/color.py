@@ -14,10 +14,11 @@ from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boundary import from_planes, to_planes
+from jaxaug.augment._cuda import jitter as cuda_jitter
+from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._fields import Range, as_range, plain, store
+from jaxaug.augment._hsv import shift_hue
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._kernels import jitter as jitter_kernel
-from jaxaug.augment._kernels.choice import on_gpu
 from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
 from jaxaug.augment._used import info_of
@@ -94,7 +95,7 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
       >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return from_planes(_shift_hue(to_planes(_floating(image)), hue_factor))
+    return from_planes(shift_hue(to_planes(_floating(image)), hue_factor))
 
 
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
@@ -196,15 +197,15 @@ class ColorJitter(ImageOp):
         """Apply the components in their order."""
         if not self._components:
             return image
-        return on_gpu(self._by_kernel, self._by_xla, params, image, info)
+        return on_gpu(self._by_cuda, self._by_xla, params, image, info)
 
-    def _by_kernel(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
+    def _by_cuda(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by CUDA kernels."""
         factors = (params.brightness, params.contrast, params.saturation, params.hue)
         facts = [*info.extent, *factors, *params.order]
-        settings = jitter_kernel.Settings(image.shape[0], image.shape[1], len(self._components))
+        settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self._components))
         stacked = jnp.stack([jnp.asarray(fact, jnp.float32) for fact in facts])
-        return jitter_kernel.jitter(settings, image, stacked)
+        return cuda_jitter.jitter(settings, image, stacked)
 
     def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by XLA, in the way that is fast on the device."""
@@ -263,7 +264,7 @@ class ColorJitter(ImageOp):
         or a shift of hue. Without the mean, contrast means nothing.
 
         A part that the component leaves out is multiplied by 0 rather than selected away, see
-        `_shift_hue`.
+        `_hsv`.
         """
 
         def only(index: int, value: Scalar) -> Array:
@@ -281,7 +282,7 @@ class ColorJitter(ImageOp):
         if _HUE not in self._components:
             return blended
         turned = only(_HUE, (params.hue != 0).astype(jnp.float32))
-        shifted = jnp.clip(_shift_hue(planes, params.hue), 0.0, 1.0)
+        shifted = jnp.clip(shift_hue(planes, params.hue), 0.0, 1.0)
         return turned * shifted + (1 - turned) * blended
 
 
@@ -323,30 +324,6 @@ def _mean_gray(planes: Array, info: ImageInfo) -> Array:
         return exact_sum(gray) / gray.size
     height, width = info.extent
     return exact_sum(jnp.where(used, gray, 0.0)) / (height * width)
-
-
-def _shift_hue(planes: Array, turns: Scalar) -> Array:
-    """Return the planes with their hue shifted.
-
-    Through HSV: with V the largest channel and C the chroma, a channel is V - C t(hue).
-
-    Written without `where` and `mod`. XLA's CPU backend gives each branch of a select its own copy
-    of all that leads to it, which doubles with every step of a chain, and calls fmod for each
-    pixel.
-
-    Reference: https://en.wikipedia.org/wiki/HSL_and_HSV, the alternative HSV to RGB formula.
-    """
-    red, green, blue = planes
-    value = jnp.maximum(red, jnp.maximum(green, blue))
-    chroma = value - jnp.minimum(red, jnp.minimum(green, blue))
-    is_red, is_green, is_gray = (
-        (value == c).astype(planes.dtype) for c in (red, green, value - chroma)
-    )
-    from_green = is_green * (2 * chroma + blue - red) + (1 - is_green) * (4 * chroma + red - green)
-    sixths = (is_red * (green - blue) + (1 - is_red) * from_green) / (chroma + is_gray) + 6 * turns
-    k = sixths[None] + jnp.asarray([5, 3, 1], planes.dtype)[:, None, None]
-    k = k - 6 * jnp.floor(k / 6)
-    return value[None] - chroma[None] * jnp.clip(jnp.minimum(k, 4 - k), 0.0, 1.0)
 
 
 def _floating(image: Array) -> Array:

@@ -27,7 +27,8 @@ from jaxaug.augment._fields import (
     store,
 )
 from jaxaug.augment._info import Canvas, ImageInfo
-from jaxaug.augment._resample import INTERPOLATIONS, warp_image
+from jaxaug.augment._kernels import INTERPOLATIONS
+from jaxaug.augment._resample import warp_image
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp, has_static_shape, shifted
@@ -106,7 +107,7 @@ def resized_crop(
       image: uint8 or float [H, W, C].
       top, left, height, width: the window in pixels, integers, inside the image; all may be traced.
       size: (height, width) of the result, static, or an int for a square.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
 
     Returns:
       [*size, C], the dtype of `image`.
@@ -286,7 +287,7 @@ class RandomResizedCrop(Geometric):
       size: (height, width) of the output in pixels, or an int for a square.
       scale: (low, high) share of the image's area, within [0, 1].
       ratio: (low, high) width / height, above 0.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -294,7 +295,8 @@ class RandomResizedCrop(Geometric):
       (8, 8, 3)
 
     Reference: Szegedy et al., "Going Deeper with Convolutions", 2014, section 6. The sampling rule
-    is torchvision's; the pixels equal PIL's `crop(box).resize(size, BILINEAR)` up to rounding.
+    is torchvision's; the pixels equal PIL's `crop(box).resize(size, BILINEAR)`, or BICUBIC, up to
+    rounding.
     """
 
     size: Size

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._checks import is_int
+from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key
 from jaxaug.augment._bordered import Bordered
-from jaxaug.augment._fields import Range, as_range, as_symmetric_range, plain, store
+from jaxaug.augment._fields import Range, as_range, as_symmetric_range, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.random import between, uniform
@@ -43,7 +43,7 @@ class GridDistortion(Bordered):
       distort_limit: (low, high), by how much a step may differ from 1, within [-0.9, 0.9]; a number
         v means (-v, v).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -64,7 +64,7 @@ class GridDistortion(Bordered):
         super().__post_init__()
         limits = as_symmetric_range("distort_limit", self.distort_limit)
         store(self, distort_limit=as_range("distort_limit", limits, -0.9, 0.9))
-        _check_count("num_steps", self.num_steps, 1)
+        check_positive_int("num_steps", self.num_steps)
 
     def sample(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the steps."""
@@ -102,7 +102,7 @@ class OpticalDistortion(Bordered):
     Args:
       distort_limit: (low, high) of k, within [-1, 1]; a number v means (-v, v).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -157,7 +157,7 @@ class ThinPlateSpline(Bordered):
       scale_range: (low, high) of the scale, within [0, 1].
       num_control_points: n, for n x n points on an even grid from edge to edge, at least 2.
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -179,7 +179,9 @@ class ThinPlateSpline(Bordered):
     def __post_init__(self):
         super().__post_init__()
         store(self, scale_range=as_range("scale_range", self.scale_range, 0.0, 1.0))
-        _check_count("num_control_points", self.num_control_points, 2)
+        count = self.num_control_points
+        if not is_int(count) or count < 2:
+            raise ValueError(f"`num_control_points` must be an int of at least 2, got {count!r}.")
 
     def sample(self, key: Key, info: ImageInfo) -> ThinPlate:
         """Draw the displacements of the control points."""
@@ -232,8 +234,3 @@ def _kernel(points: np.ndarray, control: np.ndarray) -> np.ndarray:
     """Return r^2 log r for the distances of points, 0 at 0."""
     squared = ((points[:, None] - control[None]) ** 2).sum(axis=2)
     return 0.5 * squared * np.log(np.where(squared == 0, 1.0, squared))
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if not is_int(plain(value)) or value < least:
-        raise ValueError(f"`{name}` must be an int of at least {least}, got {value!r}.")

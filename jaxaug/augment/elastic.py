@@ -8,7 +8,7 @@ width of the Gaussian, so that the noise is as strong at the border as inside.
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,14 +16,12 @@ import numpy as np
 from jaxaug._typing import Array, Key
 from jaxaug.augment._bend import Bend
 from jaxaug.augment._bordered import Bordered
-from jaxaug.augment._fields import plain, store
+from jaxaug.augment._fields import Pair, as_xy, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix
 from jaxaug.augment.random import uniform
-
-Pair: TypeAlias = Any  # a number, or (x, y); kept as the last
 
 _TRUNCATE = 4.0  # standard deviations on either side, as in torchvision
 _NODES_PER_SIGMA = 2.0
@@ -42,7 +40,7 @@ def elastic(
       image: uint8 or float [H, W, C].
       displacement: float32[h, w, 2], (x, y) in pixels: for [H, W] one per pixel, else at nodes of
         an even grid from edge to edge, at least 2 by 2.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -86,7 +84,7 @@ class ElasticTransform(Bordered):
       alpha: the strength, at least 0; a number, or (x, y) for the displacements along each axis.
       sigma: the standard deviation of the smoothing in pixels, at least 0; a number, or (x, y).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -111,7 +109,7 @@ class ElasticTransform(Bordered):
 
     def __post_init__(self):
         super().__post_init__()
-        store(self, alpha=_as_pair("alpha", self.alpha), sigma=_as_pair("sigma", self.sigma))
+        store(self, alpha=as_xy("alpha", self.alpha), sigma=as_xy("sigma", self.sigma))
 
     def sample(self, key: Key, info: ImageInfo) -> Elastic:
         """Draw the noise at the nodes."""
@@ -161,15 +159,3 @@ def _smoothed(noise: Array, axis: int, sigma: float) -> Array:
         part = noise[:, i : i + length] if axis == 1 else noise[:, :, i : i + length]
         total = total + part * weight
     return total
-
-
-def _as_pair(name: str, value: Any) -> tuple[float, float]:
-    """Return (x, y) of one number of at least 0 or two."""
-    pair = plain(value)
-    pair = pair if isinstance(pair, tuple) else (pair, pair)
-    numbers = [number for number in pair if isinstance(number, (int, float))]
-    if len(pair) != 2 or len(numbers) != 2 or not all(0 <= v < math.inf for v in numbers):
-        raise ValueError(
-            f"`{name}` must be a number of at least 0 or a pair (x, y) of them, got {value!r}."
-        )
-    return float(pair[0]), float(pair[1])

@@ -71,7 +71,7 @@ def affine(
       scale: above 0, static: below 1 it fixes the size of the antialiasing kernel.
       shear: (x, y) in degrees with torchvision's signs: positive x moves the top right, positive y
         lifts the right side.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
       center: (x, y) in pixels from the top left corner; None for the middle of the image.
@@ -109,7 +109,7 @@ def perspective(
       startpoints: (x, y)[4] in pixels of the image, in cyclic order; [[0, 0], [W, 0], [W, H], [0,
         H]] are its corners.
       endpoints: (x, y)[4], where they go; both quadrangles convex.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -159,7 +159,7 @@ class RandomAffine(Bordered):
       shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
         along x.
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
       center: (x, y) in pixels from the top left corner; None for the middle of the image.
@@ -225,7 +225,7 @@ class RandomShear(Bordered):
       shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
         along x.
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -261,7 +261,7 @@ class RandomTranslate(Bordered):
     Args:
       translate: (x, y), the largest shifts as shares of width and height, in [0, 1].
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest", of the other transforms in the run.
+      interpolation: "bilinear", "bicubic" or "nearest", of the other transforms in the run.
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -307,7 +307,7 @@ class RandomPerspective(Bordered):
       distortion_scale: in [0, 1], how far a corner moves at most: this share of half the width and
         height.
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 

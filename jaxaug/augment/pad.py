@@ -182,7 +182,7 @@ class LetterBox(Bordered):
 
     Args:
       size: (height, width) of the output in pixels, or an int for a square.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
 
@@ -192,8 +192,8 @@ class LetterBox(Bordered):
       >>> LetterBox(4)(jax.random.key(0), image)[:, 0, 0].tolist()
       [0, 255, 255, 0]
 
-    Equals `PIL.ImageOps.pad` with BILINEAR, up to rounding; of an odd number of pixels the larger
-    half comes behind.
+    Equals `PIL.ImageOps.pad` with BILINEAR or BICUBIC, up to rounding; of an odd number of pixels
+    the larger half comes behind.
     """
 
     size: Size

@@ -19,9 +19,10 @@ from jaxaug.augment._boundary import computed_once
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._fields import Color, as_color, as_number, plain, store
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._kernels import INTERPOLATIONS
 from jaxaug.augment._operations import Slot, only_where, picked, slot_color, slot_of, slot_warp
 from jaxaug.augment._operator import Drawn
-from jaxaug.augment._resample import INTERPOLATIONS, resample
+from jaxaug.augment._resample import in_range, resample
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._state import Note, State, resampled, stored, unit
 from jaxaug.augment._state import warped as warped_state
@@ -52,7 +53,7 @@ class Policy(Transform):
     """Operations one after the other; a subclass draws them as a `Slot` of arrays [n].
 
     Args:
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       fill: the color beyond the image in [0, 1], a number or one per channel.
     """
 
@@ -108,7 +109,7 @@ class RandAugment(Policy):
         applied with probability 1/2 (rand-m9-inc1).
       magnitude_std: of "timm": the standard deviation of the magnitude, which is then cut off to
         [0, 10].
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       fill: the color beyond the image in [0, 1], a number or one per channel; timm's is the mean of
         the dataset.
 
@@ -176,7 +177,7 @@ class TrivialAugmentWide(Policy):
 
     Args:
       num_magnitude_bins: how many magnitudes there are, from none to the largest.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       fill: the color beyond the image in [0, 1], a number or one per channel.
 
     Example:
@@ -212,7 +213,7 @@ class AutoAugment(Policy):
 
     Args:
       policy: "imagenet", "cifar10" or "svhn".
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       fill: the color beyond the image in [0, 1], a number or one per channel.
 
     Example:
@@ -278,7 +279,7 @@ class AugMix(Policy):
       alpha: above 0, of both distributions.
       all_ops: False leaves out brightness, color, contrast and sharpness, which the test set of
         corruptions has.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       fill: the color beyond the image in [0, 1], a number or one per channel.
 
     Raises:
@@ -378,7 +379,8 @@ class AugMix(Policy):
         """Return the image after one operation."""
         warp = slot_warp(slot, info)
         moved = resample(image, info.extent, warp, self.interpolation, PADDING_MODES[0], self.fill)
-        return slot_color(slot, computed_once(moved), info, self._names)
+        moved = computed_once(in_range(moved, self.interpolation))
+        return slot_color(slot, moved, info, self._names)
 
 
 _MAX_DEPTH = 3

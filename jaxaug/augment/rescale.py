@@ -14,7 +14,7 @@ from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import Range, Size, as_range, as_size, plain, store
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._resample import INTERPOLATIONS
+from jaxaug.augment._kernels import INTERPOLATIONS
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp
@@ -40,7 +40,7 @@ class ScaleJitter(Geometric):
     Args:
       target_size: (height, width) in pixels, or an int for a square.
       scale_range: (low, high) of the factor, above 0.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -101,7 +101,7 @@ class RandomShortestSize(Geometric):
     Args:
       min_size: the length of the shorter side in pixels, or several, each as likely.
       max_size: a bound of the longer side: an image beyond it is made smaller.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       canvas: (height, width) of the output array; an image that does not fit is shrunk until it
         does. By default a square of `max_size`. One of the two is needed where the images lie on a
         canvas with `size`.
@@ -164,7 +164,7 @@ class RandomResize(Geometric):
     Args:
       min_size, max_size: the least and the largest length of the shorter side in pixels; every
         whole number from one to the other is as likely.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       canvas: (height, width) of the output array; an image that does not fit is shrunk until it
         does. Needed where the images lie on a canvas with `size`.
 

@@ -11,7 +11,8 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import Size, as_size, plain, store
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._resample import INTERPOLATIONS, warp_image
+from jaxaug.augment._kernels import INTERPOLATIONS
+from jaxaug.augment._resample import warp_image
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp
@@ -25,7 +26,7 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
       image: uint8 or float [H, W, C].
       size: (height, width), or an int for the shorter side; the longer one is then int(size * long
         / short).
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
 
     Returns:
       [height, width, C], the dtype of `image`.
@@ -35,7 +36,8 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
       >>> resize(jnp.array([0, 70, 140, 210], jnp.uint8).reshape(1, 4, 1), (1, 2))[0, :, 0].tolist()
       [50, 160]
 
-    Equals `PIL.Image.resize` with BILINEAR, up to rounding.
+    Equals `PIL.Image.resize` with BILINEAR, BICUBIC or NEAREST, up to rounding. "bicubic" may
+    overshoot: uint8 is clipped, as by PIL and torchvision, floats are not.
     """
     target = as_size("size", size)
     if isinstance(plain(size), int):
@@ -56,7 +58,7 @@ class Resize(Geometric):
         `size`; an image whose longer side does not fit is shrunk until it does. Needed with an int
         size where the images lie on a canvas with `size`, unless an op of fixed size
         (`CenterCrop(224)`) follows in the same run.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -65,7 +67,7 @@ class Resize(Geometric):
       >>> Resize(10, canvas=(16, 16))(jax.random.key(0), sample)["size"].tolist()
       [10, 15]
 
-    Equals `PIL.Image.resize` with BILINEAR, up to rounding.
+    Equals `PIL.Image.resize` with BILINEAR, BICUBIC or NEAREST, up to rounding.
     """
 
     size: Size

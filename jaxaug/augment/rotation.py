@@ -40,7 +40,7 @@ def rotate(
     Args:
       image: uint8 or float [H, W, C].
       angle: degrees, counter-clockwise on screen; static or traced.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
       expand: return the smallest frame that holds all of the turned image, instead of the image's
@@ -56,7 +56,8 @@ def rotate(
       >>> rotate(jnp.arange(4.0).reshape(2, 2, 1), 90)[:, :, 0].round(4).tolist()
       [[1.0, 3.0], [0.0, 2.0]]
 
-    Differs from torchvision in `interpolation`, there "nearest" by default.
+    Differs from torchvision in `interpolation`, there "nearest" by default. "bicubic" is the kernel
+    of PIL's resize (a = -1/2) here, too; PIL's own `rotate` takes a sharper one (a = -1).
     """
     if not expand:
         return affine(
@@ -92,7 +93,7 @@ class RandomRotation(Bordered):
     Args:
       degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
       p: the probability of being applied.
-      interpolation: "bilinear" or "nearest".
+      interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
       expand: give each image the smallest frame that holds all of it turned: its new "size", on an

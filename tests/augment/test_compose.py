@@ -56,6 +56,19 @@ def test_whole_pixel_runs_are_one_exact_read():
         (A.CenterCrop((33, 50)), A.Resize((17, 19)), A.RandomVerticalFlip(1.0)),
         (A.RandomVerticalFlip(1.0), A.RandomPerspective(0.4, p=1.0, padding_mode="reflect")),
         (A.RandomAffine(20, scale=(0.6, 0.8), padding_mode="wrap"), A.CenterCrop(0.5)),
+        (
+            A.Pad(3),
+            A.RandomCrop(40),
+            A.RandomHorizontalFlip(1.0),
+            A.RandomD4(),
+            A.RandomResizedCrop(20, interpolation="bicubic"),
+        ),
+        (
+            A.Pad((0, 8)),
+            A.RandomD4(),
+            A.RandomVerticalFlip(1.0),
+            A.RandomAffine(25, scale=(0.7, 0.8), interpolation="bicubic"),
+        ),
     ],
 )
 def test_a_run_with_one_resample_equals_its_parts(chain):

@@ -44,9 +44,12 @@ def windows(transform, info, count=2000):
     return [np.asarray(side) for side in draw(jax.random.split(KEY, count))]
 
 
-def test_random_resized_crop_equals_pil_on_canvases():
-    transform = RandomResizedCrop((14, 18))
-    images = [picture(i, h, w) for i, (h, w) in enumerate([(40, 56), (48, 20), (33, 64), (15, 17)])]
+@pytest.mark.parametrize("size", [(14, 18), (41, 33)])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_random_resized_crop_equals_pil_on_canvases(interpolation, size):
+    transform = RandomResizedCrop(size, interpolation=interpolation)
+    shapes = [(40, 56), (48, 20), (33, 64), (15, 17), (48, 64), (9, 63)]
+    images = [picture(i, height, width) for i, (height, width) in enumerate(shapes)]
     batch = jax.tree.map(
         lambda *leaves: jnp.stack(leaves), *[on_canvas(im, rest=255) for im in images]
     )
@@ -60,7 +63,7 @@ def test_random_resized_crop_equals_pil_on_canvases():
         top, left, height, width = map(int, box)
         assert 0 <= top <= image.shape[0] - height and 0 <= left <= image.shape[1] - width
         window = Image.fromarray(image).crop((left, top, left + width, top + height))
-        expected = window.resize((18, 14), Image.Resampling.BILINEAR)
+        expected = window.resize(size[::-1], Image.Resampling[interpolation.upper()])
         assert largest_difference(pixels, expected) <= 1
 
 

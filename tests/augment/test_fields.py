@@ -250,7 +250,7 @@ class _Asking(A.RandomRotation):
     [
         (
             {"interpolation": "cubic"},
-            r"`_Asking.resampling\(\).interpolation` must be one of 'bilinear', 'nearest'",
+            r"`_Asking.resampling\(\).interpolation` must be one of 'bilinear', 'bicubic'",
         ),
         (
             {"padding_mode": "mirror"},

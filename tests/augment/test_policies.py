@@ -272,6 +272,11 @@ def test_fill_and_interpolation():
     assert (np.asarray(out[:, :7]) == 128).all()
 
 
+def test_operations_are_resampled_as_asked():
+    chain = augment.Compose([augment.RandAugment(interpolation="bicubic")])
+    assert chain.explain(INFO).count(f"bicubic, constant, to {HEIGHT} x {WIDTH}: 4 x 4 taps") == 2
+
+
 def test_three_augment_is_one_of_three():
     keys = jax.random.split(jax.random.key(0), 300)
     chosen = jax.vmap(lambda key: augment.ThreeAugment().draw(key, INFO))(keys).params.chosen

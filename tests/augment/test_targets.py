@@ -222,11 +222,3 @@ def test_what_a_warp_shows_comes_back_to_its_place(steps):
     np.testing.assert_allclose(back[shown] * 60, ramp[shown] * 60, atol=0.25)
     with pytest.raises(ValueError, match=r"`image` must be \[H, W, C\] of the warp's output"):
         A.unwarp(warped[1:], warp, info)
-
-
-def test_one_draw_for_all_frames():
-    frames = np.stack([IMAGE, IMAGE[::-1], IMAGE])
-    chain = A.Compose([A.RandomRotation(30), A.RandomErasing(1.0), A.ColorJitter(0.5)])
-    out = jax.jit(jax.vmap(chain, in_axes=(None, 0)))(KEY, {"image": frames})["image"]
-    for frame, result in zip(frames, out):
-        np.testing.assert_array_equal(result, jax.jit(chain)(KEY, frame))

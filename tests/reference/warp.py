@@ -5,54 +5,65 @@ sum.
 import numpy as np
 
 
-def warp(image, pull, shape, mode="constant", fill=0.0, nearest=False):
-    """`image` [H, W, C] through the output-to-source matrix `pull`: padded widely, then read
-    bilinearly.
+def warp(
+    image, pull, shape, mode="constant", fill=0.0, interpolation="bilinear", stretch=(1.0, 1.0)
+):
+    """`image` [H, W, C] through the output-to-source matrix `pull`: padded widely, then read.
+
+    `stretch` is that of the kernel along x and y: 1 interpolates, `footprint(pull)` antialiases.
     """
-    pad = 3 * max(image.shape[:2])
-    options = {"constant_values": fill} if mode == "constant" else {}
-    padded = np.pad(image.astype(np.float64), ((pad, pad), (pad, pad), (0, 0)), mode, **options)
-    result = np.empty((*shape, image.shape[2]))
-    for row in range(shape[0]):
-        for column in range(shape[1]):
-            x, y, w = pull @ np.array([column + 0.5, row + 0.5, 1.0])
-            x, y = x / w + pad, y / w + pad
-            result[row, column] = (
-                padded[int(y), int(x)] if nearest else _bilinear(padded, x - 0.5, y - 0.5)
-            )
-    return result
+    x, y = places(pull, shape)
+    fill = np.asarray(fill if mode == "constant" else 0.0, np.float64)
+    if interpolation == "nearest":
+        columns, along_x = np.floor(x)[None], np.ones((1, *shape))
+        rows, along_y = np.floor(y)[None], np.ones((1, *shape))
+    else:
+        columns, along_x = _taps(x, interpolation, stretch[0])
+        rows, along_y = _taps(y, interpolation, stretch[1])
+    rows, columns = rows.astype(int), columns.astype(int)
+    before = -min(0, rows.min()), -min(0, columns.min())
+    behind = [max(0, at.max() - length + 1) for at, length in zip((rows, columns), image.shape[:2])]
+    sides = (*zip(before, behind), (0, 0))
+    padded = np.pad(image.astype(np.float64) - fill, sides, mode)
+    result = np.zeros((*shape, image.shape[2]))
+    for row, y_weight in zip(rows + before[0], along_y):
+        for column, x_weight in zip(columns + before[1], along_x):
+            result += padded[row, column] * (y_weight * x_weight)[:, :, None]
+    return result + fill
 
 
-def _bilinear(image, x, y):
-    left = int(np.floor(x))
-    top = int(np.floor(y))
-    right_share = x - left
-    bottom_share = y - top
-    upper = image[top, left] * (1 - right_share) + image[top, left + 1] * right_share
-    lower = image[top + 1, left] * (1 - right_share) + image[top + 1, left + 1] * right_share
-    return upper * (1 - bottom_share) + lower * bottom_share
+def places(pull, shape):
+    """The source (x, y) of the center of each output pixel, planes of `shape`."""
+    y, x = np.mgrid[: shape[0], : shape[1]] + 0.5
+    x, y, w = np.einsum("ij,jhw->ihw", pull, np.stack([x, y, np.ones(shape)]))
+    return x / w, y / w
 
 
-def antialiased(image, pull, shape, mode="constant", fill=0.0):
-    """`image` through an affine `pull`: padded widely, then each pixel weighed by a triangle along
-    x and one along y.
+def footprint(pull):
+    """The source pixels per output pixel of an affine `pull` along x and y, at least 1."""
+    return np.maximum(1.0, np.hypot(pull[:2, 0], pull[:2, 1]))
 
-    Their half-widths are the source pixels per output pixel, the row norms of `pull`, at least 1.
-    """
-    pad = 3 * max(image.shape[:2])
-    options = {"constant_values": fill} if mode == "constant" else {}
-    padded = np.pad(image.astype(np.float64), ((pad, pad), (pad, pad), (0, 0)), mode, **options)
-    half_x, half_y = np.maximum(1.0, np.hypot(pull[:2, 0], pull[:2, 1]))
-    centers_x, centers_y = (np.arange(length) - pad + 0.5 for length in padded.shape[1::-1])
-    result = np.empty((*shape, image.shape[2]))
-    for row in range(shape[0]):
-        for column in range(shape[1]):
-            x, y, _ = pull @ np.array([column + 0.5, row + 0.5, 1.0])
-            weights_x = np.maximum(0.0, 1.0 - np.abs(centers_x - x) / half_x)
-            weights_y = np.maximum(0.0, 1.0 - np.abs(centers_y - y) / half_y)
-            total = weights_x.sum() * weights_y.sum()
-            result[row, column] = np.einsum("h,hwc,w->c", weights_y, padded, weights_x) / total
-    return result
+
+def _taps(position, interpolation, stretch):
+    """The pixels around positions and their weights, whose sum is 1: [taps, H, W] each."""
+    reach = int(np.ceil(2 * stretch)) + 1
+    nearby = np.floor(position)[None] + np.arange(-reach, reach + 1)[:, None, None]
+    weights = _KERNELS[interpolation](np.abs(nearby + 0.5 - position) / stretch)
+    return nearby, weights / weights.sum(axis=0)
+
+
+def _triangle(distance):
+    return np.maximum(0.0, 1.0 - distance)
+
+
+def _cubic(distance, a=-0.5):
+    """Keys' cubic convolution, as he wrote it with the parameter a."""
+    near = (a + 2) * distance**3 - (a + 3) * distance**2 + 1
+    far = a * distance**3 - 5 * a * distance**2 + 8 * a * distance - 4 * a
+    return np.select([distance < 1, distance < 2], [near, far], 0.0)
+
+
+_KERNELS = {"bilinear": _triangle, "bicubic": _cubic}
 
 
 def scaling(factor, height, width):
@@ -61,18 +72,18 @@ def scaling(factor, height, width):
     return shift(width / 2, height / 2) @ shrink @ shift(-width / 2, -height / 2)
 
 
-def resize(image, height, width):
-    """Return it antialiased: source pixels weighed by a triangle as wide as an output pixel."""
-    rows = _triangle(image.shape[0], height)
-    columns = _triangle(image.shape[1], width)
+def resize(image, height, width, interpolation="bilinear"):
+    """Return it antialiased: source pixels weighed by a kernel as wide as an output pixel."""
+    rows = _shares(image.shape[0], height, interpolation)
+    columns = _shares(image.shape[1], width, interpolation)
     return np.einsum("oh,hwc,pw->opc", rows, image.astype(np.float64), columns)
 
 
-def _triangle(length, target):
+def _shares(length, target, interpolation):
     scale = length / target
     centers = (np.arange(target) + 0.5) * scale
     distance = np.abs(centers[:, None] - (np.arange(length) + 0.5)[None]) / max(scale, 1.0)
-    weights = np.maximum(0.0, 1.0 - distance)
+    weights = _KERNELS[interpolation](distance)
     return weights / weights.sum(axis=1, keepdims=True)
 
 

@@ -9,7 +9,7 @@ import math
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._kernels.call import Kernel, call
+from jaxaug.augment._cuda.call import CudaKernel, call
 from jaxaug.augment.policy_tables import NAMES
 
 _THREADS = 256
@@ -43,11 +43,13 @@ def change(
     lines = [f"#define {name} {value}" for name, value in constants.items()]
     source = "\n".join(lines) + _SOURCE
     facts = jnp.stack([jnp.asarray(fact, jnp.float32) for fact in (*extent, code, magnitude)])
-    measure = Kernel(
+    measure = CudaKernel(
         source, "measure", (((_MEASURING, 3, 256), "int32"),), (_MEASURING, 1), (_THREADS, 1)
     )
     blocks = -(-height * width // (_THREADS * _PIXELS))
-    apply = Kernel(source, "change", (((height, width, 3), "float32"),), (blocks, 1), (_THREADS, 1))
+    apply = CudaKernel(
+        source, "change", (((height, width, 3), "float32"),), (blocks, 1), (_THREADS, 1)
+    )
     (measured,) = call(measure, image, facts)
     return call(apply, image, facts, measured)[0]
 

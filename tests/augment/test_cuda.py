@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxaug import augment
-from jaxaug.augment._kernels import call, choice
+from jaxaug.augment._cuda import call, choice
 
 gpus = [device for device in jax.devices() if device.platform == "gpu"]
 needs_gpu = pytest.mark.skipif(not gpus, reason="needs a GPU")
@@ -35,6 +35,10 @@ CHAINS = {
     ),
     "crop, rotation": augment.Compose(
         [augment.RandomResizedCrop(48), augment.RandomRotation(40, fill=0.5), TO_FLOAT]
+    ),
+    "bicubic": augment.Compose([augment.RandomResizedCrop(48, interpolation="bicubic"), TO_FLOAT]),
+    "bicubic rotation": augment.Compose(
+        [augment.RandomRotation(90, interpolation="bicubic"), TO_FLOAT]
     ),
     "resize": augment.Compose([augment.Resize((20, 40)), TO_FLOAT]),
     "resize, center crop": augment.Compose([augment.Resize(40), augment.CenterCrop(36), TO_FLOAT]),

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxaug.augment._kernels.call import is_available
+from jaxaug.augment._cuda.call import is_available
 
 
 def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
@@ -35,12 +35,12 @@ def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands:
         return call
 
     plain = of_arrays(otherwise)
-    by_kernel = jax.custom_jvp(of_arrays(kernel))
+    by_cuda = jax.custom_jvp(of_arrays(kernel))
 
-    @by_kernel.defjvp
+    @by_cuda.defjvp
     def slope(primals: Any, tangents: Any) -> tuple[Any, Any]:
         _, tangent = jax.jvp(plain, primals, tangents)
-        return by_kernel(*primals), tangent
+        return by_cuda(*primals), tangent
 
     arrays = [leaves[place] for place in places]
-    return lax.platform_dependent(*arrays, cuda=by_kernel, default=plain)
+    return lax.platform_dependent(*arrays, cuda=by_cuda, default=plain)

@@ -24,7 +24,7 @@ _ARCHITECTURE = "compute_75"  # Turing, the oldest that NVRTC 13 compiles for
 _PTX_VERSION = ".version 7.0"  # of CUDA 11: drivers refuse a version newer than themselves
 
 
-class Kernel(NamedTuple):
+class CudaKernel(NamedTuple):
     """A kernel that computes the rows of a batch: one image for each value of `blockIdx.z`.
 
     Attributes:
@@ -52,7 +52,7 @@ def is_available() -> bool:
         return False
 
 
-def call(kernel: Kernel, *operands: Array) -> list[Array]:
+def call(kernel: CudaKernel, *operands: Array) -> list[Array]:
     """Return the results for one image; under `jax.vmap` a launch computes all images."""
     results = _kernel_call.bind(*(operand[None] for operand in operands), kernel=kernel)
     return [result[0] for result in results]
@@ -63,7 +63,7 @@ _kernel_call.multiple_results = True
 
 
 @_kernel_call.def_abstract_eval
-def _abstract(*operands: Any, kernel: Kernel) -> list[Any]:
+def _abstract(*operands: Any, kernel: CudaKernel) -> list[Any]:
     first = operands[0]
     results = []
     for shape, dtype in kernel.results:
@@ -79,11 +79,13 @@ def _abstract(*operands: Any, kernel: Kernel) -> list[Any]:
 
 
 @_kernel_call.def_impl
-def _compute(*operands: Array, kernel: Kernel) -> list[Array]:
+def _compute(*operands: Array, kernel: CudaKernel) -> list[Array]:
     return jax.jit(functools.partial(_kernel_call.bind, kernel=kernel))(*operands)
 
 
-def _batch(operands: Sequence[Array], axes: Sequence[Any], *, kernel: Kernel) -> tuple[Any, Any]:
+def _batch(
+    operands: Sequence[Array], axes: Sequence[Any], *, kernel: CudaKernel
+) -> tuple[Any, Any]:
     """Return the results of a batch of batches: one batch of all their rows."""
     size = next(operand.shape[axis] for operand, axis in zip(operands, axes) if axis is not None)
     merged = []
@@ -102,7 +104,7 @@ def _batch(operands: Sequence[Array], axes: Sequence[Any], *, kernel: Kernel) ->
 batching.primitive_batchers[_kernel_call] = _batch
 
 
-def _launch(kernel: Kernel, *operands: Array) -> Sequence[Array]:
+def _launch(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
     """Return the results of the rows that one device holds."""
     rows = operands[0].shape[0]
     results = [jax.ShapeDtypeStruct((rows, *shape), dtype) for shape, dtype in kernel.results]
@@ -123,11 +125,11 @@ def _launch(kernel: Kernel, *operands: Array) -> Sequence[Array]:
 
 
 @functools.partial(custom_partitioning, static_argnums=(0,))
-def _on_devices(kernel: Kernel, *operands: Array) -> Sequence[Array]:
+def _on_devices(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
     return _launch(kernel, *operands)
 
 
-def _partition(kernel: Kernel, mesh: Any, operands: Any, results: Any) -> tuple[Any, ...]:
+def _partition(kernel: CudaKernel, mesh: Any, operands: Any, results: Any) -> tuple[Any, ...]:
     """Return the launch on each device, with the rows split as those of the first operand."""
     rows = operands[0].sharding.spec[0]
 
@@ -140,7 +142,7 @@ def _partition(kernel: Kernel, mesh: Any, operands: Any, results: Any) -> tuple[
     return mesh, functools.partial(_launch, kernel), list(split(results)), split(operands)
 
 
-def _rule(kernel: Kernel, mesh: Any, operands: Any, results: Any) -> str:
+def _rule(kernel: CudaKernel, mesh: Any, operands: Any, results: Any) -> str:
     """Return the rule by which a split of the rows spreads: all share their first axis."""
     del kernel, mesh
     number = iter(range(1000))
@@ -156,7 +158,7 @@ def _rule(kernel: Kernel, mesh: Any, operands: Any, results: Any) -> str:
 _on_devices.def_partition(partition=_partition, sharding_rule=_rule)
 
 
-def _lower(ctx: Any, *operands: Any, kernel: Kernel) -> Any:
+def _lower(ctx: Any, *operands: Any, kernel: CudaKernel) -> Any:
     # Of several devices each is given its rows; one needs no partitioning, nor does an export.
     several = getattr(ctx.module_context.axis_context, "num_devices", 2) > 1
     start = _on_devices if several else _launch

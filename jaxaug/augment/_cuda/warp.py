@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array
-from jaxaug.augment._kernels.call import Kernel, call
+from jaxaug.augment._cuda.call import CudaKernel, call
 
 _THREADS = (32, 4)
 
@@ -22,6 +22,7 @@ class Settings(NamedTuple):
       image: (height, width, channels) of the source.
       dtype: of the source: "uint8", "float32", "bfloat16" or "float16".
       canvas: (height, width) of the result.
+      radius: of the interpolation's kernel: 1 for the triangle, 2 for the cubic convolution.
       affine: False where each position is divided by a third coordinate.
       mode: the padding mode that folds indices.
       fills, framed: see `_resample._Axis`.
@@ -32,6 +33,7 @@ class Settings(NamedTuple):
     image: tuple[int, int, int]
     dtype: str
     canvas: tuple[int, int]
+    radius: int
     affine: bool
     mode: str
     fills: bool
@@ -51,7 +53,7 @@ def warp(settings: Settings, image: Array, facts: Array) -> Array:
         pixels of the window (top, left, bottom, right), and the color of what lies outside.
     """
     height, width = settings.canvas
-    kernel = Kernel(
+    kernel = CudaKernel(
         _source(settings),
         "warp",
         (((height, width, settings.image[2]), "float32"),),
@@ -70,6 +72,7 @@ def _source(settings: Settings) -> str:
         "OUT_WIDTH": settings.canvas[1],
         "PIXEL": PIXELS[settings.dtype],
         "SCALE": "(1.0f / 255.0f)" if settings.dtype == "uint8" else "1.0f",
+        "RADIUS": settings.radius,
         "AFFINE": int(settings.affine),
         "MODE": ("constant", "edge", "reflect", "symmetric", "wrap").index(settings.mode),
         "FILLS": int(settings.fills),
@@ -95,7 +98,7 @@ struct Axis {
 
 struct Taps {
   int first, last;               // the pixels that are read
-  float center, inverse;         // inverse: 1 / half-width
+  float center, inverse;         // inverse: output pixels per source pixel, at most 1
   float coverage;                // of a framed axis
   bool inside;                   // no tap needs to be folded or filled
 };
@@ -119,9 +122,10 @@ __device__ float fold(float index, float length) {
 }
 
 __device__ Taps find_taps(float position, float scale, const Axis& axis, int count, float most) {
-  float half = count <= 2 ? 1.0f : fminf(fmaxf(scale, 1.0f), most);
+  float stretch = count <= 2 * RADIUS ? 1.0f : fminf(fmaxf(scale, 1.0f), most);
+  float half = RADIUS * stretch;
   Taps taps;
-  taps.inverse = 1.0f / half;
+  taps.inverse = 1.0f / stretch;
   taps.center = position - 0.5f;
   taps.coverage = 1.0f;
 #if FRAMED
@@ -144,7 +148,14 @@ __device__ Taps find_taps(float position, float scale, const Axis& axis, int cou
 }
 
 __device__ float weight(const Taps& taps, int tap) {
-  return fmaxf(0.0f, 1.0f - fabsf((float)tap - taps.center) * taps.inverse);
+  float distance = fabsf((float)tap - taps.center) * taps.inverse;
+#if RADIUS == 1
+  return fmaxf(0.0f, 1.0f - distance);
+#else
+  float near = (1.5f * distance - 2.5f) * distance * distance + 1.0f;
+  float far = ((-0.5f * distance + 2.5f) * distance - 4.0f) * distance + 2.0f;
+  return distance < 1.0f ? near : distance < 2.0f ? far : 0.0f;
+#endif
 }
 
 // A byte in the lowest bits of the float 2^23 adds its value; a conversion takes longer.

@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 from jaxaug._typing import Array
-from jaxaug.augment._kernels.call import Kernel, call
+from jaxaug.augment._cuda.call import CudaKernel, call
 
 _THREADS = 256
 _PIXELS = 8  # a thread sums or changes so many
@@ -45,8 +45,8 @@ def jitter(settings: Settings, image: Array, facts: Array) -> Array:
     lines = [f"#define {name} {value}" for name, value in constants.items()]
     source = "\n".join(lines) + _SOURCE
 
-    def kernel(name: str, result: tuple[tuple[int, ...], str]) -> Kernel:
-        return Kernel(source, name, (result,), (blocks, 1), (_THREADS, 1))
+    def kernel(name: str, result: tuple[tuple[int, ...], str]) -> CudaKernel:
+        return CudaKernel(source, name, (result,), (blocks, 1), (_THREADS, 1))
 
     (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, facts)
     return call(kernel("change_colors", ((height, width, 3), "float32")), image, facts, sums)[0]

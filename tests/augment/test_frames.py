@@ -1,0 +1,112 @@
+"""Videos: one draw for all frames, or one for each, against single images."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import augment as A
+from tests.images import picture
+
+KEY = jax.random.key(3)
+COUNT, HEIGHT, WIDTH = 3, 20, 28
+FRAMES = np.stack([picture(seed, HEIGHT, WIDTH) for seed in range(COUNT)])
+CHAIN = A.Compose(
+    [A.RandomRotation(30), A.RandomErasing(1.0), A.ColorJitter(0.5), A.GaussianNoise()]
+)
+
+
+def sample():
+    """A video with everything that moves along, and entries that do not."""
+    boxes = np.zeros((COUNT, 2, 4), np.float32)
+    boxes[:, 0] = [[3, 4, 9, 11], [5, 4, 11, 11], [7, 4, 13, 11]]
+    return {
+        "image": FRAMES,
+        "size": np.array([18, 25], np.int32),
+        "mask": (FRAMES[..., 0] // 50),
+        "boxes": boxes,
+        "keypoints": boxes[:, :, :2] + 1,
+        "label": np.int32(4),
+    }
+
+
+def frame(video, number):
+    """Frame `number` as a sample of its own."""
+    moving = ("image", "mask", "boxes", "keypoints")
+    return {name: row[number] if name in moving else row for name, row in video.items()}
+
+
+@pytest.mark.parametrize("per_frame", [False, True])
+def test_frames_are_those_of_single_images(per_frame):
+    video = sample()
+    out = jax.jit(A.Frames(CHAIN, per_frame))(KEY, video)
+    chain = jax.jit(CHAIN)
+    for number in range(COUNT):
+        key = jax.random.fold_in(KEY, number) if per_frame else KEY
+        expected = chain(key, frame(video, number))
+        difference = np.asarray(out["image"][number], int) - np.asarray(expected["image"], int)
+        assert np.abs(difference).max() <= 1
+        np.testing.assert_array_equal(out["mask"][number], expected["mask"])
+        for name in ("boxes", "keypoints"):
+            np.testing.assert_allclose(out[name][number], expected[name], atol=1e-4)
+    assert out["label"] == 4 and set(out) == set(video)
+    shape = (COUNT, 2) if per_frame else (2,)
+    np.testing.assert_array_equal(out["size"], np.broadcast_to([18, 25], shape))
+
+
+def test_one_draw_or_one_for_each_frame():
+    same = np.broadcast_to(FRAMES[0], FRAMES.shape)
+    together = np.asarray(jax.jit(A.Frames(CHAIN))(KEY, same))
+    assert (together == together[0]).all()
+    apart = np.asarray(jax.jit(A.Frames(CHAIN, per_frame=True))(KEY, same))
+    assert (apart[0] != apart[1]).mean() > 0.3 and (apart[1] != apart[2]).mean() > 0.3
+
+
+def test_one_draw_looks_at_the_boxes_of_the_first_frame():
+    """A crop about boxes: those of the frames differ, the window does not."""
+    chain = A.Compose([A.RandomIoUCrop(), A.Resize((12, 16))])
+    ramp = np.broadcast_to(np.arange(WIDTH, dtype=np.uint8)[None, :, None], FRAMES.shape)
+    boxes = np.array([[[3, 4, 9, 11]], [[15, 8, 25, 19]], [[0, 0, 4, 4]]], np.float32)
+    crop = jax.jit(A.Frames(chain))
+    for seed in range(8):
+        key = jax.random.key(seed)
+        out = np.asarray(crop(key, {"image": ramp, "boxes": boxes})["image"])
+        assert (out == out[0]).all()
+        alone = jax.jit(chain)(key, {"image": ramp[0], "boxes": boxes[0]})
+        np.testing.assert_array_equal(out[0], alone["image"])
+
+
+def test_a_batch_of_videos():
+    flip = A.Frames(A.RandomHorizontalFlip())
+    videos = np.stack([FRAMES] * 6)
+    out = np.asarray(jax.vmap(flip)(jax.random.split(KEY, 6), videos))
+    flipped = (out == FRAMES[:, :, ::-1]).all(axis=(1, 2, 3, 4))
+    kept = (out == FRAMES).all(axis=(1, 2, 3, 4))
+    assert (flipped | kept).all() and flipped.any() and kept.any()
+
+
+def test_entries_with_a_row_for_each_frame():
+    boxes = np.array([[[-9, -9, -5, -5], [3, 4, 9, 11]]] * COUNT, np.float32)
+    labels = np.array([[1, 2]] * COUNT, np.int32)
+    video = {"image": FRAMES, "boxes": boxes, "box_labels": labels, "name": "clip"}
+    out = A.Frames(A.SanitizeBoxes(), entries=("box_labels",))(KEY, video)
+    np.testing.assert_array_equal(out["box_labels"], [[2, -1]] * COUNT)
+    np.testing.assert_array_equal(out["boxes_valid"], [[True, False]] * COUNT)
+    assert out["name"] == "clip"
+    with pytest.raises(ValueError, match=r"changes 'box_labels', .* entries=\('box_labels',\)"):
+        A.Frames(A.SanitizeBoxes())(KEY, {**video, "box_labels": labels[0]})
+
+
+def test_what_is_refused():
+    clip = A.Frames(CHAIN)
+    with pytest.raises(ValueError, match=r"expected frames \(t, h, w, channels\), got \(20, 28, 3"):
+        clip(KEY, FRAMES[0])
+    with pytest.raises(ValueError, match="`boxes` must have a row for each of the 3 frames"):
+        clip(KEY, {"image": FRAMES, "boxes": np.zeros((2, 4), np.float32)})
+    with pytest.raises(ValueError, match=r"must have an 'image', got the keys \['mask'\]"):
+        clip(KEY, {"mask": FRAMES})
+    with pytest.raises(TypeError, match="holds the class RandomRotation"):
+        A.Frames(A.RandomRotation)
+    with pytest.raises(ValueError, match="`per_frame` must be one of True, False, got 2"):
+        A.Frames(CHAIN, per_frame=2)
+    with pytest.raises(TypeError, match="must be jaxaug transforms"):
+        A.Compose([clip])
