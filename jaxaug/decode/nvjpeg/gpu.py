@@ -109,9 +109,9 @@ class Gpu:
         """
         cuda.set_device(self._ordinal)
         queue, assigned = self._divide(batch)
-        can_help = self._threads.can_help(batch)
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
-        help_queue = queue if can_help and enough else deque[int]()
+        can_help = enough and self._threads.can_help(batch)
+        help_queue = queue if can_help else deque[int]()
         work = self._threads.start(batch, pointers, assigned, help_queue)
 
         engine_rows: list[int] = []
@@ -129,9 +129,11 @@ class Gpu:
         skipped_rows = [row for row in engine_rows if skipped[row]]
         given_up = self._decode_again(buffer, batch, pointers, refused, skipped_rows)
 
-        last_work = self._threads.start(batch, pointers, given_up, deque())
-        host_rows += last_work.finish()
-        failures = work.failures | last_work.failures
+        failures = work.failures
+        if given_up:
+            last_work = self._threads.start(batch, pointers, given_up, deque())
+            host_rows += last_work.finish()
+            failures |= last_work.failures
         buffer.clear(list(failures))
         counts = {
             "engines": len(engine_rows) - len(given_up),
@@ -151,7 +153,7 @@ class Gpu:
 
     def _divide(self, batch: Batch) -> tuple[deque[int], list[int]]:
         """Return the rows for the engines, the rarest samplings last, and those for the host."""
-        for_engines = np.isin(batch.backends, (ENGINE, SLOT)).nonzero()[0]
+        for_engines = ((batch.backends == ENGINE) | (batch.backends == SLOT)).nonzero()[0]
         for_engines, frequency = order_for_engines(for_engines, batch)
         rare = (frequency * _MAX_RARITY < len(for_engines)) & self._has_helpers
 
