@@ -40,10 +40,10 @@ def upright_size(height: np.ndarray, width: np.ndarray, orientation: np.ndarray)
       >>> upright_size(np.array([2, 2]), np.array([3, 3]), np.array([1, 6])).tolist()
       [[2, 3], [3, 2]]
     """
+    size = np.stack([height, width], axis=-1).astype(np.int32)
     transposed = TRANSPOSE[orientation]
-    upright_height = np.where(transposed, width, height)
-    upright_width = np.where(transposed, height, width)
-    return np.stack([upright_height, upright_width], axis=-1).astype(np.int32)
+    size[transposed] = size[transposed][..., ::-1]
+    return size
 
 
 def upright(pixels: np.ndarray, orientation: int) -> np.ndarray:

@@ -1,10 +1,13 @@
 """Images that are decoded whole before they are shrunk or oriented."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg import gpu as gpu_module
-from tests.decode.fake_gpu import WHOLE, check_fitted, decoder
+from tests.decode.fake_gpu import WHOLE, HostResampler, check_fitted, decoder
 from tests.images import encode, jpegs, picture
 
 
@@ -55,3 +58,35 @@ def test_without_the_kernel_larger_images_go_to_the_host_with_a_warning(gpu, mon
     with one:
         check_fitted(one, [*jpegs(9, 40, 50), *WHOLE], levels=0.1)
         assert one.stats["host"] == len(WHOLE) - 1 and one.stats["engines"] == 10  # one is direct
+
+
+def test_engines_decode_while_images_are_resampled(gpu, monkeypatch):
+    """A call that only resamples has no permit: three calls, each of which waits for the next."""
+    arrived = []
+    all_here = threading.Event()
+    real = HostResampler.fill_canvases
+
+    def fill_canvases(self, *given):
+        arrived.append(threading.get_ident())
+        if len(set(arrived)) == 3:
+            all_here.set()
+        assert all_here.wait(60)
+        real(self, *given)
+
+    monkeypatch.setattr(HostResampler, "fill_canvases", fill_canvases)
+    with decoder(deterministic=True) as one, ThreadPoolExecutor(3) as pool:
+        batches = [WHOLE[:7], WHOLE[8:15], WHOLE[15:]]
+        for batch in pool.map(one.decode, batches):
+            assert batch.valid.all()
+        assert one.stats["engines"] == sum(map(len, batches))
+
+
+def test_many_callers_with_few_regions_do_not_wait_for_each_other(gpu, monkeypatch):
+    """Several groups a call: between them, a call keeps its permit."""
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", 60_000)
+    with decoder(deterministic=True) as one, ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(one.decode, WHOLE[number % 3 :]) for number in range(24)]
+        for each in running:
+            assert each.result(timeout=120).valid.all()
+        engines = one._backend._gpus[0]._batched
+        assert engines.permits._value == 2 and engines.has_free_permit()

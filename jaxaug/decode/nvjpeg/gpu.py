@@ -18,6 +18,7 @@ from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import compile_resampler
 
+_REGIONS = MAX_RUNNING_CALLS + 1  # one for images that are resampled while others are decoded
 _REGION_FRACTION = 1 / 8  # of the device budget, for each region of slots
 _MAX_REGION = 512 * 2**20  # bytes: 14 images of 12 megapixels
 
@@ -76,7 +77,7 @@ class Gpu:
 
         self._batched = BatchedDecoder(self._handle, canvas_shape[2])
         self._regions = _make_regions(canvas_shape)
-        budget = _device_budget() - MAX_RUNNING_CALLS * self.max_slot_bytes
+        budget = _device_budget() - _REGIONS * self.max_slot_bytes
         self.buffers = BufferPool(self._ordinal, canvas_shape, budget)
 
     @property
@@ -109,9 +110,9 @@ class Gpu:
         """
         cuda.set_device(self._ordinal)
         queue, assigned = self._divide(batch)
-        can_help = self._threads.can_help(batch)
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
-        help_queue = queue if can_help and enough else deque[int]()
+        can_help = enough and self._threads.can_help(batch)
+        help_queue = queue if can_help else deque[int]()
         work = self._threads.start(batch, pointers, assigned, help_queue)
 
         engine_rows: list[int] = []
@@ -129,9 +130,11 @@ class Gpu:
         skipped_rows = [row for row in engine_rows if skipped[row]]
         given_up = self._decode_again(buffer, batch, pointers, refused, skipped_rows)
 
-        last_work = self._threads.start(batch, pointers, given_up, deque())
-        host_rows += last_work.finish()
-        failures = work.failures | last_work.failures
+        failures = work.failures
+        if given_up:
+            last_work = self._threads.start(batch, pointers, given_up, deque())
+            host_rows += last_work.finish()
+            failures |= last_work.failures
         buffer.clear(list(failures))
         counts = {
             "engines": len(engine_rows) - len(given_up),
@@ -151,7 +154,7 @@ class Gpu:
 
     def _divide(self, batch: Batch) -> tuple[deque[int], list[int]]:
         """Return the rows for the engines, the rarest samplings last, and those for the host."""
-        for_engines = np.isin(batch.backends, (ENGINE, SLOT)).nonzero()[0]
+        for_engines = ((batch.backends == ENGINE) | (batch.backends == SLOT)).nonzero()[0]
         for_engines, frequency = order_for_engines(for_engines, batch)
         rare = (frequency * _MAX_RARITY < len(for_engines)) & self._has_helpers
 
@@ -174,20 +177,34 @@ class Gpu:
           The rows, and False if the engines refused some image: a batched call has no status per
           image.
         """
-        with self._batched.permits:
+        with contextlib.ExitStack() as permit:
+            permit.enter_context(self._batched.permits)
             count = len(queue)
             if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
             rows = _pop_from_start(queue, count)
-            return rows, self._decode_rows(batch, rows, pointers)
+            return rows, self._decode_rows(batch, rows, pointers, permit)
 
-    def _decode_rows(self, batch: Batch, row_list: list[int], pointers: np.ndarray) -> bool:
-        """Decode rows on the engines; return False if they refuse one. The caller has a permit."""
+    def _decode_rows(
+        self,
+        batch: Batch,
+        row_list: list[int],
+        pointers: np.ndarray,
+        permit: contextlib.ExitStack,
+    ) -> bool:
+        """Decode rows on the engines; return False if they refuse one.
+
+        Args:
+          batch: n images.
+          row_list: the rows.
+          pointers: uint64[n], the address of each canvas.
+          permit: of the caller, given back as soon as the engines are not needed any more.
+        """
         rows = np.array(row_list, np.int64)
         whole = batch.backends[rows] == SLOT
         try:
             if whole.any():
-                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers)
+                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers, permit)
             else:
                 self._call_engines(batch, rows, pointers[rows], self._pitches(len(rows)))
         except libnvjpeg.NvjpegError as error:
@@ -197,7 +214,12 @@ class Gpu:
         return True
 
     def _decode_through_slots(
-        self, batch: Batch, direct: np.ndarray, whole: np.ndarray, pointers: np.ndarray
+        self,
+        batch: Batch,
+        direct: np.ndarray,
+        whole: np.ndarray,
+        pointers: np.ndarray,
+        permit: contextlib.ExitStack,
     ) -> None:
         """Decode rows of which some need a slot; the first call decodes the direct ones, too.
 
@@ -206,6 +228,8 @@ class Gpu:
           direct: int64[k], rows that are decoded onto their canvases.
           whole: int64[m], rows that are decoded into slots and resampled from there.
           pointers: uint64[n], the address of each canvas.
+          permit: of the caller, given back before the last images are resampled. Before that, a
+            thread that waits for a permit could have the region for which one with a permit waits.
         """
         assert self._regions is not None
         headers = batch.headers
@@ -215,7 +239,8 @@ class Gpu:
         slot_pitches = np.uint64(channels) * widths
 
         with self._regions.borrow() as region:
-            for group in region.split_to_fit(sizes):
+            groups = region.split_to_fit(sizes)
+            for group in groups:
                 rows = whole[group]
                 slots = region.prepare(batch, rows, pointers[rows])
                 self._call_engines(
@@ -224,6 +249,8 @@ class Gpu:
                     np.concatenate([pointers[direct], slots]),
                     np.concatenate([self._pitches(len(direct)), slot_pitches[group]]),
                 )
+                if group is groups[-1]:
+                    permit.close()
                 region.resample()
                 direct = direct[:0]
 
@@ -264,8 +291,9 @@ class Gpu:
         while pending:
             rows = pending.pop()
             buffer.write_sentinels(rows)
-            with self._batched.permits:
-                decoded = self._decode_rows(batch, rows, pointers)
+            with contextlib.ExitStack() as permit:
+                permit.enter_context(self._batched.permits)
+                decoded = self._decode_rows(batch, rows, pointers, permit)
             unwritten = buffer.take_unwritten_rows(_row_mask(rows, len(pointers)))
             if decoded:
                 given_up += [row for row in rows if unwritten[row]]
@@ -329,7 +357,7 @@ def _make_regions(canvas_shape: tuple[int, int, int]) -> RegionPool | None:
         )
         return None
     size = min(int(_device_budget() * _REGION_FRACTION), _MAX_REGION)
-    return RegionPool(resampler, MAX_RUNNING_CALLS, size, canvas_shape)
+    return RegionPool(resampler, _REGIONS, size, canvas_shape)
 
 
 def _device_budget() -> int:

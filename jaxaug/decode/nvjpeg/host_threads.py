@@ -147,6 +147,8 @@ class HostWork:
         This does not wait for helpers that have not started because they work on another batch.
         """
         self._queue.clear()
+        if not self.tasks and not self.helper_tasks:
+            return []
         started = [task for task in self.helper_tasks if not task.cancel()]
         decoded = all_results([*self.tasks, *started])
         return [row for rows in decoded for row in rows]

@@ -4,7 +4,7 @@ A slot holds one whole image; a region holds the slots of one call.
 """
 
 import contextlib
-import threading
+import queue
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +17,7 @@ from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
 
 class RegionPool:
-    """The regions of one GPU, one for each call that may run at a time.
+    """The regions of one GPU.
 
     Args:
       resampler: the kernels.
@@ -35,19 +35,18 @@ class RegionPool:
     ):
         self.region_bytes = region_bytes
         self._regions = [SlotRegion(resampler, region_bytes, canvas_shape) for _ in range(count)]
-        self._free = list(self._regions)
-        self._lock = threading.Lock()
+        self._free = queue.LifoQueue[SlotRegion]()
+        for region in self._regions:
+            self._free.put(region)
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator["SlotRegion"]:
-        """Give a free region to the caller; there is one for each caller at a time."""
-        with self._lock:
-            region = self._free.pop()
+        """Give a free region to the caller, who waits until there is one."""
+        region = self._free.get()
         try:
             yield region
         finally:
-            with self._lock:
-                self._free.append(region)
+            self._free.put(region)
 
     @property
     def bytes_held(self) -> int:

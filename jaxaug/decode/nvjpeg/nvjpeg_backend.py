@@ -45,7 +45,9 @@ from jaxaug.decode.nvjpeg.gpu import Gpu, GpuResult
 from jaxaug.decode.nvjpeg.host_threads import all_results
 from jaxaug.decode.parse.headers import Headers
 
-MAX_IN_FLIGHT = 3  # batches: two on the engines, one before or after them
+# Batches: two on the engines, one before and one after them. Where the memory suffices for fewer
+# buffers, a call waits for one (`BufferPool.take`).
+MAX_IN_FLIGHT = 4
 
 _TakenBuffer = tuple[CanvasBuffer, np.ndarray]  # with the addresses of its canvases
 
