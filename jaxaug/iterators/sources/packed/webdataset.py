@@ -46,8 +46,8 @@ class WebDataset(PackedSource):
         counts.
       mask: extensions of the mask, such as "seg.png" for `key.seg.png` beside `key.jpg`; every
         record must have one. None for no masks. See `Masked`.
-      label: "cls" for the member of that name or, without one, "label" in `json`; another name in
-        `json`; None for none.
+      label: "cls" for the member of that name or, without one, "label" in `json`; "kind.cls" for
+        `key.kind.cls`; another name in `json`; None for none.
       features: names of further numbers in `json`, or {name: new name}; None for all numbers. Also
         arrays in members, which become columns [n, ...] of the index: "tokens.npy" for
         `key.tokens.npy`, "text.npz/ids" for the array "ids" in `key.text.npz`. Those that differ in
@@ -171,14 +171,17 @@ class WebDataset(PackedSource):
         """Return the label, or the labels, of a record."""
         if self._label is None:
             return None
-        if self._label == "cls" and "cls" in parts:
-            return [_class_number(reader, parts["cls"])]
+        if self._label.rpartition(".")[2] == "cls" and self._label in parts:
+            return [_class_number(reader, parts[self._label])]
         label = found.get(str(_json_name(self._label)))
         if _is_number(label):
             return [label]
         if _are_integers(label):
             return label
-        if self._label == "cls" or label == []:
+        if label == []:
+            return None
+        if self._label == "cls":
+            _check_no_class(reader, parts)
             return None
         member = parts.get("json") or next(iter(parts.values()))
         what = f"has no label {self._label!r}; its names are {sorted(found)}"
@@ -279,6 +282,14 @@ def _class_number(reader: BlockReader, member: Member) -> int:
         return int(text)
     except ValueError:
         raise _wrong(reader, member.name, f"is no integer but {text[:20]!r}") from None
+
+
+def _check_no_class(reader: BlockReader, parts: dict[str, Member]) -> None:
+    """Raise SourceError where a record without label has a member that looks like one."""
+    others = [extension for extension in parts if extension.endswith(".cls")]
+    if others:
+        what = f"has no 'cls' but {others}: pass label={others[0]!r}, or label=None for none"
+        raise _wrong(reader, parts[others[0]].name, what)
 
 
 def _are_integers(value: Any) -> bool:

@@ -327,3 +327,9 @@ def test_features_are_renamed(tmp_path):
     assert source.features["uid"].tolist() == [5, 6] and sorted(source.features) == ["label", "uid"]
     with pytest.raises(SourceError, match="would both be called 'label'"):
         TFRecord(tmp_path / "a.tfrecord", features={"index": "label"})
+
+
+def test_another_file_is_asked_whether_it_is_a_tfrecord(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"hello " * 100)
+    with pytest.raises(SourceError, match=r"record 0 is damaged: .*; is it a TFRecord at all\?"):
+        TFRecord(tmp_path / "a.txt")
