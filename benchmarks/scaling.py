@@ -120,6 +120,16 @@ def serve(task: dict[str, Any]) -> None:
         print("rate", loader.rate(float(line)), flush=True)
 
 
+def warm_up(contestant: Any, seconds: float) -> None:
+    """Run until two rates in a row differ by less than 3 per cent, at most 12 times."""
+    before = contestant.rate(seconds)
+    for _ in range(11):
+        rate = contestant.rate(seconds)
+        if abs(rate - before) < 0.03 * before:
+            return
+        before = rate
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -151,6 +161,8 @@ def main() -> None:
             for name, kind in kinds.items()
             for count in args.gpus
         }
+        for contestant in contestants.values():
+            warm_up(contestant, args.seconds)
         rates: dict[Any, list[float]] = {key: [] for key in contestants}
         for _ in range(args.rounds):
             for key, contestant in contestants.items():

@@ -174,8 +174,9 @@ def images_of(column: Any, mapped: bool) -> Images:
     data = column
     if pyarrow.types.is_struct(column.type):
         names = [field.name for field in column.type]
-        paths = pyarrow.compute.struct_field(column, "path") if "path" in names else None
-        data = pyarrow.compute.struct_field(column, "bytes")
+        compute = import_pyarrow("pyarrow.compute")
+        paths = compute.struct_field(column, "path") if "path" in names else None
+        data = compute.struct_field(column, "bytes")
     addresses, lengths = _places(pyarrow, data)
     held = 0 if mapped else data.nbytes
     return Images(addresses, lengths, paths, data, held)
@@ -258,8 +259,9 @@ def _values_and_counts(column: Any) -> tuple[np.ndarray, np.ndarray]:
         present = b"".join(column.drop_null().to_pylist())
         return np.frombuffer(present, np.uint8), valid * kind.byte_width
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        lengths = pyarrow.compute.list_value_length(column).fill_null(0)
-        values = pyarrow.compute.list_flatten(column)
+        compute = import_pyarrow("pyarrow.compute")
+        lengths = compute.list_value_length(column).fill_null(0)
+        values = compute.list_flatten(column)
         if values.null_count:
             raise SourceError(f"a list of numbers of type {kind} holds null: leave it out.")
         return _numbers(pyarrow, values), np.asarray(lengths, np.int64)

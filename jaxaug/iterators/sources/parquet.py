@@ -14,6 +14,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
 from jaxaug.iterators.sources._files import DataFile, common_folder, list_files, reason, stat_file
@@ -40,6 +41,7 @@ class Parquet:
     Args:
       paths: files, glob patterns, brace ranges, or URLs; the content tells which format a file has.
       image: the column of images.
+      mask: the column of masks, of the same types; None for no masks. See `Masked`.
       label: the column that becomes "label"; None for none.
       features: names of further columns, or {name: new name}; None for all numbers.
       memory: bytes of decompressed images to keep.
@@ -58,6 +60,7 @@ class Parquet:
         paths: PathLike | Sequence[PathLike],
         *,
         image: str = "image",
+        mask: str | None = None,
         label: str | None = "label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         memory: int = 4 << 30,
@@ -65,6 +68,7 @@ class Parquet:
         check_positive_int("memory", memory)
         self._files = list_files(paths)
         self._image = image
+        self._mask = mask
         self._label = label
         self._wanted = features
         self._memory = memory
@@ -73,7 +77,8 @@ class Parquet:
     def _open(self) -> None:
         local = all_local([file.path for file in self._files])
         self._opened = [_arrow.open_arrow(file, local) for file in self._files]
-        _check_schemas(self._files, self._opened, self._image)
+        for name in self._image_columns:
+            _check_schemas(self._files, self._opened, name)
         groups = []
         for number, opened in enumerate(self._opened):
             groups += [(number, group) for group in range(len(opened.rows))]
@@ -88,9 +93,14 @@ class Parquet:
         self._cache = _Cache(self._memory)
         self._failures: dict[int, str] = {}
 
+    @property
+    def _image_columns(self) -> list[str]:
+        """The columns of images and of masks."""
+        return [self._image] if self._mask is None else [self._image, self._mask]
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same files by."""
-        known = ("_files", "_image", "_label", "_wanted", "_memory")
+        known = ("_files", "_image", "_mask", "_label", "_wanted", "_memory")
         return {name: value for name, value in vars(self).items() if name in known}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -109,8 +119,8 @@ class Parquet:
         """All columns of features by name: no image is read."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
-        """Read the images and their features; a record that cannot be read has length 0.
+    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+        """Read the images, their masks, and their features; what cannot be read has length 0.
 
         Raises:
           IndexError: an index outside [0, len).
@@ -121,25 +131,49 @@ class Parquet:
                 f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
             )
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
-        addresses = np.zeros(indices.size, np.uint64)
-        lengths = np.zeros(indices.size, np.uint64)
-        owners: list[Any] = []
         refused = self._changed_files(numbers)
+        columns = {name: column[indices] for name, column in self._features.items()}
+        failed: dict[int, str] = {}
+        places = indices - self._starts[numbers]
+        images, *masks = [
+            self._read_images(name, places, numbers, refused, failed)
+            for name in self._image_columns
+        ]
+        self._note(indices, failed)
+        return Masked(images, masks[0]) if masks else images, columns
+
+    def _read_images(
+        self,
+        column: str,
+        all_places: np.ndarray,
+        numbers: np.ndarray,
+        refused: dict[int, str],
+        failed: dict[int, str],
+    ) -> Encoded:
+        """Return images of a column.
+
+        Args:
+          column: of images or of masks.
+          all_places: int64[n], the records within their groups.
+          numbers: int64[n], their groups.
+          refused: the errors of files, by number.
+          failed: receives row -> reason.
+        """
+        addresses = np.zeros(numbers.size, np.uint64)
+        lengths = np.zeros(numbers.size, np.uint64)
+        owners: list[Any] = []
         for number in np.unique(numbers).tolist():
             rows = np.flatnonzero(numbers == number)
-            places = indices[rows] - self._starts[number]
-            images = self._images(number, refused)
+            places = all_places[rows]
+            images = self._images(column, number, refused)
             if isinstance(images, str):
-                self._fail(indices[rows], images)
+                failed.update(dict.fromkeys(rows.tolist(), images))
                 continue
-            for index in indices[rows].tolist():
-                self._failures.pop(index, None)
             addresses[rows] = images.addresses[places]
             lengths[rows] = images.lengths[places]
             owners.append(images.owner)
             owners.append(self._read_paths(images, rows, places, addresses, lengths))
-        columns = {name: column[indices] for name, column in self._features.items()}
-        return Encoded(addresses, lengths, owners), columns
+        return Encoded(addresses, lengths, owners)
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the row in it, its texts, and "error" if its image cannot be read."""
@@ -155,7 +189,7 @@ class Parquet:
         failure = self._failures.get(index)
         if failure is not None:
             return found | {"error": failure}
-        numbers = {*_arrow.numeric_names(opened.schema, self._image), self._image}
+        numbers = {*_arrow.numeric_names(opened.schema, self._image), *self._image_columns}
         texts = [name for name in opened.schema.names if name not in numbers]
         if texts:
             try:
@@ -168,7 +202,7 @@ class Parquet:
         """Return a hash of the files' names and sizes, of their rows, and of the features."""
         _, names = common_folder([file.identity for file in self._files])
         sizes = [file.size for file in self._files]
-        known = json.dumps([names, sizes, self._image, self._starts.tolist()])
+        known = json.dumps([names, sizes, *self._image_columns, self._starts.tolist()])
         digest = hashlib.blake2b(known.encode(), digest_size=8)
         for name, column in sorted(self._features.items()):
             digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
@@ -186,23 +220,23 @@ class Parquet:
         table = pyarrow.concat_tables(tables)
         return _arrow.number_columns({self._names[name]: table[name] for name in wanted})
 
-    def _images(self, number: int, refused: dict[int, str]) -> "Images | str":
-        """Return the images of a group, or the reason why it cannot be read."""
+    def _images(self, column: str, number: int, refused: dict[int, str]) -> "Images | str":
+        """Return the images of a column in a group, or the reason why it cannot be read."""
         file_number, group = self._groups[number]
         if file_number in refused:
             return refused[file_number]
-        images = self._cache.get(number)
+        images = self._cache.get((column, number))
         if images is not None:
             return images
         opened = self._opened[file_number]
         try:
-            table = opened.read(group, [self._image])
-            images = _arrow.images_of(table[self._image], opened.mapped)
+            table = opened.read(group, [column])
+            images = _arrow.images_of(table[column], opened.mapped)
         except Exception as error:  # each format has its own
             return (
                 f"{self._files[file_number].name!r}, group {group}, cannot be read: {reason(error)}"
             )
-        self._cache.put(number, images)
+        self._cache.put((column, number), images)
         return images
 
     def _changed_files(self, numbers: np.ndarray) -> dict[int, str]:
@@ -238,9 +272,15 @@ class Parquet:
         lengths[empty] = files.lengths
         return files
 
-    def _fail(self, indices: np.ndarray, reason: str) -> None:
-        for index in indices.tolist():
-            self._failures[index] = reason
+    def _note(self, indices: np.ndarray, failed: dict[int, str]) -> None:
+        """Remember why rows of `indices` could not be read, and forget the others' failures."""
+        if not failed and not self._failures:
+            return
+        for row, index in enumerate(indices.tolist()):
+            if row in failed:
+                self._failures[index] = failed[row]
+            else:
+                self._failures.pop(index, None)
 
 
 class _Cache:
@@ -249,19 +289,21 @@ class _Cache:
     def __init__(self, memory: int):
         self._memory = memory
         self._held = 0
-        self._groups: OrderedDict[int, Images] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], Images] = OrderedDict()
         self._lock = threading.Lock()
         self._warned = False
 
-    def get(self, number: int) -> Images | None:
+    def get(self, key: tuple[str, int]) -> Images | None:
+        """Return the images of a column and the number of a group, if they are held."""
         with self._lock:
-            if number in self._groups:
-                self._groups.move_to_end(number)
-            return self._groups.get(number)
+            if key in self._groups:
+                self._groups.move_to_end(key)
+            return self._groups.get(key)
 
-    def put(self, number: int, images: Images) -> None:
+    def put(self, key: tuple[str, int], images: Images) -> None:
+        """Hold images, and drop the longest unused ones where there are too many."""
         with self._lock:
-            self._groups[number] = images
+            self._groups[key] = images
             self._held += images.bytes_held
             if self._held <= self._memory:
                 return
@@ -291,7 +333,7 @@ def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str) -
         raise SourceError(f"{files[0].name!r} has no column {image!r} but {first.names}{hint}.")
     kind = first.field(image).type
     if not _arrow.is_image_type(kind):
-        raise SourceError(f"`image`: column {image!r} must hold bytes, got {kind}.")
+        raise SourceError(f"column {image!r} must hold the bytes of images, got {kind}.")
     for file, other in zip(files, opened):
         if not other.schema.equals(first, check_metadata=False):
             raise SourceError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -66,6 +67,11 @@ class RandomAccess:
         features: Wanted = None,
         parse: Callable[[Any], Any] | None = None,
     ):
+        if isinstance(source, (str, bytes, os.PathLike)):
+            raise SourceError(
+                f"`source` must be an object with items, got {source!r}: files are read by "
+                "Parquet, ArrayRecord, TFRecord, WebDataset and ImageFolder."
+            )
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
         self._source = source

@@ -1,6 +1,8 @@
 """Masks of sources of items, of tf.Examples and in memory."""
 
 import io
+import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from PIL import Image
 
 from jaxaug import Loader
 from jaxaug.errors import SourceError
-from jaxaug.iterators import InMemory, RandomAccess, TFRecord
+from jaxaug.iterators import InMemory, Parquet, RandomAccess, TFRecord
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
@@ -132,3 +134,34 @@ def test_a_later_item_without_a_mask_is_a_bad_record():
     masks = masks_of(source, on_error="mask")
     assert (masks[2] == 255).all() and np.array_equal(masks[3], EXPECTED[3])
     assert "record 2 must hold a mask under 'mask'" in source.describe(2)["error"]
+
+
+@pytest.mark.parametrize("struct", [True, False])
+@pytest.mark.parametrize("memory", [1, 4 << 30])  # of the first, each group drives out the other
+def test_masks_in_a_column_of_parquet(tmp_path, struct, memory, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.delattr(pa, "compute", raising=False)  # as where nobody has imported it
+
+    def column(images):
+        return pa.array([{"bytes": each, "path": None} for each in images] if struct else images)
+
+    masks = [png(i) for i in range(COUNT)]
+    names = pa.array([f"name {i}" for i in range(COUNT)])
+    table = pa.table({"image": column(IMAGES), "annotation": column(masks), "name": names})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    options = {"label": None, "memory": memory}
+    source = Parquet(tmp_path / "a.parquet", mask="annotation", **options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the decompressed images take more than")
+        np.testing.assert_array_equal(masks_of(source), EXPECTED)
+        masked, _ = pickle.loads(pickle.dumps(source)).read(np.array([3, 0]))
+    assert bytes(masked.masks.view(0)) == masks[3] and bytes(masked.images.view(1)) == IMAGES[0]
+    about = source.describe(1)
+    assert about["name"] == "name 1" and not {"image", "annotation"} & set(about)
+    plain = Parquet(tmp_path / "a.parquet", **options)
+    assert plain.fingerprint() != source.fingerprint()
+    with pytest.raises(SourceError, match="column 'name' must hold the bytes of images, got str"):
+        Parquet(tmp_path / "a.parquet", mask="name", **options)
+    with pytest.raises(SourceError, match="has no column 'seg' but"):
+        Parquet(tmp_path / "a.parquet", mask="seg", **options)

@@ -106,7 +106,7 @@ def test_labels_and_features_are_chosen_and_renamed(tmp_path):
     "options, message",
     [
         ({"image": "picture"}, r"has no column 'picture' but .*: pass image='image'"),
-        ({"image": "name"}, "`image`: column 'name' must hold bytes, got string"),
+        ({"image": "name"}, "column 'name' must hold the bytes of images, got string"),
         ({"label": "name"}, r"`label`: there is no column of numbers 'name'; found were"),
         ({"features": ["name"]}, r"`features`: there are no columns of numbers called \['name'\]"),
         ({"label": "weight"}, "'label' and 'weight' would both be called 'label'"),

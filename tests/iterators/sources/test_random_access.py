@@ -1,6 +1,7 @@
 """Items of other libraries as records."""
 
 import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -263,3 +264,9 @@ def test_fingerprints_tell_data_sets_apart():
     prints = {RandomAccess(items(count)).fingerprint() for count in (2, 3, 4)}
     prints.add(RandomAccess(items(4)[::-1]).fingerprint())
     assert len(prints) == 4 and RandomAccess(items(4)).fingerprint() in prints
+
+
+@pytest.mark.parametrize("path", ["a.parquet", Path("a.parquet")])
+def test_a_path_is_no_source_of_items(path):
+    with pytest.raises(SourceError, match=r"got .*a.parquet'\)?: files are read by Parquet, Arr"):
+        RandomAccess(path)

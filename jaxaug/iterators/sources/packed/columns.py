@@ -46,7 +46,7 @@ class ColumnBuilder:
     def __init__(self):
         self.count = 0
         self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
-        self._features: dict[str, _Values] = defaultdict(_Values)
+        self._features: dict[str, _Values] = {}
         self._start_chunk()
 
     def add(
@@ -69,7 +69,7 @@ class ColumnBuilder:
         self._places.append((offset, image.size, lead, *(mask or ())))
         self._images.append(image)
         for name, numbers in features.items():
-            self._features[name].add(self.count, numbers)
+            self._features.setdefault(name, _Values(name)).add(self.count, numbers)
         self._bytes += image.size
         self.count += 1
         if len(self._images) == _MAX_CHUNK_IMAGES or self._bytes >= _MAX_CHUNK_BYTES:
@@ -102,13 +102,14 @@ class ColumnBuilder:
 
 
 class _Values:
-    """The numbers of one feature, and the records that have them.
+    """The numbers of one feature, or rows of them [k, ...], and the records that have them.
 
     Numbers wait as they come for the end of a chunk, which makes one array of them: Python objects
     would take many times their memory.
     """
 
-    def __init__(self):
+    def __init__(self, name: str):
+        self._name = name
         self._waiting: list[Numbers] = []
         self._records: list[int] = []
         self._chunks: list[np.ndarray] = []
@@ -122,7 +123,10 @@ class _Values:
         if not self._waiting:
             return
         lengths = [len(numbers) for numbers in self._waiting]
-        self._chunks.append(np.concatenate([np.asarray(numbers) for numbers in self._waiting]))
+        arrays = [np.asarray(numbers) for numbers in self._waiting]
+        rows = [each for each in arrays if each.size or each.ndim > 1] or arrays[:1]
+        _check_rows(self._name, [*self._chunks[:1], *rows])
+        self._chunks.append(np.concatenate(rows))
         self._lengths.append(np.array([self._records, lengths], np.int64))
         self._waiting = []
         self._records = []
@@ -133,6 +137,18 @@ class _Values:
         counts = np.zeros(count, np.int64)
         counts[records] = lengths
         return np.concatenate(self._chunks), counts
+
+
+def _check_rows(name: str, arrays: Sequence[np.ndarray]) -> None:
+    """Raise SourceError where arrays [k, ...] of a feature differ behind their first axis."""
+    first = arrays[0].shape[1:]
+    other = next((each.shape[1:] for each in arrays if each.shape[1:] != first), first)
+    if other != first:
+        both = " and ".join(f"[{', '.join(map(str, ('k', *each)))}]" for each in (first, other))
+        raise SourceError(
+            f"feature {name!r} has arrays {both}: a column holds those that differ in their first "
+            "axis alone."
+        )
 
 
 def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
@@ -175,6 +191,8 @@ def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, 
         if found[0].size:
             values.append(found[0])
         counts.append(found[1])
+    if values:
+        _check_rows(name, values)
     return np.concatenate(values or [_NO_VALUES]), np.concatenate(counts)
 
 
@@ -203,31 +221,45 @@ def feature_columns(
     """Return the columns of one feature.
 
     [n] where each record has one number, [n, k] where each has k; else padded with `fill`, and a
-    column of counts beside it.
+    column of counts beside it. Of rows [k, ...] the other axes follow.
+
+    Args:
+      name: of the feature.
+      values: the numbers or rows of all records, one record after the other.
+      counts: int64[n], how many of them each record has.
+      fill: the padding.
+      dtype: of the column; None for the one that users get.
     """
     most = int(counts.max())
     if most == 0:
         return {}
     values = values.astype(dtype or _user_dtype(values), copy=False)
+    rest = values.shape[1:]
+    single = most == 1 and not rest
     if counts.min() == most:
-        return {FEATURE + name: values if most == 1 else values.reshape(-1, most)}
-    if counts.size * most * values.itemsize > _MAX_FEATURE_BYTES:
+        return {FEATURE + name: values if single else values.reshape(-1, most, *rest)}
+    if counts.size * most * values[:1].nbytes > _MAX_FEATURE_BYTES:
         raise SourceError(
             f"feature {name!r} has up to {most} numbers a record, too many to pad "
             f"{counts.size} records to: leave it out by naming the `features` that you need."
         )
-    padded = np.full((counts.size, most), fill, values.dtype)
+    padded = np.full((counts.size, most, *rest), fill, values.dtype)
     padded[np.arange(most) < counts[:, None]] = values
     return {
-        FEATURE + name: padded[:, 0] if most == 1 else padded,
+        FEATURE + name: padded[:, 0] if single else padded,
         f"{FEATURE}{name}_count": counts.astype(np.int32),
     }
 
 
 def _user_dtype(values: np.ndarray) -> type:
-    """Return the dtype that users get: int32 where it holds all values, else int64; float32."""
+    """Return the dtype that users get: int32 where it holds all values, else int64; float32.
+
+    Bytes and bools stay what they are.
+    """
     if values.dtype.kind == "f":
         return np.float32
+    if values.dtype in (np.uint8, np.bool_):
+        return values.dtype.type
     limits = np.iinfo(np.int32)
     return np.int32 if limits.min <= values.min() and values.max() <= limits.max else np.int64
 

@@ -140,8 +140,9 @@ class PackedSource(abc.ABC):
         rows = len(indices)
         for row, index in enumerate(indices.tolist()):
             failure = failures.get(row, failures.get(row + rows))
-            self._failures.pop(index, None)
-            if failure is not None:
+            if failure is None:
+                self._failures.pop(index, None)
+            else:  # in one step: another thread may describe the record
                 self._failures[index] = failure
 
     def headers(self, indices: np.ndarray) -> Headers:

@@ -40,7 +40,8 @@ class TFRecord(PackedSource):
       mask: the bytes feature that holds the encoded mask, such as
         "image/segmentation/class/encoded"; None for no masks. See `Masked`.
       label: the integer feature that becomes "label"; None for none.
-      features: names of further features, or {name: new name}; None for all numbers.
+      features: names of further features, or {name: new name}; None for all numbers. Bytes that
+        are named here become uint8[n, k].
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -109,7 +110,7 @@ class TFRecord(PackedSource):
                 if self._mask is not None:
                     begin, end = self._take_bytes(found, "mask", self._mask, reader, number)
                     mask = Place(offset + begin, end - begin)
-                numbers = self._numbers(found, reader, number)
+                numbers = self._numbers(found, data, reader, number)
                 lead = first - (start - _HEAD_BYTES)
                 columns.add(block[first:last], offset + first, lead, numbers, mask)
             offset += int(starts[-1] + lengths[-1]) + _TAIL_BYTES
@@ -127,18 +128,21 @@ class TFRecord(PackedSource):
         return place[0]
 
     def _numbers(
-        self, found: dict[str, Feature], reader: BlockReader, number: int
+        self, found: dict[str, Feature], data: memoryview, reader: BlockReader, number: int
     ) -> dict[str, np.ndarray]:
         """Return the numbers of a record that are kept, by name."""
         numbers = {}
         if self._label is not None:
             numbers["label"] = self._label_of(found, reader, number)
         for name, value in found.items():
-            wanted = self._names is None or name in self._names
-            if not wanted or not isinstance(value, np.ndarray):
-                continue
             if self._names is not None:
+                if name not in self._names:
+                    continue
                 name = self._names[name]
+                if isinstance(value, list) and len(value) == 1:
+                    value = np.frombuffer(data[slice(*value[0])], np.uint8)
+            if not isinstance(value, np.ndarray):
+                continue
             if name in numbers:
                 what = (
                     f"has a feature {name!r} beside the label {self._label!r}, which is called so"
@@ -219,7 +223,8 @@ def _walk(
     good = _stored(block, heads + 8) == _masked(crc32c(block, heads, np.full(heads.size, 8)))
     if not good.all():
         number = None if first_record is None else first_record + int(np.argmin(good))
-        raise _damaged(reader, number, "is damaged: the checksum of its length differs")
+        hint = "; is it a TFRecord at all?" if number == 0 else ""
+        raise _damaged(reader, number, f"is damaged: the checksum of its length differs{hint}")
     if at + _HEAD_BYTES > block.size:
         return starts, lengths, at + _HEAD_BYTES
     (length,) = struct.unpack_from("<Q", block.data, at)

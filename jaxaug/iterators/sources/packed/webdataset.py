@@ -1,22 +1,27 @@
 """WebDataset shards: tar files whose neighboring members of one name make a record."""
 
+import io
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
-from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Place
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Numbers, Place
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
 
 # A member with a JSON list of class names; WebDataset tools skip names like this.
 CLASSES = "__classes__"
+_ARRAYS = ("npy", "npz")
 _TEXTS = ("txt", "text", "json", "cls")
 
 
@@ -41,9 +46,12 @@ class WebDataset(PackedSource):
         counts.
       mask: extensions of the mask, such as "seg.png" for `key.seg.png` beside `key.jpg`; every
         record must have one. None for no masks. See `Masked`.
-      label: "cls" for the member of that name or, without one, "label" in `json`; another name in
-        `json`; None for none.
-      features: names of further numbers in `json`, or {name: new name}; None for all numbers.
+      label: "cls" for the member of that name or, without one, "label" in `json`; "kind.cls" for
+        `key.kind.cls`; another name in `json`; None for none.
+      features: names of further numbers in `json`, or {name: new name}; None for all numbers. Also
+        arrays in members, which become columns [n, ...] of the index: "tokens.npy" for
+        `key.tokens.npy`, "text.npz/ids" for the array "ids" in `key.text.npz`. Those that differ in
+        their first axis are padded with 0, and counted in "<name>_count".
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -140,14 +148,18 @@ class WebDataset(PackedSource):
             raise _wrong(reader, key, f"has no mask {self._mask}; it has {sorted(parts)}")
         return Place(parts[extension].offset, parts[extension].size)
 
-    def _numbers(self, reader: BlockReader, parts: dict[str, Member]) -> dict[str, list]:
-        """Return the label, and the numbers at the top of the JSON object."""
+    def _numbers(self, reader: BlockReader, parts: dict[str, Member]) -> dict[str, Numbers]:
+        """Return the label, the numbers at the top of the JSON object, and the wanted arrays."""
         member = parts.get("json")
         found = {} if member is None else _json(reader, member)
         if not isinstance(found, dict):
             found = {}
         label = self._label_of(reader, parts, found)
         numbers = self._json_features(reader, member, found)
+        for name, new_name in (self._names or {}).items():
+            extension, _, array = name.partition("/")
+            if extension in parts and extension.rpartition(".")[2] in _ARRAYS:
+                numbers[new_name] = _array(reader, parts[extension], array)
         return numbers if label is None else numbers | {"label": label}
 
     def _label_of(
@@ -159,14 +171,17 @@ class WebDataset(PackedSource):
         """Return the label, or the labels, of a record."""
         if self._label is None:
             return None
-        if self._label == "cls" and "cls" in parts:
-            return [_class_number(reader, parts["cls"])]
+        if self._label.rpartition(".")[2] == "cls" and self._label in parts:
+            return [_class_number(reader, parts[self._label])]
         label = found.get(str(_json_name(self._label)))
         if _is_number(label):
             return [label]
         if _are_integers(label):
             return label
-        if self._label == "cls" or label == []:
+        if label == []:
+            return None
+        if self._label == "cls":
+            _check_no_class(reader, parts)
             return None
         member = parts.get("json") or next(iter(parts.values()))
         what = f"has no label {self._label!r}; its names are {sorted(found)}"
@@ -177,11 +192,11 @@ class WebDataset(PackedSource):
         reader: BlockReader,
         member: Member | None,
         found: dict[str, Any],
-    ) -> dict[str, list]:
+    ) -> dict[str, Numbers]:
         """Return the wanted numbers in JSON by their new names."""
         label = _json_name(self._label)
         names = {name: name for name in found} if self._names is None else self._names
-        numbers = {}
+        numbers: dict[str, Numbers] = {}
         for name, value in found.items():
             if name == label or name not in names:
                 continue
@@ -269,6 +284,14 @@ def _class_number(reader: BlockReader, member: Member) -> int:
         raise _wrong(reader, member.name, f"is no integer but {text[:20]!r}") from None
 
 
+def _check_no_class(reader: BlockReader, parts: dict[str, Member]) -> None:
+    """Raise SourceError where a record without label has a member that looks like one."""
+    others = [extension for extension in parts if extension.endswith(".cls")]
+    if others:
+        what = f"has no 'cls' but {others}: pass label={others[0]!r}, or label=None for none"
+        raise _wrong(reader, parts[others[0]].name, what)
+
+
 def _are_integers(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(entry) is int for entry in value)
 
@@ -286,6 +309,29 @@ def _json(reader: BlockReader, member: Member) -> Any:
         return json.loads(_content(reader, member))
     except ValueError as error:
         raise _wrong(reader, member.name, f"is no JSON: {error}") from error
+
+
+def _array(reader: BlockReader, member: Member, name: str) -> np.ndarray:
+    """Return the numbers [k, ...] of a `npy` member, or those called `name` in a `npz`."""
+    try:
+        found = np.load(io.BytesIO(_content(reader, member)), allow_pickle=False)
+        array = found if isinstance(found, np.ndarray) else _array_of(found, name)
+    except SourceError as error:
+        raise _wrong(reader, member.name, str(error)) from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _wrong(reader, member.name, f"is no array of numpy: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise _wrong(reader, member.name, f"holds {array.dtype}, no numbers")
+    return np.atleast_1d(array)
+
+
+def _array_of(found: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    if not name:
+        example = f"{next(iter(found))}"
+        raise SourceError(f"has several arrays: name one, such as 'x.npz/{example}'")
+    if name not in found:
+        raise SourceError(f"has no array {name!r} but {sorted(found)}")
+    return found[name]
 
 
 def _content(reader: BlockReader, member: Member) -> bytes:

@@ -248,7 +248,7 @@ def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
         "x",
         "x_count",
     ]
-    for wrong in (["nope", "x"], ["nope", "x"], ["text", "x"]):  # a stored index knows as well
+    for wrong in (["nope", "x"], ["nope", "x"]):  # a stored index knows as well
         with pytest.raises(
             SourceError,
             match=rf"no record has numbers called \['{wrong[0]}'\]; found were \['label', 'x'",
@@ -327,3 +327,9 @@ def test_features_are_renamed(tmp_path):
     assert source.features["uid"].tolist() == [5, 6] and sorted(source.features) == ["label", "uid"]
     with pytest.raises(SourceError, match="would both be called 'label'"):
         TFRecord(tmp_path / "a.tfrecord", features={"index": "label"})
+
+
+def test_another_file_is_asked_whether_it_is_a_tfrecord(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"hello " * 100)
+    with pytest.raises(SourceError, match=r"record 0 is damaged: .*; is it a TFRecord at all\?"):
+        TFRecord(tmp_path / "a.txt")

@@ -454,3 +454,16 @@ def test_features_of_json_that_are_none(tmp_path, options, message):
     path = shard_of(tmp_path, [{"x": 1, "y": 2, "label": 3}])
     with pytest.raises((SourceError, ValueError), match=message):
         WebDataset(path, **options)
+
+
+def test_a_label_with_a_longer_extension(tmp_path):
+    files = {"a.jpg": b"1", "a.kind.cls": b"3", "b.jpg": b"2", "b.kind.cls": b"5"}
+    path = write(tmp_path, files)
+    assert WebDataset(path, label="kind.cls").features["label"].tolist() == [3, 5]
+    assert not WebDataset(path, label=None).features
+    with pytest.raises(
+        SourceError, match=r"has no 'cls' but \['kind.cls'\]: pass label='kind.cls'"
+    ):
+        WebDataset(path)
+    with pytest.raises(SourceError, match=r"has no label 'other.cls'"):
+        WebDataset(path, label="other.cls")
