@@ -208,7 +208,7 @@ def _interpolate_by_cuda(
         (y_axis.taps, x_axis.taps),
         (y_axis.most, x_axis.most),
     )
-    return cuda_warp.warp(settings, image, jnp.stack([*map(_f32, facts), *colors]))
+    return cuda_warp.warp(settings, image, [*facts, *colors])
 
 
 def _locate(extent, warp: Warp, mode: str, kernel: Kernel | None) -> tuple[_Taps, _Taps]:

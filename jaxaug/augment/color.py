@@ -204,8 +204,7 @@ class ColorJitter(ImageOp):
         factors = (params.brightness, params.contrast, params.saturation, params.hue)
         facts = [*info.extent, *factors, *params.order]
         settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self._components))
-        stacked = jnp.stack([jnp.asarray(fact, jnp.float32) for fact in facts])
-        return cuda_jitter.jitter(settings, image, stacked)
+        return cuda_jitter.jitter(settings, image, facts)
 
     def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by XLA, in the way that is fast on the device."""

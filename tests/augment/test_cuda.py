@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.interpreters import mlir
 
 from jaxaug import augment
 from jaxaug.augment._cuda import call, choice
@@ -155,6 +156,49 @@ def test_without_a_gpu_xla_computes(monkeypatch):
     monkeypatch.setattr(choice, "is_available", lambda: True)
     if not gpus:
         np.testing.assert_array_equal(images(CHAINS["all"], sample), expected)
+
+
+@pytest.fixture
+def kernel_for_cpus(monkeypatch):
+    """Return a kernel that adds a number of its image to all pixels, also on CPUs."""
+
+    def launch(kernel, image, number):
+        (shape, dtype), *_ = kernel.results
+        assert image.shape[1:] == shape
+        return [(image + number[:, None, None, :1]).astype(dtype)]
+
+    monkeypatch.setattr(call, "_launch", launch)
+    mlir.register_lowering(call._kernel_call, call._lower, platform="cpu")
+    kernel = call.CudaKernel("", "add", (((4, 5, 3), "float32"),), (1, 1), (1, 1))
+    return lambda image, number: call.call(kernel, image, number)[0]
+
+
+def test_batches_of_batches_are_one_launch(kernel_for_cpus):
+    image = jnp.arange(2 * 3 * 4 * 5 * 3, dtype=jnp.float32).reshape(2, 4, 5, 3, 3)
+    number = jnp.arange(3.0)[:, None]
+    both = jax.vmap(jax.vmap(kernel_for_cpus, (2, 0)), (0, None))
+    result = jax.jit(both)(image, number)
+
+    expected = jnp.moveaxis(image, 3, 1) + number[None, :, None, None]
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_each_device_launches_for_its_rows(kernel_for_cpus, kind):
+    kinds = (getattr(jax.sharding.AxisType, kind),)
+    mesh = jax.make_mesh((2,), ("data",), axis_types=kinds, devices=jax.devices()[:2])
+    rows = jax.NamedSharding(mesh, jax.P("data"))
+    image = np.arange(8 * 4 * 5 * 3, dtype=np.float32).reshape(8, 4, 5, 3)
+    number = np.arange(8, dtype=np.float32)[:, None]
+    with jax.set_mesh(mesh):
+        split = jax.device_put((image, number), rows)
+        compiled = jax.jit(jax.vmap(kernel_for_cpus)).lower(*split).compile()
+        result = compiled(*split)
+
+    assert "all-gather" not in (compiled.as_text() or "")
+    assert result.sharding.is_equivalent_to(rows, 4)
+    np.testing.assert_array_equal(result, image + number[:, None, None])
 
 
 @needs_nvrtc

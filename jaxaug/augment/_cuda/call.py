@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax._src import dispatch
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxaug._typing import Array
+from jaxaug._typing import Array, Scalar
 
 _TARGET = "__gpu$xla.gpu.ptx"
 _ARCHITECTURE = "compute_75"  # Turing, the oldest that NVRTC 13 compiles for
@@ -58,6 +60,17 @@ def call(kernel: CudaKernel, *operands: Array) -> list[Array]:
     return [result[0] for result in results]
 
 
+def as_facts(numbers: Sequence[Scalar]) -> Array:
+    """Return float32[n] of n numbers.
+
+    A sum: one number may be of each image and another of the whole batch, which on an explicit mesh
+    are split differently, and arrays that are stacked may not be.
+    """
+    places = np.eye(len(numbers), dtype=np.float32)
+    terms = [jnp.asarray(number, jnp.float32) * place for number, place in zip(numbers, places)]
+    return functools.reduce(jnp.add, terms)
+
+
 _kernel_call = Primitive("jaxaug_kernel")
 _kernel_call.multiple_results = True
 
@@ -71,7 +84,7 @@ def _abstract(*operands: Any, kernel: CudaKernel) -> list[Any]:
         results.append(
             first.update(
                 shape=(first.shape[0], *shape),
-                dtype=np.dtype(jax.numpy.dtype(dtype)),
+                dtype=np.dtype(jnp.dtype(dtype)),
                 sharding=first.sharding.update(spec=spec),
             )
         )
@@ -91,9 +104,9 @@ def _batch(
     merged = []
     for operand, axis in zip(operands, axes):
         if axis is None:
-            operand = jax.numpy.broadcast_to(operand, (size, *operand.shape))
+            operand = jnp.broadcast_to(operand, (size, *operand.shape))
         else:
-            operand = jax.numpy.moveaxis(operand, axis, 0)
+            operand = jnp.moveaxis(operand, axis, 0)
         merged.append(operand.reshape(size * operand.shape[1], *operand.shape[2:]))
 
     results = _kernel_call.bind(*merged, kernel=kernel)
@@ -139,7 +152,12 @@ def _partition(kernel: CudaKernel, mesh: Any, operands: Any, results: Any) -> tu
             for shape in shapes
         )
 
-    return mesh, functools.partial(_launch, kernel), list(split(results)), split(operands)
+    def launch(*rows: Array) -> Sequence[Array]:
+        # The rows of one device are split no further, whatever mesh is set.
+        with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+            return _launch(kernel, *rows)
+
+    return mesh, launch, list(split(results)), split(operands)
 
 
 def _rule(kernel: CudaKernel, mesh: Any, operands: Any, results: Any) -> str:
@@ -167,6 +185,8 @@ def _lower(ctx: Any, *operands: Any, kernel: CudaKernel) -> Any:
 
 
 mlir.register_lowering(_kernel_call, _lower, platform="cuda")
+# As for `custom_partitioning` itself: JAX shows devices only to the primitives that it knows of.
+dispatch.prim_requires_devices_during_lowering.add(_kernel_call)
 
 
 @functools.cache

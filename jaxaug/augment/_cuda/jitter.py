@@ -5,10 +5,11 @@ there, in their order; XLA computes each of them at each turn and selects.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxaug._typing import Array
-from jaxaug.augment._cuda.call import CudaKernel, call
+from jaxaug._typing import Array, Scalar
+from jaxaug.augment._cuda.call import CudaKernel, as_facts, call
 
 _THREADS = 256
 _PIXELS = 8  # a thread sums or changes so many
@@ -22,13 +23,13 @@ class Settings(NamedTuple):
     components: int
 
 
-def jitter(settings: Settings, image: Array, facts: Array) -> Array:
+def jitter(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
     """Return float32[H, W, 3].
 
     Args:
       settings: what is compiled into the kernels.
       image: float32[H, W, 3].
-      facts: float32[6 + components]: the used (height, width), brightness, contrast, saturation and
+      facts: 6 + components numbers: the used (height, width), brightness, contrast, saturation and
         hue, and the components in their order: 0 brightness, 1 contrast, 2 saturation, 3 hue.
     """
     height, width, components = settings
@@ -48,8 +49,9 @@ def jitter(settings: Settings, image: Array, facts: Array) -> Array:
     def kernel(name: str, result: tuple[tuple[int, ...], str]) -> CudaKernel:
         return CudaKernel(source, name, (result,), (blocks, 1), (_THREADS, 1))
 
-    (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, facts)
-    return call(kernel("change_colors", ((height, width, 3), "float32")), image, facts, sums)[0]
+    about = as_facts(facts)
+    (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, about)
+    return call(kernel("change_colors", ((height, width, 3), "float32")), image, about, sums)[0]
 
 
 _SOURCE = r"""

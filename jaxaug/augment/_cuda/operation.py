@@ -6,10 +6,8 @@ contrast, autocontrast and equalize are measured. XLA computes every operation f
 
 import math
 
-import jax.numpy as jnp
-
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._cuda.call import CudaKernel, call
+from jaxaug.augment._cuda.call import CudaKernel, as_facts, call
 from jaxaug.augment.policy_tables import NAMES
 
 _THREADS = 256
@@ -42,7 +40,7 @@ def change(
     }
     lines = [f"#define {name} {value}" for name, value in constants.items()]
     source = "\n".join(lines) + _SOURCE
-    facts = jnp.stack([jnp.asarray(fact, jnp.float32) for fact in (*extent, code, magnitude)])
+    facts = as_facts([*extent, code, magnitude])
     measure = CudaKernel(
         source, "measure", (((_MEASURING, 3, 256), "int32"),), (_MEASURING, 1), (_THREADS, 1)
     )

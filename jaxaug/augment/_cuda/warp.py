@@ -5,12 +5,11 @@ output pixel and writes its channels. XLA sums the largest number of taps for ev
 pixel reads those that it needs.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
-from jaxaug._typing import Array
-from jaxaug.augment._cuda.call import CudaKernel, call
+from jaxaug._typing import Array, Scalar
+from jaxaug.augment._cuda.call import CudaKernel, as_facts, call
 
 _THREADS = (32, 4)
 
@@ -43,13 +42,13 @@ class Settings(NamedTuple):
     most: tuple[float, float]
 
 
-def warp(settings: Settings, image: Array, facts: Array) -> Array:
+def warp(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
     """Return float32[*settings.canvas, C] in [0, 1].
 
     Args:
       settings: what is compiled into the kernel.
       image: [H, W, C].
-      facts: float32[15 + C]: the matrix by rows, the extent (height, width), the first and last
+      facts: 15 + C numbers: the matrix by rows, the extent (height, width), the first and last
         pixels of the window (top, left, bottom, right), and the color of what lies outside.
     """
     height, width = settings.canvas
@@ -60,7 +59,7 @@ def warp(settings: Settings, image: Array, facts: Array) -> Array:
         (-(-width // _THREADS[0]), -(-height // _THREADS[1])),
         _THREADS,
     )
-    return call(kernel, image, facts.astype(jnp.float32))[0]
+    return call(kernel, image, as_facts(facts))[0]
 
 
 def _source(settings: Settings) -> str:
