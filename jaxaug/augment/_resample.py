@@ -24,6 +24,7 @@ from jaxaug.augment._border import PADDING_MODES, fold
 from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
 from jaxaug.augment._warp import Warp
+from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
 
 
@@ -114,14 +115,15 @@ def read_exactly(
     Returns:
       [*warp.canvas, C], the dtype of `image`.
     """
-    rows, columns = _locate(extent, warp, padding_mode, None)
-    if warp.axis_aligned:
-        pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
-    else:
-        pixels = _take(image, rows.indices[0], columns.indices[0])
-    if rows.coverage is None or columns.coverage is None:
-        return pixels
-    return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
+
+    def gathered(image: Array) -> Array:
+        return _read_pixels(image, extent, warp, padding_mode, fill)
+
+    if not is_window(image, extent, warp):
+        return gathered(image)
+    return lax.platform_dependent(
+        image, cpu=functools.partial(read_window, warp=warp), default=gathered
+    )
 
 
 def warp_image(
@@ -275,6 +277,18 @@ def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
         )
     x_norm, y_norm = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
     return x_norm, y_norm
+
+
+def _read_pixels(image: Array, extent, warp: Warp, mode: str, fill: Array) -> Array:
+    """Read one pixel for each of the output."""
+    rows, columns = _locate(extent, warp, mode, None)
+    if warp.axis_aligned:
+        pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
+    else:
+        pixels = _take(image, rows.indices[0], columns.indices[0])
+    if rows.coverage is None or columns.coverage is None:
+        return pixels
+    return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
