@@ -222,7 +222,7 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
     first = _settled(jnp.floor(center - kernel.radius * stretch)) + 1
     indices = [first + tap for tap in range(axis.taps)]
-    weights = [kernel.weight(jnp.abs(index - center) * inverse) for index in indices]
+    weights = [kernel.weight((index - center) * inverse) for index in indices]
     if axis.window is not None:
         low, high = axis.window
         weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]

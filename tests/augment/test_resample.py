@@ -375,3 +375,17 @@ def test_windows_of_a_batch_on_an_explicit_mesh():
     with jax.set_mesh(mesh):
         out = jax.jit(chain)(*jax.device_put((keys, images), split))
     np.testing.assert_array_equal(out, expected)
+
+
+def test_slopes_along_a_position_on_a_pixel_are_those_of_one_side():
+    """A bilinear blend has kinks there; a bicubic one has none, its slope is that of both sides."""
+
+    def moved(interpolation):
+        return lambda x: F.affine(NOISE, translate=(x, 0.0), interpolation=interpolation)
+
+    one = (jnp.float32(0.0),), (jnp.float32(1.0),)
+    bilinear = jax.jit(lambda: jax.jvp(moved("bilinear"), *one)[1])()
+    np.testing.assert_allclose(bilinear[:, 1:-1], NOISE[:, 1:-1] - NOISE[:, 2:], atol=1e-5)
+    bicubic = jax.jit(lambda: jax.jvp(moved("bicubic"), *one)[1])()
+    both = (NOISE[:, 1:-3] - NOISE[:, 3:-1]) / 2
+    np.testing.assert_allclose(bicubic[:, 2:-2], both, atol=1e-5)
