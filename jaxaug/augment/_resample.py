@@ -26,6 +26,7 @@ from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
 from jaxaug.augment._warp import Warp
+from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
 
 
@@ -117,14 +118,15 @@ def read_exactly(
     Returns:
       [*warp.canvas, C], the dtype of `image`.
     """
-    rows, columns = _locate(extent, warp, padding_mode, None)
-    if warp.axis_aligned:
-        pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
-    else:
-        pixels = _take(image, rows.indices[0], columns.indices[0])
-    if rows.coverage is None or columns.coverage is None:
-        return pixels
-    return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
+
+    def gathered(image: Array) -> Array:
+        return _read_pixels(image, extent, warp, padding_mode, fill)
+
+    if not is_window(image, extent, warp):
+        return gathered(image)
+    return lax.platform_dependent(
+        image, cpu=functools.partial(read_window, warp=warp), default=gathered
+    )
 
 
 def warp_image(
@@ -260,7 +262,7 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
     first = _settled(jnp.floor(center - kernel.radius * stretch)) + 1
     indices = [first + tap for tap in range(axis.taps)]
-    weights = [kernel.weight(jnp.abs(index - center) * inverse) for index in indices]
+    weights = [kernel.weight((index - center) * inverse) for index in indices]
     if axis.window is not None:
         low, high = axis.window
         weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]
@@ -315,6 +317,18 @@ def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
         )
     x_norm, y_norm = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
     return x_norm, y_norm
+
+
+def _read_pixels(image: Array, extent, warp: Warp, mode: str, fill: Array) -> Array:
+    """Read one pixel for each of the output."""
+    rows, columns = _locate(extent, warp, mode, None)
+    if warp.axis_aligned:
+        pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
+    else:
+        pixels = _take(image, rows.indices[0], columns.indices[0])
+    if rows.coverage is None or columns.coverage is None:
+        return pixels
+    return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:

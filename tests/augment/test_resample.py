@@ -342,3 +342,50 @@ def test_errors():
         ValueError, match=r"expected one image \(h, w, channels\), got \(2, 11, 15, 3\)"
     ):
         F.rotate(NOISE[None].repeat(2, 0), 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_windows_and_mirrors_are_the_gathers_of_a_canvas(dtype):
+    """A whole image is sliced, one on a canvas with `size` gathered: the same pixels."""
+    image = (picture(1, 24, 33) / (1 if dtype == np.uint8 else 255)).astype(dtype)
+    flips = [A.RandomHorizontalFlip(), A.RandomVerticalFlip()]
+    chain = A.Compose([flips[0], A.RandomCrop((17, 30)), *flips, A.CenterCrop((16, 29))])
+    keys = jax.random.split(jax.random.key(0), 24)
+    sliced = jax.jit(jax.vmap(chain, (0, None)))(keys, {"image": image, "mask": image[:, :, 0]})
+
+    def gathered(key):
+        warp = chain.warp(chain.sample(key, A.ImageInfo((24, 33))), A.ImageInfo((24, 33)))
+        used = (jnp.float32(24), jnp.float32(33))
+        return resample(jnp.asarray(image), used, warp._replace(inside_source=False))
+
+    expected = np.asarray(jax.jit(jax.vmap(gathered))(keys))
+    np.testing.assert_array_equal(sliced["image"], expected)
+    np.testing.assert_array_equal(sliced["mask"], expected[..., 0])
+    assert len(np.unique(expected.reshape(24, -1), axis=0)) > 12
+
+
+def test_windows_of_a_batch_on_an_explicit_mesh():
+    explicit = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((4,), ("batch",), axis_types=explicit, devices=jax.devices()[:4])
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    chain = jax.vmap(A.Compose([A.RandomCrop((7, 9)), A.RandomHorizontalFlip()]))
+    keys = jax.random.split(jax.random.key(0), 8)
+    images = np.random.default_rng(0).integers(0, 256, (8, 12, 14, 3), dtype=np.uint8)
+    expected = jax.jit(chain)(keys, images)
+    with jax.set_mesh(mesh):
+        out = jax.jit(chain)(*jax.device_put((keys, images), split))
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_slopes_along_a_position_on_a_pixel_are_those_of_one_side():
+    """A bilinear blend has kinks there; a bicubic one has none, its slope is that of both sides."""
+
+    def moved(interpolation):
+        return lambda x: F.affine(NOISE, translate=(x, 0.0), interpolation=interpolation)
+
+    one = (jnp.float32(0.0),), (jnp.float32(1.0),)
+    bilinear = jax.jit(lambda: jax.jvp(moved("bilinear"), *one)[1])()
+    np.testing.assert_allclose(bilinear[:, 1:-1], NOISE[:, 1:-1] - NOISE[:, 2:], atol=1e-5)
+    bicubic = jax.jit(lambda: jax.jvp(moved("bicubic"), *one)[1])()
+    both = (NOISE[:, 1:-3] - NOISE[:, 3:-1]) / 2
+    np.testing.assert_allclose(bicubic[:, 2:-2], both, atol=1e-5)
