@@ -10,11 +10,10 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.host.canvas_memory import Block, CanvasMemory, clear_beyond
 from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
 from jaxaug.errors import DecodeError
-
-_ALIGNMENT = 64  # bytes; XLA's CPU client takes memory with this alignment without a copy
 
 
 class HostBackend:
@@ -33,18 +32,24 @@ class HostBackend:
     def __init__(self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int):
         self._devices = devices
         self._canvas = canvas
+        self._memory = CanvasMemory(canvas)
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
         """Decode the good rows; see `Backend`."""
         rows_per_device = len(headers.kind) // len(self._devices)
-        canvases = [_zero_canvases(rows_per_device, self._canvas) for _ in self._devices]
-        targets = [canvas for block in canvases for canvas in block]
+        blocks = [self._memory.take(rows_per_device) for _ in self._devices]
+        rows = [(block, row) for block in blocks for row in range(rows_per_device)]
+        for row in (headers.kind == BAD).nonzero()[0].tolist():
+            block, place = rows[row]
+            clear_beyond(block, place, (0, 0))
         good = (headers.kind != BAD).nonzero()[0].tolist()
-        failures = self._fill(targets, good, encoded, headers, size)
+        failures = self._fill(rows, good, encoded, headers, size)
 
-        pixels = [jax.device_put(block, device) for block, device in zip(canvases, self._devices)]
+        pixels = [
+            jax.device_put(block.pixels, device) for block, device in zip(blocks, self._devices)
+        ]
         return make_batch(
             headers,
             size,
@@ -58,7 +63,7 @@ class HostBackend:
 
     def _fill(
         self,
-        targets: list[np.ndarray],
+        targets: list[tuple[Block, int]],
         good: list[int],
         encoded: Encoded,
         headers: Headers,
@@ -71,10 +76,12 @@ class HostBackend:
         def work():
             for row in rows:
                 fit = (int(size[row, 0]), int(size[row, 1]))
+                block, place = targets[row]
+                clear_beyond(block, place, fit)
                 try:
-                    decode_into(encoded.view(row), headers.row(row), fit, targets[row])
+                    decode_into(encoded.view(row), headers.row(row), fit, block.pixels[place])
                 except DecodeError as error:
-                    targets[row][:] = 0
+                    block.pixels[place] = 0
                     failures[row] = error.reason
 
         num_tasks = min(self._num_threads, len(good))
@@ -88,17 +95,5 @@ class HostBackend:
 
 
 def _release_nothing(outputs: Any) -> None:
-    """Do nothing: the canvases are new memory that JAX owns."""
+    """Do nothing: the arrays keep the memory of the canvases as long as they need it."""
     del outputs
-
-
-def _zero_canvases(rows: int, canvas: tuple[int, int]) -> np.ndarray:
-    """Return zeros, uint8[rows, H, W, 3], that a CPU device takes without a copy.
-
-    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge
-    pages.
-    """
-    shape = (rows, *canvas, 3)
-    block = np.zeros(rows * canvas[0] * canvas[1] * 3 + _ALIGNMENT, np.uint8)
-    first = -block.ctypes.data % _ALIGNMENT
-    return block[first : block.size - _ALIGNMENT + first].reshape(shape)
