@@ -1,15 +1,16 @@
 """One operation of a policy, traced: chosen by number, so that a choice costs one warp and one
 pass over the pixels.
 
-All that move pixels are one affine map, of which the operation fills in one number. Brightness,
-color, contrast and sharpness are one blend, with black, gray, the mean gray or the smoothed image.
-The others are computed and added up, with a factor of 0 but for the drawn one.
+All that move pixels are one affine map, of which the operation fills in one number. Of the others
+only the drawn one is computed where images come one after the other; `jax.vmap` computes all in
+one pass and selects.
 """
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._cuda import operation as cuda_operation
@@ -24,7 +25,6 @@ from jaxaug.augment.matrix import Matrix, about, product, rotation
 from jaxaug.augment.policy_tables import NAMES, Space
 from jaxaug.augment.tone import LEVEL_TOLERANCE, invert, posterize, solarize
 
-_BLENDS = ("Brightness", "Color", "Contrast", "Sharpness")
 _ROUNDINGS = ("", "down", "up", "nearest")
 _PIXEL_TOLERANCE = 1e-4  # a share of a side may come out just below a whole pixel
 _ADD_BELOW = 128  # the level up to which SolarizeAdd adds
@@ -110,6 +110,10 @@ def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[s
     bits = _amount(slot, "Posterize", 8.0)
     threshold = _amount(slot, "Solarize", 2.0)
     functions = {
+        "Brightness": lambda: _blend(slot, image, jnp.zeros_like(image)),
+        "Color": lambda: _blend(slot, image, rgb_to_grayscale(image, 3)),
+        "Contrast": lambda: _blend(slot, image, adjust_contrast(image, 0.0, info.size)),
+        "Sharpness": lambda: _blend(slot, image, adjust_sharpness(image, 0.0, info.size)),
         "Posterize": lambda: posterize(image, bits),
         "Solarize": lambda: solarize(image, threshold),
         "SolarizeAdd": lambda: _solarize_add(image, _amount(slot, "SolarizeAdd")),
@@ -118,14 +122,10 @@ def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[s
         "Invert": lambda: invert(image),
     }
     present = [name for name in functions if name in names]
-    blended = _blended(slot, image, info, names)
-    # Summed, not selected: XLA's CPU backend gives each branch of a select its own copy of all that
-    # leads to it.
-    other = sum(_mask(slot, name) for name in present)
-    result = (1 - other) * blended
-    for name in present:
-        result = result + _mask(slot, name) * functions[name]()
-    return result
+    branch = jnp.int32(0)
+    for number, name in enumerate(present, 1):
+        branch = jnp.where(_is(slot, name), jnp.int32(number), branch)
+    return lax.switch(branch, [lambda: image, *(functions[name] for name in present)])
 
 
 def picked(index: Array, values: Array) -> Array:
@@ -138,21 +138,10 @@ def picked(index: Array, values: Array) -> Array:
     return jnp.sum(jnp.where(places == index, values, 0.0), axis=0)
 
 
-def _blended(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
-    """Return f * image + (1 - f) * other, of which the operation says the other image: black, gray,
-    the mean gray or the smoothed image. For the remaining operations f is 1.
-    """
-    factor = 1.0 + sum(_amount(slot, name) for name in _BLENDS)
-    others = {
-        "Color": lambda: rgb_to_grayscale(image, 3),
-        "Contrast": lambda: adjust_contrast(image, 0.0, info.size),
-        "Sharpness": lambda: adjust_sharpness(image, 0.0, info.size),
-    }
-    result = factor * image
-    for name, function in others.items():
-        if name in names:
-            result = result + (1 - factor) * _mask(slot, name) * function()
-    return jnp.clip(result, 0.0, 1.0)
+def _blend(slot: Slot, image: Array, other: Array) -> Array:
+    """Return f * image + (1 - f) * other, of which the magnitude is f - 1."""
+    factor = 1.0 + slot.magnitude
+    return jnp.clip(factor * image + (1 - factor) * other, 0.0, 1.0)
 
 
 def _solarize_add(image: Array, levels: Array) -> Array:
@@ -166,11 +155,6 @@ def _solarize_add(image: Array, levels: Array) -> Array:
 
 def _is(slot: Slot, name: str) -> Array:
     return slot.code == NAMES.index(name)
-
-
-def _mask(slot: Slot, name: str) -> Array:
-    """Return 1 where the operation is `name`, else 0."""
-    return _is(slot, name).astype(jnp.float32)
 
 
 def _amount(slot: Slot, name: str, otherwise: float = 0.0) -> Array:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._boundary import computed_once
 from jaxaug.augment._fields import Range, Size, as_range, as_size, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp
@@ -46,13 +47,14 @@ def equalize(image: Array, size: Any = None) -> Array:
     levels = to_levels(image)
     histogram = _histogram(levels, inside(image, size))
     before = jnp.cumsum(histogram, axis=1, dtype=jnp.int32) - histogram
-    highest = LEVELS - 1 - jnp.argmax(histogram[:, ::-1] > 0, axis=1).astype(jnp.int32)
     # What lies before the highest level is n - h[m].
-    step = jnp.take_along_axis(before, highest[:, None], axis=1) // 255
+    rest = jnp.max(jnp.where(histogram > 0, before, 0), axis=1, keepdims=True)
+    step = rest // 255
     table = (before + step // 2) // jnp.maximum(step, 1)
     identity = jnp.arange(LEVELS, dtype=jnp.int32)[None]
     table = jnp.where(step > 0, jnp.minimum(table, 255), identity)
-    return from_levels(look_up(levels, table))
+    # Fused into the lookup, the divisions would be done for every pixel.
+    return look_up(levels, computed_once(from_levels(table)))
 
 
 @on_image

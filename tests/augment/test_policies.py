@@ -296,3 +296,11 @@ def test_arguments():
         augment.AugMix(severity=11)
     with pytest.raises(ValueError, match="needs an image of 3 channels"):
         augment.RandAugment()(jax.random.key(0), jnp.zeros((8, 8, 1)))
+
+
+def test_only_the_drawn_operation_is_computed_for_one_image():
+    image = jnp.zeros((8, 8, 3), jnp.uint8)
+    text = str(jax.make_jaxpr(augment.RandAugment(1))(jax.random.key(0), image))
+    branches = text.index("branches=")
+    assert "scatter-add" in text[branches:]  # of the histogram
+    assert "scatter-add" not in text[:branches]
