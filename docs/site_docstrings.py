@@ -18,7 +18,13 @@ class Docstrings(griffe.Extension):
 
 
 def for_site(docstring: str) -> str:
-    """Return `docstring` with `Examples:`, which Griffe knows, and brackets that stay brackets."""
+    """Return `docstring` as Griffe and Markdown read it right.
+
+    Its summary is one line, of which lists show the whole; examples stand below `Examples:`, which
+    Griffe knows; brackets stay brackets.
+    """
+    summary, blank, rest = docstring.partition("\n\n")
+    docstring = " ".join(summary.split()) + blank + rest
     prose, *examples = EXAMPLE.split(docstring, maxsplit=1)
     parts = prose.split("`")
     parts[::2] = [ADJACENT.sub(r"]\1\[", part) for part in parts[::2]]  # not between backticks

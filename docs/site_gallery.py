@@ -202,6 +202,10 @@ def entries() -> list[Entry]:
 def page() -> str:
     """Return the Markdown of the page."""
     lines = [
+        "---",
+        "hide: [navigation]  # room for the pictures",
+        "---",
+        "",
         "# Gallery",
         "",
         "Every transform on one picture, drawn by jaxaug when this site was built. The first tile"
