@@ -61,7 +61,8 @@ def bars(run: list[dict[str, Any]]) -> list[Bar]:
     """
     found = []
     for row in run:
-        names = [str(value) for value in row.values() if isinstance(value, (str, int))]
+        names = [value for value in row.values() if isinstance(value, str)]
+        names += [f"{key} {value}" for key, value in row.items() if isinstance(value, int)]
         for key, value in row.items():
             if isinstance(value, list) and all(isinstance(number, float) for number in value):
                 found.append(Bar(", ".join(names), key, np.array(value)))
@@ -83,7 +84,9 @@ def chart(title: str, bars: list[Bar]) -> bytes:
         axes.barh(y, median, 0.8, color=color, xerr=spread, error_kw={"linewidth": 0.8})
         axes.annotate(f"  {median:,.0f}", (bar.samples.max(), y), va="center", fontsize=7)
         repeated = y > 0 and bars[y - 1].row == bar.row
-        labels.append(bar.contestant if repeated else f"{bar.row}: {bar.contestant}")
+        parts = [] if repeated else [bar.row]
+        parts += [bar.contestant] if len(contestants) > 1 else []
+        labels.append(": ".join(parts))
     axes.set_yticks(range(len(bars)), labels, fontsize=7)
     axes.invert_yaxis()
     axes.set_title(title, fontsize=9, loc="left")

@@ -179,7 +179,7 @@ def entries() -> list[Entry]:
     """Return the entries in the order of the page: every transform that is exported.
 
     Raises:
-      KeyError: for a transform of a module that stands in no family.
+      ValueError: for a transform of a module that stands in no family.
     """
     families = {module: family for family, modules in FAMILIES.items() for module in modules}
     found = []
@@ -188,8 +188,11 @@ def entries() -> list[Entry]:
             continue
         if not hasattr(value, "__dataclass_fields__"):
             continue
-        family = families[value.__module__.removeprefix("jaxaug.augment.")]
-        found.append(Entry(name, f"jaxaug.augment.{name}", family, ARGUMENTS.get(name, {})))
+        module = value.__module__.removeprefix("jaxaug.augment.")
+        if module not in families:
+            raise ValueError(f"FAMILIES must name the module {module!r} of {name}: add it to one.")
+        path = f"jaxaug.augment.{name}"
+        found.append(Entry(name, path, families[module], ARGUMENTS.get(name, {})))
     for name, value in vars(recipes).items():
         if inspect.isfunction(value) and value.__module__ == recipes.__name__ and name[0] != "_":
             arguments = RECIPE_ARGUMENTS.get(name, {"size": 144})
@@ -202,6 +205,10 @@ def entries() -> list[Entry]:
 def page() -> str:
     """Return the Markdown of the page."""
     lines = [
+        "---",
+        "hide: [navigation]  # room for the pictures",
+        "---",
+        "",
         "# Gallery",
         "",
         "Every transform on one picture, drawn by jaxaug when this site was built. The first tile"

@@ -23,9 +23,9 @@ RUN = [
 def test_the_bars_of_a_run_are_its_samples():
     found = [(bar.row, bar.contestant, bar.samples.tolist()) for bar in site_benchmarks.bars(RUN)]
     assert found == [
-        ("large, 2", "ours", [3.0, 1.0, 2.5]),
-        ("large, 2", "theirs", [4.0, 5.0]),
-        ("small, 1", "ours", [8.0]),
+        ("large, gpus 2", "ours", [3.0, 1.0, 2.5]),
+        ("large, gpus 2", "theirs", [4.0, 5.0]),
+        ("small, gpus 1", "ours", [8.0]),
     ]
     with pytest.raises(ValueError, match="lists of floats"):
         site_benchmarks.bars([{"case": "large"}])
@@ -35,7 +35,8 @@ def test_a_chart_tells_the_medians():
     many = [bar._replace(samples=1000 * bar.samples) for bar in site_benchmarks.bars(RUN)]
     svg = site_benchmarks.chart("a run", many).decode()
     written = re.findall(r"<!-- (.*?) -->", svg)  # matplotlib writes each text beside its outlines
-    for text in ("a run", "large, 2: ours", "theirs", "small, 1: ours", "2,500", "4,500", "8,000"):
+    rows = ["large, gpus 2: ours", "theirs", "small, gpus 1: ours"]
+    for text in ("a run", *rows, "2,500", "4,500", "8,000"):
         assert text in [comment.strip() for comment in written]
 
 

@@ -11,7 +11,9 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from jaxaug.__main__ import main
 from tests.images import encode, picture
@@ -79,3 +81,29 @@ def test_pages_are_found():
 def test_the_navigation_names_every_page():
     listed = set(re.findall(r": ([\w/]+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(), re.M))
     assert set(NAMES) <= listed
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results():
+    readme = (DOCS.parent / "README.md").read_text()
+    results = (DOCS.parent / "benchmarks" / "RESULTS.md").read_text()
+    section = readme.partition("## How fast")[2].partition("\n## ")[0]
+    cells = re.findall(r"\| ([\d,.]+) (?=\|)", section)
+    assert len(cells) >= 16
+    for number in cells:
+        assert re.search(rf"(?<![\d,.]){re.escape(number)}(?![,.]?\d)", results), number
+
+
+def test_the_pictures_of_the_pages_are_there():
+    pictures = re.compile(r"!\[[^]]*\]\(([^)]*)\)")
+    for path in [*PAGES, DOCS.parent / "README.md"]:
+        for target in pictures.findall(path.read_text()):
+            assert (path.parent / target).is_file(), f"{path.name}: {target}"
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_readme_is_drawn_by_preview(tmp_path):
+    assert main(["preview", "--out", str(tmp_path / "sheet.webp")]) == 0
+    drawn = np.asarray(Image.open(tmp_path / "sheet.webp"), int)
+    stored = np.asarray(Image.open(DOCS / "contact_sheet.webp"), int)
+    assert drawn.shape == stored.shape
+    assert np.abs(drawn - stored).mean() < 2

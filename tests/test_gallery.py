@@ -133,6 +133,9 @@ def test_the_tables_name_nothing_that_is_gone():
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_an_entry_can_be_drawn(entry):
     transform = entry.build()
+    if entry.family == site_gallery.RECIPES:
+        return  # built; the tests of the recipes trace them
+
     sample = site_gallery.sample_for(entry, transform)
     jax.eval_shape(transform, jax.random.key(0), sample)
 
