@@ -19,6 +19,12 @@ class Layer(nnx.Module):
         return nnx.relu(self.norm(self.conv(x), use_running_average=not train))
 
 
+def make_stage(inputs: int, outputs: int, stride: int, *, rngs: nnx.Rngs) -> nnx.List:
+    """Return two layers, of which the first strides."""
+    first = Layer(inputs, outputs, stride=stride, rngs=rngs)
+    return nnx.List([first, Layer(outputs, outputs, rngs=rngs)])
+
+
 class Detector(nnx.Module):
     """Features of stride 4 that know those of stride 8 and 16, and two heads.
 
@@ -29,28 +35,16 @@ class Detector(nnx.Module):
     """
 
     def __init__(self, num_classes: int, *, width: int, rngs: nnx.Rngs):
-        self.stem = nnx.List(
-            [Layer(3, width, stride=2, rngs=rngs), Layer(width, 2 * width, stride=2, rngs=rngs)]
+        first = Layer(3, width, stride=2, rngs=rngs)
+        self.stem = nnx.List([first, Layer(width, 2 * width, stride=2, rngs=rngs)])
+        stages = (
+            (2 * width, 2 * width, 1),
+            (2 * width, 4 * width, 2),
+            (4 * width, 4 * width, 2),
         )
-        down = []
-        for outputs in (2 * width, 4 * width, 4 * width):
-            inputs = down[-1][1].conv.out_features if down else 2 * width
-            stride = 2 if down else 1
-            down.append(
-                nnx.List(
-                    [
-                        Layer(inputs, outputs, stride=stride, rngs=rngs),
-                        Layer(outputs, outputs, rngs=rngs),
-                    ]
-                )
-            )
-        self.down = nnx.List(down)
-        self.up = nnx.List(
-            [
-                Layer(8 * width, 4 * width, rngs=rngs),
-                Layer(6 * width, 4 * width, rngs=rngs),
-            ]
-        )
+        self.down = nnx.List([make_stage(*stage, rngs=rngs) for stage in stages])
+        coarser = Layer(8 * width, 4 * width, rngs=rngs)
+        self.up = nnx.List([coarser, Layer(6 * width, 4 * width, rngs=rngs)])
         bias = nnx.initializers.constant(-jnp.log((1 - _PRIOR) / _PRIOR))
         self.heat = nnx.Conv(4 * width, num_classes, (1, 1), bias_init=bias, rngs=rngs)
         self.distances = nnx.Conv(4 * width, 4, (1, 1), rngs=rngs)

@@ -73,7 +73,7 @@ def test_learns(tmp_path):
     run(
         EXAMPLES / "detection" / "train.py",
         *("--data", data, "--augment", "ssd", "--size", 48, "--width", 4),
-        *("--batch-size", 16, "--epochs", 6, "--learning-rate", 0.01),
+        *("--batch-size", 8, "--epochs", 16, "--learning-rate", 0.01),
         *("--results", tmp_path / "results.json"),
     )
     results = json.loads((tmp_path / "results.json").read_text())
