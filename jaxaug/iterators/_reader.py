@@ -24,7 +24,7 @@ from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_na
 from jaxaug.iterators._state import Cursor, next_span
 
 PADDING = -1  # the index of a row without a record
-_MAX_MASK_TRIES = 100  # records looked at for the first good mask
+MAX_MASK_TRIES = 100  # records looked at for the first good mask
 
 
 class BatchPlan(NamedTuple):
@@ -218,7 +218,7 @@ class RecordReader(Reader):
 
     def _mask_dtype(self) -> np.dtype:
         """Return the dtype of the first good mask."""
-        for index in range(min(len(self.source), _MAX_MASK_TRIES)):
+        for index in range(min(len(self.source), MAX_MASK_TRIES)):
             masks = self.read_rows(np.array([index])).masks
             dtype = None if masks is None else stored_dtype(masks)
             if dtype is not None:
