@@ -361,6 +361,12 @@ def test_a_tar_without_a_mask_for_a_record_is_refused(tmp_path):
         WebDataset(path, mask="seg.png")
 
 
+def test_an_image_and_its_mask_have_two_extensions(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"a.png": encode(picture(0, 40, 56), "PNG")})
+    with pytest.raises(ValueError, match="`image` must have an extension that `mask` has not"):
+        WebDataset(path, image="png", mask=".PNG")
+
+
 def test_a_mask_in_a_tar_that_was_cut_is_a_bad_record(tmp_path):
     members = {}
     for i in range(3):
