@@ -228,7 +228,9 @@ class RecordReader(Reader):
     def read_some(self, count: int, seed: int) -> Encoded:
         positions = np.arange(min(count, len(self.source)))
         chosen = permute(seed, 0, positions, len(self.source))
-        images = self.read_rows(np.sort(chosen)).images
+        images, _ = self.source.read(np.sort(chosen))
+        if isinstance(images, Masked):
+            images = images.images
         assert isinstance(images, Encoded)  # pixels have no canvas
         return images
 
