@@ -198,11 +198,6 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         canvas = (form.image.shape[0], form.image.shape[1])
         channels = 3
 
-    masks = None
-    if decoder is not None and form.mask is not None:
-        fill = mask_blank_value(form.mask, reader.mask_fill)
-        masks = MaskDecoder(form.mask, canvas, fill, decoder.max_pixels)
-
     layout = RowLayout(ranges, devices, sharding)
     in_turn = computes_in_turn(devices[0].platform, canvas)
     return Plan(
@@ -212,7 +207,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         layout,
         form,
         decoder,
-        masks,
+        _make_masks(form, reader.mask_fill, decoder),
         choice,
         BatchFunction(
             options.transform,
@@ -223,6 +218,14 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
             in_turn,
         ),
     )
+
+
+def _make_masks(form: RecordForm, mask_fill: int, decoder: Decoder | None) -> MaskDecoder | None:
+    """Return the decoder of masks; None where the source has no encoded ones."""
+    if form.mask is None or decoder is None:
+        return None
+    fill = mask_blank_value(form.mask, mask_fill)
+    return MaskDecoder(form.mask, decoder.canvas, fill, decoder.max_pixels)
 
 
 def _make_reader(options: Options) -> Reader:

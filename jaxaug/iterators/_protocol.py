@@ -102,7 +102,10 @@ class Stream(Protocol):
     """
 
     def iterate(self) -> Iterator[tuple[bytes, Features]]:
-        """Yield each record once: its encoded image, and a dict of scalars and arrays."""
+        """Yield each record once: its encoded image, and a dict of scalars and arrays.
+
+        Bytes under "mask" are the encoded mask of the image, see `Masked`.
+        """
         ...
 
     def describe(self, index: int) -> dict[str, Any]:

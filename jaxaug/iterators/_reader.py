@@ -24,7 +24,7 @@ from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_na
 from jaxaug.iterators._state import Cursor, next_span
 
 PADDING = -1  # the index of a row without a record
-_MAX_MASK_TRIES = 100  # records looked at for the first good mask
+MAX_MASK_TRIES = 100  # records looked at for the first good mask
 
 
 class BatchPlan(NamedTuple):
@@ -220,7 +220,7 @@ class RecordReader(Reader):
 
     def _mask_dtype(self) -> np.dtype:
         """Return the dtype of the first good mask."""
-        for index in range(min(len(self.source), _MAX_MASK_TRIES)):
+        for index in range(min(len(self.source), MAX_MASK_TRIES)):
             masks = self.read_rows(np.array([index])).masks
             dtype = None if masks is None else stored_dtype(masks)
             if dtype is not None:
@@ -230,7 +230,9 @@ class RecordReader(Reader):
     def read_some(self, count: int, seed: int) -> Encoded:
         positions = np.arange(min(count, len(self.source)))
         chosen = permute(seed, 0, positions, len(self.source))
-        images = self.read_rows(np.sort(chosen)).images
+        images, _ = self.source.read(np.sort(chosen))
+        if isinstance(images, Masked):
+            images = images.images
         assert isinstance(images, Encoded)  # pixels have no canvas
         return images
 

@@ -3,10 +3,12 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.iterators._features import (
     blank_rows,
@@ -14,8 +16,10 @@ from jaxaug.iterators._features import (
     feature_spec,
     stack_features,
 )
+from jaxaug.iterators._masks import stored_dtype
 from jaxaug.iterators._protocol import Stream
 from jaxaug.iterators._reader import (
+    MAX_MASK_TRIES,
     PADDING,
     BatchPlan,
     EncodedBatch,
@@ -25,6 +29,8 @@ from jaxaug.iterators._reader import (
     without_bytes,
 )
 from jaxaug.iterators._state import Cursor
+
+_BYTES = (bytes, bytearray, memoryview)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,9 +47,19 @@ class StreamReader(Reader):
         first = next(self.source.iterate(), None)
         if first is None:
             raise ValueError("`source` must yield at least one record, got an empty stream.")
-        _, features = first
-        columns = stack_features([features], np.zeros(1, np.int64))
-        return RecordForm(feature_spec(columns))
+        features, masks = _split_masks([first[1]])
+        columns = stack_features(features, np.zeros(1, np.int64))
+        mask = None if masks is None else self._mask_dtype()
+        return RecordForm(feature_spec(columns), mask=mask)
+
+    def _mask_dtype(self) -> np.dtype:
+        """Return the dtype of the first good mask."""
+        for _, features in itertools.islice(self.source.iterate(), MAX_MASK_TRIES):
+            _, masks = _split_masks([features])
+            dtype = None if masks is None else stored_dtype(masks)
+            if dtype is not None:
+                return dtype
+        return np.dtype(np.uint8)
 
     def read_some(self, count: int, seed: int) -> Encoded:
         del seed  # the first records are all that can be had
@@ -96,14 +112,29 @@ class StreamReader(Reader):
         indices = np.where(padding, position, positions)
         try:
             encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
-            columns = stack_features([chunk[row][1] for row in rows], indices)
+            others, masks = _split_masks([chunk[row][1] for row in rows])
+            columns = stack_features(others, indices)
             if self.features is not None:
                 check_features(columns, self.features, len(rows))
         except Exception as error:
             return error
 
         features = blank_rows(columns, padding, self.mask_fill)
-        return EncodedBatch(epoch, positions, positions, without_bytes(encoded, padding), features)
+        images = without_bytes(encoded, padding)
+        return EncodedBatch(epoch, positions, positions, images, features, masks)
+
+
+def _split_masks(features: Sequence[Features]) -> tuple[Sequence[Features], Encoded | None]:
+    """Return the features of records without their encoded masks, and these; None without any."""
+    if not isinstance(features[0].get("mask"), _BYTES):
+        return features, None
+    masks: list[Any] = []
+    others = []
+    for each in features:
+        mask = each.get("mask")
+        masks.append(mask if isinstance(mask, _BYTES) else b"")
+        others.append({name: value for name, value in each.items() if name != "mask"})
+    return others, Encoded.from_bytes(masks)
 
 
 def _take(records: Iterator, count: int) -> tuple[list, Exception | None]:

@@ -4,14 +4,16 @@ import io
 import re
 import tarfile
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from jaxaug import Loader, augment
+from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import Encoded
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators import Concat, Masked, PairedFolders, Subset, WebDataset, split
+from jaxaug.sharding import batch_sharding
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
 from tests.iterators.test_place import exif, expected_mask
@@ -93,8 +95,14 @@ def test_a_mask_lies_on_the_pixels_of_its_image(height, width, orientation):
     batch = one_batch(Pairs([image], [encode(mask, "PNG")]), canvas=(150, 170))
     h, w = batch["size"][0]
     assert max(h / 150, w / 170) == 1 or (height, width) == (160, 160)
-    seen = np.round(batch["image"][0, :h, :w, 0] / 36)
-    placed = batch["mask"][0, :h, :w]
+    assert_on_its_pixels(batch, 0)
+
+
+def assert_on_its_pixels(batch, row):
+    """Compare the classes of a mask with those that its image shows."""
+    h, w = batch["size"][row]
+    seen = np.round(batch["image"][row, :h, :w, 0] / 36)
+    placed = batch["mask"][row, :h, :w]
 
     same = np.ones((h, w), bool)  # pixels whose neighbors are of their class
     for shift in [(0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, -1), (1, -1), (-1, 1)]:
@@ -102,7 +110,21 @@ def test_a_mask_lies_on_the_pixels_of_its_image(height, width, orientation):
     assert same.mean() > 0.6
     np.testing.assert_array_equal(placed[same], seen[same])
     assert (placed == seen).mean() > 0.85
-    assert (batch["mask"][0, h:] == 255).all() and (batch["mask"][0, :, w:] == 255).all()
+    assert (batch["mask"][row, h:] == 255).all() and (batch["mask"][row, :, w:] == 255).all()
+
+
+@pytest.mark.gpu
+def test_a_mask_lies_on_the_pixels_of_an_image_that_a_gpu_decodes():
+    mask = checkerboard(1200, 900)
+    colors = np.stack([mask * 36, 255 - mask * 36, mask * 0], -1).astype(np.uint8)
+    images = [encode(colors, quality=95, exif=exif(i + 1)) for i in range(8)] * 4
+    source = Pairs(images, [encode(mask, "PNG")] * 32)
+    gpu = jax.devices("gpu")[:1]
+    with Decoder((450, 500), "nvjpeg", gpu) as decoder:
+        options = {"canvas": None, "decoder": decoder, "sharding": batch_sharding(gpu)}
+        batch = one_batch(source, **options)
+    for row in range(32):
+        assert_on_its_pixels(batch, row)
 
 
 @pytest.mark.parametrize("orientation", [5, 6, 7, 8])
@@ -337,6 +359,12 @@ def test_a_tar_without_a_mask_for_a_record_is_refused(tmp_path):
     path = write_tar(tmp_path / "a.tar", {"a.jpg": image, "a.seg.png": mask, "b.jpg": image})
     with pytest.raises(SourceError, match=r"a.tar': 'b' has no mask \['seg.png'\]; it has \['jpg"):
         WebDataset(path, mask="seg.png")
+
+
+def test_an_image_and_its_mask_have_two_extensions(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"a.png": encode(picture(0, 40, 56), "PNG")})
+    with pytest.raises(ValueError, match="`image` must have an extension that `mask` has not"):
+        WebDataset(path, image="png", mask=".PNG")
 
 
 def test_a_mask_in_a_tar_that_was_cut_is_a_bad_record(tmp_path):

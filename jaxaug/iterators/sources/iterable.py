@@ -31,6 +31,8 @@ class FromIterable:
       items: a callable that gives a fresh iterator, or an object that can be iterated again and
         again.
       image: the key of the image, or its place in tuples; in all forms that `RandomAccess` takes.
+      mask: the key or place of the mask, in all forms that `RandomAccess` takes; None for no masks.
+        Pairs have its bytes among their features, under "mask".
       label: the key or place that becomes "label"; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
 
@@ -49,6 +51,7 @@ class FromIterable:
         items: Callable[[], Iterable] | Iterable,
         *,
         image: Key = "image",
+        mask: Key | None = None,
         label: Key | None = "label",
         features: Wanted = None,
     ):
@@ -68,6 +71,7 @@ class FromIterable:
             )
         self._items = items
         self._image = image
+        self._mask = mask
         self._label = label
         self._wanted = features
         # The columns' names, and blank values, by the items' keys; known from the first good item.
@@ -93,11 +97,14 @@ class FromIterable:
             if names is None:
                 names = self._learn()
             try:
-                found = _items.read_item(item, self._image, self._blanks, ordinal)
+                found = _items.read_item(item, self._image, self._blanks, ordinal, self._mask)
             except SourceError as error:
                 self._remember(ordinal, str(error))
                 found = Item({}, b"", self._blanks)
-            yield found.image, {name: found.numbers[key] for key, name in names.items()}
+            features: dict[str, Any] = {name: found.numbers[key] for key, name in names.items()}
+            if self._mask is not None:
+                features["mask"] = found.mask
+            yield found.image, features
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's ordinal, and "error" if it was a bad one."""
@@ -119,12 +126,14 @@ class FromIterable:
             if ordinal == _MAX_TRIES:
                 break
             try:
-                first = _items.read_item(item, self._image, {}, ordinal)
+                first = _items.read_item(item, self._image, {}, ordinal, self._mask)
                 _items.check_label(first, self._label, ordinal)
             except SourceError as error:
                 wrong = wrong or error
                 continue
-            names = _items.choose_features(first, self._image, self._label, self._wanted)
+            names = _items.choose_features(
+                first, self._image, self._label, self._wanted, self._mask
+            )
             self._blanks = _items.blank_numbers(first, names)
             self._names = names
             return names

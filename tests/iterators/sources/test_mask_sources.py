@@ -10,7 +10,7 @@ from PIL import Image
 
 from jaxaug import Loader
 from jaxaug.errors import SourceError
-from jaxaug.iterators import InMemory, Parquet, RandomAccess, TFRecord
+from jaxaug.iterators import FromIterable, InMemory, Parquet, RandomAccess, TFRecord
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
@@ -165,3 +165,24 @@ def test_masks_in_a_column_of_parquet(tmp_path, struct, memory, monkeypatch):
         Parquet(tmp_path / "a.parquet", mask="name", **options)
     with pytest.raises(SourceError, match="has no column 'seg' but"):
         Parquet(tmp_path / "a.parquet", mask="seg", **options)
+
+
+@pytest.mark.filterwarnings("ignore:1 of 6 records could not be decoded")
+@pytest.mark.parametrize("form", ["items", "pairs"])
+def test_masks_of_streams(form):
+    if form == "items":
+        items = [{"image": IMAGES[i], "annotation": palette(i), "label": i} for i in range(COUNT)]
+        items[1] = items[1] | {"annotation": None}
+    else:
+        items = [(IMAGES[i], {"mask": png(i), "label": i}) for i in range(COUNT)]
+        items[1] = (IMAGES[1], {"mask": b"", "label": 1})
+    mask = "annotation" if form == "items" else None
+    stream = FromIterable(items + items[2:], mask=mask)
+    options = {"shuffle": False, "on_error": "mask", "last_batch": "pad", "epochs": 1}
+    with Loader(stream, 4, sharding=one_device(), **options) as loader:
+        first, last = (np.asarray(batch["mask"]) for batch in loader)
+        reason = loader.stats["bad_records"][0]["reason"]
+    assert "mask" in reason and loader.stats["bad"] == 1
+    np.testing.assert_array_equal(first[[0, 2, 3]], EXPECTED[[0, 2, 3]])
+    np.testing.assert_array_equal(last[:2], EXPECTED[2:])
+    assert (first[1] == 255).all() and (last[2:] == 255).all()

@@ -65,7 +65,8 @@ class WebDataset(PackedSource):
       classes: the class names that `python -m jaxaug pack` stored, or None.
 
     Raises:
-      ValueError: `timeout` or `retries` are no such numbers.
+      ValueError: `timeout` or `retries` are no such numbers, or images and masks have the same
+        extension.
       SourceError: a missing, damaged or cut file, a record without image or with a link for a
         member, a label that is no integer.
 
@@ -99,6 +100,11 @@ class WebDataset(PackedSource):
     ):
         self._mask = [] if mask is None else _extensions(mask)
         self._image = [name for name in _extensions(image) if name not in self._mask]
+        if not self._image:
+            raise ValueError(
+                f"`image` must have an extension that `mask` has not, got {image!r} and {mask!r}: "
+                "two members of one record have two extensions, such as 'png' and 'seg.png'."
+            )
         self._label = label
         self._names = None if features is None else _items.new_names(features)
         named = {
