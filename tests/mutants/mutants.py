@@ -24,7 +24,7 @@ MUTANTS = {
         "augment/_operator.py",
         "random.coin(jax.random.fold_in(key, _COIN), p)",
         "random.coin(key, p)",
-        "test_contract.py::test_the_coin_says_nothing_about_the_parameters[RandomRotation]",
+        "test_draws.py::test_the_coin_says_nothing_about_the_parameters[RandomRotation]",
     ),
     "p is ignored by pointwise transforms": Mutant(
         "augment/_transform.py",
