@@ -24,7 +24,6 @@ from typing import Any
 
 from vs_dali import jaxaug_chain, measure, spread, write_tar
 
-
 MIN_ROUNDS = 5
 STEADY = 0.03  # the relative difference of two successive rounds of a contestant that is warm
 
