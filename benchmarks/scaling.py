@@ -1,12 +1,13 @@
 """Images/s of 1, 2, 4, ... GPUs of one host, from a tar to random-resized crops on the devices.
 
     python benchmarks/scaling.py TAR [--gpus 1 2 4] [--rounds 5] [--seconds 1.5] [--json FILE]
-        [--processes] [--decode] [--batch 256] [--threads 16]
+        [--processes] [--decode] [--batch 256] [--threads 16] [--max-warm-up 20]
 
 One process drives the first n GPUs with one Loader of n times the batch; `--processes` measures a
 process for each GPU as well, joined by `jax.distributed`. `--decode` measures a Decoder alone, fed
-from memory by three threads. The contestants take turns, round after round; the table gives
-medians, spreads and the ratio to one GPU.
+from memory by three threads. Each contestant is warmed up until the rates of two successive rounds
+differ by less than 3 per cent. Then they take turns, round after round; the table gives medians,
+spreads and the ratio to one GPU.
 """
 
 import argparse
@@ -22,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from vs_dali import jaxaug_chain, measure, spread, write_tar
+
+MIN_ROUNDS = 5
+STEADY = 0.03  # the relative difference of two successive rounds of a contestant that is warm
 
 
 class OneProcess:
@@ -120,14 +124,14 @@ def serve(task: dict[str, Any]) -> None:
         print("rate", loader.rate(float(line)), flush=True)
 
 
-def warm_up(contestant: Any, seconds: float) -> None:
-    """Run until two rates in a row differ by less than 3 per cent, at most 12 times."""
-    before = contestant.rate(seconds)
-    for _ in range(11):
-        rate = contestant.rate(seconds)
-        if abs(rate - before) < 0.03 * before:
-            return
-        before = rate
+def warm_up(contestant: Any, seconds: float, max_rounds: int) -> list[float]:
+    """Return the rates of rounds until two successive ones are alike, or of `max_rounds`."""
+    rates = [contestant.rate(seconds)]
+    while len(rates) < max_rounds:
+        rates.append(contestant.rate(seconds))
+        if abs(rates[-1] - rates[-2]) < STEADY * rates[-2]:
+            break
+    return rates
 
 
 def main() -> None:
@@ -138,7 +142,8 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch", type=int, default=256, help="for each GPU")
     parser.add_argument("--threads", type=int, default=16, help="for each GPU")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=MIN_ROUNDS, help="at least 5")
+    parser.add_argument("--max-warm-up", type=int, default=20, help="rounds of a contestant")
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--decode", action="store_true")
@@ -147,6 +152,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.child:
         return serve(args.child)
+    if args.rounds < MIN_ROUNDS:
+        parser.error(f"--rounds must be at least {MIN_ROUNDS}, got {args.rounds}")
 
     kinds: dict[str, Any] = {"one process": OneProcess}
     if args.decode:
@@ -161,8 +168,10 @@ def main() -> None:
             for name, kind in kinds.items()
             for count in args.gpus
         }
-        for contestant in contestants.values():
-            warm_up(contestant, args.seconds)
+        warm: dict[Any, list[float]] = {}
+        for key, contestant in contestants.items():
+            warm[key] = warm_up(contestant, args.seconds, args.max_warm_up)
+            print(f"{key[0]}, {key[1]} GPUs: warm after {len(warm[key])} rounds", flush=True)
         rates: dict[Any, list[float]] = {key: [] for key in contestants}
         for _ in range(args.rounds):
             for key, contestant in contestants.items():
@@ -172,7 +181,10 @@ def main() -> None:
         ratio = statistics.median(found) / statistics.median(rates[name, args.gpus[0]])
         print(f"{name:20s} {count} GPUs {spread(found)}  {ratio:5.2f} x", flush=True)
     if args.json:
-        rows = [{"kind": key[0], "gpus": key[1], "rates": found} for key, found in rates.items()]
+        rows = [
+            {"kind": key[0], "gpus": key[1], "warm_up": warm[key], "rates": found}
+            for key, found in rates.items()
+        ]
         args.json.write_text(json.dumps(rows, indent=1))
 
 

@@ -382,6 +382,17 @@ def test_floats_keep_their_dtype_and_odd_sides_their_length(name):
         assert out.shape == image.shape
 
 
+@pytest.mark.parametrize("name", ["BoxBlur", "RandomGamma", "RandomRotation"])
+def test_bfloat16_is_the_rounded_result_of_float32(name):
+    """Of one transform of each kind, as the kind casts."""
+    sample = batch(name)
+    sample["image"] = (sample["image"].astype(jnp.float32) / 255).astype(jnp.bfloat16)
+    wide = {**sample, "image": sample["image"].astype(jnp.float32)}
+    run = jax.vmap(always(name))
+    narrow, expected = jax.jit(lambda: (run(KEYS, sample), run(KEYS, wide)))()
+    equal(narrow["image"], expected["image"].astype(jnp.bfloat16))
+
+
 @everything
 def test_another_key_another_result(name):
     other = on_mesh(name, always(name), OTHER_KEYS, batch(name))["called"]

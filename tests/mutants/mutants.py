@@ -24,7 +24,7 @@ MUTANTS = {
         "augment/_operator.py",
         "random.coin(jax.random.fold_in(key, _COIN), p)",
         "random.coin(key, p)",
-        "test_contract.py::test_the_coin_says_nothing_about_the_parameters[RandomRotation]",
+        "test_draws.py::test_the_coin_says_nothing_about_the_parameters[RandomRotation]",
     ),
     "p is ignored by pointwise transforms": Mutant(
         "augment/_transform.py",
@@ -136,5 +136,23 @@ MUTANTS = {
         "params = params._replace(weight=params.weight[:1].repeat(2))\n"
         "        return jax.vmap(self._mixed)(params, group, partners)",
         "augment/test_mix.py::test_pixels_and_labels_are_mixed_as_numpy_mixes_them",
+    ),
+    "every epoch has the same shuffle": Mutant(
+        "iterators/_sampler.py",
+        "keys = _stream(_key(seed, epoch), _ROUNDS)",
+        "keys = _stream(_key(seed, 0), _ROUNDS)",
+        "iterators/test_sampler.py::test_seeds_and_epochs_differ_and_do_not_mirror",
+    ),
+    "a tail too short for a batch is delivered": Mutant(
+        "iterators/_state.py",
+        "needed = batch_size if drop else 1",
+        "needed = 1",
+        "iterators/test_state.py::test_an_epoch_is_cut_into_len_batches",
+    ),
+    "the EXIF orientations 6 and 8 are swapped": Mutant(
+        "decode/_orientation.py",
+        "    (True, True, False),\n    (True, True, True),\n    (True, False, True),\n",
+        "    (True, False, True),\n    (True, True, True),\n    (True, True, False),\n",
+        "decode/test_orientation.py::test_pixels_and_sizes_are_those_of_pillow",
     ),
 }
