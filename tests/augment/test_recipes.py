@@ -48,11 +48,12 @@ def test_numbers_of_the_classifiers():
     expected = (augment.Resize(256), augment.CenterCrop(224), NORMALIZE)
     assert recipes.imagenet_eval().transforms == expected
 
+    crop = augment.RandomResizedCrop(224, interpolation="bicubic")
     jitter = augment.ColorJitter(0.3, 0.3, 0.3, 0.0)
     expected = (crop, flip, augment.ThreeAugment(), jitter, NORMALIZE)
     assert recipes.deit3_train().transforms == expected
     border = augment.RandomCrop(224, padding=4, padding_mode="reflect")
-    expected = (augment.Resize(224), border, *expected[1:])
+    expected = (augment.Resize(224, interpolation="bicubic"), border, *expected[1:])
     assert recipes.deit3_train(simple_crop=True).transforms == expected
 
     expected = (augment.RandomCrop(32, padding=4), flip)
@@ -61,7 +62,7 @@ def test_numbers_of_the_classifiers():
 
 # SimCLR's data_util.py, BYOL's augmentations.py, DINO's main_dino.py with its utils.py.
 def test_numbers_of_the_views():
-    crop = augment.RandomResizedCrop(224, (0.08, 1.0), (3 / 4, 4 / 3))
+    crop = augment.RandomResizedCrop(224, (0.08, 1.0), (3 / 4, 4 / 3), "bicubic")
     flip = augment.RandomHorizontalFlip(0.5)
     gray = augment.Grayscale(p=0.2)
     jitter = augment.ColorJitter(0.8, 0.8, 0.8, 0.2, p=0.8)
@@ -84,12 +85,12 @@ def test_numbers_of_the_views():
 
     views = dict_of(recipes.dino())
     assert [count for _, _, count in recipes.dino().views] == [1, 1, 8]
-    crop = augment.RandomResizedCrop(224, (0.4, 1.0))
+    crop = augment.RandomResizedCrop(224, (0.4, 1.0), interpolation="bicubic")
     expected = (crop, flip, jitter, gray, augment.GaussianBlur(17), NORMALIZE)
     assert views["global_1"].transforms == expected
     seldom = (augment.GaussianBlur(17, p=0.1), augment.RandomSolarize(128 / 255, p=0.2))
     assert views["global_2"].transforms == (crop, *expected[1:4], *seldom, NORMALIZE)
-    crop = augment.RandomResizedCrop(96, (0.05, 0.4))
+    crop = augment.RandomResizedCrop(96, (0.05, 0.4), interpolation="bicubic")
     often = augment.GaussianBlur(17, p=0.5)
     assert views["local"].transforms == (crop, *expected[1:4], often, NORMALIZE)
 

@@ -104,12 +104,11 @@ def deit3_train(
 
     Reference: H. Touvron et al., "DeiT III: Revenge of the ViT", 2022; facebookresearch/deit,
       augment.py, `new_data_aug_generator`, and README_revenge.md for the numbers.
-
-    Differs from it in bilinear instead of bicubic crops.
     """
-    crop: list[Transform] = [RandomResizedCrop(size)]
+    crop: list[Transform] = [RandomResizedCrop(size, interpolation="bicubic")]
     if simple_crop:
-        crop = [Resize(size), RandomCrop(size, padding=4, padding_mode="reflect")]
+        resize = Resize(size, interpolation="bicubic")
+        crop = [resize, RandomCrop(size, padding=4, padding_mode="reflect")]
     return Compose(
         [
             *crop,

@@ -42,14 +42,14 @@ def simclr(
     Reference: T. Chen et al., "A Simple Framework for Contrastive Learning of Visual
       Representations", 2020, appendix A; google-research/simclr, data_util.py.
 
-    Differs from it in bilinear instead of bicubic crops, and in torchvision's contrast and
-    saturation (there about the mean of each channel, and of HSV).
+    Differs from it in antialiased crops, and in torchvision's contrast and saturation (there about
+    the mean of each channel, and of HSV).
     """
     check_positive_int("size", size)
     jitter = 0.8 * strength
     chain = Compose(
         [
-            RandomResizedCrop(size),
+            RandomResizedCrop(size, interpolation="bicubic"),
             RandomHorizontalFlip(),
             ColorJitter(jitter, jitter, jitter, 0.2 * strength, p=0.8),
             Grayscale(p=0.2),
@@ -75,15 +75,15 @@ def byol(size: int = 224, dtype: Any = "float32", layout: str = "HWC") -> MultiV
     Reference: J.-B. Grill et al., "Bootstrap Your Own Latent", 2020, appendix B;
       google-deepmind/deepmind-research, byol/utils/augmentations.py.
 
-    Differs from it in bilinear instead of bicubic crops, and in torchvision's brightness, contrast
-    and saturation (there added, about the mean of each channel, and of HSV).
+    Differs from it in antialiased crops, and in torchvision's brightness, contrast and saturation
+    (there added, about the mean of each channel, and of HSV).
     """
     check_positive_int("size", size)
 
     def view(blur: float, *last: Transform) -> Compose:
         return Compose(
             [
-                RandomResizedCrop(size),
+                RandomResizedCrop(size, interpolation="bicubic"),
                 *_flip_and_color(),
                 GaussianBlur(_tenth(size), _SIGMA, p=blur),
                 *last,
@@ -117,8 +117,6 @@ def dino(
 
     Reference: M. Caron et al., "Emerging Properties in Self-Supervised Vision Transformers", 2021;
       facebookresearch/dino, main_dino.py, `DataAugmentationDINO`.
-
-    Differs from it in bilinear instead of bicubic crops.
     """
 
     def view(crop: RandomResizedCrop, blur: float, *last: Transform) -> Compose:
@@ -132,8 +130,8 @@ def dino(
             ]
         )
 
-    large = RandomResizedCrop(global_size, scale=(0.4, 1.0))
-    small = RandomResizedCrop(local_size, scale=(0.05, 0.4))
+    large = RandomResizedCrop(global_size, scale=(0.4, 1.0), interpolation="bicubic")
+    small = RandomResizedCrop(local_size, scale=(0.05, 0.4), interpolation="bicubic")
     solarize = RandomSolarize(_PIL_THRESHOLD, p=0.2)
     return MultiView(
         {
