@@ -249,25 +249,30 @@ def _chosen_matrix(index: Array, matrices: Sequence[Matrix]) -> Matrix:
 
 
 def _chosen_bends(index: Array, branches: Sequence[tuple[tuple[Bend, Matrix], ...]]):
-    """Return the bends of a traced index; a branch with fewer is given some of no displacement."""
+    """Return the bends of a traced index, for each grid of nodes one.
+
+    A branch without a bend on some grid is given one of no displacement there.
+    """
     bends = []
     for place in range(max(map(len, branches))):
-        present = [branch[place] for branch in branches if place < len(branch)]
-        still = present[0][0]._replace(
-            dx=jnp.zeros_like(present[0][0].dx), dy=jnp.zeros_like(present[0][0].dy)
-        )
-        pairs = [branch[place] if place < len(branch) else (still, Matrix()) for branch in branches]
-        grids = {bend.dx.shape for bend, _ in pairs}
-        if len(grids) > 1:
-            raise ValueError(
-                f"a choice needs displacements on one grid, got {sorted(grids)}: give one per"
-                " pixel, or the same number of nodes in each branch."
-            )
-        bend = Bend(
-            *(_chosen_fields(index, fields) for fields in zip(*(bend for bend, _ in pairs)))
-        )
-        bends.append((bend, _chosen_matrix(index, [matrix for _, matrix in pairs])))
+        here = [branch[place] if place < len(branch) else None for branch in branches]
+        for grid in dict.fromkeys(pair[0].dx.shape for pair in here if pair):
+            bends.append(_chosen_bend(index, here, grid))
     return tuple(bends)
+
+
+def _chosen_bend(
+    index: Array, branches: Sequence[tuple[Bend, Matrix] | None], grid: tuple[int, ...]
+) -> tuple[Bend, Matrix]:
+    """Return the bend of a traced index with `grid` nodes, and its matrix."""
+    own = [pair is not None and pair[0].dx.shape == grid for pair in branches]
+    first = branches[own.index(True)]
+    assert first is not None
+    still = first[0]._replace(dx=jnp.zeros_like(first[0].dx), dy=jnp.zeros_like(first[0].dy))
+    pairs = [pair if mine and pair else (still, Matrix()) for pair, mine in zip(branches, own)]
+    fields = zip(*(bend for bend, _ in pairs))
+    bend = Bend(*(_chosen_fields(index, field) for field in fields))
+    return bend, _chosen_matrix(index, [matrix for _, matrix in pairs])
 
 
 def _chosen_fields(index: Array, fields: Sequence[Any]) -> Any:

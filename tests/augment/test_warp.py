@@ -186,9 +186,20 @@ def test_a_choice_among_frames_of_different_shapes_is_refused():
     other = A.Warp.identity(A.ImageInfo((8, 8)))
     with pytest.raises(ValueError, match=r"frames of one shape, got canvases \[\(41, 57\), \(8"):
         A.select(jnp.int32(0), [BRANCHES[0], other])
-    coarse = A.Warp.displaced(INFO, jnp.zeros((3, 3)), jnp.zeros((3, 3)))
-    with pytest.raises(ValueError, match=r"displacements on one grid, got \[\(3, 3\), \(41, 57\)"):
-        A.select(jnp.int32(0), [BRANCHES[3], coarse])
+
+
+def test_a_choice_among_displacements_of_different_grids():
+    shift = jnp.linspace(0, 3, 9).reshape(3, 3)
+    coarse = A.Warp.displaced(INFO, shift, -shift)
+    warps = [BRANCHES[3], coarse, BRANCHES[0]]
+
+    def moved(number, image):
+        chosen = A.select(number, warps)
+        return [_Fixed(lambda info, warp=warp: warp)(KEY, image) for warp in (chosen, *warps)]
+
+    for number in range(3):
+        chosen, *each = jax.jit(moved)(jnp.int32(number), NOISE)
+        np.testing.assert_allclose(chosen, each[number], atol=1e-4)
 
 
 def test_one_map_of_a_chain():
