@@ -186,7 +186,7 @@ def entries() -> list[Entry]:
     for name, value in vars(augment).items():
         if not inspect.isclass(value) or inspect.isabstract(value) or "__call__" not in dir(value):
             continue
-        if not hasattr(value, "__dataclass_fields__"):
+        if not hasattr(value, "__dataclass_fields__") or value is augment.Frames:  # of videos
             continue
         module = value.__module__.removeprefix("jaxaug.augment.")
         if module not in families:

@@ -21,6 +21,7 @@ from flax import nnx
 from PIL import Image
 
 import jaxaug
+from jaxaug.decode import Encoded
 from jaxaug.iterators import TFDS, ImageFolder
 
 pytestmark = pytest.mark.training
@@ -165,7 +166,7 @@ def test_the_recipe_keeps_images_and_classes_without_tensorflow(archive, prepare
     for split, folder in {"train": "train", "validation": "val"}.items():
         source = TFDS("imagenette/160px-v2", split=split, data_dir=prepared.parents[2])
         encoded, features = source.read(np.arange(len(source)))
-        assert source.classes is not None
+        assert source.classes is not None and isinstance(encoded, Encoded)
         written = [
             (source.classes[label], bytes(encoded.view(row)))
             for row, label in enumerate(features["label"])

@@ -1,5 +1,6 @@
 """The host backend: threads that decode onto canvases in host memory."""
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.host.canvas_memory import Block, CanvasMemory, clear_beyond
 from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
 from jaxaug.errors import DecodeError
+
+_ALIGNMENT = 64  # bytes; XLA's CPU client takes memory with this alignment without a copy
 
 
 class HostBackend:
@@ -34,24 +36,18 @@ class HostBackend:
     ):
         self._devices = devices
         self._canvas_shape = canvas_shape
-        self._memory = CanvasMemory(canvas_shape)
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
         """Decode the good rows; see `Backend`."""
         rows_per_device = len(headers.kind) // len(self._devices)
-        blocks = [self._memory.take(rows_per_device) for _ in self._devices]
-        rows = [(block, row) for block in blocks for row in range(rows_per_device)]
-        for row in (headers.kind == BAD).nonzero()[0].tolist():
-            block, place = rows[row]
-            clear_beyond(block, place, (0, 0))
+        canvases = [_zero_canvases(rows_per_device, self._canvas_shape) for _ in self._devices]
+        targets = [canvas for block in canvases for canvas in block]
         good = (headers.kind != BAD).nonzero()[0].tolist()
-        failures = self._fill(rows, good, encoded, headers, size)
+        failures = self._fill(targets, good, encoded, headers, size)
 
-        pixels = [
-            jax.device_put(block.pixels, device) for block, device in zip(blocks, self._devices)
-        ]
+        pixels = [jax.device_put(block, device) for block, device in zip(canvases, self._devices)]
         return make_batch(
             headers,
             size,
@@ -65,7 +61,7 @@ class HostBackend:
 
     def _fill(
         self,
-        targets: list[tuple[Block, int]],
+        targets: list[np.ndarray],
         good: list[int],
         encoded: Encoded,
         headers: Headers,
@@ -78,12 +74,10 @@ class HostBackend:
         def work():
             for row in rows:
                 fit = (int(size[row, 0]), int(size[row, 1]))
-                block, place = targets[row]
-                clear_beyond(block, place, fit)
                 try:
-                    decode_into(encoded.view(row), headers.row(row), fit, block.pixels[place])
+                    decode_into(encoded.view(row), headers.row(row), fit, targets[row])
                 except DecodeError as error:
-                    block.pixels[place] = 0
+                    targets[row][:] = 0
                     failures[row] = error.reason
 
         num_tasks = min(self._num_threads, len(good))
@@ -97,5 +91,17 @@ class HostBackend:
 
 
 def _release_nothing(outputs: Any) -> None:
-    """Do nothing: the arrays keep the memory of the canvases as long as they need it."""
+    """Do nothing: the canvases are new memory that JAX owns."""
     del outputs
+
+
+def _zero_canvases(rows: int, canvas_shape: tuple[int, int, int]) -> np.ndarray:
+    """Return zeros, uint8[rows, H, W, channels], that a CPU device takes without a copy.
+
+    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge
+    pages.
+    """
+    shape = (rows, *canvas_shape)
+    block = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % _ALIGNMENT
+    return block[first : block.size - _ALIGNMENT + first].reshape(shape)
