@@ -37,7 +37,7 @@ def api_page(name: str) -> str:
 
 
 def public_names(name: str) -> list[str]:
-    """Return the names that a module exports (`from x import y as y`) or defines."""
+    """Return the classes and functions that a module exports (`from x import y as y`) or defines."""
     path = PACKAGE / name.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     names = set()
@@ -46,4 +46,5 @@ def public_names(name: str) -> list[str]:
             names |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
-    return sorted(name for name in names if not name.startswith("_"))
+    constants = {name for name in names if name.isupper() and "_" in name}
+    return sorted(name for name in names - constants if not name.startswith("_"))

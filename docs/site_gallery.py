@@ -46,6 +46,7 @@ FAMILIES = {
 WITH_TARGETS = tuple(FAMILIES)[:4]  # drawn with mask, boxes and keypoints
 ON_SQUARES = ("RandomD4", "RandomRotate90", "RandomTranspose")  # what swaps height and width
 RECIPES = "Recipes"
+DETECTION = ("lsj", "multiscale", "ssd", "yolo")  # recipes with boxes
 
 
 def vignette(key, image):
@@ -136,6 +137,9 @@ RECIPE_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "cifar_train": {"size": 112},
     "dino": {"global_size": 144, "local_size": 64, "local_crops": 3},
     "imagenet_eval": {"size": 112, "resize": 128},
+    "multiscale_eval": {"size": 112, "max_size": 192},
+    "multiscale_train": {"sizes": (80, 112, 144), "max_size": 192},
+    "segmentation_eval": {"base": 112},
 }
 
 
@@ -172,7 +176,8 @@ class Entry(NamedTuple):
         parameters = inspect.signature(self.exported).parameters
         if "p" in parameters and self.name not in ("OneOf", "RandomApply"):
             always = {"p": 1.0}
-        return self.exported(**{**always, **self.arguments})
+        built = self.exported(**{**always, **self.arguments})
+        return built[0] if isinstance(built, tuple) else built  # (transform, batch transform)
 
 
 def entries() -> list[Entry]:
@@ -194,7 +199,7 @@ def entries() -> list[Entry]:
         path = f"jaxaug.augment.{name}"
         found.append(Entry(name, path, families[module], ARGUMENTS.get(name, {})))
     for name, value in vars(recipes).items():
-        if inspect.isfunction(value) and value.__module__ == recipes.__name__ and name[0] != "_":
+        if inspect.isfunction(value) and name[0] != "_":
             arguments = RECIPE_ARGUMENTS.get(name, {"size": 144})
             found.append(Entry(name, f"jaxaug.augment.recipes.{name}", RECIPES, arguments))
 
@@ -278,6 +283,10 @@ def sample_for(entry: Entry, transform: Any) -> dict[str, np.ndarray]:
         return _on_square(sample)
     if entry.family in WITH_TARGETS:
         return sample
+    if entry.name.startswith(DETECTION):
+        return {name: sample[name] for name in ("image", "boxes")}
+    if entry.name.startswith("segmentation"):
+        return {name: sample[name] for name in ("image", "mask")}
     if entry.name == "SanitizeBoxes":
         return {name: sample[name] for name in ("image", "boxes")}
     return {"image": sample["image"]}

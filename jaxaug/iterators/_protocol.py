@@ -33,6 +33,11 @@ class Masked(NamedTuple):
     Attributes:
       images: n encoded images.
       masks: n encoded masks of one channel: gray, or numbers of a palette.
+
+    Example:
+      >>> from jaxaug.decode import Encoded
+      >>> Masked(Encoded.from_bytes([b"jpeg"]), Encoded.from_bytes([b"png"])).masks.lengths.tolist()
+      [3]
     """
 
     images: Encoded

@@ -117,7 +117,7 @@ def assert_on_its_pixels(batch, row):
 def test_a_mask_lies_on_the_pixels_of_an_image_that_a_gpu_decodes():
     mask = checkerboard(1200, 900)
     colors = np.stack([mask * 36, 255 - mask * 36, mask * 0], -1).astype(np.uint8)
-    images = [encode(colors, quality=95, exif=exif(i + 1)) for i in range(8)] * 4
+    images = [encode(colors, quality=95, subsampling=0, exif=exif(i + 1)) for i in range(8)] * 4
     source = Pairs(images, [encode(mask, "PNG")] * 32)
     gpu = jax.devices("gpu")[:1]
     with Decoder((450, 500), "nvjpeg", gpu) as decoder:
