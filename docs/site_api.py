@@ -37,7 +37,7 @@ def api_page(name: str) -> str:
 
 
 def public_names(name: str) -> list[str]:
-    """Return the classes and functions that a module exports (`from x import y as y`) or defines."""
+    """Return the classes and functions that a module defines or exports (`import y as y`)."""
     path = PACKAGE / name.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     names = set()

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from jaxaug._checks import check_positive_int
+from jaxaug._install import install_command
 from jaxaug.iterators._export import local_shards
 from jaxaug.iterators._viewable import color_of, planes, rgb_of, viewable, visible_points
 
@@ -33,7 +34,7 @@ def show(
     Drawn are the used part of each image ("size"), "label" and "index" as its title, "boxes" with
     "box_labels", "mask" and "masks" as transparent colors, and "keypoints". A row whose "valid" is
     False is called "not valid". Of a batch that spans processes, the rows of this process are
-    shown. Needs matplotlib: `pip install "jaxaug[show]"`.
+    shown. Needs matplotlib, the extra "show".
 
     Args:
       batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w].
@@ -61,7 +62,7 @@ def show(
     try:
         from matplotlib import pyplot
     except ImportError as error:
-        raise ImportError('show needs matplotlib: pip install "jaxaug[show]".') from error
+        raise ImportError(f"show needs matplotlib: {install_command('show')}.") from error
 
     check_positive_int("count", count)
     check_positive_int("columns", columns)
