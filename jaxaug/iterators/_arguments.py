@@ -18,7 +18,8 @@ from jaxaug.iterators._sampler import Sampler, Sequential, Shuffled, check_sampl
 from jaxaug.iterators._state import batches_per_epoch
 from jaxaug.sharding._split import RowRange
 
-_RESERVED = {"image", "size", "valid", "index"}  # entries that the Loader itself puts into a batch
+# Entries that the Loader itself puts into a batch.
+_RESERVED = {"image", "size", "original_size", "valid", "index"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -180,6 +180,7 @@ def row_shapes(
     if form.image is None:
         sample["image"] = shape(np.uint8, (*canvas, channels))
         sample["size"] = shape(np.int32, (2,))
+        sample["original_size"] = shape(np.int32, (2,))
     else:
         sample["image"] = shape(*form.image)
 

@@ -177,6 +177,8 @@ class BatchBuilder:
         else:
             used = np.where(valid[:, None], images.size, self._canvas)
             sample["size"] = used.astype(np.int32)
+            original = np.where(valid[:, None], images.original_size, 0)
+            sample["original_size"] = original.astype(np.int32)
 
         positions = records.positions if self._reader.with_replacement else None
         return {

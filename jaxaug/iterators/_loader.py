@@ -25,8 +25,9 @@ class Loader(Checkpointable):
     A batch is a dict of global `jax.Array`s: "image", the source's features ("label" int32[B],
     ...), "valid" bool[B], "index" int32[B] (the record's number, -1 for padding; uint32[B, 2]
     (high, low) for 2^31 records and more). Without `transform`, "image" is the canvas uint8[B, H,
-    W, 3] ([B, H, W, 1] of a gray `Decoder`) and "size" int32[B, 2] its used part. Rows that are not
-    valid are blank: zeros, integer "label" and "labels" -1, "mask" `mask_fill`.
+    W, 3] ([B, H, W, 1] of a gray `Decoder`) and "size" int32[B, 2] its used part; "original_size"
+    int32[B, 2] is the (height, width) of the upright image before it was shrunk to the canvas. Rows
+    that are not valid are blank: zeros, integer "label" and "labels" -1, "mask" `mask_fill`.
 
     `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
     and `steps()` go on over epochs. A `for` that was left early goes on where it was; `restart()`
@@ -40,9 +41,10 @@ class Loader(Checkpointable):
       source: a `Source` (random access) or a `Stream`.
       batch_size: rows of the global batch; a multiple of the number of its shards.
       transform: pure function (key, sample) -> sample of one sample {"image": uint8[H, W, 3],
-        "size": int32[2], "epoch": int32, features...}; it is mapped and compiled, here and once.
+        "size": int32[2], "original_size", "epoch": int32, features...}; it is mapped and compiled,
+        here and once.
         A `jaxaug.augment.Compose`, or any function of your own; it may return any dict of arrays,
-        nested ones too, of which "epoch" is left out. Pixels of `InMemory` come without "size".
+        nested ones too, of which "epoch" is left out. Pixels of `InMemory` come without sizes.
       batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its
         attribute, 2 by default), such as MixUp; the group also holds "valid" bool[group_size].
       seed: of the order and of every key.

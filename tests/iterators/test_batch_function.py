@@ -28,7 +28,7 @@ def make_rows(count: int) -> dict:
 
 def make_function(in_turn: bool) -> BatchFunction:
     transform = augment.Compose([augment.RandomResizedCrop(8), augment.ColorJitter(0.4, 0.4)])
-    return BatchFunction(transform, augment.MixUp(10), 255, CANVAS, in_turn)
+    return BatchFunction(transform, augment.MixUp(10), 255, CANVAS, 3, in_turn)
 
 
 def test_rows_in_turn_are_those_of_all_rows_at_once():

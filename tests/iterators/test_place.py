@@ -258,3 +258,20 @@ def test_the_count_of_flat_boxes_is_one_of_boxes():
     whole = {"boxes": boxes.reshape(2, 2, 4), "boxes_count": np.int32([2, 1])}
     with Loader(InMemory(jpegs(2), whole), 2, shuffle=False, sharding=one_device()) as loader:
         assert next(loader)["boxes_count"].tolist() == [2, 1]
+
+
+def test_the_original_size_is_that_of_the_upright_image():
+    images = [
+        encode(picture(0, 120, 90)),
+        encode(picture(1, 40, 60), exif=exif(6)),
+        encode(picture(2, 20, 30)),
+        b"no image",
+    ]
+    chain = augment.Compose([augment.CenterCrop(16), augment.ToFloat()])
+    options = {"canvas": (60, 60), "transform": chain, "shuffle": False, "sharding": one_device()}
+    with Loader(InMemory(images), 4, **options) as loader:
+        with pytest.warns(UserWarning, match="could not be decoded"):
+            batch = next(loader)
+
+    assert batch["original_size"].tolist() == [[120, 90], [60, 40], [20, 30], [0, 0]]
+    assert "size" not in batch  # the crop has given all images one
