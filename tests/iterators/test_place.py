@@ -268,8 +268,8 @@ def test_the_original_size_is_that_of_the_upright_image():
         b"no image",
     ]
     chain = augment.Compose([augment.CenterCrop(16), augment.ToFloat()])
-    options = {"canvas": (60, 60), "transform": chain, "shuffle": False, "sharding": one_device()}
-    with Loader(InMemory(images), 4, **options) as loader:
+    options = {"canvas": (60, 60), "transform": chain, "on_error": "mask", "shuffle": False}
+    with Loader(InMemory(images), 4, sharding=one_device(), **options) as loader:
         with pytest.warns(UserWarning, match="could not be decoded"):
             batch = next(loader)
 
