@@ -16,6 +16,8 @@ def is_window(image: Array, extent: tuple[Scalar, Scalar], warp: Warp) -> bool:
     """Return True where `warp` shows whole pixels of an image without an unused part, upright or
     mirrored, and nothing beyond it.
     """
+    if warp.size is not None:  # the rest of its canvas may lie beyond the image
+        return False
     moves_whole_pixels = warp.axis_aligned and warp.integer_aligned and warp.inside_source
     return moves_whole_pixels and all(map(is_static, extent)) and extent == image.shape[:2]
 
