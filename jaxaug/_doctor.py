@@ -17,6 +17,7 @@ _OPTIONAL = {
     "orbax-checkpoint": f"checkpoints of the examples: {install_command('examples')}",
     "tensorflow-datasets": f"iterators.TFDS: {install_command('tfds')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
+    "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",
 }
