@@ -6,7 +6,6 @@ PTX is for the oldest architecture that the instructions need and runs on all ne
 """
 
 import functools
-import importlib.util
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxaug._typing import Array, Scalar
 
 _TARGET = "__gpu$xla.gpu.ptx"
-_ARCHITECTURE = "compute_75"  # Turing, the oldest that NVRTC 13 compiles for
+_OLDEST_ARCHITECTURE = 70  # Volta, for the shuffles; NVRTC 13 begins with 75
 _PTX_VERSION = ".version 7.0"  # of CUDA 11: drivers refuse a version newer than themselves
 
 
@@ -47,11 +46,14 @@ class CudaKernel(NamedTuple):
 
 @functools.cache
 def is_available() -> bool:
-    """Return True where the package that compiles kernels is installed."""
+    """Return True where NVRTC can be loaded: it comes with the CUDA extras."""
     try:
-        return importlib.util.find_spec("cuda.bindings.nvrtc") is not None
-    except ModuleNotFoundError:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception:  # of many classes: no package, no library, none that it knows
         return False
+    return True
 
 
 def call(kernel: CudaKernel, *operands: Array) -> list[Array]:
@@ -211,7 +213,9 @@ def compile_to_ptx(source: str) -> str:
         return f"\n{text.decode()}"
 
     program = nvrtc.nvrtcCreateProgram(source.encode(), b"jaxaug.cu", 0, [], [])[1]
-    options = [f"--gpu-architecture={_ARCHITECTURE}".encode()]
+    architectures = checked(nvrtc.nvrtcGetSupportedArchs())
+    oldest = min(number for number in architectures if number >= _OLDEST_ARCHITECTURE)
+    options = [f"--gpu-architecture=compute_{oldest}".encode()]
     checked(nvrtc.nvrtcCompileProgram(program, len(options), options))
     code = b" " * checked(nvrtc.nvrtcGetPTXSize(program))
     checked(nvrtc.nvrtcGetPTX(program, code))
