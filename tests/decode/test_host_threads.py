@@ -22,7 +22,7 @@ def test_both_sides_work_until_the_queue_is_empty(gpu):
     with decoder() as decode:
         check(decode, large_jpegs(16) * 32)
         assert 360 <= gpu.calls[0] <= 384 and len(gpu.calls) == 2
-        assert 10 <= decode.stats["host"] < 128 and decode.stats["engines"] == sum(gpu.calls)
+        assert 10 <= decode.stats["host"] <= 512 - 360 and decode.stats["engines"] == sum(gpu.calls)
 
 
 @pytest.mark.parametrize("size, threads", [(1, 0), (170_000, 0), (190_000, 6)])

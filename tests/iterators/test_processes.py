@@ -233,7 +233,7 @@ def differing():
     "name, expected",
     [
         ("missing file", "process 0 has length=24, process 1 has length=23"),
-        ("canvas", "process 0 has canvas=(64, 64), process 1 has canvas=(128, 64)"),
+        ("canvas", "process 0 has canvas=(64, 64, 3), process 1 has canvas=(128, 64, 3)"),
         ("seed", "process 0 has seed=3, process 1 has seed=4"),
         ("batch size", "process 0 has batch_size=8, process 1 has batch_size=16"),
         ("state", "process 0 has state["),

@@ -43,6 +43,7 @@ def test_types_are_those_that_losses_take(source):
     assert found == {
         "image": torch.uint8,
         "size": torch.int32,
+        "original_size": torch.int32,
         "label": torch.int64,
         "weight": torch.float32,
         "count": torch.int32,

@@ -77,7 +77,7 @@ MUTANTS = {
         "test_contract.py::test_the_unused_part_is_not_read[BoxBlur]",
     ),
     "the hue stays": Mutant(
-        "augment/color.py",
+        "augment/_hsv.py",
         "+ 6 * turns",
         "+ 0 * turns",
         "augment/test_color.py::test_hue",
@@ -108,8 +108,8 @@ MUTANTS = {
     ),
     "shrinking is not antialiased": Mutant(
         "augment/_resample.py",
-        "return math.ceil(2 * max(1.0, max_shrink) - 1e-4)",
-        "return 2",
+        "return math.ceil(width - 1e-4)",
+        "return 2 * kernel.radius",
         "augment/test_resample.py::test_resize_equals_pil",
     ),
     "a choice among warps is always the first": Mutant(
