@@ -6,9 +6,10 @@ only the drawn one is computed where images come one after the other; `jax.vmap`
 one pass and selects.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -106,26 +107,55 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
 
 
 def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
-    """Return `slot_color`, computed by XLA."""
+    """Return `slot_color`, computed by XLA.
+
+    Its slope is taken through the sum of all operations: that of a mapped `switch` has residuals
+    that JAX does not split on an explicit mesh.
+    """
+
+    @jax.custom_jvp
+    def color(slot: Slot, image: Array, size: Array | None) -> Array:
+        functions = _functions(slot, size, names)
+        branch = jnp.int32(0)
+        for number, name in enumerate(functions, 1):
+            branch = jnp.where(_is(slot, name), jnp.int32(number), branch)
+        return lax.switch(branch, [lambda image: image, *functions.values()], image)
+
+    def summed(slot: Slot, image: Array, size: Array | None) -> Array:
+        functions = _functions(slot, size, names)
+        masks = {name: _is(slot, name).astype(jnp.float32) for name in functions}
+        result = (1 - sum(masks.values())) * image
+        for name, function in functions.items():
+            result = result + masks[name] * function(image)
+        return result
+
+    @color.defjvp
+    def slope(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        return color(*primals), jax.jvp(summed, primals, tangents)[1]
+
+    return color(slot, image, info.size)
+
+
+def _functions(
+    slot: Slot, size: Array | None, names: Collection[str]
+) -> dict[str, Callable[[Array], Array]]:
+    """Return the operations that change values, by name."""
     bits = _amount(slot, "Posterize", 8.0)
     threshold = _amount(slot, "Solarize", 2.0)
+    levels = _amount(slot, "SolarizeAdd")
     functions = {
-        "Brightness": lambda: _blend(slot, image, jnp.zeros_like(image)),
-        "Color": lambda: _blend(slot, image, rgb_to_grayscale(image, 3)),
-        "Contrast": lambda: _blend(slot, image, adjust_contrast(image, 0.0, info.size)),
-        "Sharpness": lambda: _blend(slot, image, adjust_sharpness(image, 0.0, info.size)),
-        "Posterize": lambda: posterize(image, bits),
-        "Solarize": lambda: solarize(image, threshold),
-        "SolarizeAdd": lambda: _solarize_add(image, _amount(slot, "SolarizeAdd")),
-        "AutoContrast": lambda: jnp.clip(autocontrast(image, info.size), 0.0, 1.0),
-        "Equalize": lambda: equalize(image, info.size),
-        "Invert": lambda: invert(image),
+        "Brightness": lambda image: _blend(slot, image, jnp.zeros_like(image)),
+        "Color": lambda image: _blend(slot, image, rgb_to_grayscale(image, 3)),
+        "Contrast": lambda image: _blend(slot, image, adjust_contrast(image, 0.0, size)),
+        "Sharpness": lambda image: _blend(slot, image, adjust_sharpness(image, 0.0, size)),
+        "Posterize": lambda image: posterize(image, bits),
+        "Solarize": lambda image: solarize(image, threshold),
+        "SolarizeAdd": lambda image: _solarize_add(image, levels),
+        "AutoContrast": lambda image: jnp.clip(autocontrast(image, size), 0.0, 1.0),
+        "Equalize": lambda image: equalize(image, size),
+        "Invert": invert,
     }
-    present = [name for name in functions if name in names]
-    branch = jnp.int32(0)
-    for number, name in enumerate(present, 1):
-        branch = jnp.where(_is(slot, name), jnp.int32(number), branch)
-    return lax.switch(branch, [lambda: image, *(functions[name] for name in present)])
+    return {name: function for name, function in functions.items() if name in names}
 
 
 def picked(index: Array, values: Array) -> Array:
