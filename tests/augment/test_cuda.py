@@ -175,7 +175,7 @@ def kernel_for_cpus(monkeypatch):
 
 def test_batches_of_batches_are_one_launch(kernel_for_cpus):
     image = jnp.arange(2 * 3 * 4 * 5 * 3, dtype=jnp.float32).reshape(2, 4, 5, 3, 3)
-    number = jnp.arange(3.0)[:, None]
+    number = jnp.arange(3, dtype=jnp.float32)[:, None]
     both = jax.vmap(jax.vmap(kernel_for_cpus, (2, 0)), (0, None))
     result = jax.jit(both)(image, number)
 
