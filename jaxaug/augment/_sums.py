@@ -8,6 +8,11 @@ import jax.numpy as jnp
 from jaxaug._typing import Array
 
 
+def fixed_point_bits(width: int) -> int:
+    """Return the bits behind the point so that a line of values up to 2 in magnitude fits int32."""
+    return 29 - math.ceil(math.log2(max(width, 2)))
+
+
 @jax.custom_jvp
 def exact_sum(values: Array) -> Array:
     """Return the sum of values [H, W] of about [0, 1], in fixed point.
@@ -17,8 +22,7 @@ def exact_sum(values: Array) -> Array:
     sums of the lines fill an int32, so their upper and lower halves are added up apart: up to 32768
     lines.
     """
-    # A line of values up to 2 in magnitude fits int32.
-    bits = 29 - math.ceil(math.log2(max(values.shape[1], 2)))
+    bits = fixed_point_bits(values.shape[1])
     fixed = jnp.round(jnp.clip(values, -2.0, 2.0) * 2.0**bits).astype(jnp.int32)
     lines = jnp.sum(fixed, axis=1, dtype=jnp.int32)
     upper = jnp.sum(lines >> 16, dtype=jnp.int32).astype(jnp.float32)

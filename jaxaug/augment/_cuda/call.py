@@ -6,7 +6,7 @@ PTX is for the oldest architecture that the instructions need and runs on all ne
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +60,12 @@ def call(kernel: CudaKernel, *operands: Array) -> list[Array]:
     """Return the results for one image; under `jax.vmap` a launch computes all images."""
     results = _kernel_call.bind(*(operand[None] for operand in operands), kernel=kernel)
     return [result[0] for result in results]
+
+
+def with_constants(constants: Mapping[str, Any], source: str) -> str:
+    """Return CUDA C++ with a `#define` for each constant before it."""
+    lines = [f"#define {name} {value}" for name, value in constants.items()]
+    return "\n".join(lines) + source
 
 
 def as_facts(numbers: Sequence[Scalar]) -> Array:

@@ -4,12 +4,12 @@ A block reads the order of its image once, so every pixel computes only the comp
 there, in their order; XLA computes each of them at each turn and selects.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._cuda.call import CudaKernel, as_facts, call
+from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
+from jaxaug.augment._sums import fixed_point_bits
 
 _THREADS = 256
 _PIXELS = 8  # a thread sums or changes so many
@@ -34,17 +34,15 @@ def jitter(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
     """
     height, width, components = settings
     blocks = -(-height * width // (_THREADS * _PIXELS))
-    bits = 29 - math.ceil(math.log2(max(width, 2)))
     constants = {
         "HEIGHT": height,
         "WIDTH": width,
         "COMPONENTS": components,
         "BLOCKS": blocks,
         "PIXELS": _PIXELS,
-        "ONE": f"{2.0**bits:.1f}f",
+        "ONE": f"{2.0 ** fixed_point_bits(width):.1f}f",
     }
-    lines = [f"#define {name} {value}" for name, value in constants.items()]
-    source = "\n".join(lines) + _SOURCE
+    source = with_constants(constants, _SOURCE)
 
     def kernel(name: str, result: tuple[tuple[int, ...], str]) -> CudaKernel:
         return CudaKernel(source, name, (result,), (blocks, 1), (_THREADS, 1))

@@ -4,10 +4,9 @@ All pixels of an image share one operation, so only that one is computed, and on
 contrast, autocontrast and equalize are measured. XLA computes every operation for every image.
 """
 
-import math
-
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._cuda.call import CudaKernel, as_facts, call
+from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
+from jaxaug.augment._sums import fixed_point_bits
 from jaxaug.augment.policy_tables import NAMES
 
 _THREADS = 256
@@ -34,12 +33,11 @@ def change(
         "WIDTH": width,
         "PIXELS": _PIXELS,
         "MEASURING": _MEASURING,
-        "ONE": f"{2.0 ** (29 - math.ceil(math.log2(max(width, 2)))):.1f}f",
+        "ONE": f"{2.0 ** fixed_point_bits(width):.1f}f",
         "TOLERANCE": f"{tolerance:.9e}f",
         **{name.upper(): i for i, name in enumerate(NAMES)},
     }
-    lines = [f"#define {name} {value}" for name, value in constants.items()]
-    source = "\n".join(lines) + _SOURCE
+    source = with_constants(constants, _SOURCE)
     facts = as_facts([*extent, code, magnitude])
     measure = CudaKernel(
         source, "measure", (((_MEASURING, 3, 256), "int32"),), (_MEASURING, 1), (_THREADS, 1)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._cuda.call import CudaKernel, as_facts, call
+from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
 
 _THREADS = (32, 4)
 
@@ -19,7 +20,7 @@ class Settings(NamedTuple):
 
     Attributes:
       image: (height, width, channels) of the source.
-      dtype: of the source: "uint8", "float32", "bfloat16" or "float16".
+      dtype: of the source, one of PIXELS.
       canvas: (height, width) of the result.
       radius: of the interpolation's kernel: 1 for the triangle, 2 for the cubic convolution.
       affine: False where each position is divided by a third coordinate.
@@ -73,7 +74,7 @@ def _source(settings: Settings) -> str:
         "SCALE": "(1.0f / 255.0f)" if settings.dtype == "uint8" else "1.0f",
         "RADIUS": settings.radius,
         "AFFINE": int(settings.affine),
-        "MODE": ("constant", "edge", "reflect", "symmetric", "wrap").index(settings.mode),
+        "MODE": PADDING_MODES.index(settings.mode),
         "FILLS": int(settings.fills),
         "FRAMED": int(settings.framed),
         "WINDOWED": int(settings.windowed),
@@ -84,8 +85,7 @@ def _source(settings: Settings) -> str:
         "MOST_Y": f"{settings.most[0]:.9e}f",
         "MOST_X": f"{settings.most[1]:.9e}f",
     }
-    lines = [f"#define {name} {value}" for name, value in constants.items()]
-    return "\n".join(lines) + _SOURCE
+    return with_constants(constants, _SOURCE)
 
 
 PIXELS = {"uint8": "unsigned char", "float32": "float"}  # C++ types of the dtypes that it reads
