@@ -91,9 +91,11 @@ class Warp(NamedTuple):
 
         Args:
           info: of the image.
-          dx, dy: float32[h, w], pixels. Where [h, w] is the canvas, one displacement per pixel,
-            else nodes of an even grid from edge to edge of the used part, at least 2 by 2.
+          dx, dy: float[h, w], pixels, cast to float32. Where [h, w] is the canvas, one
+            displacement per pixel, else nodes of an even grid from edge to edge of the used part,
+            at least 2 by 2.
         """
+        dx, dy = jnp.asarray(dx, jnp.float32), jnp.asarray(dy, jnp.float32)
         if dx.shape == info.canvas:
             bend = Bend(dx, dy)
         else:
