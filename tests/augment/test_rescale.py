@@ -78,9 +78,16 @@ def test_what_is_drawn():
 def test_whole_numbers_are_not_rounded_down(side):
     """49 * (1 / 49) is below 1 in floats."""
     transform = A.RandomResize(side, side, canvas=(256, 256))
+
+    def resized(size):
+        return transform(KEY, {"image": jnp.zeros((120, 120, 3), jnp.uint8), "size": size})["size"]
+
+    sizes = jnp.arange(1, 120, 7, dtype=jnp.int32)[:, None].repeat(2, axis=1)
+    assert (jax.jit(jax.vmap(resized))(sizes) == side).all()
     for height in range(1, 120, 7):
-        image = jnp.zeros((height, height, 3), jnp.uint8)
-        assert transform(KEY, {"image": image})["size"].tolist() == [side, side]
+        info = A.ImageInfo((height, height))
+        size = transform.drawn_warp(transform.draw(KEY, info), info).size
+        assert np.asarray(size).tolist() == [side, side]
 
 
 def test_without_a_canvas_the_array_has_the_shape_of_the_largest_result():
