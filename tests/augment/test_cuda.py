@@ -164,7 +164,7 @@ def kernel_for_cpus(monkeypatch):
 
     def launch(kernel, image, number):
         (shape, dtype), *_ = kernel.results
-        assert image.shape[1:] == shape
+        assert image.shape[1:] == shape and 0 < len(image) <= call._MAX_IMAGES
         return [(image + number[:, None, None, :1]).astype(dtype)]
 
     monkeypatch.setattr(call, "_launch", launch)
@@ -181,6 +181,32 @@ def test_batches_of_batches_are_one_launch(kernel_for_cpus):
 
     expected = jnp.moveaxis(image, 3, 1) + number[None, :, None, None]
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 6])
+def test_a_batch_has_as_many_launches_as_it_needs(kernel_for_cpus, monkeypatch, count):
+    """CUDA refuses an empty grid, and one with more than 65,535 blocks along z."""
+    monkeypatch.setattr(call, "_MAX_IMAGES", 2)
+    image = jnp.arange(count * 4 * 5 * 3, dtype=jnp.float32).reshape(count, 4, 5, 3)
+    number = jnp.arange(count, dtype=jnp.float32)[:, None]
+    result = jax.jit(jax.vmap(kernel_for_cpus))(image, number)
+
+    np.testing.assert_array_equal(result, image + number[:, None, None])
+
+
+@needs_gpu
+@needs_nvrtc
+@pytest.mark.parametrize("count", [0, 65_537])
+def test_a_gpu_takes_no_image_and_more_than_a_grid_has(count):
+    """The last images of a batch of two launches have the bits of a batch of their own."""
+    chain = augment.Compose([augment.RandomResizedCrop(2), TO_FLOAT])
+    keys = jax.random.split(jax.random.key(1), count)
+    pixels = jax.random.bits(jax.random.key(2), (count, 3, 4, 3), jnp.uint8)
+    run = jax.jit(jax.vmap(chain))
+    out = run(keys, pixels)
+
+    assert out.shape == (count, 2, 2, 3)
+    np.testing.assert_array_equal(out[-2:], run(keys[-2:], pixels[-2:]))
 
 
 @pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")

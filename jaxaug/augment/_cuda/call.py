@@ -23,6 +23,7 @@ from jaxaug._typing import Array, Scalar
 _TARGET = "__gpu$xla.gpu.ptx"
 _OLDEST_ARCHITECTURE = 70  # Volta, for the shuffles; NVRTC 13 begins with 75
 _PTX_VERSION = ".version 7.0"  # of CUDA 11: drivers refuse a version newer than themselves
+_MAX_IMAGES = 65_535  # of a launch: the most blocks along z; none is refused, too
 
 
 class CudaKernel(NamedTuple):
@@ -110,23 +111,38 @@ def _batch(
     """Return the results of a batch of batches: one batch of all their rows."""
     size = next(operand.shape[axis] for operand, axis in zip(operands, axes) if axis is not None)
     merged = []
+    rows = 0
     for operand, axis in zip(operands, axes):
         if axis is None:
             operand = jnp.broadcast_to(operand, (size, *operand.shape))
         else:
             operand = jnp.moveaxis(operand, axis, 0)
-        merged.append(operand.reshape(size * operand.shape[1], *operand.shape[2:]))
+        rows = operand.shape[1]
+        merged.append(operand.reshape(size * rows, *operand.shape[2:]))
 
     results = _kernel_call.bind(*merged, kernel=kernel)
-    split = [result.reshape(size, -1, *result.shape[1:]) for result in results]
+    split = [result.reshape(size, rows, *result.shape[1:]) for result in results]
     return split, [0] * len(split)
 
 
 batching.primitive_batchers[_kernel_call] = _batch
 
 
+def _compute_rows(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
+    """Return the results of the rows that one device holds, in as few launches as CUDA takes."""
+    rows = operands[0].shape[0]
+    if 0 < rows <= _MAX_IMAGES:
+        return _launch(kernel, *operands)
+
+    empty = [jnp.zeros((0, *shape), dtype) for shape, dtype in kernel.results]
+    parts = [
+        _launch(kernel, *(operand[start : start + _MAX_IMAGES] for operand in operands))
+        for start in range(0, rows, _MAX_IMAGES)
+    ]
+    return [jnp.concatenate(pieces) for pieces in zip(empty, *parts)]
+
+
 def _launch(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
-    """Return the results of the rows that one device holds."""
     rows = operands[0].shape[0]
     results = [jax.ShapeDtypeStruct((rows, *shape), dtype) for shape, dtype in kernel.results]
     start = jax.ffi.ffi_call(_TARGET, results)
@@ -147,7 +163,7 @@ def _launch(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
 
 @functools.partial(custom_partitioning, static_argnums=(0,))
 def _on_devices(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
-    return _launch(kernel, *operands)
+    return _compute_rows(kernel, *operands)
 
 
 def _partition(kernel: CudaKernel, mesh: Any, operands: Any, results: Any) -> tuple[Any, ...]:
@@ -163,7 +179,7 @@ def _partition(kernel: CudaKernel, mesh: Any, operands: Any, results: Any) -> tu
     def launch(*rows: Array) -> Sequence[Array]:
         # The rows of one device are split no further, whatever mesh is set.
         with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
-            return _launch(kernel, *rows)
+            return _compute_rows(kernel, *rows)
 
     return mesh, launch, list(split(results)), split(operands)
 
@@ -187,7 +203,7 @@ _on_devices.def_partition(partition=_partition, sharding_rule=_rule)
 def _lower(ctx: Any, *operands: Any, kernel: CudaKernel) -> Any:
     # Of several devices each is given its rows; one needs no partitioning, nor does an export.
     several = getattr(ctx.module_context.axis_context, "num_devices", 2) > 1
-    start = _on_devices if several else _launch
+    start = _on_devices if several else _compute_rows
     lowered = mlir.lower_fun(functools.partial(start, kernel), multiple_results=True)
     return lowered(ctx, *operands)
 
