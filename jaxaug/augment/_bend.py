@@ -1,11 +1,12 @@
 """Displacements on a grid: what bends a map that a matrix cannot."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._boundary import computed_once_on_cpu
 
 MAX_GRADIENT = 0.6  # below 1 the map folds nowhere; at 0.6 the inverse below converges quickly
 _INVERSE_STEPS = 24  # 0.6^24 of a displacement of 100 pixels is 5e-4 pixels
@@ -53,24 +54,40 @@ class Bend(NamedTuple):
     def _displacement(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return (dx, dy) at points of any shape."""
         rows, columns = self.dx.shape
-        u = jnp.clip((x - self.origin[0]) / self.spacing[0], 0.0, columns - 1.0)
-        v = jnp.clip((y - self.origin[1]) / self.spacing[1], 0.0, rows - 1.0)
-        left = jnp.minimum(jnp.floor(u).astype(jnp.int32), max(columns - 2, 0))
-        top = jnp.minimum(jnp.floor(v).astype(jnp.int32), max(rows - 2, 0))
-        right = jnp.minimum(left + 1, columns - 1)
-        bottom = jnp.minimum(top + 1, rows - 1)
-        along_x = (u - left.astype(jnp.float32))[..., None]
-        along_y = (v - top.astype(jnp.float32))[..., None]
+        left, right, along_x = _cell((x - self.origin[0]) / self.spacing[0], columns)
+        top, bottom, along_y = _cell((y - self.origin[1]) / self.spacing[1], rows)
+
+        if x.ndim == 2 and x.shape[0] == 1 and y.shape[1] == 1:  # one axis after the other
+
+            def separably(field: Array) -> Array:
+                lines = _mixed(_take(field, top[:, 0]), _take(field, bottom[:, 0]), along_y)
+                lines = computed_once_on_cpu(lines)
+                return _mixed(_take(lines, ..., left[0]), _take(lines, ..., right[0]), along_x)
+
+            return separably(self.dx), separably(self.dy)
 
         field = jnp.stack([self.dx, self.dy], axis=2)
-        upper = _take(field, top, left) * (1 - along_x) + _take(field, top, right) * along_x
-        lower = _take(field, bottom, left) * (1 - along_x) + _take(field, bottom, right) * along_x
-        displacement = upper * (1 - along_y) + lower * along_y
+        along_x, along_y = along_x[..., None], along_y[..., None]
+        upper = _mixed(_take(field, top, left), _take(field, top, right), along_x)
+        lower = _mixed(_take(field, bottom, left), _take(field, bottom, right), along_x)
+        displacement = _mixed(upper, lower, along_y)
         return displacement[..., 0], displacement[..., 1]
 
 
-def _take(field: Array, row: Array, column: Array) -> Array:
-    return field.at[row, column].get(mode="promise_in_bounds")
+def _cell(position: Array, count: int) -> tuple[Array, Array, Array]:
+    """Return the nodes on both sides of positions among `count` nodes, and the way between them."""
+    position = jnp.clip(position, 0.0, count - 1.0)
+    before = jnp.minimum(jnp.floor(position).astype(jnp.int32), max(count - 2, 0))
+    after = jnp.minimum(before + 1, count - 1)
+    return before, after, position - before.astype(jnp.float32)
+
+
+def _mixed(before: Array, after: Array, along: Array) -> Array:
+    return before * (1 - along) + after * along
+
+
+def _take(field: Array, *places: Any) -> Array:
+    return field.at[places].get(mode="promise_in_bounds")
 
 
 def _steepness(field: Array, spacing: tuple[Scalar, Scalar]) -> Array:

@@ -25,6 +25,7 @@ from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
+from jaxaug.augment._part import read_part
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
@@ -179,8 +180,10 @@ def tap_count(max_shrink: float, kernel: Kernel) -> int:
 def _interpolate(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array) -> Array:
     """Return the sums over the taps, as XLA computes them."""
     rows, columns = _locate(extent, warp, mode, kernel)
-    read = _read_separably if warp.axis_aligned else _read_plane
-    color = read(image, rows, columns)
+    if warp.axis_aligned:
+        color = read_part(_read_separably, image, rows, columns)
+    else:
+        color = _read_plane(image, rows, columns)
     if image.dtype == jnp.uint8:
         color = color / 255
     if rows.coverage is None or columns.coverage is None:
@@ -224,6 +227,8 @@ def _locate(extent, warp: Warp, mode: str, kernel: Kernel | None) -> tuple[_Taps
         scale_y = jnp.abs(_f32(warp.matrix.yy))
     else:
         source_x, source_y = warp.pull(x[None, :], y[:, None])
+        if warp.bends:  # costly to compute anew for every tap
+            source_x, source_y = computed_once_on_cpu(source_x), computed_once_on_cpu(source_y)
         scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
     return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
 
