@@ -209,7 +209,9 @@ class ColorJitter(ImageOp):
     def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by XLA, in the way that is fast on the device."""
         planes = to_planes(image)
-        if _CONTRAST in self._components:
+        if len(self._components) == 1:
+            planes = self._in_two_passes(params, planes, info)
+        elif _CONTRAST in self._components:
             in_a_loop = partial(self._in_a_loop, info=info)
             in_two_passes = partial(self._in_two_passes, info=info)
             planes = lax.platform_dependent(params, planes, cpu=in_a_loop, default=in_two_passes)
@@ -242,7 +244,7 @@ class ColorJitter(ImageOp):
             seen_contrast = seen_contrast | (component == _CONTRAST)
             turned = self._turn(params, before, component, None)
             before = jnp.where(seen_contrast, before, turned)
-        mean = _mean_gray(before, info)
+        mean = _mean_gray(before, info) if _CONTRAST in self._components else None
 
         for component in order:
             planes = self._turn(params, planes, component, mean)
