@@ -1,0 +1,147 @@
+"""How much longer a step of training takes where its input is decoded and augmented beside it.
+
+    python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc] [--feeder jaxaug]
+        [--batch 256] [--side 224] [--steps 100] [--rounds 5] [--json FILE]
+
+    resident     the step, again and again on one batch that stays on the device
+    decoded      the same, beside a Loader without a transform, whose batch each step drops
+    transformed  the same, beside a Loader with the chain, whose batch each step drops
+    fed          the step on the batches of that Loader
+
+Each loss is read two steps late, as a training that logs does. The rungs take turns, round after
+round; the table gives medians, spreads and the ratio to "resident". With `--feeder dali`, in a
+process of its own as its users run it, the rungs are "resident" and "fed" by DALI's JAX iterator.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+from train_models import make_step
+from vs_dali import BATCH, dali_iterator, jaxaug_chain, write_tar
+
+LATE = 2  # steps behind which a loss is read
+WARM_UP = 10  # steps; more than any feeder keeps ready
+
+Batch = tuple[jax.Array, jax.Array]
+
+
+def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batch], Batch]]:
+    """Return by name a function of the resident batch that gives the batch of the next step."""
+    from jaxaug import Decoder, Loader
+    from jaxaug.iterators import WebDataset
+
+    decoder = Decoder((640, 704))
+    options: dict[str, Any] = {"decoder": decoder}
+    bare = Loader(WebDataset(tar), args.batch, **options)
+    loader = Loader(WebDataset(tar), args.batch, transform=jaxaug_chain(args.chain), **options)
+
+    def beside(loader: Iterator[Any]) -> Callable[[Batch], Batch]:
+        def resident(batch: Batch) -> Batch:
+            next(loader)
+            return batch
+
+        return resident
+
+    def fed(batch: Batch) -> Batch:
+        loaded = next(loader)
+        return loaded["image"], loaded["label"]
+
+    return {"decoded": beside(bare), "transformed": beside(loader), "fed": fed}
+
+
+def dali_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batch], Batch]]:
+    """Return the rung of DALI; its images come without labels."""
+    iterator = dali_iterator(tar, args.chain, args.load, False, os.cpu_count() or 1)
+    return {"fed": lambda batch: (next(iterator)["image"], batch[1])}
+
+
+def milliseconds(step: Any, state: Any, batch: Batch, rung: Any, steps: int) -> tuple[float, Any]:
+    """Return the time of a step, and the state behind the last.
+
+    Args:
+      step: of `make_step`.
+      state: of the training.
+      batch: the resident one.
+      rung: see `jaxaug_rungs`.
+      steps: how many are timed.
+    """
+    losses: deque[jax.Array] = deque()
+    started = 0.0
+    for number in range(WARM_UP + steps):
+        if number == WARM_UP:
+            jax.block_until_ready(losses[-1])
+            started = time.perf_counter()
+        state, loss = step(state, *rung(batch))
+        losses.append(loss)
+        if len(losses) > LATE:
+            float(losses.popleft())
+    jax.block_until_ready(losses[-1])
+    return (time.perf_counter() - started) / steps * 1e3, state
+
+
+def measure(tar: str, args: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the milliseconds of a step by rung, one for each round."""
+    step, state = make_step(args.model, args.side)
+    make = dali_rungs if args.feeder == "dali" else jaxaug_rungs
+    rungs = {"resident": lambda batch: batch, **make(tar, args)}
+
+    shape = (args.batch, args.side, args.side, 3)
+    dtype = "float16" if args.feeder == "dali" else "bfloat16"
+    resident = (
+        jax.random.normal(jax.random.key(0), shape, dtype),
+        jax.random.randint(jax.random.key(1), (args.batch,), 0, 1000),
+    )
+    times: dict[str, list[float]] = {name: [] for name in rungs}
+    for number in range(args.rounds + 1):  # the first compiles and fills the queues
+        for name, rung in rungs.items():
+            found, state = milliseconds(step, state, resident, rung, args.steps)
+            times[name] += [found] if number else []
+    return times
+
+
+def main() -> None:
+    """Parse the arguments, measure, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tar", type=Path)
+    parser.add_argument("--model", choices=["resnet50", "vit_b16", "small"], default="resnet50")
+    parser.add_argument("--chain", default="rrc", help="of vs_dali.py")
+    parser.add_argument("--feeder", choices=["jaxaug", "dali"], default="jaxaug")
+    parser.add_argument("--load", type=float, default=0.9, help="of DALI's hardware decoder")
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        tar = f"{folder}/images.tar"
+        write_tar(args.tar, Path(tar), "")
+        times = measure(tar, args)
+
+    resident = times["resident"]
+    print(f"{args.model}, {args.chain}, {args.feeder}, batch {args.batch}: ms a step")
+    for name, found in times.items():
+        ratio = statistics.median(map(float.__truediv__, found, resident))
+        low, high = min(found), max(found)
+        median = statistics.median(found)
+        print(f"{name:12s} {median:7.2f} ({low:.2f} to {high:.2f})  x {ratio:.3f}", flush=True)
+    if args.json:
+        settings = {"tar": args.tar.name, "model": args.model, "chain": args.chain}
+        settings |= {"feeder": args.feeder, "batch": args.batch, "steps": args.steps}
+        args.json.write_text(json.dumps({**settings, "milliseconds": times}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
