@@ -62,7 +62,9 @@ class Bend(NamedTuple):
             def separably(field: Array) -> Array:
                 lines = _mixed(_take(field, top[:, 0]), _take(field, bottom[:, 0]), along_y)
                 lines = computed_once_on_cpu(lines)
-                return _mixed(_take(lines, ..., left[0]), _take(lines, ..., right[0]), along_x)
+                # By rows, too: of columns alone XLA's CPU backend makes a transposed array.
+                line = jnp.arange(len(y), dtype=jnp.int32)[:, None]
+                return _mixed(_take(lines, line, left), _take(lines, line, right), along_x)
 
             return separably(self.dx), separably(self.dy)
 
