@@ -121,7 +121,7 @@ def make_step(name: str, side: int) -> tuple[Callable[[Any, Any, Any], tuple[Any
     tx = optax.sgd(0.01, momentum=0.9)
 
     def mean_loss(parameters, rest, image, label):
-        model = nnx.merge(graph, parameters, rest)
+        model = nnx.merge(graph, parameters, rest, copy=True)
         logits = model(image).astype(jnp.float32)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, label % CLASSES)
         return losses.mean(), nnx.split(model, nnx.Param, ...)[2]
