@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._boundary import computed_once_on_cpu
+from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 
 MAX_GRADIENT = 0.6  # below 1 the map folds nowhere; at 0.6 the inverse below converges quickly
 _INVERSE_STEPS = 24  # 0.6^24 of a displacement of 100 pixels is 5e-4 pixels
@@ -49,7 +49,9 @@ class Bend(NamedTuple):
         squares = [_steepness(field, self.spacing) for field in (self.dx, self.dy)]
         gradient = jnp.sqrt(jnp.max(squares[0] + squares[1], initial=0.0))
         share = jnp.minimum(1.0, MAX_GRADIENT / jnp.maximum(gradient, 1e-6))
-        return self._replace(dx=self.dx * share, dy=self.dy * share)
+        # Once for pixels and points, which would round them each in its own way.
+        dx, dy = computed_once(self.dx * share), computed_once(self.dy * share)
+        return self._replace(dx=dx, dy=dy)
 
     def _displacement(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return (dx, dy) at points of any shape."""
