@@ -213,3 +213,17 @@ def test_the_rest_of_a_canvas_counts_for_nothing(name):
         canvas = np.full((40, 41, 3), rest, np.float32)
         canvas[:21, :30] = NOISE
         np.testing.assert_allclose(operator(canvas, size)[:21, :30], expected, atol=1e-6)
+
+
+@operators
+def test_x64_batches_and_dtypes(name):
+    operator = jax.jit(jax.vmap(OPERATORS[name]))
+    images = jnp.stack([NOISE, NOISE[::-1], NOISE[:, ::-1], 1 - NOISE])
+    size = jnp.array([[21, 30], [1, 30], [20, 11], [7, 1]], jnp.int32)
+    whole = operator(images, size)
+    np.testing.assert_array_equal(whole[:2], operator(images[:2], size[:2]))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(jax.vmap(OPERATORS[name]))(images, size), whole)
+    assert operator(images.astype(jnp.bfloat16), size).dtype == jnp.bfloat16
+    slopes = jax.jit(jax.grad(lambda x: OPERATORS[name](x, size[0])[:21, :30].sum()))(NOISE)
+    assert np.isfinite(slopes).all()

@@ -72,6 +72,17 @@ def test_gradients_pass_straight_through(subsampling):
     np.testing.assert_allclose(slopes.sum(), image.size, rtol=1e-3)  # a mean is kept
 
 
+def test_x64_batches_and_dtypes():
+    operator = jax.jit(jax.vmap(jpeg))
+    images = jnp.stack([floats(photograph(24, 40))[::s, ::t] for s in (1, -1) for t in (1, -1)])
+    quality = jnp.array([10, 40, 70, 95], jnp.int32)
+    whole = operator(images, quality)
+    np.testing.assert_array_equal(whole[:2], operator(images[:2], quality[:2]))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(jax.vmap(jpeg))(images, quality), whole)
+    assert operator(images.astype(jnp.bfloat16), quality).dtype == jnp.bfloat16
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"`subsampling` must be .* got '4:2:2'"):
         jpeg(jnp.zeros((8, 8, 3)), 50, "4:2:2")

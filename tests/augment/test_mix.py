@@ -264,7 +264,7 @@ def test_a_loader_gives_the_same_batches_for_any_devices_and_batch_size(mix):
     source = InMemory(jpegs(ROWS), {"label": np.arange(ROWS) % CLASSES})
     transform = A.Compose([A.RandomResizedCrop((40, 60)), A.RandomHorizontalFlip()])
     seen = []
-    for batch_size, devices in [(8, 1), (16, 2)]:
+    for batch_size, devices in [(8, 1), (4, 1), (16, 2)]:
         with Loader(
             source,
             batch_size,

@@ -101,3 +101,27 @@ def test_iso_noise_takes_the_used_part():
     size = jnp.array([21, 30], jnp.int32)
     out = noise.iso_noise(canvas, KEY, 0.05, 0.5, size)[:21, :30]
     np.testing.assert_array_equal(out, noise.iso_noise(rest, KEY, 0.05, 0.5, size)[:21, :30])
+
+
+OPERATORS = {
+    "gaussian_noise": lambda key, image: noise.gaussian_noise(image, key),
+    "shot_noise": lambda key, image: noise.shot_noise(image, key, 0.05),
+    "salt_and_pepper": lambda key, image: noise.salt_and_pepper(image, key, 0.1),
+    "multiplicative_noise": lambda key, image: noise.multiplicative_noise(image, key),
+    "iso_noise": lambda key, image: noise.iso_noise(image, key),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_x64_batches_and_dtypes(name):
+    operator = jax.jit(jax.vmap(OPERATORS[name]))
+    keys = jax.random.split(KEY, 4)
+    images = jnp.stack([IMAGE, IMAGE[::-1], IMAGE[:, ::-1], 1 - IMAGE])
+    whole = operator(keys, images)
+    np.testing.assert_array_equal(whole[:2], operator(keys[:2], images[:2]))
+    assert not np.array_equal(whole[0], operator(keys[1:2], images[:1])[0])
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(jax.vmap(OPERATORS[name]))(keys, images), whole)
+    assert operator(keys, images.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+    slopes = jax.jit(jax.grad(lambda x: OPERATORS[name](KEY, x).sum()))(images[0])
+    assert np.isfinite(slopes).all()

@@ -153,3 +153,18 @@ def test_the_rest_of_a_canvas_counts_for_nothing(name):
     for rest in (0, 255):
         out = operator(floats(canvas_of(DARK, rest=rest)), size)[: DARK.shape[0], : DARK.shape[1]]
         np.testing.assert_allclose(out, expected, atol=1e-6)
+
+
+@operators
+def test_x64_batches_and_dtypes(name):
+    operator = jax.jit(jax.vmap(OPERATORS[name]))
+    image = floats(np.stack([canvas_of(NOISE), canvas_of(DARK), canvas_of(RAMP)] * 2))
+    size = jnp.array([[21, 30], [37, 41], [8, 32]] * 2, jnp.int32)
+    whole = operator(image, size)
+    np.testing.assert_array_equal(whole[:3], operator(image[:3], size[:3]))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(jax.jit(jax.vmap(OPERATORS[name]))(image, size), whole)
+    half = operator(image.astype(jnp.bfloat16), size)
+    assert half.dtype == jnp.bfloat16
+    again = operator(image.astype(jnp.bfloat16).astype(jnp.float32), size)
+    np.testing.assert_array_equal(half, again.astype(jnp.bfloat16))
