@@ -98,7 +98,9 @@ def adjust_gamma(image: Array, gamma: Scalar, gain: Scalar = 1.0) -> Array:
     """
     # The slope of the power is infinite at 0: it is never taken there.
     positive = image > 0
-    power = jnp.where(positive, image, 1.0) ** jnp.asarray(gamma, jnp.float32)
+    logarithm = jnp.log(jnp.where(positive, image, 1.0))
+    # XLA's power takes five times as long, for a relative error of 1e-7 instead of some 5e-7.
+    power = jnp.exp(logarithm * jnp.asarray(gamma, jnp.float32))
     return jnp.where(positive, power, 0.0) * gain
 
 
