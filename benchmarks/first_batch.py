@@ -1,0 +1,118 @@
+"""Seconds from the start of a process to its first batch, and its memory: jaxaug beside DALI.
+
+    python benchmarks/first_batch.py TAR [--rounds 5] [--batches 60]
+
+Each round starts a process for each side, which loads, decodes, crops and normalizes batches of 256
+with two of them ready ahead. JAX keeps compiled programs in a folder that the first round, which is
+not counted, fills. Memory of the GPU is what `nvidia-smi` shows more than before the process, of
+the host the largest resident memory; both are the maximum while so many batches are read.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from vs_dali import BATCH, dali_iterator, jaxaug_chain, write_tar
+
+PREFETCH = 2
+
+
+def read(side: str, tar: str, batches: int) -> None:
+    """Print the time of the first batch, and the host's memory behind the last."""
+    if side == "jaxaug":
+        from jaxaug import Loader
+        from jaxaug.iterators import WebDataset
+
+        chain = jaxaug_chain("rrc")
+        iterator = Loader(WebDataset(tar), BATCH, transform=chain, prefetch=PREFETCH)
+    else:
+        iterator = dali_iterator(tar, "rrc", 0.9, False, os.cpu_count() or 1, PREFETCH)
+
+    import jax
+
+    for number in range(batches):
+        jax.block_until_ready(next(iterator)["image"])
+        if number == 0:
+            print(json.dumps({"first": time.time()}), flush=True)
+    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps({"host": host}), flush=True)
+    os._exit(0)  # what closing takes is not measured
+
+
+def gpu_memory() -> float:
+    """Return the GB in use on the first GPU."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
+
+
+def watch(done: threading.Event, found: list[float]) -> None:
+    """Add the GPU's memory to the list until an event."""
+    while not done.wait(0.1):
+        found.append(gpu_memory())
+
+
+def run(side: str, tar: str, batches: int, cache: str) -> dict[str, float]:
+    """Return what a process of one side took: seconds, GB of the host, GB of the GPU."""
+    environment = os.environ | {
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "JAX_COMPILATION_CACHE_DIR": cache,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+    before = gpu_memory()
+    done = threading.Event()
+    seen = [before]
+    watcher = threading.Thread(target=watch, args=(done, seen))
+    watcher.start()
+    command = [sys.executable, __file__, tar, "--read", side, "--batches", str(batches)]
+    started = time.time()
+    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done.set()
+    watcher.join()
+    lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
+    said = {name: value for line in lines for name, value in line.items()}
+    return {"s": said["first"] - started, "host GB": said["host"], "GPU GB": max(seen) - before}
+
+
+def main() -> None:
+    """Parse the arguments, measure in turn, print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("tar", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--read", choices=["jaxaug", "dali"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.read:
+        return read(args.read, str(args.tar), args.batches)
+
+    found: dict[str, list[dict[str, float]]] = {"jaxaug": [], "dali": []}
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        tar = f"{folder}/images.tar"
+        write_tar(args.tar, Path(tar), "")
+        for number in range(args.rounds + 1):
+            for side in found:
+                result = run(side, tar, args.batches, f"{folder}/cache")
+                found[side] += [result] if number else []
+
+    for name in ("s", "host GB", "GPU GB"):
+        cells = []
+        for side, results in found.items():
+            values = [result[name] for result in results]
+            spread = f"({min(values):.2f} to {max(values):.2f})"
+            cells.append(f"{side} {statistics.median(values):.2f} {spread}")
+        mine, other = (statistics.median(r[name] for r in results) for results in found.values())
+        print(f"{name:8s} {cells[0]}, {cells[1]}: {mine / other:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
