@@ -1,7 +1,7 @@
 """How much longer a step of training takes where its input is decoded and augmented beside it.
 
     python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc] [--feeder jaxaug]
-        [--batch 256] [--side 224] [--steps 100] [--rounds 5] [--json FILE]
+        [--batch 256] [--steps 100] [--rounds 5] [--json FILE]
 
     resident     the step, again and again on one batch that stays on the device
     decoded      the same, beside a Loader without a transform, whose batch each step drops
@@ -28,6 +28,7 @@ import jax
 from train_models import make_step
 from vs_dali import BATCH, dali_iterator, jaxaug_chain, write_tar
 
+SIDE = 224  # pixels of the images that the chains of vs_dali.py give
 LATE = 2  # steps behind which a loss is read
 WARM_UP = 10  # steps; more than any feeder keeps ready
 
@@ -60,7 +61,8 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
 
 def dali_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batch], Batch]]:
     """Return the rung of DALI; its images come without labels."""
-    iterator = dali_iterator(tar, args.chain, args.load, False, os.cpu_count() or 1)
+    threads = os.cpu_count() or 1
+    iterator = dali_iterator(tar, args.chain, args.load, False, threads, args.batch)
     return {"fed": lambda batch: (next(iterator)["image"], batch[1])}
 
 
@@ -90,11 +92,11 @@ def milliseconds(step: Any, state: Any, batch: Batch, rung: Any, steps: int) -> 
 
 def measure(tar: str, args: argparse.Namespace) -> dict[str, list[float]]:
     """Return the milliseconds of a step by rung, one for each round."""
-    step, state = make_step(args.model, args.side)
+    step, state = make_step(args.model, SIDE)
     make = dali_rungs if args.feeder == "dali" else jaxaug_rungs
     rungs = {"resident": lambda batch: batch, **make(tar, args)}
 
-    shape = (args.batch, args.side, args.side, 3)
+    shape = (args.batch, SIDE, SIDE, 3)
     dtype = "float16" if args.feeder == "dali" else "bfloat16"
     resident = (
         jax.random.normal(jax.random.key(0), shape, dtype),
@@ -119,7 +121,6 @@ def main() -> None:
     parser.add_argument("--feeder", choices=["jaxaug", "dali"], default="jaxaug")
     parser.add_argument("--load", type=float, default=0.9, help="of DALI's hardware decoder")
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)

@@ -198,7 +198,9 @@ def normalized(images, mirror, fn, types):
     )
 
 
-def dali_iterator(tar: str, chain: str, load: float, regions: bool, threads: int):
+def dali_iterator(
+    tar: str, chain: str, load: float, regions: bool, threads: int, batch: int = BATCH
+):
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.jax import DALIGenericIterator
 
@@ -219,7 +221,7 @@ def dali_iterator(tar: str, chain: str, load: float, regions: bool, threads: int
             images = normalized(resized, fn.random.coin_flip(), fn, types)
         return images
 
-    built = pipeline(batch_size=BATCH, num_threads=threads, device_id=0, prefetch_queue_depth=3)
+    built = pipeline(batch_size=batch, num_threads=threads, device_id=0, prefetch_queue_depth=3)
     return DALIGenericIterator([built], ["image"])
 
 
