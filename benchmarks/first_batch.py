@@ -34,7 +34,8 @@ def read(side: str, tar: str, batches: int) -> None:
         chain = jaxaug_chain("rrc")
         iterator = Loader(WebDataset(tar), BATCH, transform=chain, prefetch=PREFETCH)
     else:
-        iterator = dali_iterator(tar, "rrc", 0.9, False, os.cpu_count() or 1, PREFETCH)
+        threads = os.cpu_count() or 1
+        iterator = dali_iterator(tar, "rrc", 0.9, False, threads, prefetch=PREFETCH)
 
     import jax
 

@@ -1,22 +1,23 @@
 """How much longer a step of training takes where its input is decoded and augmented beside it.
 
-    python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc] [--feeder jaxaug]
-        [--batch 256] [--side 224] [--steps 100] [--rounds 5] [--json FILE]
+    python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc jitter] [--feeder jaxaug]
+        [--batch 256] [--steps 100] [--rounds 5] [--json FILE]
 
     resident     the step, again and again on one batch that stays on the device
     decoded      the same, beside a Loader without a transform, whose batch each step drops
-    transformed  the same, beside a Loader with the chain, whose batch each step drops
-    fed          the step on the batches of that Loader
+    beside NAME  the same, beside a Loader with that chain, whose batch each step drops
+    fed NAME     the step on the batches of that Loader
 
 Each loss is read two steps late, as a training that logs does. The rungs take turns, round after
-round; the table gives medians, spreads and the ratio to "resident". With `--feeder dali`, in a
-process of its own as its users run it, the rungs are "resident" and "fed" by DALI's JAX iterator.
+round; the table gives medians, spreads and the ratio to "resident". With `--feeder dali`, a run of
+its own as its users have it, the rungs are "resident" and "fed" by DALI's JAX iterator.
 """
 
 import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import deque
@@ -28,6 +29,7 @@ import jax
 from train_models import make_step
 from vs_dali import BATCH, dali_iterator, jaxaug_chain, write_tar
 
+SIDE = 224  # pixels of the images that the chains of vs_dali.py give
 LATE = 2  # steps behind which a loss is read
 WARM_UP = 10  # steps; more than any feeder keeps ready
 
@@ -39,10 +41,7 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
     from jaxaug import Decoder, Loader
     from jaxaug.iterators import WebDataset
 
-    decoder = Decoder((640, 704))
-    options: dict[str, Any] = {"decoder": decoder}
-    bare = Loader(WebDataset(tar), args.batch, **options)
-    loader = Loader(WebDataset(tar), args.batch, transform=jaxaug_chain(args.chain), **options)
+    options: dict[str, Any] = {"decoder": Decoder((640, 704))}
 
     def beside(loader: Iterator[Any]) -> Callable[[Batch], Batch]:
         def resident(batch: Batch) -> Batch:
@@ -51,17 +50,31 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
 
         return resident
 
-    def fed(batch: Batch) -> Batch:
-        loaded = next(loader)
-        return loaded["image"], loaded["label"]
+    def fed(loader: Iterator[Any]) -> Callable[[Batch], Batch]:
+        def step(batch: Batch) -> Batch:
+            loaded = next(loader)
+            return loaded["image"], loaded["label"]
 
-    return {"decoded": beside(bare), "transformed": beside(loader), "fed": fed}
+        return step
+
+    rungs = {"decoded": beside(Loader(WebDataset(tar), args.batch, **options))}
+    for chain in args.chain:
+        loader = Loader(WebDataset(tar), args.batch, transform=jaxaug_chain(chain), **options)
+        rungs |= {f"beside {chain}": beside(loader), f"fed {chain}": fed(loader)}
+    return rungs
 
 
 def dali_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batch], Batch]]:
-    """Return the rung of DALI; its images come without labels."""
-    iterator = dali_iterator(tar, args.chain, args.load, False, os.cpu_count() or 1)
-    return {"fed": lambda batch: (next(iterator)["image"], batch[1])}
+    """Return the rung of each chain of DALI; its images come without labels."""
+    threads = os.cpu_count() or 1
+
+    def fed(iterator: Iterator[Any]) -> Callable[[Batch], Batch]:
+        return lambda batch: (next(iterator)["image"], batch[1])
+
+    return {
+        f"fed {chain}": fed(dali_iterator(tar, chain, args.load, False, threads, args.batch))
+        for chain in args.chain
+    }
 
 
 def milliseconds(step: Any, state: Any, batch: Batch, rung: Any, steps: int) -> tuple[float, Any]:
@@ -90,11 +103,11 @@ def milliseconds(step: Any, state: Any, batch: Batch, rung: Any, steps: int) -> 
 
 def measure(tar: str, args: argparse.Namespace) -> dict[str, list[float]]:
     """Return the milliseconds of a step by rung, one for each round."""
-    step, state = make_step(args.model, args.side)
+    step, state = make_step(args.model, SIDE)
     make = dali_rungs if args.feeder == "dali" else jaxaug_rungs
     rungs = {"resident": lambda batch: batch, **make(tar, args)}
 
-    shape = (args.batch, args.side, args.side, 3)
+    shape = (args.batch, SIDE, SIDE, 3)
     dtype = "float16" if args.feeder == "dali" else "bfloat16"
     resident = (
         jax.random.normal(jax.random.key(0), shape, dtype),
@@ -105,6 +118,7 @@ def measure(tar: str, args: argparse.Namespace) -> dict[str, list[float]]:
         for name, rung in rungs.items():
             found, state = milliseconds(step, state, resident, rung, args.steps)
             times[name] += [found] if number else []
+            print(f"  round {number}, {name}: {found:.2f} ms", file=sys.stderr, flush=True)
     return times
 
 
@@ -115,11 +129,10 @@ def main() -> None:
     )
     parser.add_argument("tar", type=Path)
     parser.add_argument("--model", choices=["resnet50", "vit_b16", "small"], default="resnet50")
-    parser.add_argument("--chain", default="rrc", help="of vs_dali.py")
+    parser.add_argument("--chain", nargs="+", default=["rrc", "jitter"], help="of vs_dali.py")
     parser.add_argument("--feeder", choices=["jaxaug", "dali"], default="jaxaug")
     parser.add_argument("--load", type=float, default=0.9, help="of DALI's hardware decoder")
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
@@ -131,12 +144,12 @@ def main() -> None:
         times = measure(tar, args)
 
     resident = times["resident"]
-    print(f"{args.model}, {args.chain}, {args.feeder}, batch {args.batch}: ms a step")
+    print(f"{args.model}, {args.feeder}, batch {args.batch}: ms a step")
     for name, found in times.items():
         ratio = statistics.median(map(float.__truediv__, found, resident))
         low, high = min(found), max(found)
         median = statistics.median(found)
-        print(f"{name:12s} {median:7.2f} ({low:.2f} to {high:.2f})  x {ratio:.3f}", flush=True)
+        print(f"{name:14s} {median:7.2f} ({low:.2f} to {high:.2f})  x {ratio:.3f}", flush=True)
     if args.json:
         settings = {"tar": args.tar.name, "model": args.model, "chain": args.chain}
         settings |= {"feeder": args.feeder, "batch": args.batch, "steps": args.steps}

@@ -199,7 +199,13 @@ def normalized(images, mirror, fn, types):
 
 
 def dali_iterator(
-    tar: str, chain: str, load: float, regions: bool, threads: int, prefetch: int = 3
+    tar: str,
+    chain: str,
+    load: float,
+    regions: bool,
+    threads: int,
+    batch: int = BATCH,
+    prefetch: int = 3,
 ):
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.jax import DALIGenericIterator
@@ -222,7 +228,7 @@ def dali_iterator(
         return images
 
     options = {"device_id": 0, "prefetch_queue_depth": prefetch}
-    built = pipeline(batch_size=BATCH, num_threads=threads, **options)
+    built = pipeline(batch_size=batch, num_threads=threads, **options)
     return DALIGenericIterator([built], ["image"])
 
 

@@ -102,8 +102,8 @@ def _add_preview(commands) -> None:
     parser.add_argument(
         "--chain",
         type=_chain,
-        help="module:name of a transform, of a function of (key, sample), or of a function that"
-        " returns one, such as jaxaug.augment.recipes:imagenet_train",
+        help="module:name of a transform, also of groups, of a function of (key, sample), or of a"
+        " function that returns one, such as jaxaug.augment.recipes:imagenet_train",
     )
     parser.add_argument(
         "--targets", action="store_true", help="the scene with its mask, boxes and keypoints"
@@ -219,12 +219,13 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 
 def _preview(arguments: argparse.Namespace) -> None:
-    from jaxaug._demo.preview import demo_image, draw_sheet, folder_images
+    from jaxaug._demo.preview import demo_images, draw_sheet, folder_images
 
     if arguments.folder is not None and arguments.targets:
         arguments.error("--targets goes without a folder: only the drawn scene has them")
     if arguments.folder is None:
-        images = demo_image(arguments.canvas, arguments.targets)
+        mixes = hasattr(arguments.chain, "group_size")
+        images = demo_images(arguments.canvas, arguments.targets, several=mixes)
     else:
         images = folder_images(arguments.folder, arguments.canvas)
     title = f"jaxaug preview: {arguments.folder or 'the drawn scene'}"

@@ -1,6 +1,7 @@
 """The command `preview`: a chain of the user's own on a folder or on the drawn scene."""
 
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,16 +11,17 @@ from PIL import Image
 from jaxaug import augment
 from jaxaug.__main__ import main
 from jaxaug._demo.chain import load_chain
-from jaxaug._demo.preview import demo_image
+from jaxaug._demo.preview import demo_images
 from jaxaug._demo.sheet import CAPTION_HEIGHT, FIRST_GAP, GAP, MARGIN, TILE, TITLE_HEIGHT
 from tests.images import encode, picture
 
 MODULE = """
+import jax
 import missing_on_demand
 from jaxaug import augment
+from jaxaug.augment import recipes
 
 chain = augment.Compose([augment.RandomInvert(p=1.0), augment.Normalize(0.5, 0.25)])
-mix = augment.MixUp(10)
 number = 7
 
 def black(key, sample):
@@ -27,6 +29,20 @@ def black(key, sample):
 
 def made():
     return chain
+
+class Next(augment.GroupOp):
+    group_size = 3
+    def sample(self, key, info):
+        return None
+    def apply(self, params, group, info):
+        return {**group, "image": group["image"][jax.numpy.array([1, 2, 0])]}
+
+following = Next()
+pair = (augment.RandomInvert(p=1.0), augment.GroupCompose([augment.Normalize(0.5, 0.25), Next()]))
+mix = augment.MixUp(10, alpha=4.0)
+
+def mosaics():
+    return recipes.yolo_train(64)
 
 def refuses():
     raise TypeError("of the user's own")
@@ -51,13 +67,19 @@ def tile(sheet: np.ndarray, row: int, column: int) -> np.ndarray:
     return sheet[top : top + TILE, left : left + TILE].astype(int)
 
 
-def test_a_chain_is_drawn_on_each_image_of_a_folder(module, tmp_path, capsys):
-    folder = tmp_path / "images" / "class"
+def folder_of(count: int, parent: Path) -> Path:
+    """Return a folder with one class of images."""
+    folder = parent / "images" / "class"
     folder.mkdir(parents=True)
-    for number in range(2):
+    for number in range(count):
         (folder / f"{number}.jpg").write_bytes(encode(picture(number, 60, 60), quality=95))
+    return folder.parent
+
+
+def test_a_chain_is_drawn_on_each_image_of_a_folder(module, tmp_path, capsys):
+    folder = folder_of(2, tmp_path)
     out = tmp_path / "sheet.png"
-    command = ["preview", str(folder.parent), "--chain", f"{module}:chain", "--canvas", "64"]
+    command = ["preview", str(folder), "--chain", f"{module}:chain", "--canvas", "64"]
     assert main([*command, "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out)
 
@@ -66,6 +88,36 @@ def test_a_chain_is_drawn_on_each_image_of_a_folder(module, tmp_path, capsys):
         given = tile(sheet, row, 0)
         for column in (1, 6):  # inverted, and not as the model sees it
             assert np.abs(tile(sheet, row, column) + given - 255).mean() < 2
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", ["following", "pair"])
+def test_each_image_is_grouped_with_those_below(module, tmp_path, name, count):
+    """Two images make groups of three, too."""
+    out = tmp_path / "sheet.png"
+    command = ["preview", str(folder_of(count, tmp_path)), "--chain", f"{module}:{name}"]
+    assert main([*command, "--canvas", "64", "--out", str(out)]) == 0
+
+    sheet = np.asarray(Image.open(out))
+    for row in range(count):
+        below = tile(sheet, (row + 1) % count, 0)
+        expected = 255 - below if name == "pair" else below
+        assert np.abs(tile(sheet, row, 1) - expected).mean() < 2
+
+
+@pytest.mark.parametrize("name, targets", [("mix", []), ("mosaics", ["--targets"])])
+def test_groups_are_drawn_of_the_scene_and_its_variants(module, tmp_path, name, targets):
+    out = tmp_path / "sheet.png"
+    command = ["preview", *targets, "--chain", f"{module}:{name}", "--canvas", "64"]
+    assert main([*command, "--out", str(out)]) == 0
+
+    sheet = np.asarray(Image.open(out))
+    given = [tile(sheet, row, 0) for row in range(4)]
+    assert len({each.tobytes() for each in given}) == 4
+    for row in range(4):
+        draws = [tile(sheet, row, column) for column in range(1, 7)]
+        assert len({each.tobytes() for each in draws}) > 2
+        assert all(np.abs(each - given[row]).mean() > 1 for each in draws)
 
 
 def test_a_chain_is_drawn_on_the_scene(module, tmp_path):
@@ -90,12 +142,14 @@ def test_draws_differ_and_follow_the_seed(tmp_path, monkeypatch):
 
 
 def test_the_scene_has_targets_where_they_are_asked_for():
-    (bare,) = demo_image(64)
+    (bare,) = demo_images(64)
     assert sorted(bare.sample) == ["image", "size"]
-    (scene,) = demo_image(64, targets=True)
+    (scene,) = demo_images(64, targets=True)
     names = ["boxes", "image", "keypoints", "mask", "size"]
     assert sorted(scene.sample) == names and bare.sample["size"].tolist() == [48, 64]
     augment.RandomRotation(30)(jax.random.key(0), scene.sample)
+    for several in demo_images(64, targets=True, several=True):
+        assert sorted(several.sample) == ["boxes", "image", "mask", "size"]
 
 
 def test_a_chain_is_a_transform_a_function_or_what_a_function_returns(module):
@@ -112,7 +166,6 @@ def test_a_chain_is_a_transform_a_function_or_what_a_function_returns(module):
         ("nowhere:chain", "there is no module 'nowhere'"),
         ("MODULE:nothing", "has no 'nothing'"),
         ("MODULE:number", "got 7"),
-        ("MODULE:mix", "mixes several images"),
         ("jaxaug.augment:RandomRotation", "must be a transform"),
     ],
 )

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from jaxaug.augment import GroupCompose
+
 
 def load_chain(text: str) -> Callable:
     """Return the transform that `module:name` names.
 
     Args:
       text: a module that can be imported, from the current folder too, and what it holds: a
-        transform, a function of (key, sample), or a function without required arguments that
-        returns one of them, such as a recipe.
+        transform, a function of (key, sample), a tuple of a transform and a batch transform, or a
+        function without required arguments that returns one of them, such as a recipe.
 
     Raises:
       ValueError: there is no such module or name, or what it holds transforms no sample.
@@ -43,16 +45,19 @@ def load_chain(text: str) -> Callable:
 
 
 def _as_transform(value: Any, text: str) -> Callable:
-    """Return the value, or what it returns if it is a function without required arguments."""
+    """Return the value, or what it returns if it is a function without required arguments.
+
+    A transform and a batch transform become one.
+    """
     if _makes_one(value):
         value = value()
+    if isinstance(value, tuple):
+        value = GroupCompose(value)
     if not callable(value) or inspect.isclass(value):
         raise ValueError(
             f"{text!r} must be a transform, a function of (key, sample), or a function without"
             f" required arguments that returns one, got {value!r}"
         )
-    if hasattr(value, "group_size"):
-        raise ValueError(f"{text!r} mixes several images: give a transform of one image")
     return value
 
 

@@ -8,9 +8,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from jaxaug._typing import Key, Sample
-from jaxaug.augment import Compose, MultiView, Normalize
+from jaxaug.augment import Compose, GroupCompose, MultiView, Normalize
 from jaxaug.iterators._viewable import color_of, planes, rgb_of, viewable, visible_points
 
+_AS_IT_IS = (0.0, 1.0)  # the mean and std that change nothing
 _MASK_WEIGHT = 0.35
 _TARGETS = ("size", "mask", "masks", "boxes", "keypoints", "label")
 
@@ -48,14 +49,15 @@ def pictures(result: Mapping[str, Any], mean: Any = 0.0, std: Any = 1.0) -> list
 
 
 def normalization(transform: Any) -> tuple[Any, Any]:
-    """Return the mean and std of the last step of a chain or its views; (0, 1) without."""
+    """Return the mean and std of the last `Normalize` in a chain or its views; (0, 1) without."""
     if isinstance(transform, Normalize):
         return transform.mean, transform.std
-    if isinstance(transform, Compose) and transform.transforms:
-        return normalization(transform.transforms[-1])
+    if isinstance(transform, (Compose, GroupCompose)):
+        found = [normalization(step) for step in transform.transforms]
+        return next((each for each in reversed(found) if each != _AS_IT_IS), _AS_IT_IS)
     if isinstance(transform, MultiView):
         return normalization(transform.views[0][1])
-    return 0.0, 1.0
+    return _AS_IT_IS
 
 
 def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:

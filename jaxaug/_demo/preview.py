@@ -1,7 +1,7 @@
 """Contact sheets of transforms, on the images of a folder or on the drawn scene."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,13 @@ from jaxaug.iterators import ImageFolder
 SIDE = 256  # pixels of the canvas that images are shrunk to
 DRAWS = 6  # random draws in each row
 MAX_IMAGES = 7  # of a folder
+
+# What a group operator mixes with the drawn scene.
+VARIANTS: Mapping[str, augment.Transform] = {
+    "mirrored": augment.RandomHorizontalFlip(p=1.0),
+    "gray": augment.Grayscale(p=1.0),
+    "inverted": augment.RandomInvert(p=1.0),
+}
 
 SHOWN: Sequence[augment.Transform] = (
     augment.RandomResizedCrop(SIDE, scale=(0.2, 1.0)),
@@ -62,8 +69,9 @@ def draw_sheet(
       path: the picture to write.
       title: the heading of the sheet.
       seed: of the random draws.
-      chain: a function of (key, sample) that is applied to every image. Without, each row shows
-        another of `SHOWN`.
+      chain: a function of (key, sample) that is applied to every image, or of (key, group) with a
+        `group_size`, which is applied to every image and those that follow it. Without, each row
+        shows another of `SHOWN`.
 
     Returns:
       `path`.
@@ -85,21 +93,36 @@ def _rows(chain: Callable, images: Sequence[Named], seed: int, first: int) -> li
     keys = [jax.random.fold_in(jax.random.key(seed), first + k) for k in range(len(images))]
     keys = jax.numpy.stack([jax.random.split(key, DRAWS) for key in keys])
     mean, std = normalization(chain)
+    samples = [named.sample for named in images]
+    group_size = getattr(chain, "group_size", None)
+    given = samples if group_size is None else _groups(samples, group_size)
     rows = []
-    for named, results in zip(images, draws(chain, [named.sample for named in images], keys)):
+    for named, results in zip(images, draws(chain, given, keys)):
         shown = pictures(named.sample)
         for result in results:
-            shown += pictures(result, mean, std)
+            own = result if group_size is None else jax.tree.map(lambda leaf: leaf[0], result)
+            shown += pictures(own, mean, std)
         rows.append(Row(named.name, "", shown[: 1 + DRAWS]))
     return rows
 
 
-def demo_image(side: int = SIDE, targets: bool = False) -> list[Named]:
-    """Return the drawn scene on a square canvas.
+def _groups(samples: Sequence[Mapping[str, Any]], size: int) -> list[dict[str, Any]]:
+    """Return for each sample a group of it and those that follow; the first follow the last."""
+    groups = []
+    for first in range(len(samples)):
+        members = [samples[(first + offset) % len(samples)] for offset in range(size)]
+        groups.append(jax.tree.map(lambda *leaves: np.stack(leaves), *members))
+    return groups
+
+
+def demo_images(side: int = SIDE, targets: bool = False, several: bool = False) -> list[Named]:
+    """Return the drawn scene on a square canvas, and variants of it for operators of groups.
 
     Args:
       side: of the canvas, in pixels.
-      targets: True for the scene with its mask, boxes and keypoints.
+      targets: True for the scene with its mask, boxes and keypoints; of several only mask and
+        boxes, as keypoints are not mixed.
+      several: True for the variants, too.
     """
     scene = draw_scene(side // 4 * 4)
     sample = _on_canvas(scene.image, side)
@@ -107,7 +130,14 @@ def demo_image(side: int = SIDE, targets: bool = False) -> list[Named]:
         mask = np.zeros((side, side), np.uint8)
         mask[: scene.mask.shape[0], : scene.mask.shape[1]] = scene.mask
         sample |= {"mask": mask, "boxes": scene.boxes, "keypoints": scene.keypoints}
-    return [Named("drawn scene", sample)]
+    if not several:
+        return [Named("drawn scene", sample)]
+
+    sample.pop("keypoints", None)
+    images = [Named("drawn scene", sample)]
+    for name, transform in VARIANTS.items():
+        images.append(Named(name, jax.device_get(transform(jax.random.key(0), sample))))
+    return images
 
 
 def folder_images(folder: PathLike, side: int = SIDE) -> list[Named]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array
+from jaxaug.augment._slope import with_slope_of
 
 _BARRIER_SINCE = (0, 11, 1)
 
@@ -89,7 +90,7 @@ def _itself(value: Array) -> Array:
     return value
 
 
-@jax.custom_jvp
+@with_slope_of(_itself)
 def _through_a_loop(value: Array) -> Array:
     """Carry `value` through a loop of two turns, which XLA does not fuse across.
 
@@ -104,8 +105,3 @@ def _through_a_loop(value: Array) -> Array:
         return lax.dynamic_update_slice(carried, element * one, corner)
 
     return lax.fori_loop(jnp.int32(0), jnp.int32(2), turn, value)
-
-
-@_through_a_loop.defjvp
-def _through_a_loop_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _through_a_loop(primals[0]), tangents[0]

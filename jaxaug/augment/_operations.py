@@ -9,7 +9,6 @@ one pass and selects.
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -17,6 +16,7 @@ from jaxaug._typing import Array, Scalar
 from jaxaug.augment._cuda import operation as cuda_operation
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._slope import with_slope_of
 from jaxaug.augment._values import to_levels
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.color import adjust_contrast, rgb_to_grayscale
@@ -113,14 +113,6 @@ def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[s
     that JAX does not split on an explicit mesh.
     """
 
-    @jax.custom_jvp
-    def color(slot: Slot, image: Array, size: Array | None) -> Array:
-        functions = _functions(slot, size, names)
-        branch = jnp.int32(0)
-        for number, name in enumerate(functions, 1):
-            branch = jnp.where(_is(slot, name), jnp.int32(number), branch)
-        return lax.switch(branch, [lambda image: image, *functions.values()], image)
-
     def summed(slot: Slot, image: Array, size: Array | None) -> Array:
         functions = _functions(slot, size, names)
         masks = {name: _is(slot, name).astype(jnp.float32) for name in functions}
@@ -129,9 +121,13 @@ def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[s
             result = result + masks[name] * function(image)
         return result
 
-    @color.defjvp
-    def slope(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        return color(*primals), jax.jvp(summed, primals, tangents)[1]
+    @with_slope_of(summed)
+    def color(slot: Slot, image: Array, size: Array | None) -> Array:
+        functions = _functions(slot, size, names)
+        branch = jnp.int32(0)
+        for number, name in enumerate(functions, 1):
+            branch = jnp.where(_is(slot, name), jnp.int32(number), branch)
+        return lax.switch(branch, [lambda image: image, *functions.values()], image)
 
     return color(slot, image, info.size)
 

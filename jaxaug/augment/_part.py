@@ -15,6 +15,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxaug._typing import Array
+from jaxaug.augment._slope import with_slope_of
 
 # A branch for each is compiled, which small canvases do not repay.
 _FRACTIONS = (1 / 4, 1 / 2, 3 / 4)
@@ -36,28 +37,17 @@ def read_part(read: Callable[..., Array], image: Array, rows: Any, columns: Any)
     if image.shape[0] * image.shape[1] < _MIN_PIXELS:
         return read(image, rows, columns)
 
-    leaves, structure = jax.tree.flatten((image, rows, columns))
-
-    def whole(*leaves: Array) -> Array:
-        return read(*jax.tree.unflatten(structure, leaves))
-
     @custom_vmap
-    def part(*leaves: Array) -> Array:
-        return _smallest(read, *jax.tree.unflatten(structure, leaves))
+    def part(*operands: Any) -> Array:
+        return _smallest(read, *operands)
 
     @part.def_vmap
-    def all_at_once(size: int, batched: Any, *leaves: Array) -> tuple[Array, bool]:
-        axes = [0 if each else None for each in batched]
-        return jax.vmap(whole, axes, axis_size=size)(*leaves), True
+    def all_at_once(size: int, batched: Any, *operands: Any) -> tuple[Array, bool]:
+        axes = jax.tree.map(lambda each: 0 if each else None, batched)
+        return jax.vmap(read, tuple(axes), axis_size=size)(*operands), True
 
-    sloped = jax.custom_jvp(part)
-
-    @sloped.defjvp
-    def slope(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        _, tangent = jax.jvp(whole, primals, tangents)
-        return sloped(*primals), tangent
-
-    return lax.platform_dependent(*leaves, cpu=sloped, default=whole)
+    in_parts = with_slope_of(read)(part)
+    return lax.platform_dependent(image, rows, columns, cpu=in_parts, default=read)
 
 
 def _smallest(read: Callable[..., Array], image: Array, rows: Any, columns: Any) -> Array:

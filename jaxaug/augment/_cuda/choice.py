@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxaug.augment._cuda.call import is_available
+from jaxaug.augment._slope import with_slope_of
 
 
 def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
@@ -35,12 +36,6 @@ def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands:
         return call
 
     plain = of_arrays(otherwise)
-    by_cuda = jax.custom_jvp(of_arrays(kernel))
-
-    @by_cuda.defjvp
-    def slope(primals: Any, tangents: Any) -> tuple[Any, Any]:
-        _, tangent = jax.jvp(plain, primals, tangents)
-        return by_cuda(*primals), tangent
-
+    by_cuda = with_slope_of(plain)(of_arrays(kernel))
     arrays = [leaves[place] for place in places]
     return lax.platform_dependent(*arrays, cuda=by_cuda, default=plain)
