@@ -3,17 +3,20 @@
     python examples/flax_imagenette/train_cifar.py --data cifar10_12k.tar.gz
 
 Each arm is a way of augmenting, trained with several seeds; everything else is the same. An epoch
-is one compiled call: order, augmentation, mixing and SGD. A table is printed, the runs are written
-as JSON.
+is one compiled call: order, augmentation, mixing and SGD. The arms of torchvision take the images
+of each epoch augmented on the CPU instead. A table is printed, the runs are written as JSON.
 """
 
 import argparse
+import contextlib
 import functools
+import itertools
 import json
+import math
 import statistics
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,10 +63,12 @@ PLAIN = augment.Compose([augment.Normalize(recipes.CIFAR10_MEAN, recipes.CIFAR10
 
 
 def make_arm(name: str, num_classes: int) -> Arm:
-    """Return the arm of a name."""
+    """Return the arm of a name: for one of torchvision what is left to do on the device."""
     mix = augment.MixUp(num_classes, alpha=0.2)
-    if name == "none":
+    if name in ("none", "torchvision_flip_crop"):
         return Arm(PLAIN)
+    if name.startswith(TORCHVISION):
+        return Arm(PLAIN, mix)
     if name == "flip_crop":
         return Arm(recipes.cifar_train())
     if name == "trivial":
@@ -73,7 +78,9 @@ def make_arm(name: str, num_classes: int) -> Arm:
     return Arm(recipes.cifar_train(policy=policy, erase=0.25), mix)
 
 
-ARMS = ("none", "flip_crop", "trivial", "rand")
+AUGMENTED = ("flip_crop", "trivial", "rand")
+TORCHVISION = "torchvision_"
+ARMS = ("none", *AUGMENTED, *(TORCHVISION + name for name in AUGMENTED))
 
 
 def load(path: Path) -> tuple[Split, Split, int]:
@@ -191,16 +198,18 @@ def make_tx(learning_rate: float, steps: int) -> optax.GradientTransformation:
     )
 
 
-def train(trainer: Trainer, seed: int, epochs: int, train_data: Split, test_data: Split) -> dict:
-    """Train once and return what came of it."""
+def train(
+    trainer: Trainer, seed: int, epochs: int, data: Iterator[Split], test_data: Split
+) -> dict:
+    """Train once, on the next of `data` in each epoch, and return what came of it."""
     started = time.perf_counter()
     state = trainer.begin(seed)
     key = jax.random.key(seed)
-    state, loss = trainer.epoch(state, jax.random.fold_in(key, 0), train_data)
+    state, loss = trainer.epoch(state, jax.random.fold_in(key, 0), next(data))
     first_loss = float(loss)  # waits
     compiled = time.perf_counter()
     for epoch in range(1, epochs):
-        state, loss = trainer.epoch(state, jax.random.fold_in(key, epoch), train_data)
+        state, loss = trainer.epoch(state, jax.random.fold_in(key, epoch), next(data))
     last_loss = float(loss)
     trained = time.perf_counter()
 
@@ -213,6 +222,22 @@ def train(trainer: Trainer, seed: int, epochs: int, train_data: Split, test_data
         "other_epochs_seconds": round(trained - compiled, 2),
         "images_per_second": round(images / (trained - compiled)),
     }
+
+
+@contextlib.contextmanager
+def made_by_torchvision(options: argparse.Namespace, data: Split) -> Iterator[Iterator[Split]]:
+    """Yield the epochs of torchvision's arms in the order of training; they are begun at once."""
+    names = [name for name in options.arms if name.startswith(TORCHVISION)]
+    if not names:
+        yield iter(())
+        return
+
+    from torchvision_epochs import Epochs, Job
+
+    product = itertools.product(names, options.seeds, range(options.epochs))
+    jobs = [Job(name.removeprefix(TORCHVISION), seed, epoch) for name, seed, epoch in product]
+    with contextlib.closing(Epochs(np.asarray(data.image), jobs, options.ahead)) as epochs:
+        yield (Split(jnp.asarray(images), data.label) for images in epochs)
 
 
 def compare(options: argparse.Namespace) -> list[dict]:
@@ -228,30 +253,53 @@ def compare(options: argparse.Namespace) -> list[dict]:
         "settings": {name: str(value) for name, value in vars(options).items()},
         "images": [len(train_data.label), len(test_data.label)],
     }
+    trainers: dict[Arm, Trainer] = {}
     runs = []
-    for name in options.arms:
-        trainer = Trainer(make_arm(name, num_classes), options, num_classes, steps)
-        for seed in options.seeds:
-            run = train(trainer, seed, options.epochs, train_data, test_data)
-            runs.append({"arm": name, **run})
-            print(json.dumps(runs[-1]), flush=True)
-            options.results.write_text(json.dumps({**described, "runs": runs}, indent=1) + "\n")
+    with made_by_torchvision(options, train_data) as augmented:
+        for name in options.arms:
+            arm = make_arm(name, num_classes)
+            if arm not in trainers:
+                trainers[arm] = Trainer(arm, options, num_classes, steps)
+            data = augmented if name.startswith(TORCHVISION) else itertools.repeat(train_data)
+            for seed in options.seeds:
+                run = train(trainers[arm], seed, options.epochs, data, test_data)
+                runs.append({"arm": name, **run})
+                print(json.dumps(runs[-1]), flush=True)
+                options.results.write_text(json.dumps({**described, "runs": runs}, indent=1) + "\n")
     return runs
 
 
 def table(runs: list[dict]) -> str:
     """Return the accuracies in percent, as a table in Markdown."""
     lines = [
-        "| augmentation | test accuracy, mean | each seed | images/s |",
-        "| --- | --- | --- | --- |",
+        "| augmentation | test accuracy, mean | each seed | images/s | jaxaug's less this |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name in dict.fromkeys(run["arm"] for run in runs):
-        own = [run for run in runs if run["arm"] == name]
-        mean = statistics.mean(run["accuracy"] for run in own)
-        each = ", ".join(f"{run['accuracy']:.2%}" for run in own)
-        rate = statistics.median(run["images_per_second"] for run in own)
-        lines.append(f"| `{name}` | {mean:.2%} | {each} | {rate:,.0f} |")
+        own = accuracies(runs, name)
+        each = ", ".join(f"{accuracy:.2%}" for accuracy in own)
+        rate, difference = "", ""
+        if name.startswith(TORCHVISION):  # the rate says how long the images were made ahead
+            difference = less(accuracies(runs, name.removeprefix(TORCHVISION)), own)
+        else:
+            rates = [run["images_per_second"] for run in runs if run["arm"] == name]
+            rate = f"{statistics.median(rates):,.0f}"
+        lines.append(f"| `{name}` | {statistics.mean(own):.2%} | {each} | {rate} | {difference} |")
     return "\n".join(lines)
+
+
+def accuracies(runs: list[dict], name: str) -> list[float]:
+    """Return the accuracies of an arm, one for each seed."""
+    return [run["accuracy"] for run in runs if run["arm"] == name]
+
+
+def less(accuracies: list[float], others: list[float]) -> str:
+    """Return the difference of two means in points, and its standard error."""
+    if min(len(accuracies), len(others)) < 2:
+        return ""
+    difference = statistics.mean(accuracies) - statistics.mean(others)
+    error = math.sqrt(sum(statistics.variance(own) / len(own) for own in (accuracies, others)))
+    return f"{100 * difference:+.2f} ± {100 * error:.2f}"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -266,6 +314,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--blocks", nargs="+", type=int, default=[1, 1, 1])
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage")
     parser.add_argument("--dtype", default="bfloat16", help="of the network's computation")
+    parser.add_argument("--ahead", type=int, default=100, help="epochs of torchvision in memory")
     parser.add_argument("--results", type=Path, default=Path("cifar.json"))
     return parser.parse_args(arguments)
 

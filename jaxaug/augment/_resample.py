@@ -7,14 +7,16 @@ had been padded before. Taps outside of the frame that a resize was given are dr
 renormalized, as PIL does.
 
 Axis-aligned maps go one axis at a time, the rest as a two-dimensional gather. Both are sums over a
-static number of taps; neither is a dot, whose rounding would depend on the batch size.
+static number of taps, the many of a strong shrink in a loop; neither is a dot, whose rounding would
+depend on the batch size.
 """
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -29,6 +31,8 @@ from jaxaug.augment._part import read_part
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
+
+MAX_UNROLLED = 32  # taps of an axis that are terms of the program: each takes 0.1 s to compile
 
 
 class _Axis(NamedTuple):
@@ -46,6 +50,9 @@ class _Axis(NamedTuple):
 
 class _Taps(NamedTuple):
     """The pixels that are read along one axis, and their weights.
+
+    Of more than `MAX_UNROLLED` taps, each array of `indices` and `weights` holds several: along one
+    more axis, the first.
 
     Attributes:
       indices: int32, one array a tap.
@@ -266,21 +273,30 @@ def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
     inverse = 1.0 / stretch
     center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
     first = _settled(jnp.floor(center - kernel.radius * stretch)) + 1
-    indices = [first + tap for tap in range(axis.taps)]
-    weights = [kernel.weight((index - center) * inverse) for index in indices]
+    turns = math.ceil(axis.taps / MAX_UNROLLED)
+
+    def weighed(first: Array) -> tuple[list[Array], list[Array]]:
+        indices = [first + tap for tap in range(0, axis.taps, turns)]
+        return indices, [kernel.weight((index - center) * inverse) for index in indices]
+
+    if turns == 1:
+        indices, weights = weighed(first)
+    else:
+        starts = jnp.arange(turns, dtype=jnp.float32)
+        indices, weights = jax.vmap(lambda start: weighed(first + start))(starts)
     if axis.window is not None:
         low, high = axis.window
         weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]
 
     # The unused part of a canvas may lie outside of the window with all its taps.
-    scaling = 1.0 / jnp.maximum(_sum(weights), 1e-3)
+    scaling = 1.0 / jnp.maximum(_sum_of_weights(weights, position.ndim), 1e-3)
     coverage = None
     if axis.fills and axis.framed:
         coverage = _ramp(position, scale, axis)
         scaling = scaling * coverage
     elif axis.fills:
         weights = [jnp.where(_inside(i, axis), w, 0.0) for i, w in zip(indices, weights)]
-        coverage = scaling * _sum(weights)
+        coverage = scaling * _sum_of_weights(weights, position.ndim)
     return _Taps(
         [fold(i, axis.extent, axis.mode).astype(jnp.int32) for i in indices],
         weights,
@@ -338,29 +354,57 @@ def _read_pixels(image: Array, extent, warp: Warp, mode: str, fill: Array) -> Ar
 
 def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
     """Sum over rows, then over columns."""
-    row_weights = [(w * rows.scale)[:, None, None] for w in rows.weights]
-    column_weights = [(w * columns.scale)[None, :, None] for w in columns.weights]
-    terms = zip(rows.indices, row_weights)
-    lines = _sum([_take_rows(image, i).astype(jnp.float32) * w for i, w in terms])
+
+    def from_rows(index: Array, weight: Array) -> Array:
+        scaled = (weight * rows.scale)[:, None, None]
+        return _take_rows(image, index).astype(jnp.float32) * scaled
+
+    def from_columns(index: Array, weight: Array) -> Array:
+        return _take_columns(lines, index) * (weight * columns.scale)[None, :, None]
+
+    lines = _sum_of_taps(from_rows, rows.indices, rows.weights, ndim=1)
     # A GPU reads each line again for every column tap faster than it writes and reads all of them.
     lines = computed_once_on_cpu(lines)
-    return _sum([_take_columns(lines, i) * w for i, w in zip(columns.indices, column_weights)])
+    return _sum_of_taps(from_columns, columns.indices, columns.weights, ndim=1)
 
 
 def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:
     """Sum over every tap of every output pixel, wherever it lies."""
-    lines = []
-    for i, row_weight in zip(rows.indices, rows.weights):
-        terms = [
-            _take(image, i, j).astype(jnp.float32) * w[:, :, None]
-            for j, w in zip(columns.indices, columns.weights)
-        ]
-        lines.append(_sum(terms) * row_weight[:, :, None])
-    return _sum(lines) * (rows.scale * columns.scale)[:, :, None]
+
+    def line(row: Array, row_weight: Array) -> Array:
+        def pixel(column: Array, weight: Array) -> Array:
+            return _take(image, row, column).astype(jnp.float32) * weight[:, :, None]
+
+        pixels = _sum_of_taps(pixel, columns.indices, columns.weights, ndim=2)
+        return pixels * row_weight[:, :, None]
+
+    lines = _sum_of_taps(line, rows.indices, rows.weights, ndim=2)
+    return lines * (rows.scale * columns.scale)[:, :, None]
 
 
-def _sum(terms: list[Array]) -> Array:
-    return functools.reduce(jnp.add, terms)
+def _sum_of_weights(weights: list[Array], ndim: int) -> Array:
+    return _sum_of_taps(lambda weight: weight, weights, ndim=ndim)
+
+
+def _sum_of_taps(term: Callable[..., Array], *taps: list[Array], ndim: int) -> Array:
+    """Return the sum of `term` over the taps: the arrays that have more than `ndim` axes in turns.
+
+    Args:
+      term: of one tap from each list.
+      taps: lists of equal lengths.
+      ndim: of one tap.
+    """
+
+    def of_arrays(taps: Any) -> Array:
+        return functools.reduce(jnp.add, map(term, *taps))
+
+    def turn(total: Array, taps: Any) -> tuple[Array, None]:
+        return total + of_arrays(taps), None
+
+    if taps[0][0].ndim == ndim:
+        return of_arrays(taps)
+    zero = jnp.zeros_like(term(*(each[0][0] for each in taps)))
+    return lax.scan(turn, zero, taps)[0]
 
 
 def _outer(rows: Array, columns: Array) -> Array:

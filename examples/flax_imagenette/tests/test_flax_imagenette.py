@@ -1,8 +1,11 @@
 """The example on tiny data: a step, padded evaluation, resume in an epoch, the comparison."""
 
 import argparse
+import contextlib
 import dataclasses
+import itertools
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -244,6 +247,76 @@ def test_cifar_learns_and_writes_its_runs(cifar, tmp_path):
     written = json.loads((tmp_path / "runs.json").read_text())
     assert written["runs"] == runs and written["images"] == [40, 22]
     assert "| `trivial` |" in train_cifar.table(runs)
+
+
+def test_the_table_has_the_difference_to_torchvision_and_its_standard_error():
+    """The error is sqrt(0.0008 / 2 + 0.0002 / 2) = 0.0224."""
+    values = {"trivial": (0.80, 0.84), "torchvision_trivial": (0.80, 0.82)}
+    runs = [
+        {"arm": name, "accuracy": accuracy, "images_per_second": 1000}
+        for name, accuracies in values.items()
+        for accuracy in accuracies
+    ]
+    *_, own, other = train_cifar.table(runs).splitlines()
+    assert own == "| `trivial` | 82.00% | 80.00%, 84.00% | 1,000 |  |"
+    assert other == "| `torchvision_trivial` | 81.00% | 80.00%, 82.00% |  | +1.00 ± 2.24 |"
+
+
+def test_cifar_trains_on_the_epochs_of_torchvision(cifar, tmp_path, monkeypatch):
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    options = train_cifar.parse(
+        ["--data", str(cifar), "--arms", "torchvision_flip_crop", "torchvision_rand"]
+        + ["--seeds", "1", "2", "--epochs", "2", "--ahead", "3"]
+        + ["--batch-size", "8", "--blocks", "1", "--width", "4", "--dtype", "float32"]
+        + ["--results", str(tmp_path / "runs.json")]
+    )
+    runs = train_cifar.compare(options)
+    assert [(run["arm"], run["seed"]) for run in runs] == [
+        ("torchvision_flip_crop", 1),
+        ("torchvision_flip_crop", 2),
+        ("torchvision_rand", 1),
+        ("torchvision_rand", 2),
+    ]
+    assert all(np.isfinite(run["loss"]).all() for run in runs)
+
+
+def test_epochs_of_torchvision_come_in_order_and_depend_on_seed_and_epoch(tmp_path):
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    import torchvision_epochs  # pyright: ignore[reportMissingImports]
+
+    images = np.random.default_rng(0).integers(1, 256, (6, 32, 32, 3), np.uint8)
+    names = ("flip_crop", "trivial", "trivial", "trivial", "rand")
+    numbers = ((0, 0), (0, 0), (0, 1), (1, 0), (0, 0))
+    jobs = [torchvision_epochs.Job(name, *each) for name, each in zip(names, numbers)]
+    np.save(tmp_path / "images.npy", images)
+    torchvision_epochs.begin(tmp_path / "images.npy")
+    expected = [torchvision_epochs.augmented(job) for job in jobs]
+    for first, second in itertools.combinations(expected, 2):
+        assert (first != second).any()
+
+    with contextlib.closing(torchvision_epochs.Epochs(images, jobs, ahead=2)) as epochs:
+        made = list(epochs)
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_torchvision_crops_and_flips_as_the_recipe_does(tmp_path):
+    """Each image is found as it was or mirrored, moved by at most 4 pixels, black around."""
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    import torchvision_epochs  # pyright: ignore[reportMissingImports]
+
+    images = np.random.default_rng(1).integers(1, 256, (8, 32, 32, 3), np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    torchvision_epochs.begin(tmp_path / "images.npy")
+    augmented = torchvision_epochs.augmented(torchvision_epochs.Job("flip_crop", 0, 0))
+    border = ((4, 4), (4, 4), (0, 0))
+    for image, result in zip(images, augmented):
+        windows = [
+            np.lib.stride_tricks.sliding_window_view(np.pad(either, border), (32, 32, 3))
+            for either in (image, image[:, ::-1])
+        ]
+        same = np.concatenate(windows).reshape(-1, 32, 32, 3) == result
+        assert same.all(axis=(1, 2, 3)).sum() == 1
 
 
 def test_cifar_mixes_neighbors_alone(cifar):
