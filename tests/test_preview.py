@@ -41,6 +41,8 @@ following = Next()
 pair = (augment.RandomInvert(p=1.0), augment.GroupCompose([augment.Normalize(0.5, 0.25), Next()]))
 mix = augment.MixUp(10, alpha=4.0)
 
+functions = (black, mix)
+
 def mosaics():
     return recipes.yolo_train(64)
 
@@ -166,6 +168,7 @@ def test_a_chain_is_a_transform_a_function_or_what_a_function_returns(module):
         ("nowhere:chain", "there is no module 'nowhere'"),
         ("MODULE:nothing", "has no 'nothing'"),
         ("MODULE:number", "got 7"),
+        ("MODULE:functions", "wrap a function of (key, image) in `Lambda`"),
         ("jaxaug.augment:RandomRotation", "must be a transform"),
     ],
 )

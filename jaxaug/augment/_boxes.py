@@ -121,6 +121,10 @@ def convert_bounding_box_format(boxes: Array, old_format: str, new_format: str) 
 def clamp_bounding_boxes(boxes: Array, height: Scalar, width: Scalar) -> Array:
     """Return xyxy boxes cut at the edges of an image; what lies beside it becomes zeros.
 
+    Args:
+      boxes: float[n, 4], xyxy in pixels.
+      height, width: of the image, in pixels.
+
     Example:
       >>> import jax.numpy as jnp
       >>> boxes = jnp.array([[-2.0, 1.0, 5.0, 9.0], [7.0, 0.0, 9.0, 2.0]])

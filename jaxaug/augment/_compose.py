@@ -271,8 +271,10 @@ def _check_kind(transform: Any) -> None:
         name = type(transform).__name__
         raise TypeError(f"{name} mixes several images: give it to Loader(batch_transform=...).")
     if not isinstance(transform, Transform):
-        got = f"got {transform!r}: wrap a function in `Lambda`"
-        raise TypeError(f"`transforms` must be jaxaug transforms, {got}.")
+        raise TypeError(
+            f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in"
+            " `Lambda`; MultiView and Frames stand for a whole chain."
+        )
     transform.check()
 
 

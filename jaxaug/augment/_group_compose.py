@@ -45,7 +45,7 @@ class GroupCompose(GroupOp):
             if not isinstance(transform, (GroupOp, Transform)):
                 raise TypeError(
                     "`transforms` must be group operators such as MixUp, and transforms of single"
-                    f" samples, got {transform!r}."
+                    f" samples, got {transform!r}: wrap a function of (key, image) in `Lambda`."
                 )
         store(self, group_size=math.lcm(*map(_group_size, self.transforms)))
 

@@ -251,6 +251,8 @@ def _rank_hint(shape: tuple[int, ...]) -> str:
         return ": batches go through jax.vmap"
     if len(shape) == 2 and shape[1] == 3:
         return ": under jax.vmap give a batch (n, h, w, 3), or in_axes=(0, None) for one image"
+    if len(shape) == 2:
+        return ": give a gray image its channel, image[:, :, None]"
     return ""
 
 

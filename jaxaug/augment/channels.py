@@ -133,6 +133,9 @@ def adjust_hue_yiq(image: Array, hue_factor: Scalar) -> Array:
 class RandomChannelPermutation(Pointwise):
     """Put the channels in a random order.
 
+    Args:
+      p: the probability of being applied.
+
     Example:
       >>> import jax, jax.numpy as jnp
       >>> image = jnp.array([[[1, 2, 3]]], jnp.uint8)

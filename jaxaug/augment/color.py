@@ -291,7 +291,10 @@ class ColorJitter(ImageOp):
 
 @dataclass(frozen=True)
 class Grayscale(Pointwise):
-    """Replace the colors by their gray value, in all three channels, with probability `p`.
+    """Replace the colors by their gray value, in all three channels.
+
+    Args:
+      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp

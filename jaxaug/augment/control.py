@@ -238,6 +238,9 @@ class RandomOrder(Control):
 
     n transforms that are not geometric cost n * n: each place in the order may be any of them.
 
+    Args:
+      transforms: all of them are applied, each once.
+
     Example:
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment

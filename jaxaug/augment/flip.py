@@ -52,7 +52,10 @@ class _Flip(Geometric):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(_Flip):
-    """Mirror left to right with probability `p`: x -> width - x.
+    """Mirror left to right: x -> width - x.
+
+    Args:
+      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -69,7 +72,10 @@ class RandomHorizontalFlip(_Flip):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(_Flip):
-    """Mirror top to bottom with probability `p`: y -> height - y.
+    """Mirror top to bottom: y -> height - y.
+
+    Args:
+      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -129,7 +129,10 @@ def clahe(
 
 @dataclass(frozen=True)
 class RandomEqualize(ImageOp):
-    """Make the histogram of each channel flat, with probability `p`.
+    """Make the histogram of each channel flat.
+
+    Args:
+      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -151,9 +154,12 @@ class RandomEqualize(ImageOp):
 
 @dataclass(frozen=True)
 class RandomAutocontrast(ImageOp):
-    """Stretch each channel to the whole range of values, with probability `p`.
+    """Stretch each channel to the whole range of values.
 
     Values are clipped to [0, 1].
+
+    Args:
+      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp

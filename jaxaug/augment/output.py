@@ -32,6 +32,10 @@ def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence
 def to_float(image: Array, dtype: str = "float32") -> Array:
     """Return uint8 as floats in [0, 1]; floats only change their dtype.
 
+    Args:
+      image: uint8, or float in [0, 1].
+      dtype: the name of a floating dtype.
+
     Example:
       >>> import jax.numpy as jnp
       >>> to_float(jnp.full((1, 1, 3), 255, jnp.uint8)).tolist()

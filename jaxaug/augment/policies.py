@@ -392,6 +392,11 @@ _MAX_ALPHA = 1e3
 class ThreeAugment(RandomChoice):
     """Turn the image gray, solarize it or blur it: one of the three, each as likely.
 
+    Args:
+      transforms: the three, or others in their place.
+      weights: one number of at least 0 per transform, in proportion to its probability; None for
+        equal ones.
+
     Example:
       >>> import jax, jax.numpy as jnp
       >>> ThreeAugment()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape

@@ -230,7 +230,10 @@ class RandomSolarize(Pointwise):
 
 @dataclass(frozen=True)
 class RandomInvert(Pointwise):
-    """Invert all values, with probability `p`.
+    """Invert all values.
+
+    Args:
+      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -307,7 +307,7 @@ def test_lambda_is_any_function_of_key_and_image():
         (
             np.zeros((224, 224), np.uint8),
             ValueError,
-            r"expected one image \(h, w, channels\), got \(224, 224\)",
+            r"got \(224, 224\): give a gray image its channel",
         ),
         (
             np.zeros((3, 224, 224), np.uint8),

@@ -242,7 +242,9 @@ def test_errors_are_named():
         A.MixUp(3, 0.0)
     with pytest.raises(ValueError, match=r"`num_classes` must be an int of at least 1, got 0"):
         A.CutMix(0)
-    with pytest.raises(TypeError, match=r"`transforms` must be group operators .* got 3"):
+    with pytest.raises(
+        TypeError, match=r"`transforms` must be group operators .* got 3: wrap a function"
+    ):
         A.GroupCompose([3])
 
 
