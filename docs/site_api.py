@@ -31,9 +31,18 @@ def page_path(name: str) -> str:
 def api_page(name: str) -> str:
     """Return the page of the public names of `jaxaug.<name>`."""
     lines = [f"# jaxaug.{name}", "", f"::: jaxaug.{name}", "    options:", "      members:"]
-    members = [member for member in public_names(name) if not is_module(f"{name}.{member}")]
-    lines += [f"        - {member}" for member in members]
+    lines += [f"        - {member}" for member in members(name)]
     return "\n".join(lines) + "\n"
+
+
+def members(name: str) -> list[str]:
+    """Return the public names of `jaxaug.<name>` that are no modules."""
+    return [member for member in public_names(name) if not is_module(f"{name}.{member}")]
+
+
+def not_described(name: str, html: str) -> list[str]:
+    """Return the public names of `jaxaug.<name>` that its page does not describe."""
+    return [member for member in members(name) if f'id="jaxaug.{name}.{member}"' not in html]
 
 
 def public_names(name: str) -> list[str]:

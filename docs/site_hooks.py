@@ -4,6 +4,7 @@ The gallery and the charts of the benchmarks are drawn here, too.
 """
 
 import functools
+import logging
 import re
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import site_benchmarks  # noqa: E402  (of the folder above)
 import site_gallery  # noqa: E402
-from site_api import api_page, documented, page_path  # noqa: E402
+from site_api import api_page, documented, not_described, page_path  # noqa: E402
 
 COPIED = {
     "README.md": "index.md",
@@ -23,6 +24,7 @@ COPIED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
+LOG = logging.getLogger("mkdocs.hooks.site")  # below mkdocs: strict counts its warnings
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -48,6 +50,15 @@ def on_files(files, config):
     for name, content in gallery_strips().items():
         files.append(File.generated(config, f"gallery/{name}.webp", content=content))
     return files
+
+
+def on_page_content(html, page, config, files):
+    """Warn, which `--strict` makes an error, of a public name that its page leaves out."""
+    for name in documented():
+        missing = not_described(name, html) if page.file.src_uri == page_path(name) else []
+        if missing:
+            LOG.warning(f"{page_path(name)} does not describe {', '.join(missing)}")
+    return html
 
 
 @functools.cache

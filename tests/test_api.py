@@ -53,13 +53,20 @@ def members() -> list[tuple[str, str]]:
     """Return (module, name) of all that the pages document."""
     pairs = []
     for module in site_api.documented():
-        names = site_api.public_names(module)
-        pairs += [(module, name) for name in names if not site_api.is_module(f"{module}.{name}")]
+        pairs += [(module, name) for name in site_api.members(module)]
     return pairs
 
 
 MEMBERS = members()
 each = pytest.mark.parametrize("module, name", MEMBERS, ids=lambda value: value)
+
+
+def test_a_name_without_a_heading_is_found():
+    """Headings have the name's path as their id."""
+    names = site_api.members("sharding")
+    headings = [f'<h2 id="jaxaug.sharding.{name}">' for name in names]
+    assert site_api.not_described("sharding", "".join(headings)) == []
+    assert site_api.not_described("sharding", "".join(headings[1:])) == names[:1]
 
 
 @pytest.mark.parametrize("module", site_api.documented())
