@@ -70,13 +70,11 @@ class BatchedDecoder:
         Raises:
           NvjpegError: some image was refused; none of them may be used.
         """
-        images = libnvjpeg.destinations(pointers, pitches)
-        masks = {group: sampling == group for group in dict.fromkeys(sampling.tolist())}
-        calls = [
-            (group, (encoded.addresses[rows], encoded.lengths[rows], images[rows]))
-            for group, rows in masks.items()
-        ]
-        for group in masks:
+        calls: list[tuple[int, tuple[np.ndarray, ...]]] = []
+        for group in dict.fromkeys(sampling.tolist()):
+            rows = (sampling == group).nonzero()[0]
+            images = libnvjpeg.destinations(pointers[rows], pitches[rows])
+            calls.append((group, (encoded.addresses[rows], encoded.lengths[rows], images)))
             self._make_states(group)
 
         running: list[_State] = []

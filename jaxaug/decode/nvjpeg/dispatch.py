@@ -1,6 +1,5 @@
 """The choice between the GPU's JPEG engines and the host threads, for each image of a batch."""
 
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,12 @@ SLOT = 3  # the engines decode the whole image into a slot; a kernel resamples i
 # Chroma samplings that the engines decode; see `Headers.sampling`.
 _GRAY = 0x11000000
 _444 = 0x11111100
-_SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 4:2:2, 4:4:0, 4:2:0
+_SUBSAMPLED = np.array([0x12111100, 0x21111100, 0x22111100], np.uint32)  # 4:4:0, 4:2:2, 4:2:0
+_SAMPLINGS = np.array([_GRAY, _444, *_SUBSAMPLED], np.uint32)  # all, sorted
+
+# A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
+# the engines a call for a few images.
+_MAX_RARITY = 64
 
 # Pixels. Below, nvJPEG interpolates subsampled chroma differently (up to 52 levels, H200).
 _MIN_SUBSAMPLED_SIDE = 16
@@ -38,17 +42,20 @@ class Batch(NamedTuple):
       headers: of the n images.
       size: int32[n, 2], (height, width) on the canvas.
       backends: uint8[n], see `assign_backends`.
+      rank: int64[n], see `rank_for_engines`.
     """
 
     encoded: Encoded
     headers: Headers
     size: np.ndarray
     backends: np.ndarray
+    rank: np.ndarray
 
     def take(self, rows: slice) -> "Batch":
         """Return some of the rows."""
         headers = Headers(*(column[rows] for column in self.headers))
-        return Batch(self.encoded.take(rows), headers, self.size[rows], self.backends[rows])
+        columns = (self.size[rows], self.backends[rows], self.rank[rows])
+        return Batch(self.encoded.take(rows), headers, *columns)
 
 
 def assign_backends(
@@ -81,7 +88,7 @@ def _engines_support(headers: Headers) -> np.ndarray:
     # The factors of a single component mean nothing (T.81 A.2.2), but nvJPEG follows them.
     gray = (headers.color == GRAY) & (headers.sampling == _GRAY)
 
-    subsampled = (headers.sampling[:, None] == _SUBSAMPLED).any(1)
+    subsampled = (headers.sampling == _SUBSAMPLED[:, None]).any(0)
     subsampled &= np.minimum(headers.height, headers.width) >= _MIN_SUBSAMPLED_SIDE
     color = (headers.color == YCBCR) & ((headers.sampling == _444) | subsampled)
 
@@ -96,24 +103,57 @@ def slot_bytes(height: np.ndarray, width: np.ndarray, channels: int) -> np.ndarr
     return -(-size // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
 
 
-def order_for_engines(rows: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Sort rows so that the engines, which take them from the start, get what only they do well.
-
-    Images for slots come first, then the most common chroma sampling, of each the largest: a host
-    thread that takes a large image last holds up its batch.
+def leave_rare_samplings(backends: np.ndarray, sampling: np.ndarray) -> np.ndarray:
+    """Return `backends` with the engines' rarest samplings left to the host threads.
 
     Args:
-      rows: int64[k].
-      batch: the images, indexed by the rows.
-
-    Returns:
-      The rows in order, and int64[k], how many of them have the same sampling as each.
+      backends: uint8[n], from `assign_backends`.
+      sampling: uint32[n], see `Headers`.
     """
-    samplings = batch.headers.sampling[rows]
-    listed = samplings.tolist()
-    counts = Counter(listed)
-    frequency = np.fromiter(map(counts.__getitem__, listed), np.int64, len(listed))
-    pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
-    direct = batch.backends[rows] != SLOT
-    order = np.lexsort((-pixels, samplings, -frequency, direct))
-    return rows[order], frequency[order]
+    if len(sampling) <= _MAX_RARITY:
+        return backends
+    kind, counts = _count_samplings(backends, sampling)
+    rare = counts * _MAX_RARITY < counts.sum()
+    return np.where(_on_engines(backends) & rare[kind], np.uint8(HOST), backends)
+
+
+def rank_for_engines(headers: Headers, backends: np.ndarray) -> np.ndarray:
+    """Return int64[n], the smaller the earlier an image goes to the engines.
+
+    The engines take their images from the start, so that they get what only they do well. Images
+    for slots come first, then the most common chroma sampling, of each the largest: a host thread
+    that takes a large image last holds up its batch. Images for other backends come last.
+
+    Args:
+      headers: of n images.
+      backends: uint8[n], from `assign_backends`.
+    """
+    kind, counts = _count_samplings(backends, headers.sampling)
+    place = np.empty(counts.size, np.int64)
+    place[np.argsort(-counts, kind="stable")] = np.arange(counts.size)
+
+    group = place[kind] + counts.size * (backends != SLOT)
+    pixels = headers.height.astype(np.int64) * headers.width
+    rank = (group << 32) - pixels  # a side has at most 16 bits
+    rank[~_on_engines(backends)] = np.iinfo(np.int64).max
+    return rank
+
+
+def rows_for_engines(batch: Batch) -> np.ndarray:
+    """Return int64[k], the rows of the images for the engines, in the order of their ranks."""
+    count = np.count_nonzero(_on_engines(batch.backends))
+    return batch.rank.argsort(kind="stable")[:count]
+
+
+def _on_engines(backends: np.ndarray) -> np.ndarray:
+    return (backends == ENGINE) | (backends == SLOT)
+
+
+def _count_samplings(backends: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return int64[n], the number of each image's sampling, and how many the engines have of each.
+
+    All samplings that the engines do not decode have one number.
+    """
+    kind = np.searchsorted(_SAMPLINGS, sampling)
+    counts = np.bincount(kind[_on_engines(backends)], minlength=_SAMPLINGS.size + 1)
+    return kind, counts

@@ -2,7 +2,6 @@
 
 import contextlib
 import warnings
-from collections import deque
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +12,11 @@ from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
-from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, order_for_engines, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import HOST, SLOT, Batch, rows_for_engines, slot_bytes
 from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import compile_resampler
+from jaxaug.decode.nvjpeg.row_queue import RowQueue
 
 _REGIONS = MAX_RUNNING_CALLS + 1  # one for images that are resampled while others are decoded
 _REGION_FRACTION = 1 / 8  # of the device budget, for each region of slots
@@ -27,9 +27,8 @@ _MIN_CALL = 64
 # Fraction of the queue that the engines take at once where helpers take some from its end: with
 # the engines of an H200, 8 decode a tenth.
 _QUEUE_FRACTION = 3 / 4
-# A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
-# the engines a call for a few images.
-_MAX_RARITY = 64
+
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class GpuResult(NamedTuple):
@@ -65,7 +64,6 @@ class Gpu:
     ):
         self._device = device
         self._canvas_shape = canvas_shape
-        self._has_helpers = num_helpers > 0
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
         self._threads = HostThreads(self._ordinal, canvas_shape, num_threads, num_helpers)
@@ -109,35 +107,34 @@ class Gpu:
           pointers: uint64[n], the address of each canvas.
         """
         cuda.set_device(self._ordinal)
-        queue, assigned = self._divide(batch)
+        queue = RowQueue(rows_for_engines(batch))
+        assigned = (batch.backends == HOST).nonzero()[0].tolist()
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
         can_help = enough and self._threads.can_help(batch)
-        help_queue = queue if can_help else deque[int]()
+        help_queue = queue if can_help else RowQueue(_NO_ROWS)
         work = self._threads.start(batch, pointers, assigned, help_queue)
 
-        engine_rows: list[int] = []
-        refused: list[list[int]] = []
+        decoded: list[np.ndarray] = []
+        refused: list[np.ndarray] = []
         try:
             while queue:
-                rows, decoded = self._decode_next(batch, queue, pointers, can_help)
-                engine_rows += rows
-                refused += [] if decoded else [rows]
+                rows, succeeded = self._decode_next(batch, queue, pointers, can_help)
+                (decoded if succeeded else refused).append(rows)
         finally:  # until then the threads write to the buffer
             host_rows = work.finish()
 
-        skipped = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
-        skipped[[row for rows in refused for row in rows]] = False
-        skipped_rows = [row for row in engine_rows if skipped[row]]
-        given_up = self._decode_again(buffer, batch, pointers, refused, skipped_rows)
+        unwritten = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
+        skipped = [rows[unwritten[rows]] for rows in decoded]
+        given_up = self._decode_again(buffer, batch, pointers, refused, skipped)
 
         failures = work.failures
         if given_up:
-            last_work = self._threads.start(batch, pointers, given_up, deque())
+            last_work = self._threads.start(batch, pointers, given_up, RowQueue(_NO_ROWS))
             host_rows += last_work.finish()
             failures |= last_work.failures
         buffer.clear(list(failures))
         counts = {
-            "engines": len(engine_rows) - len(given_up),
+            "engines": sum(map(len, decoded + refused)) - len(given_up),
             "host": len(host_rows),
             "refused": len(given_up),
         }
@@ -152,19 +149,9 @@ class Gpu:
                     resource.close()
             libnvjpeg.destroy("nvjpegDestroy", self._handle)
 
-    def _divide(self, batch: Batch) -> tuple[deque[int], list[int]]:
-        """Return the rows for the engines, the rarest samplings last, and those for the host."""
-        for_engines = ((batch.backends == ENGINE) | (batch.backends == SLOT)).nonzero()[0]
-        for_engines, frequency = order_for_engines(for_engines, batch)
-        rare = (frequency * _MAX_RARITY < len(for_engines)) & self._has_helpers
-
-        queue = deque(for_engines[~rare].tolist())
-        for_host = (batch.backends == HOST).nonzero()[0]
-        return queue, [*for_engines[rare].tolist(), *for_host.tolist()]
-
     def _decode_next(
-        self, batch: Batch, queue: deque[int], pointers: np.ndarray, can_help: bool
-    ) -> tuple[list[int], bool]:
+        self, batch: Batch, queue: RowQueue, pointers: np.ndarray, can_help: bool
+    ) -> tuple[np.ndarray, bool]:
         """Decode the next rows of the queue on the engines.
 
         Args:
@@ -182,13 +169,13 @@ class Gpu:
             count = len(queue)
             if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
-            rows = _pop_from_start(queue, count)
+            rows = queue.take_first(count)
             return rows, self._decode_rows(batch, rows, pointers, permit)
 
     def _decode_rows(
         self,
         batch: Batch,
-        row_list: list[int],
+        rows: np.ndarray,
         pointers: np.ndarray,
         permit: contextlib.ExitStack,
     ) -> bool:
@@ -196,11 +183,10 @@ class Gpu:
 
         Args:
           batch: n images.
-          row_list: the rows.
+          rows: int64[k].
           pointers: uint64[n], the address of each canvas.
           permit: of the caller, given back as soon as the engines are not needed any more.
         """
-        rows = np.array(row_list, np.int64)
         whole = batch.backends[rows] == SLOT
         try:
             if whole.any():
@@ -269,8 +255,8 @@ class Gpu:
         buffer: CanvasBuffer,
         batch: Batch,
         pointers: np.ndarray,
-        refused: list[list[int]],
-        skipped: list[int],
+        refused: list[np.ndarray],
+        skipped: list[np.ndarray],
     ) -> list[int]:
         """Decode rows again that the engines refused or skipped; return those they still do not.
 
@@ -281,46 +267,37 @@ class Gpu:
           batch: n images.
           pointers: uint64[n], the address of each canvas.
           refused: the rows of each refused call.
-          skipped: rows that were not written.
+          skipped: the rows of each other call that were not written.
         """
-        pending = [skipped] if skipped else []
+        pending = [rows for rows in skipped if rows.size]
         given_up: list[int] = []
         for rows in refused:
             _halve(rows, pending, given_up)
 
         while pending:
             rows = pending.pop()
-            buffer.write_sentinels(rows)
+            buffer.write_sentinels(rows.tolist())
             with contextlib.ExitStack() as permit:
                 permit.enter_context(self._batched.permits)
                 decoded = self._decode_rows(batch, rows, pointers, permit)
             unwritten = buffer.take_unwritten_rows(_row_mask(rows, len(pointers)))
             if decoded:
-                given_up += [row for row in rows if unwritten[row]]
+                given_up += rows[unwritten[rows]].tolist()
             else:
                 _halve(rows, pending, given_up)
         return given_up
 
 
-def _halve(rows: list[int], pending: list[list[int]], given_up: list[int]) -> None:
+def _halve(rows: np.ndarray, pending: list[np.ndarray], given_up: list[int]) -> None:
     """Add both halves of a refused call to `pending`, or its only row to `given_up`."""
     if len(rows) == 1:
-        given_up.extend(rows)
+        given_up.extend(rows.tolist())
         return
     middle = len(rows) // 2
     pending.extend((rows[:middle], rows[middle:]))
 
 
-def _pop_from_start(queue: deque[int], count: int) -> list[int]:
-    """Return at most `count` rows, while other threads take some from the end."""
-    rows = []
-    with contextlib.suppress(IndexError):
-        while len(rows) < count:
-            rows.append(queue.popleft())
-    return rows
-
-
-def _row_mask(rows: list[int], count: int) -> np.ndarray:
+def _row_mask(rows: Any, count: int) -> np.ndarray:
     """Return bool[count], True at `rows`."""
     mask = np.zeros(count, bool)
     mask[rows] = True

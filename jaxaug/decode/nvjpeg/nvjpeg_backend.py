@@ -40,7 +40,12 @@ from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
-from jaxaug.decode.nvjpeg.dispatch import Batch, assign_backends
+from jaxaug.decode.nvjpeg.dispatch import (
+    Batch,
+    assign_backends,
+    leave_rare_samplings,
+    rank_for_engines,
+)
 from jaxaug.decode.nvjpeg.gpu import Gpu, GpuResult
 from jaxaug.decode.nvjpeg.host_threads import all_results
 from jaxaug.decode.parse.headers import Headers
@@ -81,6 +86,7 @@ class NvjpegBackend:
         # With more helpers, a Loader waits for the GIL longer than they save.
         num_helpers = num_threads // 2 if len(devices) == 1 and not deterministic else 0
 
+        self._has_helpers = num_helpers > 0
         self._canvas_shape = canvas_shape
         self._gpus: list[Gpu] = []
         self._pool = ThreadPoolExecutor(
@@ -127,7 +133,9 @@ class NvjpegBackend:
     ) -> DecodedBatch:
         max_slot_bytes = self._gpus[0].max_slot_bytes
         backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
-        batch = Batch(encoded, headers, size, backends)
+        if self._has_helpers:
+            backends = leave_rare_samplings(backends, headers.sampling)
+        batch = Batch(encoded, headers, size, backends, rank_for_engines(headers, backends))
         taken: list[_TakenBuffer] = []
         started = time.perf_counter()
         try:
