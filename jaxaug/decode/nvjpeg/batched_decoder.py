@@ -70,7 +70,7 @@ class BatchedDecoder:
         Raises:
           NvjpegError: some image was refused; none of them may be used.
         """
-        calls: list[tuple[int, tuple[np.ndarray, ...]]] = []
+        calls: list[tuple[int, tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
         for group in dict.fromkeys(sampling.tolist()):
             rows = (sampling == group).nonzero()[0]
             images = libnvjpeg.destinations(pointers[rows], pitches[rows])
