@@ -228,7 +228,7 @@ class Gpu:
             groups = region.split_to_fit(sizes)
             for group in groups:
                 rows = whole[group]
-                slots = region.prepare(batch, rows, pointers[rows])
+                slots = region.prepare(batch, rows, sizes[group], pointers[rows])
                 self._call_engines(
                     batch,
                     np.concatenate([direct, rows]),

@@ -12,7 +12,7 @@ import numpy as np
 from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import SENTINEL
-from jaxaug.decode.nvjpeg.dispatch import Batch, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import Batch
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
 
@@ -71,7 +71,6 @@ class SlotRegion:
     def __init__(self, resampler: Resampler, size: int, canvas_shape: tuple[int, int, int]):
         self._resampler = resampler
         self._size = size
-        self._channels = canvas_shape[2]
         self._pitch = canvas_shape[1] * canvas_shape[2]  # bytes of a row of pixels
         self._pointer = 0
         self._table = 0  # of RECORDs, on the device
@@ -91,6 +90,8 @@ class SlotRegion:
         Args:
           sizes: int64[n], from `slot_bytes`; none is larger than the region.
         """
+        if sizes.sum() <= self._size:
+            return [np.arange(len(sizes))]
         groups: list[list[int]] = [[]]
         used = 0
         for number, size in enumerate(sizes.tolist()):
@@ -101,12 +102,15 @@ class SlotRegion:
             used += size
         return [np.array(group, np.int64) for group in groups]
 
-    def prepare(self, batch: Batch, rows: np.ndarray, canvases: np.ndarray) -> np.ndarray:
+    def prepare(
+        self, batch: Batch, rows: np.ndarray, sizes: np.ndarray, canvases: np.ndarray
+    ) -> np.ndarray:
         """Lay out a slot for each row, that begins with the sentinel.
 
         Args:
           batch: the images.
           rows: int64[k], rows of the batch.
+          sizes: int64[k], the bytes of each slot.
           canvases: uint64[k], the address of the canvas of each row.
 
         Returns:
@@ -118,7 +122,10 @@ class SlotRegion:
         self._take_memory(len(rows))
         self._count = len(rows)
         records = self._records[: self._count]
-        self._fill_records(records, batch, rows, canvases)
+        offsets = (np.cumsum(sizes) - sizes).astype(np.uint64)
+        records["slot"] = np.uint64(self._pointer) + offsets
+        records["canvas"] = canvases
+        _fill_facts(records, batch, rows)
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         copy = (self._table, self._records_address, records.nbytes, kind, self._stream)
@@ -144,24 +151,6 @@ class SlotRegion:
             cuda.call("cudaStreamDestroy", self._stream)
         self._pointer = 0
 
-    def _fill_records(
-        self, records: np.ndarray, batch: Batch, rows: np.ndarray, canvases: np.ndarray
-    ) -> None:
-        headers = batch.headers
-        sizes = slot_bytes(headers.height[rows], headers.width[rows], self._channels)
-        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.uint64)
-        records["slot"] = np.uint64(self._pointer) + offsets
-        records["canvas"] = canvases
-        records["height"] = headers.height[rows]
-        records["width"] = headers.width[rows]
-        records["out_height"] = batch.size[rows, 0]
-        records["out_width"] = batch.size[rows, 1]
-
-        orientation = headers.orientation[rows]
-        records["transpose"] = TRANSPOSE[orientation]
-        records["flip_x"] = FLIP_X[orientation]
-        records["flip_y"] = FLIP_Y[orientation]
-
     def _take_memory(self, count: int) -> None:
         if not self._pointer:
             self._pointer = cuda.allocate(self._size, "for whole images larger than their canvases")
@@ -183,3 +172,18 @@ class SlotRegion:
 
     def _synchronize(self) -> None:
         cuda.call("cudaStreamSynchronize", self._stream)
+
+
+def _fill_facts(records: np.ndarray, batch: Batch, rows: np.ndarray) -> None:
+    """Fill in the sides and the orientation of each image."""
+    headers = batch.headers
+    records["height"] = headers.height[rows]
+    records["width"] = headers.width[rows]
+    out_height, out_width = batch.size[rows].T
+    records["out_height"] = out_height
+    records["out_width"] = out_width
+
+    orientation = headers.orientation[rows]
+    records["transpose"] = TRANSPOSE[orientation]
+    records["flip_x"] = FLIP_X[orientation]
+    records["flip_y"] = FLIP_Y[orientation]
