@@ -16,10 +16,9 @@ from jaxaug.decode.nvjpeg.dispatch import (
     Batch,
     assign_backends,
     leave_rare_samplings,
-    rank_for_engines,
-    rows_for_engines,
     slot_bytes,
 )
+from jaxaug.decode.nvjpeg.engine_images import order_for_engines
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 
@@ -137,17 +136,15 @@ def test_slots_come_first_then_common_samplings_then_large_images():
     encoded = Encoded.from_bytes([JPEGS[kind] for kind in kinds])
 
     def order():
-        rank = rank_for_engines(headers, backends)
-        return rows_for_engines(
-            Batch(encoded, headers, headers.original_size(), backends, rank)
-        ).tolist()
+        batch = Batch(encoded, headers, headers.original_size(), backends)
+        return order_for_engines(batch, 6).tolist()
 
     assert order() == [4, 5, 2, 3, 1, 0]
     backends[[2, 4]] = HOST, NONE
     assert order() == [5, 3, 1, 0]
 
 
-def test_the_order_is_that_of_four_keys():
+def test_the_order_is_that_of_five_keys():
     rng = np.random.default_rng(3)
     files = [JPEGS[kind] for kind in ("4:2:0", "4:4:4", "gray", "4:4:0", "4:1:1")]
     encoded = Encoded.from_bytes([files[i] for i in rng.integers(5, size=200)])
@@ -155,24 +152,24 @@ def test_the_order_is_that_of_four_keys():
     sides = rng.integers(16, 65500, (2, 200)).astype(np.int32)
     headers = headers._replace(height=sides[0], width=sides[1])
     backends = rng.choice(np.array([ENGINE, HOST, NONE, SLOT], np.uint8), 200)
-    batch = Batch(encoded, headers, sides.T, backends, rank_for_engines(headers, backends))
+    backends[headers.sampling == 0x41111100] = HOST
+    batch = Batch(encoded, headers, sides.T, backends)
 
     rows = [row for row in range(200) if backends[row] in (ENGINE, SLOT)]
     samplings = headers.sampling.tolist()
     counts = Counter(samplings[row] for row in rows)
     pixels = np.prod(sides, axis=0, dtype=np.int64).tolist()
-    supported = [row for row in rows if samplings[row] != 0x41111100]
     expected = sorted(
-        supported,
+        rows,
         key=lambda row: (
+            row // 50,
             backends[row] == ENGINE,
             -counts[samplings[row]],
             samplings[row],
             -pixels[row],
         ),
     )
-    found = [row for row in rows_for_engines(batch).tolist() if row in supported]
-    assert found == expected
+    assert order_for_engines(batch, 50).tolist() == expected
 
 
 def test_a_sampling_of_less_than_one_in_64_goes_to_the_host():

@@ -35,27 +35,24 @@ _SLOT_ALIGNMENT = 256  # bytes, as for CUDA's own allocations
 
 
 class Batch(NamedTuple):
-    """The rows of a batch that one GPU decodes.
+    """The rows of a batch, of one GPU or of all.
 
     Attributes:
       encoded: n images.
       headers: of the n images.
       size: int32[n, 2], (height, width) on the canvas.
       backends: uint8[n], see `assign_backends`.
-      rank: int64[n], see `rank_for_engines`.
     """
 
     encoded: Encoded
     headers: Headers
     size: np.ndarray
     backends: np.ndarray
-    rank: np.ndarray
 
     def take(self, rows: slice) -> "Batch":
         """Return some of the rows."""
         headers = Headers(*(column[rows] for column in self.headers))
-        columns = (self.size[rows], self.backends[rows], self.rank[rows])
-        return Batch(self.encoded.take(rows), headers, *columns)
+        return Batch(self.encoded.take(rows), headers, self.size[rows], self.backends[rows])
 
 
 def assign_backends(
@@ -110,50 +107,24 @@ def leave_rare_samplings(backends: np.ndarray, sampling: np.ndarray) -> np.ndarr
       backends: uint8[n], from `assign_backends`.
       sampling: uint32[n], see `Headers`.
     """
-    if len(sampling) <= _MAX_RARITY:
+    if len(backends) <= _MAX_RARITY:
         return backends
-    kind, counts = _count_samplings(backends, sampling)
+    rows, kind, counts = count_samplings(backends, sampling)
     rare = counts * _MAX_RARITY < counts.sum()
-    return np.where(_on_engines(backends) & rare[kind], np.uint8(HOST), backends)
+    left = backends.copy()
+    left[rows[rare[kind]]] = HOST
+    return left
 
 
-def rank_for_engines(headers: Headers, backends: np.ndarray) -> np.ndarray:
-    """Return int64[n], the smaller the earlier an image goes to the engines.
-
-    The engines take their images from the start, so that they get what only they do well. Images
-    for slots come first, then the most common chroma sampling, of each the largest: a host thread
-    that takes a large image last holds up its batch. Images for other backends come last.
+def count_samplings(
+    backends: np.ndarray, sampling: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the k rows for the engines, the number of the sampling of each, and the counts of all.
 
     Args:
-      headers: of n images.
       backends: uint8[n], from `assign_backends`.
+      sampling: uint32[n], see `Headers`.
     """
-    kind, counts = _count_samplings(backends, headers.sampling)
-    place = np.empty(counts.size, np.int64)
-    place[np.argsort(-counts, kind="stable")] = np.arange(counts.size)
-
-    group = place[kind] + counts.size * (backends != SLOT)
-    pixels = headers.height.astype(np.int64) * headers.width
-    rank = (group << 32) - pixels  # a side has at most 16 bits
-    rank[~_on_engines(backends)] = np.iinfo(np.int64).max
-    return rank
-
-
-def rows_for_engines(batch: Batch) -> np.ndarray:
-    """Return int64[k], the rows of the images for the engines, in the order of their ranks."""
-    count = np.count_nonzero(_on_engines(batch.backends))
-    return batch.rank.argsort(kind="stable")[:count]
-
-
-def _on_engines(backends: np.ndarray) -> np.ndarray:
-    return (backends == ENGINE) | (backends == SLOT)
-
-
-def _count_samplings(backends: np.ndarray, sampling: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return int64[n], the number of each image's sampling, and how many the engines have of each.
-
-    All samplings that the engines do not decode have one number.
-    """
-    kind = np.searchsorted(_SAMPLINGS, sampling)
-    counts = np.bincount(kind[_on_engines(backends)], minlength=_SAMPLINGS.size + 1)
-    return kind, counts
+    rows = ((backends == ENGINE) | (backends == SLOT)).nonzero()[0]
+    kind = np.searchsorted(_SAMPLINGS, sampling[rows])
+    return rows, kind, np.bincount(kind, minlength=_SAMPLINGS.size)

@@ -12,7 +12,8 @@ from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
-from jaxaug.decode.nvjpeg.dispatch import HOST, SLOT, Batch, rows_for_engines, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import HOST, Batch
+from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import compile_resampler
@@ -98,34 +99,37 @@ class Gpu:
         cuda.set_device(self._ordinal)
         return self.buffers.take(rows)
 
-    def decode(self, batch: Batch, buffer: CanvasBuffer, pointers: np.ndarray) -> GpuResult:
+    def decode(
+        self, batch: Batch, images: EngineImages, buffer: CanvasBuffer, pointers: np.ndarray
+    ) -> GpuResult:
         """Decode a batch into a buffer.
 
         Args:
           batch: n images.
+          images: those of them that are for the engines.
           buffer: from `take_buffer`.
           pointers: uint64[n], the address of each canvas.
         """
         cuda.set_device(self._ordinal)
-        queue = RowQueue(rows_for_engines(batch))
+        queue = RowQueue(images.rows)
         assigned = (batch.backends == HOST).nonzero()[0].tolist()
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
         can_help = enough and self._threads.can_help(batch)
         help_queue = queue if can_help else RowQueue(_NO_ROWS)
         work = self._threads.start(batch, pointers, assigned, help_queue)
 
-        decoded: list[np.ndarray] = []
-        refused: list[np.ndarray] = []
+        decoded: list[EngineImages] = []
+        refused: list[EngineImages] = []
         try:
             while queue:
-                rows, succeeded = self._decode_next(batch, queue, pointers, can_help)
-                (decoded if succeeded else refused).append(rows)
+                part, succeeded = self._decode_next(images, queue, pointers, can_help)
+                (decoded if succeeded else refused).append(part)
         finally:  # until then the threads write to the buffer
             host_rows = work.finish()
 
         unwritten = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
-        skipped = [rows[unwritten[rows]] for rows in decoded]
-        given_up = self._decode_again(buffer, batch, pointers, refused, skipped)
+        skipped = [part.take(unwritten[part.rows]) for part in decoded] if unwritten.any() else []
+        given_up = self._decode_again(buffer, pointers, refused, skipped)
 
         failures = work.failures
         if given_up:
@@ -134,7 +138,7 @@ class Gpu:
             failures |= last_work.failures
         buffer.clear(list(failures))
         counts = {
-            "engines": sum(map(len, decoded + refused)) - len(given_up),
+            "engines": sum(len(part.rows) for part in decoded + refused) - len(given_up),
             "host": len(host_rows),
             "refused": len(given_up),
         }
@@ -150,49 +154,44 @@ class Gpu:
             libnvjpeg.destroy("nvjpegDestroy", self._handle)
 
     def _decode_next(
-        self, batch: Batch, queue: RowQueue, pointers: np.ndarray, can_help: bool
-    ) -> tuple[np.ndarray, bool]:
-        """Decode the next rows of the queue on the engines.
+        self, images: EngineImages, queue: RowQueue, pointers: np.ndarray, can_help: bool
+    ) -> tuple[EngineImages, bool]:
+        """Decode the next images of the queue on the engines.
 
         Args:
-          batch: n images.
-          queue: of which helpers take rows as well if `can_help`.
+          images: k images.
+          queue: their rows, of which helpers take some as well if `can_help`.
           pointers: uint64[n], the address of each canvas.
           can_help: see `HostThreads`.
 
         Returns:
-          The rows, and False if the engines refused some image: a batched call has no status per
-          image.
+          The images, and False if the engines refused some of them: a batched call has no status
+          per image.
         """
         with contextlib.ExitStack() as permit:
             permit.enter_context(self._batched.permits)
             count = len(queue)
             if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
-            rows = queue.take_first(count)
-            return rows, self._decode_rows(batch, rows, pointers, permit)
+            part = images.take(queue.take_first(count))
+            return part, self._decode_images(part, pointers, permit)
 
-    def _decode_rows(
-        self,
-        batch: Batch,
-        rows: np.ndarray,
-        pointers: np.ndarray,
-        permit: contextlib.ExitStack,
+    def _decode_images(
+        self, images: EngineImages, pointers: np.ndarray, permit: contextlib.ExitStack
     ) -> bool:
-        """Decode rows on the engines; return False if they refuse one.
+        """Decode images on the engines; return False if they refuse one.
 
         Args:
-          batch: n images.
-          rows: int64[k].
+          images: k images.
           pointers: uint64[n], the address of each canvas.
           permit: of the caller, given back as soon as the engines are not needed any more.
         """
-        whole = batch.backends[rows] == SLOT
+        canvases = pointers[images.rows]
         try:
-            if whole.any():
-                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers, permit)
+            if images.slot_bytes.any():
+                self._decode_through_slots(images, canvases, permit)
             else:
-                self._call_engines(batch, rows, pointers[rows], self._pitches(len(rows)))
+                self._call_engines(images, canvases)
         except libnvjpeg.NvjpegError as error:
             if error.status == libnvjpeg.ALLOCATOR_FAILURE:
                 raise cuda.memory_error("for the buffers of nvJPEG", error) from error
@@ -200,101 +199,77 @@ class Gpu:
         return True
 
     def _decode_through_slots(
-        self,
-        batch: Batch,
-        direct: np.ndarray,
-        whole: np.ndarray,
-        pointers: np.ndarray,
-        permit: contextlib.ExitStack,
+        self, images: EngineImages, canvases: np.ndarray, permit: contextlib.ExitStack
     ) -> None:
-        """Decode rows of which some need a slot; the first call decodes the direct ones, too.
+        """Decode images of which some need a slot; the last call decodes the others, too.
 
         Args:
-          batch: the images.
-          direct: int64[k], rows that are decoded onto their canvases.
-          whole: int64[m], rows that are decoded into slots and resampled from there.
-          pointers: uint64[n], the address of each canvas.
+          images: k images.
+          canvases: uint64[k], the address of the canvas of each.
           permit: of the caller, given back before the last images are resampled. Before that, a
             thread that waits for a permit could have the region for which one with a permit waits.
         """
         assert self._regions is not None
-        headers = batch.headers
-        widths = headers.width[whole].astype(np.uint64)
-        channels = self._canvas_shape[2]
-        sizes = slot_bytes(headers.height[whole], headers.width[whole], channels)
-        slot_pitches = np.uint64(channels) * widths
-
         with self._regions.borrow() as region:
-            groups = region.split_to_fit(sizes)
-            for group in groups:
-                rows = whole[group]
-                slots = region.prepare(batch, rows, sizes[group], pointers[rows])
-                self._call_engines(
-                    batch,
-                    np.concatenate([direct, rows]),
-                    np.concatenate([pointers[direct], slots]),
-                    np.concatenate([self._pitches(len(direct)), slot_pitches[group]]),
-                )
-                if group is groups[-1]:
+            parts = region.split_to_fit(images.slot_bytes)
+            for part in parts:
+                some = images.take(part)
+                self._call_engines(some, region.prepare(some, canvases[part]))
+                if part is parts[-1]:
                     permit.close()
                 region.resample()
-                direct = direct[:0]
 
-    def _call_engines(
-        self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray
-    ) -> None:
-        sampling = batch.headers.sampling[rows]
-        self._batched.decode(batch.encoded.take(rows), sampling, pointers, pitches)
-
-    def _pitches(self, count: int) -> np.ndarray:
-        """Return uint64[count], the bytes of a canvas row."""
-        return np.full(count, self._canvas_shape[1] * self._canvas_shape[2], np.uint64)
+    def _call_engines(self, images: EngineImages, pointers: np.ndarray) -> None:
+        self._batched.decode(images.encoded, images.sampling, pointers, images.pitches)
 
     def _decode_again(
         self,
         buffer: CanvasBuffer,
-        batch: Batch,
         pointers: np.ndarray,
-        refused: list[np.ndarray],
-        skipped: list[np.ndarray],
+        refused: list[EngineImages],
+        skipped: list[EngineImages],
     ) -> list[int]:
-        """Decode rows again that the engines refused or skipped; return those they still do not.
+        """Decode images again that the engines refused or skipped.
 
         A refused call is halved until the bad image stands alone: for 256 images after 16 calls.
 
         Args:
           buffer: of the canvases.
-          batch: n images.
           pointers: uint64[n], the address of each canvas.
-          refused: the rows of each refused call.
-          skipped: the rows of each other call that were not written.
+          refused: the images of each refused call.
+          skipped: the images of each other call that were not written.
+
+        Returns:
+          The rows of the images that the engines still do not decode.
         """
-        pending = [rows for rows in skipped if rows.size]
+        pending = [images for images in skipped if images.rows.size]
         given_up: list[int] = []
-        for rows in refused:
-            _halve(rows, pending, given_up)
+        for images in refused:
+            _halve(images, pending, given_up)
 
         while pending:
-            rows = pending.pop()
+            images = pending.pop()
+            rows = images.rows
             buffer.write_sentinels(rows.tolist())
             with contextlib.ExitStack() as permit:
                 permit.enter_context(self._batched.permits)
-                decoded = self._decode_rows(batch, rows, pointers, permit)
+                decoded = self._decode_images(images, pointers, permit)
             unwritten = buffer.take_unwritten_rows(_row_mask(rows, len(pointers)))
             if decoded:
                 given_up += rows[unwritten[rows]].tolist()
             else:
-                _halve(rows, pending, given_up)
+                _halve(images, pending, given_up)
         return given_up
 
 
-def _halve(rows: np.ndarray, pending: list[np.ndarray], given_up: list[int]) -> None:
+def _halve(images: EngineImages, pending: list[EngineImages], given_up: list[int]) -> None:
     """Add both halves of a refused call to `pending`, or its only row to `given_up`."""
-    if len(rows) == 1:
-        given_up.extend(rows.tolist())
+    count = len(images.rows)
+    if count == 1:
+        given_up.extend(images.rows.tolist())
         return
-    middle = len(rows) // 2
-    pending.extend((rows[:middle], rows[middle:]))
+    middle = count // 2
+    pending.extend((images.take(slice(middle)), images.take(slice(middle, None))))
 
 
 def _row_mask(rows: Any, count: int) -> np.ndarray:

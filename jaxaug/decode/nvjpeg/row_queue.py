@@ -16,8 +16,8 @@ class RowQueue:
 
     Example:
       >>> queue = RowQueue(np.array([5, 6, 7, 8]))
-      >>> next(queue.pop_last()), queue.take_first(2).tolist(), len(queue)
-      (8, [5, 6], 1)
+      >>> next(queue.pop_last()), queue.take_first(2), len(queue)
+      (8, slice(0, 2, None), 1)
     """
 
     def __init__(self, rows: np.ndarray):
@@ -30,12 +30,12 @@ class RowQueue:
         with self._lock:
             return self._stop - self._start
 
-    def take_first(self, count: int) -> np.ndarray:
-        """Return at most `count` rows from the start."""
+    def take_first(self, count: int) -> slice:
+        """Take at most `count` rows from the start; return their places among all rows."""
         with self._lock:
             start = self._start
             self._start = min(start + count, self._stop)
-            return self._rows[start : self._start]
+            return slice(start, self._start)
 
     def pop_last(self) -> Iterator[int]:
         """Yield one row after the other from the end, until none is left."""
