@@ -154,7 +154,7 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     )
     used: Any = gpu_module
     used._make_handle = lambda deterministic: None
-    used.compile_resampler = lambda: nothing
+    used.compile_resampler = lambda channels: nothing
 
     def make_backend(backend, devices, *options):
         return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, *options)

@@ -66,17 +66,21 @@ def make_batch(
     failures = {row: str(headers.reason[row]) for row in bad} | failures
 
     valid = np.ones(len(headers.kind), np.bool_)
-    valid[list(failures)] = False
     original_size = headers.original_size()
-    original_size[~valid] = canvas
+    orientation = headers.orientation.copy()
     size = size.copy()
-    size[~valid] = canvas
+    if failures:
+        rows = list(failures)
+        valid[rows] = False
+        original_size[rows] = canvas
+        orientation[rows] = 1
+        size[rows] = canvas
 
     return DecodedBatch(
         pixels=pixels,
         size=size,
         original_size=original_size,
-        orientation=np.where(valid, headers.orientation, 1).astype(np.uint8),
+        orientation=orientation,
         valid=valid,
         failures=failures,
         counts=counts,

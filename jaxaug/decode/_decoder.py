@@ -280,11 +280,12 @@ class Decoder:
         return confirm_headers(encoded, headers, self.max_pixels)
 
     def _count(self, decoded: DecodedBatch) -> None:
-        shrunk = (decoded.size != decoded.original_size).any(1)
+        failed = len(decoded.failures)
+        height_differs, width_differs = (decoded.size != decoded.original_size).T
         counts = {
-            "images": int(decoded.valid.sum()),
-            "failed": int((~decoded.valid).sum()),
-            "shrunk": int(shrunk.sum()),
+            "images": len(decoded.valid) - failed,
+            "failed": failed,
+            "shrunk": int(np.count_nonzero(height_differs | width_differs)),
         }
         with self._lock:
             for name, count in (counts | decoded.counts).items():

@@ -19,5 +19,7 @@ def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
       >>> fit_size(np.array([[100, 50], [300, 50], [1, 4000]]), (200, 200)).tolist()
       [[100, 50], [200, 33], [1, 200]]
     """
-    scale = np.minimum(1.0, np.min(np.array(canvas) / original_size, axis=-1, keepdims=True))
-    return np.clip(np.floor(original_size * scale + 0.5), 1, canvas).astype(np.int32)
+    height, width = original_size.T
+    scale = np.minimum(1.0, np.minimum(canvas[0] / height, canvas[1] / width))
+    size = np.floor(original_size * scale[:, None] + 0.5)
+    return np.minimum(np.maximum(size, 1), canvas).astype(np.int32)

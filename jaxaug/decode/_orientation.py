@@ -40,9 +40,10 @@ def upright_size(height: np.ndarray, width: np.ndarray, orientation: np.ndarray)
       >>> upright_size(np.array([2, 2]), np.array([3, 3]), np.array([1, 6])).tolist()
       [[2, 3], [3, 2]]
     """
-    size = np.stack([height, width], axis=-1).astype(np.int32)
     transposed = TRANSPOSE[orientation]
-    size[transposed] = size[transposed][..., ::-1]
+    size = np.empty((*transposed.shape, 2), np.int32)
+    size[..., 0] = np.where(transposed, width, height)
+    size[..., 1] = np.where(transposed, height, width)
     return size
 
 

@@ -1,5 +1,7 @@
 """The engines get only the images that all parsers read alike."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import simplejpeg
@@ -9,12 +11,14 @@ from jaxaug.decode._fit import fit_size
 from jaxaug.decode.nvjpeg.dispatch import (
     ENGINE,
     HOST,
+    NONE,
     SLOT,
     Batch,
     assign_backends,
-    order_for_engines,
+    leave_rare_samplings,
     slot_bytes,
 )
+from jaxaug.decode.nvjpeg.engine_images import order_for_engines
 from tests.decode.samples import JPEGS, PICTURE, insert, patch_sof, segment
 from tests.images import encode, picture
 
@@ -130,9 +134,49 @@ def test_slots_come_first_then_common_samplings_then_large_images():
     backends = np.full(6, ENGINE, np.uint8)
     backends[4] = SLOT
     encoded = Encoded.from_bytes([JPEGS[kind] for kind in kinds])
-    batch = Batch(encoded, headers, headers.original_size(), backends)
-    rows, frequency = order_for_engines(np.arange(6), batch)
-    assert rows.tolist() == [4, 5, 2, 3, 1, 0]
-    assert frequency.tolist() == [1, 4, 4, 4, 4, 1]
-    rows, _ = order_for_engines(np.array([1, 0, 3]), batch)
-    assert rows.tolist() == [3, 1, 0]
+
+    def order():
+        batch = Batch(encoded, headers, headers.original_size(), backends)
+        return order_for_engines(batch, 6).tolist()
+
+    assert order() == [4, 5, 2, 3, 1, 0]
+    backends[[2, 4]] = HOST, NONE
+    assert order() == [5, 3, 1, 0]
+
+
+def test_the_order_is_that_of_five_keys():
+    rng = np.random.default_rng(3)
+    files = [JPEGS[kind] for kind in ("4:2:0", "4:4:4", "gray", "4:4:0", "4:1:1")]
+    encoded = Encoded.from_bytes([files[i] for i in rng.integers(5, size=200)])
+    headers = read_headers(encoded)
+    sides = rng.integers(16, 65500, (2, 200)).astype(np.int32)
+    headers = headers._replace(height=sides[0], width=sides[1])
+    backends = rng.choice(np.array([ENGINE, HOST, NONE, SLOT], np.uint8), 200)
+    backends[headers.sampling == 0x41111100] = HOST
+    batch = Batch(encoded, headers, sides.T, backends)
+
+    rows = [row for row in range(200) if backends[row] in (ENGINE, SLOT)]
+    samplings = headers.sampling.tolist()
+    counts = Counter(samplings[row] for row in rows)
+    pixels = np.prod(sides, axis=0, dtype=np.int64).tolist()
+    expected = sorted(
+        rows,
+        key=lambda row: (
+            row // 50,
+            backends[row] == ENGINE,
+            -counts[samplings[row]],
+            samplings[row],
+            -pixels[row],
+        ),
+    )
+    assert order_for_engines(batch, 50).tolist() == expected
+
+
+def test_a_sampling_of_less_than_one_in_64_goes_to_the_host():
+    sampling = np.array([0x22111100] * 126 + [0x11111100] * 2 + [0x11000000] * 2, np.uint32)
+    backends = np.full(130, ENGINE, np.uint8)
+    backends[[0, 127]] = SLOT
+    backends[[1, 129]] = NONE
+    left = leave_rare_samplings(backends, sampling)
+    assert left[:2].tolist() == [SLOT, NONE] and (left[2:126] == ENGINE).all()
+    assert left[126:].tolist() == [ENGINE, SLOT, HOST, NONE]

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from jaxaug.decode.nvjpeg.row_queue import RowQueue
 from tests.decode.fake_gpu import check, decoder
 from tests.images import encode, jpegs
 
@@ -108,3 +109,31 @@ def test_an_exception_of_the_engines_ends_the_queue(gpu):
         with pytest.raises(ZeroDivisionError):
             decode.decode(large_jpegs(16) * 64)  # of which the first call leaves 256
         assert len(begun) < 128
+
+
+def test_each_row_of_a_queue_is_taken_once():
+    rows = np.random.default_rng(0).permutation(100_000)
+    queue = RowQueue(rows)
+    begin = threading.Barrier(4)
+
+    def take_last():
+        begin.wait()
+        return list(queue.pop_last())
+
+    def take_first():
+        begin.wait()
+        parts = []
+        while queue:
+            parts.append(queue.take_first(64))
+        return [row for part in parts for row in rows[part].tolist()]
+
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(each) for each in (take_last, take_first, take_last, take_first)]
+        taken = [row for task in tasks for row in task.result()]
+    assert len(taken) == 100_000 and sorted(taken) == list(range(100_000))
+
+
+def test_a_cleared_queue_has_no_rows():
+    queue = RowQueue(np.arange(5))
+    queue.clear()
+    assert not queue and list(queue.pop_last()) == [] and queue.take_first(3) == slice(5, 5)

@@ -165,9 +165,10 @@ def decode_batched(
     Initialization for the size of each batch takes microseconds (measured, 13.3), so sizes may vary
     freely.
     """
-    load().nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, OUTPUTS[channels])
-    pointers = (array.ctypes.data for array in (addresses, lengths, images))
-    load().nvjpegDecodeBatched(handle, state, *pointers, stream)
+    library = load()
+    library.nvjpegDecodeBatchedInitialize(handle, state, len(addresses), 1, OUTPUTS[channels])
+    pointers = (addresses.ctypes.data, lengths.ctypes.data, images.ctypes.data)
+    library.nvjpegDecodeBatched(handle, state, *pointers, stream)
 
 
 def _check(status: int, function: Any, arguments: tuple) -> int:

@@ -21,6 +21,8 @@ from jaxaug.decode.native import cuda
 # success. No camera produces it; if one did, the image would only be decoded again by the host.
 SENTINEL = np.array([3, 250, 7], np.uint8)
 
+_PITCH = 4  # bytes of a sentinel on the host: one integer, with zeros behind the sentinel
+
 # Buffers of one GPU. A batch may be read only after several training steps that were queued before.
 MAX_BUFFERS = 8
 
@@ -154,7 +156,9 @@ class CanvasBuffer:
         self.readers: Any = ()
         self._canvas_shape = canvas_shape
         self._row_bytes = math.prod(canvas_shape)
-        self._sentinel = SENTINEL[: self._row_bytes]
+        self._sentinel_bytes = min(SENTINEL.size, self._row_bytes)
+        padded = SENTINEL[: self._sentinel_bytes].tobytes().ljust(_PITCH, b"\0")
+        self._sentinel_pixel = np.frombuffer(padded, np.uint32)[0]
         self._rows = 0
         self._pointer = 0
         self._pixels_address = 0
@@ -200,16 +204,15 @@ class CanvasBuffer:
             have the sentinel's color.
         """
         rows = len(candidates)
-        pitch = self._sentinel.size
         self._copy_sentinels(
-            self._pixels_address, pitch, self._pointer, self._row_bytes, rows, "DeviceToHost"
+            self._pixels_address, _PITCH, self._pointer, self._row_bytes, rows, "DeviceToHost"
         )
         self._synchronize()
 
-        unwritten = (self._pixels[:rows] == self._sentinel).all(axis=1) & candidates
+        unwritten = (self._pixels[:rows] == self._sentinel_pixel) & candidates
         for row in unwritten.nonzero()[0].tolist():
             pointer = self._pointer + row * self._row_bytes
-            cuda.call("cudaMemsetAsync", pointer, 0, self._sentinel.size, self._stream)
+            cuda.call("cudaMemsetAsync", pointer, 0, self._sentinel_bytes, self._stream)
         if unwritten.any():
             self._synchronize()
         return unwritten
@@ -252,7 +255,8 @@ class CanvasBuffer:
         self._pointer = cuda.allocate(rows * self._row_bytes)
         # Page-locked: with pageable memory, a copy would make the host wait for all work of the
         # device.
-        self._pixels, self._pixels_address = cuda.pinned_array((rows, self._sentinel.size))
+        memory, self._pixels_address = cuda.pinned_array((rows * _PITCH,))
+        self._pixels = memory.view(np.uint32)
         self._rows = rows
 
     def _free(self) -> None:
@@ -266,10 +270,9 @@ class CanvasBuffer:
         self._pixels_address = 0
 
     def _write_sentinels(self, pointer: int, rows: int) -> None:
-        self._pixels[:rows] = self._sentinel
-        pitch = self._sentinel.size
+        self._pixels[:rows] = self._sentinel_pixel
         self._copy_sentinels(
-            pointer, self._row_bytes, self._pixels_address, pitch, rows, "HostToDevice"
+            pointer, self._row_bytes, self._pixels_address, _PITCH, rows, "HostToDevice"
         )
 
     def _copy_sentinels(
@@ -277,8 +280,7 @@ class CanvasBuffer:
     ) -> None:
         """Start copying the first bytes of each row, from one pitch to another."""
         kind = getattr(cuda.runtime().cudaMemcpyKind, f"cudaMemcpy{direction}")
-        width = self._sentinel.size
-        copy = (to, to_pitch, source, pitch, width, rows, kind, self._stream)
+        copy = (to, to_pitch, source, pitch, self._sentinel_bytes, rows, kind, self._stream)
         cuda.call("cudaMemcpy2DAsync", *copy)
 
     def _synchronize(self) -> None:

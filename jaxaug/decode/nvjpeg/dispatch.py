@@ -1,6 +1,5 @@
 """The choice between the GPU's JPEG engines and the host threads, for each image of a batch."""
 
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,12 @@ SLOT = 3  # the engines decode the whole image into a slot; a kernel resamples i
 # Chroma samplings that the engines decode; see `Headers.sampling`.
 _GRAY = 0x11000000
 _444 = 0x11111100
-_SUBSAMPLED = np.array([0x21111100, 0x12111100, 0x22111100], np.uint32)  # 4:2:2, 4:4:0, 4:2:0
+_SUBSAMPLED = np.array([0x12111100, 0x21111100, 0x22111100], np.uint32)  # 4:4:0, 4:2:2, 4:2:0
+_SAMPLINGS = np.array([_GRAY, _444, *_SUBSAMPLED], np.uint32)  # all, sorted
+
+# A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
+# the engines a call for a few images.
+_MAX_RARITY = 64
 
 # Pixels. Below, nvJPEG interpolates subsampled chroma differently (up to 52 levels, H200).
 _MIN_SUBSAMPLED_SIDE = 16
@@ -31,7 +35,7 @@ _SLOT_ALIGNMENT = 256  # bytes, as for CUDA's own allocations
 
 
 class Batch(NamedTuple):
-    """The rows of a batch that one GPU decodes.
+    """The rows of a batch, of one GPU or of all.
 
     Attributes:
       encoded: n images.
@@ -81,7 +85,7 @@ def _engines_support(headers: Headers) -> np.ndarray:
     # The factors of a single component mean nothing (T.81 A.2.2), but nvJPEG follows them.
     gray = (headers.color == GRAY) & (headers.sampling == _GRAY)
 
-    subsampled = (headers.sampling[:, None] == _SUBSAMPLED).any(1)
+    subsampled = (headers.sampling == _SUBSAMPLED[:, None]).any(0)
     subsampled &= np.minimum(headers.height, headers.width) >= _MIN_SUBSAMPLED_SIDE
     color = (headers.color == YCBCR) & ((headers.sampling == _444) | subsampled)
 
@@ -96,24 +100,31 @@ def slot_bytes(height: np.ndarray, width: np.ndarray, channels: int) -> np.ndarr
     return -(-size // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT
 
 
-def order_for_engines(rows: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """Sort rows so that the engines, which take them from the start, get what only they do well.
-
-    Images for slots come first, then the most common chroma sampling, of each the largest: a host
-    thread that takes a large image last holds up its batch.
+def leave_rare_samplings(backends: np.ndarray, sampling: np.ndarray) -> np.ndarray:
+    """Return `backends` with the engines' rarest samplings left to the host threads.
 
     Args:
-      rows: int64[k].
-      batch: the images, indexed by the rows.
-
-    Returns:
-      The rows in order, and int64[k], how many of them have the same sampling as each.
+      backends: uint8[n], from `assign_backends`.
+      sampling: uint32[n], see `Headers`.
     """
-    samplings = batch.headers.sampling[rows]
-    listed = samplings.tolist()
-    counts = Counter(listed)
-    frequency = np.fromiter(map(counts.__getitem__, listed), np.int64, len(listed))
-    pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
-    direct = batch.backends[rows] != SLOT
-    order = np.lexsort((-pixels, samplings, -frequency, direct))
-    return rows[order], frequency[order]
+    if len(backends) <= _MAX_RARITY:
+        return backends
+    rows, kind, counts = count_samplings(backends, sampling)
+    rare = counts * _MAX_RARITY < counts.sum()
+    left = backends.copy()
+    left[rows[rare[kind]]] = HOST
+    return left
+
+
+def count_samplings(
+    backends: np.ndarray, sampling: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the k rows for the engines, the number of the sampling of each, and the counts of all.
+
+    Args:
+      backends: uint8[n], from `assign_backends`.
+      sampling: uint32[n], see `Headers`.
+    """
+    rows = ((backends == ENGINE) | (backends == SLOT)).nonzero()[0]
+    kind = np.searchsorted(_SAMPLINGS, sampling[rows])
+    return rows, kind, np.bincount(kind, minlength=_SAMPLINGS.size)

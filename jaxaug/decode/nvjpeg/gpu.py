@@ -2,7 +2,6 @@
 
 import contextlib
 import warnings
-from collections import deque
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +12,12 @@ from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
-from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, order_for_engines, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import HOST, Batch
+from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import compile_resampler
+from jaxaug.decode.nvjpeg.row_queue import RowQueue
 
 _REGIONS = MAX_RUNNING_CALLS + 1  # one for images that are resampled while others are decoded
 _REGION_FRACTION = 1 / 8  # of the device budget, for each region of slots
@@ -27,9 +28,8 @@ _MIN_CALL = 64
 # Fraction of the queue that the engines take at once where helpers take some from its end: with
 # the engines of an H200, 8 decode a tenth.
 _QUEUE_FRACTION = 3 / 4
-# A chroma sampling of fewer images than one in so many is left to the host threads: it would cost
-# the engines a call for a few images.
-_MAX_RARITY = 64
+
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class GpuResult(NamedTuple):
@@ -65,7 +65,6 @@ class Gpu:
     ):
         self._device = device
         self._canvas_shape = canvas_shape
-        self._has_helpers = num_helpers > 0
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
         self._threads = HostThreads(self._ordinal, canvas_shape, num_threads, num_helpers)
@@ -100,44 +99,46 @@ class Gpu:
         cuda.set_device(self._ordinal)
         return self.buffers.take(rows)
 
-    def decode(self, batch: Batch, buffer: CanvasBuffer, pointers: np.ndarray) -> GpuResult:
+    def decode(
+        self, batch: Batch, images: EngineImages, buffer: CanvasBuffer, pointers: np.ndarray
+    ) -> GpuResult:
         """Decode a batch into a buffer.
 
         Args:
           batch: n images.
+          images: those of them that are for the engines.
           buffer: from `take_buffer`.
           pointers: uint64[n], the address of each canvas.
         """
         cuda.set_device(self._ordinal)
-        queue, assigned = self._divide(batch)
+        queue = RowQueue(images.rows)
+        assigned = (batch.backends == HOST).nonzero()[0].tolist()
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
         can_help = enough and self._threads.can_help(batch)
-        help_queue = queue if can_help else deque[int]()
+        help_queue = queue if can_help else RowQueue(_NO_ROWS)
         work = self._threads.start(batch, pointers, assigned, help_queue)
 
-        engine_rows: list[int] = []
-        refused: list[list[int]] = []
+        decoded: list[EngineImages] = []
+        refused: list[EngineImages] = []
         try:
             while queue:
-                rows, decoded = self._decode_next(batch, queue, pointers, can_help)
-                engine_rows += rows
-                refused += [] if decoded else [rows]
+                part, succeeded = self._decode_next(images, queue, pointers, can_help)
+                (decoded if succeeded else refused).append(part)
         finally:  # until then the threads write to the buffer
             host_rows = work.finish()
 
-        skipped = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
-        skipped[[row for rows in refused for row in rows]] = False
-        skipped_rows = [row for row in engine_rows if skipped[row]]
-        given_up = self._decode_again(buffer, batch, pointers, refused, skipped_rows)
+        unwritten = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
+        skipped = [part.take(unwritten[part.rows]) for part in decoded] if unwritten.any() else []
+        given_up = self._decode_again(buffer, pointers, refused, skipped)
 
         failures = work.failures
         if given_up:
-            last_work = self._threads.start(batch, pointers, given_up, deque())
+            last_work = self._threads.start(batch, pointers, given_up, RowQueue(_NO_ROWS))
             host_rows += last_work.finish()
             failures |= last_work.failures
         buffer.clear(list(failures))
         counts = {
-            "engines": len(engine_rows) - len(given_up),
+            "engines": sum(len(part.rows) for part in decoded + refused) - len(given_up),
             "host": len(host_rows),
             "refused": len(given_up),
         }
@@ -152,61 +153,45 @@ class Gpu:
                     resource.close()
             libnvjpeg.destroy("nvjpegDestroy", self._handle)
 
-    def _divide(self, batch: Batch) -> tuple[deque[int], list[int]]:
-        """Return the rows for the engines, the rarest samplings last, and those for the host."""
-        for_engines = ((batch.backends == ENGINE) | (batch.backends == SLOT)).nonzero()[0]
-        for_engines, frequency = order_for_engines(for_engines, batch)
-        rare = (frequency * _MAX_RARITY < len(for_engines)) & self._has_helpers
-
-        queue = deque(for_engines[~rare].tolist())
-        for_host = (batch.backends == HOST).nonzero()[0]
-        return queue, [*for_engines[rare].tolist(), *for_host.tolist()]
-
     def _decode_next(
-        self, batch: Batch, queue: deque[int], pointers: np.ndarray, can_help: bool
-    ) -> tuple[list[int], bool]:
-        """Decode the next rows of the queue on the engines.
+        self, images: EngineImages, queue: RowQueue, pointers: np.ndarray, can_help: bool
+    ) -> tuple[EngineImages, bool]:
+        """Decode the next images of the queue on the engines.
 
         Args:
-          batch: n images.
-          queue: of which helpers take rows as well if `can_help`.
+          images: k images.
+          queue: their rows, of which helpers take some as well if `can_help`.
           pointers: uint64[n], the address of each canvas.
           can_help: see `HostThreads`.
 
         Returns:
-          The rows, and False if the engines refused some image: a batched call has no status per
-          image.
+          The images, and False if the engines refused some of them: a batched call has no status
+          per image.
         """
         with contextlib.ExitStack() as permit:
             permit.enter_context(self._batched.permits)
             count = len(queue)
             if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
-            rows = _pop_from_start(queue, count)
-            return rows, self._decode_rows(batch, rows, pointers, permit)
+            part = images.take(queue.take_first(count))
+            return part, self._decode_images(part, pointers, permit)
 
-    def _decode_rows(
-        self,
-        batch: Batch,
-        row_list: list[int],
-        pointers: np.ndarray,
-        permit: contextlib.ExitStack,
+    def _decode_images(
+        self, images: EngineImages, pointers: np.ndarray, permit: contextlib.ExitStack
     ) -> bool:
-        """Decode rows on the engines; return False if they refuse one.
+        """Decode images on the engines; return False if they refuse one.
 
         Args:
-          batch: n images.
-          row_list: the rows.
+          images: k images.
           pointers: uint64[n], the address of each canvas.
           permit: of the caller, given back as soon as the engines are not needed any more.
         """
-        rows = np.array(row_list, np.int64)
-        whole = batch.backends[rows] == SLOT
+        canvases = pointers[images.rows]
         try:
-            if whole.any():
-                self._decode_through_slots(batch, rows[~whole], rows[whole], pointers, permit)
+            if images.slot_bytes.any():
+                self._decode_through_slots(images, canvases, permit)
             else:
-                self._call_engines(batch, rows, pointers[rows], self._pitches(len(rows)))
+                self._call_engines(images, canvases)
         except libnvjpeg.NvjpegError as error:
             if error.status == libnvjpeg.ALLOCATOR_FAILURE:
                 raise cuda.memory_error("for the buffers of nvJPEG", error) from error
@@ -214,113 +199,80 @@ class Gpu:
         return True
 
     def _decode_through_slots(
-        self,
-        batch: Batch,
-        direct: np.ndarray,
-        whole: np.ndarray,
-        pointers: np.ndarray,
-        permit: contextlib.ExitStack,
+        self, images: EngineImages, canvases: np.ndarray, permit: contextlib.ExitStack
     ) -> None:
-        """Decode rows of which some need a slot; the first call decodes the direct ones, too.
+        """Decode images of which some need a slot; the last call decodes the others, too.
 
         Args:
-          batch: the images.
-          direct: int64[k], rows that are decoded onto their canvases.
-          whole: int64[m], rows that are decoded into slots and resampled from there.
-          pointers: uint64[n], the address of each canvas.
+          images: k images.
+          canvases: uint64[k], the address of the canvas of each.
           permit: of the caller, given back before the last images are resampled. Before that, a
             thread that waits for a permit could have the region for which one with a permit waits.
         """
         assert self._regions is not None
-        headers = batch.headers
-        widths = headers.width[whole].astype(np.uint64)
-        channels = self._canvas_shape[2]
-        sizes = slot_bytes(headers.height[whole], headers.width[whole], channels)
-        slot_pitches = np.uint64(channels) * widths
-
         with self._regions.borrow() as region:
-            groups = region.split_to_fit(sizes)
-            for group in groups:
-                rows = whole[group]
-                slots = region.prepare(batch, rows, pointers[rows])
-                self._call_engines(
-                    batch,
-                    np.concatenate([direct, rows]),
-                    np.concatenate([pointers[direct], slots]),
-                    np.concatenate([self._pitches(len(direct)), slot_pitches[group]]),
-                )
-                if group is groups[-1]:
+            parts = region.split_to_fit(images.slot_bytes)
+            for part in parts:
+                some = images.take(part)
+                self._call_engines(some, region.prepare(some, canvases[part]))
+                if part is parts[-1]:
                     permit.close()
                 region.resample()
-                direct = direct[:0]
 
-    def _call_engines(
-        self, batch: Batch, rows: np.ndarray, pointers: np.ndarray, pitches: np.ndarray
-    ) -> None:
-        sampling = batch.headers.sampling[rows]
-        self._batched.decode(batch.encoded.take(rows), sampling, pointers, pitches)
-
-    def _pitches(self, count: int) -> np.ndarray:
-        """Return uint64[count], the bytes of a canvas row."""
-        return np.full(count, self._canvas_shape[1] * self._canvas_shape[2], np.uint64)
+    def _call_engines(self, images: EngineImages, pointers: np.ndarray) -> None:
+        self._batched.decode(images.encoded, images.sampling, pointers, images.pitches)
 
     def _decode_again(
         self,
         buffer: CanvasBuffer,
-        batch: Batch,
         pointers: np.ndarray,
-        refused: list[list[int]],
-        skipped: list[int],
+        refused: list[EngineImages],
+        skipped: list[EngineImages],
     ) -> list[int]:
-        """Decode rows again that the engines refused or skipped; return those they still do not.
+        """Decode images again that the engines refused or skipped.
 
         A refused call is halved until the bad image stands alone: for 256 images after 16 calls.
 
         Args:
           buffer: of the canvases.
-          batch: n images.
           pointers: uint64[n], the address of each canvas.
-          refused: the rows of each refused call.
-          skipped: rows that were not written.
+          refused: the images of each refused call.
+          skipped: the images of each other call that were not written.
+
+        Returns:
+          The rows of the images that the engines still do not decode.
         """
-        pending = [skipped] if skipped else []
+        pending = [images for images in skipped if images.rows.size]
         given_up: list[int] = []
-        for rows in refused:
-            _halve(rows, pending, given_up)
+        for images in refused:
+            _halve(images, pending, given_up)
 
         while pending:
-            rows = pending.pop()
-            buffer.write_sentinels(rows)
+            images = pending.pop()
+            rows = images.rows
+            buffer.write_sentinels(rows.tolist())
             with contextlib.ExitStack() as permit:
                 permit.enter_context(self._batched.permits)
-                decoded = self._decode_rows(batch, rows, pointers, permit)
+                decoded = self._decode_images(images, pointers, permit)
             unwritten = buffer.take_unwritten_rows(_row_mask(rows, len(pointers)))
             if decoded:
-                given_up += [row for row in rows if unwritten[row]]
+                given_up += rows[unwritten[rows]].tolist()
             else:
-                _halve(rows, pending, given_up)
+                _halve(images, pending, given_up)
         return given_up
 
 
-def _halve(rows: list[int], pending: list[list[int]], given_up: list[int]) -> None:
+def _halve(images: EngineImages, pending: list[EngineImages], given_up: list[int]) -> None:
     """Add both halves of a refused call to `pending`, or its only row to `given_up`."""
-    if len(rows) == 1:
-        given_up.extend(rows)
+    count = len(images.rows)
+    if count == 1:
+        given_up.extend(images.rows.tolist())
         return
-    middle = len(rows) // 2
-    pending.extend((rows[:middle], rows[middle:]))
+    middle = count // 2
+    pending.extend((images.take(slice(middle)), images.take(slice(middle, None))))
 
 
-def _pop_from_start(queue: deque[int], count: int) -> list[int]:
-    """Return at most `count` rows, while other threads take some from the end."""
-    rows = []
-    with contextlib.suppress(IndexError):
-        while len(rows) < count:
-            rows.append(queue.popleft())
-    return rows
-
-
-def _row_mask(rows: list[int], count: int) -> np.ndarray:
+def _row_mask(rows: Any, count: int) -> np.ndarray:
     """Return bool[count], True at `rows`."""
     mask = np.zeros(count, bool)
     mask[rows] = True

@@ -1,9 +1,7 @@
 """The host threads of one GPU: they decode what its engines cannot, and help with the rest."""
 
-import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.dispatch import Batch
+from jaxaug.decode.nvjpeg.row_queue import RowQueue
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
@@ -55,7 +54,7 @@ class HostThreads:
         return self._num_helpers > 0 and bool(batch.encoded.lengths.mean() > _MIN_LARGE_IMAGE)
 
     def start(
-        self, batch: Batch, pointers: np.ndarray, assigned: list[int], queue: deque[int]
+        self, batch: Batch, pointers: np.ndarray, assigned: list[int], queue: RowQueue
     ) -> "HostWork":
         """Begin to decode the assigned rows, and the rows at the end of the queue.
 
@@ -71,7 +70,7 @@ class HostThreads:
             for _ in range(min(self._num_threads, len(assigned))):
                 work.tasks.append(self._pool.submit(work.decode, rows))
             for _ in range(min(self._num_helpers, len(queue))):
-                work.helper_tasks.append(self._helpers.submit(work.decode, _pop_from_end(queue)))
+                work.helper_tasks.append(self._helpers.submit(work.decode, queue.pop_last()))
         except BaseException:
             work.finish()
             raise
@@ -112,7 +111,7 @@ class HostWork:
         self,
         batch: Batch,
         pointers: np.ndarray,
-        queue: deque[int],
+        queue: RowQueue,
         uploader: Callable[[], Uploader],
     ):
         self._batch = batch
@@ -162,9 +161,3 @@ def all_results(futures: Sequence[Future[T]]) -> list[T]:
         wait(futures)
         raise
     return [future.result() for future in futures]
-
-
-def _pop_from_end(queue: deque[int]) -> Iterator[int]:
-    with contextlib.suppress(IndexError):
-        while True:
-            yield queue.pop()

@@ -4,15 +4,15 @@ A slot holds one whole image; a region holds the slots of one call.
 """
 
 import contextlib
+import itertools
 import queue
 from collections.abc import Iterator
 
 import numpy as np
 
-from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import SENTINEL
-from jaxaug.decode.nvjpeg.dispatch import Batch, slot_bytes
+from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
 
@@ -71,7 +71,6 @@ class SlotRegion:
     def __init__(self, resampler: Resampler, size: int, canvas_shape: tuple[int, int, int]):
         self._resampler = resampler
         self._size = size
-        self._channels = canvas_shape[2]
         self._pitch = canvas_shape[1] * canvas_shape[2]  # bytes of a row of pixels
         self._pointer = 0
         self._table = 0  # of RECORDs, on the device
@@ -85,47 +84,49 @@ class SlotRegion:
         """The device memory that the region takes now."""
         return self._size if self._pointer else 0
 
-    def split_to_fit(self, sizes: np.ndarray) -> list[np.ndarray]:
-        """Return the numbers of the images, in order, in groups that each fit the region.
+    def split_to_fit(self, sizes: np.ndarray) -> list[slice]:
+        """Return the places of the images, in order, in parts that each fit the region.
 
         Args:
-          sizes: int64[n], from `slot_bytes`; none is larger than the region.
+          sizes: int64[k], the bytes of the slot of each; none is larger than the region.
         """
-        groups: list[list[int]] = [[]]
+        starts = [0]
         used = 0
-        for number, size in enumerate(sizes.tolist()):
+        for number, size in enumerate(sizes[: np.count_nonzero(sizes)].tolist()):
             if used + size > self._size:
-                groups.append([])
+                starts.append(number)
                 used = 0
-            groups[-1].append(number)
             used += size
-        return [np.array(group, np.int64) for group in groups]
+        return [slice(*bounds) for bounds in itertools.pairwise([*starts, len(sizes)])]
 
-    def prepare(self, batch: Batch, rows: np.ndarray, canvases: np.ndarray) -> np.ndarray:
-        """Lay out a slot for each row, that begins with the sentinel.
+    def prepare(self, images: EngineImages, canvases: np.ndarray) -> np.ndarray:
+        """Lay out a slot for each image that needs one; the slot begins with the sentinel.
 
         Args:
-          batch: the images.
-          rows: int64[k], rows of the batch.
-          canvases: uint64[k], the address of the canvas of each row.
+          images: k images, those for slots first.
+          canvases: uint64[k], the address of the canvas of each.
 
         Returns:
-          uint64[k], the address of each slot.
+          uint64[k], the address to which the engines decode each.
 
         Raises:
           MemoryError: the device has no memory left.
         """
-        self._take_memory(len(rows))
-        self._count = len(rows)
+        self._count = int(np.count_nonzero(images.slot_bytes))
+        self._take_memory(self._count)
+        sizes = images.slot_bytes[: self._count]
+        slots = np.uint64(self._pointer) + (np.cumsum(sizes) - sizes).astype(np.uint64)
         records = self._records[: self._count]
-        self._fill_records(records, batch, rows, canvases)
+        records[:] = images.records[: self._count]
+        records["slot"] = slots
+        records["canvas"] = canvases[: self._count]
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         copy = (self._table, self._records_address, records.nbytes, kind, self._stream)
         cuda.call("cudaMemcpyAsync", *copy)
         self._resampler.write_sentinels(self._table, self._count, SENTINEL, self._stream)
         self._synchronize()  # the engines do not wait for the stream
-        return records["slot"].copy()
+        return np.concatenate([slots, canvases[self._count :]])
 
     def resample(self) -> None:
         """Shrink and orient the prepared images to their canvases.
@@ -143,24 +144,6 @@ class SlotRegion:
             cuda.call("cudaFree", self._pointer)
             cuda.call("cudaStreamDestroy", self._stream)
         self._pointer = 0
-
-    def _fill_records(
-        self, records: np.ndarray, batch: Batch, rows: np.ndarray, canvases: np.ndarray
-    ) -> None:
-        headers = batch.headers
-        sizes = slot_bytes(headers.height[rows], headers.width[rows], self._channels)
-        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.uint64)
-        records["slot"] = np.uint64(self._pointer) + offsets
-        records["canvas"] = canvases
-        records["height"] = headers.height[rows]
-        records["width"] = headers.width[rows]
-        records["out_height"] = batch.size[rows, 0]
-        records["out_width"] = batch.size[rows, 1]
-
-        orientation = headers.orientation[rows]
-        records["transpose"] = TRANSPOSE[orientation]
-        records["flip_x"] = FLIP_X[orientation]
-        records["flip_y"] = FLIP_Y[orientation]
 
     def _take_memory(self, count: int) -> None:
         if not self._pointer:

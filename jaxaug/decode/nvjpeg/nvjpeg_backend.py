@@ -40,7 +40,8 @@ from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
-from jaxaug.decode.nvjpeg.dispatch import Batch, assign_backends
+from jaxaug.decode.nvjpeg.dispatch import Batch, assign_backends, leave_rare_samplings
+from jaxaug.decode.nvjpeg.engine_images import images_for_engines
 from jaxaug.decode.nvjpeg.gpu import Gpu, GpuResult
 from jaxaug.decode.nvjpeg.host_threads import all_results
 from jaxaug.decode.parse.headers import Headers
@@ -81,6 +82,7 @@ class NvjpegBackend:
         # With more helpers, a Loader waits for the GIL longer than they save.
         num_helpers = num_threads // 2 if len(devices) == 1 and not deterministic else 0
 
+        self._has_helpers = num_helpers > 0
         self._canvas_shape = canvas_shape
         self._gpus: list[Gpu] = []
         self._pool = ThreadPoolExecutor(
@@ -127,6 +129,8 @@ class NvjpegBackend:
     ) -> DecodedBatch:
         max_slot_bytes = self._gpus[0].max_slot_bytes
         backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
+        if self._has_helpers:
+            backends = leave_rare_samplings(backends, headers.sampling)
         batch = Batch(encoded, headers, size, backends)
         taken: list[_TakenBuffer] = []
         started = time.perf_counter()
@@ -157,14 +161,15 @@ class NvjpegBackend:
         self, batch: Batch, taken: list[_TakenBuffer], rows_per_gpu: int
     ) -> list[GpuResult]:
         """Decode on all GPUs at once; nothing writes any more when this returns or raises."""
+        images = images_for_engines(batch, len(taken), self._canvas_shape)
         if len(taken) == 1:  # in the caller's thread
-            return [self._gpus[0].decode(batch, *taken[0])]
+            return [self._gpus[0].decode(batch, images[0], *taken[0])]
 
         starts = range(0, len(taken) * rows_per_gpu, rows_per_gpu)
         batches = [batch.take(slice(start, start + rows_per_gpu)) for start in starts]
         tasks = [
-            self._pool.submit(gpu.decode, rows, *buffer)
-            for gpu, rows, buffer in zip(self._gpus, batches, taken)
+            self._pool.submit(gpu.decode, rows, for_engines, *buffer)
+            for gpu, rows, for_engines, buffer in zip(self._gpus, batches, images, taken)
         ]
         return all_results(tasks)
 

@@ -103,12 +103,13 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     stops = starts + encoded.lengths.astype(np.int64)
     headers = _blank(starts.size)
     max_scanned = _MAX_SCANS * max(max_pixels, MAX_PIXELS)
-    rows = range(starts.size)
+    rows = np.arange(starts.size)
     if starts.size <= _MAX_LOOPED_JPEGS:
-        files = zip(rows, starts.tolist(), stops.tolist())
-        rows = [file[0] for file in files if not _read_jpeg(headers, *file, max_scanned)]
-    if rows:
-        _read_jpegs(headers, starts, stops, np.asarray(rows), max_scanned)
+        files = zip(rows.tolist(), starts.tolist(), stops.tolist())
+        left = [file[0] for file in files if not _read_jpeg(headers, *file, max_scanned)]
+        rows = np.array(left, np.int64)
+    if rows.size:
+        _read_jpegs(headers, starts, stops, rows, max_scanned)
     _read_others(headers, encoded, starts, stops, max_pixels)
     return limit_pixels(headers, max_pixels)
 

@@ -223,7 +223,7 @@ def _read_frames(segments: Segments, checks: np.ndarray) -> np.ndarray:
     """Fill in the frames; return int32[k, 2], height and width."""
     chosen = IS_FRAME[segments.marker].nonzero()[0]
     row = segments.row[chosen]
-    head = as_bytes(segments.head[chosen])
+    head = segments.heads(chosen)
 
     sides = head[:, 5:9].view(">u2")
     size = np.zeros((checks.size, 2), np.int32)
@@ -239,7 +239,7 @@ def _read_scans(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> np
     """Fill in the scans; return int64[k], where the entropy-coded data begins."""
     chosen = (segments.marker == SOS).nonzero()[0]
     row = segments.row[chosen]
-    head = as_bytes(segments.head[chosen])
+    head = segments.heads(chosen)
     checks["scan"][row] = (head[:, 2:16] & as_bytes(SCAN_MASK[head[:, 4]])).view("V14")[:, 0]
 
     start = stops.copy()
@@ -340,7 +340,7 @@ def _read_color(segments: Segments, checks: np.ndarray) -> None:
     checks["jfif"][segments.row[jfif]] = 1
 
     adobe = segments.find_tagged(APP14, b"Adobe", 12)
-    transform = as_bytes(segments.head[adobe])[:, 15]
+    transform = segments.heads(adobe)[:, 15]
     checks["adobe"][segments.row[adobe]] = 1 + (transform > 0)
 
 

@@ -28,7 +28,7 @@ NOWHERE = 2**60
 
 # Bytes of a segment that are read at once, marker and length included: a whole SOF or SOS, any tag.
 HEAD = 22
-_WORDS = np.dtype({"names": ["code", "length"], "formats": [">u2", ">u2"], "itemsize": HEAD})
+_CODE_AND_LENGTH_BYTES = 4
 # Bound on the walk over hostile files: 255 parts of an ICC profile and 16 MB of XMP stay below it.
 MAX_SEGMENTS = 1000
 # Up to so many files, a loop in Python over all their segments takes less time than numpy's calls.
@@ -47,7 +47,7 @@ _WITH_LENGTH = {*FRAMES, SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0 + 
 # Markers, with FF, that are followed by a length.
 CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)
 _SOS_CODE = 0xFF00 | SOS
-_MARKER_SIZE = make_table(dict.fromkeys(CODES, 2), NOWHERE, 2**16)
+_HAS_LENGTH = make_table(dict.fromkeys(CODES, 1), 0, 2**16).astype(bool)
 _CODE_AND_LENGTH = struct.Struct(">HH")
 
 
@@ -58,7 +58,7 @@ class Segments(NamedTuple):
       row: int64[m], the file of each segment.
       marker: uint8[m].
       start, stop: int64[m], the memory [start, stop) of each payload.
-      head: V22[m], the first bytes from the marker on; the payload begins at 4.
+      file_stops: int64[k], the address after the end of each file.
       resumed: rows of files with other bytes between their segments: rubbish, filling or TEM.
     """
 
@@ -66,13 +66,22 @@ class Segments(NamedTuple):
     marker: np.ndarray
     start: np.ndarray
     stop: np.ndarray
-    head: np.ndarray
+    file_stops: np.ndarray
     resumed: list[int]
 
     def pick(self, marker: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return row, start and stop of the segments of one marker."""
         chosen = (self.marker == marker).nonzero()[0]
         return self.row[chosen], self.start[chosen], self.stop[chosen]
+
+    def heads(self, chosen: np.ndarray) -> np.ndarray:
+        """Return uint8[c, 22], the first bytes of some segments; the payload begins at 4.
+
+        Args:
+          chosen: int64[c], the numbers of the segments.
+        """
+        stops = self.file_stops[self.row[chosen]]
+        return as_bytes(read_windows(self.start[chosen] - 4, HEAD, stops))
 
     def find_tagged(self, marker: int, tag: bytes, min_length: int) -> np.ndarray:
         """Return the numbers of the segments that begin with a tag and a zero.
@@ -85,7 +94,7 @@ class Segments(NamedTuple):
         chosen = (self.marker == marker).nonzero()[0]
         if not chosen.size:
             return chosen
-        tags = as_bytes(self.head[chosen])[:, 4 : 4 + 5].view("S5")[:, 0]
+        tags = self.heads(chosen)[:, 4 : 4 + 5].view("S5")[:, 0]
         long_enough = self.stop[chosen] - self.start[chosen] >= min_length
         return chosen[(tags == tag) & long_enough]
 
@@ -100,7 +109,7 @@ def walk(
       row: int64[m], the files to walk over.
       failures: receives row -> reason for the files whose segments do not lead to an SOS.
     """
-    files = _Walk(row, starts[row] + 2, stops[row], failures)
+    files = _Walk(row, starts[row] + 2, stops, failures)
     steps = 0
     while files.row.size > _MAX_LOOPED_FILES and steps < MAX_SEGMENTS:
         files.step()
@@ -115,7 +124,7 @@ class _Walk:
     Args:
       row: int64[m], the files.
       position: int64[m], the address of the first segment of each.
-      stop: int64[m], the address after the end of each.
+      file_stops: int64[k], the address after the end of each of all k files.
       failures: receives row -> reason.
 
     Attributes:
@@ -123,29 +132,32 @@ class _Walk:
     """
 
     def __init__(
-        self, row: np.ndarray, position: np.ndarray, stop: np.ndarray, failures: dict[int, str]
+        self,
+        row: np.ndarray,
+        position: np.ndarray,
+        file_stops: np.ndarray,
+        failures: dict[int, str],
     ):
         self.row = row
         self.position = position
-        self.stop = stop
+        self.stop = file_stops[row]
+        self._file_stops = file_stops
         self._failures = failures
         self._resumed: list[int] = []
-        # Row, start, stop and head of the segments found; the first entry gives the dtypes.
-        self._found: list[tuple[np.ndarray, ...]] = [
-            (row[:0], position[:0], position[:0], np.zeros(0, f"V{HEAD}"))
-        ]
+        # Row, code, position and end of the segments found.
+        self._found: list[tuple[np.ndarray, ...]] = []
 
     def step(self) -> None:
         """Go over one segment of each unfinished file."""
-        head = read_windows(self.position, HEAD, self.stop)
-        words = head.view(_WORDS)
-        code = words["code"].astype(np.int64)
-        length = words["length"].astype(np.int64)
-        after = self.position + _MARKER_SIZE[code] + length
-        good = (after <= self.stop) & (length >= 2)
+        words = read_windows(self.position, _CODE_AND_LENGTH_BYTES, self.stop)
+        word = words.view(">u4").astype(np.int64)
+        code = word >> 16
+        length = word & 0xFFFF
+        after = self.position + length + 2
+        good = _HAS_LENGTH[code] & (length >= 2) & (after <= self.stop)
         unfinished = good & (code != _SOS_CODE)
 
-        columns = (self.row, self.position, after, head)
+        columns = (self.row, code, self.position, after)
         if np.count_nonzero(good) < self.row.size:
             self._found.append(tuple(column[good] for column in columns))
             self._skip_other_bytes((~good).nonzero()[0].tolist(), after, unfinished)
@@ -183,14 +195,13 @@ class _Walk:
             if fault:
                 self._failures[row] = fault
 
-        rows, positions, ends, stops = np.array(found, np.int64).reshape(-1, 4).T
-        self._found.append((rows, positions, ends, read_windows(positions, HEAD, stops)))
+        self._found.append(tuple(np.array(found, np.int64).reshape(-1, 4).T))
 
     def segments(self) -> Segments:
         """Return all segments that were found."""
-        rows, positions, ends, heads = (np.concatenate(column) for column in zip(*self._found))
-        markers = as_bytes(heads)[:, 1].copy()
-        return Segments(rows, markers, positions + 4, ends, heads, self._resumed)
+        row, code, position, end = (np.concatenate(column) for column in zip(*self._found))
+        marker = code.astype(np.uint8)  # without FF
+        return Segments(row, marker, position + 4, end, self._file_stops, self._resumed)
 
 
 def _walk_alone(
@@ -208,7 +219,7 @@ def _walk_alone(
       position: address of its next segment.
       stop: address after its end.
       max_steps: bound on the number of segments.
-      found: receives (row, position, end, stop) of each segment.
+      found: receives (row, code, position, end) of each segment.
       resumed_rows: receives the row if there are other bytes between the segments.
     """
     data = memory_view(position, stop - position)
@@ -217,7 +228,7 @@ def _walk_alone(
         code, length = _CODE_AND_LENGTH.unpack_from(data, at) if at + 4 <= len(data) else (0, 0)
         after = at + 2 + length
         if code in CODES and length >= 2 and after <= len(data):
-            found.append((row, position + at, position + after, stop))
+            found.append((row, code, position + at, position + after))
             if code == _SOS_CODE:
                 return None
             at = after

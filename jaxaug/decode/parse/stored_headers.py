@@ -17,15 +17,18 @@ from jaxaug.decode.parse.headers import (
     limit_pixels,
     read_headers,
 )
-from jaxaug.decode.parse.jpeg_checks import FRAME_MASK, IS_FRAME
-from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
+from jaxaug.decode.parse.jpeg_checks import IS_FRAME
+from jaxaug.decode.parse.memory_windows import read_windows
 from jaxaug.decode.parse.segments import DAC, DNL, SOS, Segments, walk
 
 _MIN_JPEG = 64  # bytes; see `jpeg.py`
 _MAGIC_BYTES = 16  # that `_pillow.format_of` looks at
 # Up to so many files, reading all headers takes no longer than comparing them.
 _MAX_READ_ANEW = 16
-_FACTOR_PLACES = (11, 14, 17, 20)  # of the sampling factors in a SOF segment, marker included
+# Of a SOF segment, marker included: the bytes with sampling factors of up to four components, and
+# by the number of components the bits of them that count.
+_FACTORS = slice(11, 21, 3)
+_FACTOR_MASK = np.array([0, 0xFF << 24, 0xFFFF << 16, 0xFFFFFF << 8, *[2**32 - 1] * 252], np.uint32)
 
 
 def confirm_headers(
@@ -91,11 +94,10 @@ def _compare_frames(segments: Segments, stored: Headers) -> tuple[np.ndarray, np
     """Return the numbers of the SOF segments, and True for those that are as stored."""
     frames = IS_FRAME[segments.marker].nonzero()[0]
     row = segments.row[frames]
-    head = as_bytes(segments.head[frames])
+    head = segments.heads(frames)
     components = head[:, 9]
     sides = head[:, 5:9].view(">u2")
-    used = head & as_bytes(FRAME_MASK[components])
-    factors = np.ascontiguousarray(used[:, _FACTOR_PLACES]).view(">u4")[:, 0]
+    factors = np.ascontiguousarray(head[:, _FACTORS]).view(">u4")[:, 0] & _FACTOR_MASK[components]
 
     agrees = head[:, 1] & 15 == stored.coding[row]
     agrees &= segments.stop[frames] - segments.start[frames] == 6 + 3 * components.astype(np.int64)
@@ -113,7 +115,7 @@ def _compare_scans(
     """Return the numbers of the SOS segments, and True for those that are as stored."""
     scans = (segments.marker == SOS).nonzero()[0]
     row = segments.row[scans]
-    components = as_bytes(segments.head[scans])[:, 4]
+    components = segments.heads(scans)[:, 4]
     agrees = components == stored.scan_components[row]
     agrees &= segments.stop[scans] - starts[row] == stored.scan_offset[row]
     return scans, agrees
