@@ -67,7 +67,7 @@ def make_batch(
 
     valid = np.ones(len(headers.kind), np.bool_)
     original_size = headers.original_size()
-    orientation = headers.orientation.copy()
+    orientation = headers.orientation.astype(np.uint8)
     size = size.copy()
     if failures:
         rows = list(failures)

@@ -100,6 +100,13 @@ def test_one_thread_has_two_samplings_at_work_and_decodes_each_image_once(librar
     )  # both states of each sampling with its first image, never later
 
 
+def test_the_most_common_sampling_is_decoded_first(library):
+    decoder = batched_decoder.BatchedDecoder(None, 3)
+    with decoder.permits:
+        decoder.decode(IMAGES, np.sort(SAMPLING), POINTERS, PITCHES)
+    assert library.decoded[:6] == [3, 4, 5, 6, 0, 1]
+
+
 def test_several_threads_never_have_a_third_state_at_work(library):
     decoder = batched_decoder.BatchedDecoder(None, 3)
     errors = []

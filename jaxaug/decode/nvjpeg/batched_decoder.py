@@ -69,25 +69,25 @@ class BatchedDecoder:
         Raises:
           NvjpegError: some image was refused; none of them may be used.
         """
-        groups = {
-            each: (sampling == each).nonzero()[0] for each in dict.fromkeys(sampling.tolist())
-        }
-        order = np.concatenate(list(groups.values()))
+        groups = {each: (sampling == each).nonzero()[0] for each in set(sampling.tolist())}
+        # The largest first: the others run beside it, one after another.
+        samplings = sorted(groups, key=lambda each: -len(groups[each]))
+        order = np.concatenate([groups[each] for each in samplings])
         addresses, lengths, _ = encoded.take(order)
         images = libnvjpeg.destinations(pointers[order], pitches[order])
-        for group in groups:
-            self._make_states(group)
+        for each in samplings:
+            self._make_states(each)
 
         start = 0
         running: list[_State] = []
         try:
-            for group, rows in groups.items():
+            for each in samplings:
                 if running and not self.permits.acquire(blocking=False):
                     self._wait(running[-1])
                     self._give_back(running.pop())
-                running.append(self._take_state(group))
+                running.append(self._take_state(each))
                 _, state, stream = running[-1]
-                part = slice(start, start + len(rows))
+                part = slice(start, start + len(groups[each]))
                 arrays = (addresses[part], lengths[part], images[part])
                 libnvjpeg.decode_batched(self._handle, state, *arrays, stream, self._channels)
                 start = part.stop

@@ -1,7 +1,7 @@
 """The images of a batch that the engines decode, in their order and ready for their calls.
 
-All columns are made at once for the batches of all GPUs. What a GPU's thread does in numpy for
-itself costs each thread as much as it costs here for all of them.
+All columns are made at once for all GPUs. In the thread of a GPU, a numpy call takes as long for
+its images alone, and the threads of the other GPUs wait for it.
 """
 
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def images_for_engines(
 
 
 def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
-    """Return int64[k], the rows for the engines, those of one GPU after those of the other.
+    """Return int64[k], the rows for the engines, GPU after GPU.
 
     The engines take the images from the start, so that they get what only they do well. Images for
     slots come first, then the most common chroma sampling, of each the largest: a host thread that
@@ -90,8 +90,8 @@ def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
     place = np.empty(counts.size, np.int64)
     place[np.argsort(-counts, kind="stable")] = np.arange(counts.size)
 
-    slots_first = batch.backends[rows] != SLOT
-    group = (rows // rows_per_gpu * 2 + slots_first) * counts.size + place[kind]
+    direct = batch.backends[rows] != SLOT
+    group = (rows // rows_per_gpu * 2 + direct) * counts.size + place[kind]
     pixels = headers.height[rows].astype(np.int64) * headers.width[rows]
     return rows[((group << 32) - pixels).argsort()]  # a side has at most 16 bits
 

@@ -221,7 +221,7 @@ def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
 
 def _read_frames(segments: Segments, checks: np.ndarray) -> np.ndarray:
     """Fill in the frames; return int32[k, 2], height and width."""
-    chosen = IS_FRAME[segments.marker].nonzero()[0]
+    chosen = IS_FRAME.take(segments.marker).nonzero()[0]
     row = segments.row[chosen]
     head = segments.heads(chosen)
 

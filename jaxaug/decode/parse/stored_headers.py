@@ -92,7 +92,7 @@ def _frames_agree(
 
 def _compare_frames(segments: Segments, stored: Headers) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of the SOF segments, and True for those that are as stored."""
-    frames = IS_FRAME[segments.marker].nonzero()[0]
+    frames = IS_FRAME.take(segments.marker).nonzero()[0]
     row = segments.row[frames]
     head = segments.heads(frames)
     components = head[:, 9]
