@@ -46,6 +46,7 @@ CHAINS = {
     "perspective": augment.Compose([augment.RandomPerspective(0.6, 1.0), TO_FLOAT]),
     "jitter": augment.Compose([augment.ColorJitter(0.4, 0.4, 0.4, 0.3), TO_FLOAT]),
     "jitter of two": augment.Compose([augment.ColorJitter(0.4, 0.4), TO_FLOAT]),
+    "equalize": augment.Compose([augment.RandomEqualize(p=1.0), TO_FLOAT]),
     **{f"RandAugment, {i}": rand_augment(i) for i in range(4)},
     "TrivialAugment": augment.Compose([augment.TrivialAugmentWide(), TO_FLOAT]),
     "AutoAugment": augment.Compose([augment.AutoAugment(), TO_FLOAT]),

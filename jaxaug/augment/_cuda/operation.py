@@ -15,7 +15,7 @@ _MEASURING = 8  # blocks that measure an image
 
 
 def change(
-    image: Array, extent: tuple[Scalar, Scalar], code: Array, magnitude: Array, tolerance: float
+    image: Array, extent: tuple[Scalar, Scalar], code: Scalar, magnitude: Scalar, tolerance: float
 ) -> Array:
     """Return float32[H, W, 3] after the operation.
 
