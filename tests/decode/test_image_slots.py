@@ -7,6 +7,7 @@ import pytest
 
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg import gpu as gpu_module
+from jaxaug.decode.nvjpeg import image_slots
 from tests.decode.fake_gpu import WHOLE, HostResampler, check_fitted, decoder
 from tests.images import encode, jpegs, picture
 
@@ -28,6 +29,18 @@ def test_regions_are_filled_one_after_another(gpu, monkeypatch):
         check_fitted(one, [*jpegs(10, 40, 50), *WHOLE])
         assert one.stats["engines"] == 10 + len(WHOLE)
         assert len(gpu.calls) > 3 and sum(gpu.calls) == 10 + len(WHOLE) and gpu.calls[-1] > 10
+
+
+def test_a_region_takes_the_memory_that_its_calls_need(gpu, monkeypatch):
+    monkeypatch.setattr(image_slots, "MIN_REGION", 4096)
+    with decoder(deterministic=True) as one:
+        check_fitted(one, jpegs(10, 40, 50))
+        canvases = one.stats["device_bytes"]
+        check_fitted(one, [*jpegs(9, 40, 50), WHOLE[0]])
+        first = one.stats["device_bytes"] - canvases
+        assert 4096 <= first <= 65536 and first.bit_count() == 1
+        check_fitted(one, WHOLE[:10])
+        assert one.stats["device_bytes"] - canvases > first
 
 
 def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):

@@ -15,6 +15,8 @@ from jaxaug.decode.nvjpeg.canvas_buffers import SENTINEL
 from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
+MIN_REGION = 64 * 2**20  # bytes: what a batch of 256 photographs of ImageNet needs
+
 
 class RegionPool:
     """The regions of one GPU.
@@ -22,7 +24,7 @@ class RegionPool:
     Args:
       resampler: the kernels.
       count: number of regions.
-      region_bytes: size of a region; the engines cannot decode an image that needs more.
+      region_bytes: size of a region at most; the engines cannot decode an image that needs more.
       canvas_shape: (H, W, channels) of each canvas.
     """
 
@@ -60,17 +62,18 @@ class RegionPool:
 
 
 class SlotRegion:
-    """The slots of one call; the region takes its memory when the first image comes.
+    """The slots of one call; the region takes memory as its calls need it.
 
     Args:
       resampler: the kernels.
-      size: bytes of the region.
+      size: bytes of the region at most.
       canvas_shape: (H, W, channels) of each canvas.
     """
 
     def __init__(self, resampler: Resampler, size: int, canvas_shape: tuple[int, int, int]):
         self._resampler = resampler
         self._size = size
+        self._held = 0  # bytes
         self._pitch = canvas_shape[1] * canvas_shape[2]  # bytes of a row of pixels
         self._pointer = 0
         self._table = 0  # of RECORDs, on the device
@@ -82,7 +85,7 @@ class SlotRegion:
     @property
     def bytes_held(self) -> int:
         """The device memory that the region takes now."""
-        return self._size if self._pointer else 0
+        return self._held
 
     def split_to_fit(self, sizes: np.ndarray) -> list[slice]:
         """Return the places of the images, in order, in parts that each fit the region.
@@ -113,8 +116,8 @@ class SlotRegion:
           MemoryError: the device has no memory left.
         """
         self._count = int(np.count_nonzero(images.slot_bytes))
-        self._take_memory(self._count)
         sizes = images.slot_bytes[: self._count]
+        self._take_memory(self._count, int(sizes.sum()))
         slots = np.uint64(self._pointer) + (np.cumsum(sizes) - sizes).astype(np.uint64)
         records = self._records[: self._count]
         records[:] = images.records[: self._count]
@@ -140,15 +143,22 @@ class SlotRegion:
     def close(self) -> None:
         """Free everything; the device is current."""
         self._free_table()
-        if self._pointer:
-            cuda.call("cudaFree", self._pointer)
+        self._free_slots()
+        if self._stream:
             cuda.call("cudaStreamDestroy", self._stream)
-        self._pointer = 0
+        self._stream = 0
 
-    def _take_memory(self, count: int) -> None:
-        if not self._pointer:
-            self._pointer = cuda.allocate(self._size, "for whole images larger than their canvases")
+    def _take_memory(self, count: int, slot_bytes: int) -> None:
+        """Take memory for so many records, and for slots of so many bytes together."""
+        if not self._stream:
             self._stream = cuda.create_stream()
+
+        if slot_bytes > self._held:
+            self._free_slots()
+            # Freeing makes the host wait for the device: by doubling it happens a few times only.
+            size = min(self._size, max(MIN_REGION, 1 << (slot_bytes - 1).bit_length()))
+            self._pointer = cuda.allocate(size, "for whole images larger than their canvases")
+            self._held = size
 
         if count > len(self._records):
             self._free_table()
@@ -156,6 +166,12 @@ class SlotRegion:
             self._table = cuda.allocate(size, "for a table of images")
             memory, self._records_address = cuda.pinned_array((size,))
             self._records = memory.view(RECORD)
+
+    def _free_slots(self) -> None:
+        if self._pointer:
+            cuda.call("cudaFree", self._pointer)
+        self._pointer = 0
+        self._held = 0
 
     def _free_table(self) -> None:
         if self._table:
