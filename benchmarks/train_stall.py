@@ -151,9 +151,12 @@ def main() -> None:
         median = statistics.median(found)
         print(f"{name:14s} {median:7.2f} ({low:.2f} to {high:.2f})  x {ratio:.3f}", flush=True)
     if args.json:
-        settings = {"tar": args.tar.name, "model": args.model, "chain": args.chain}
-        settings |= {"feeder": args.feeder, "batch": args.batch, "steps": args.steps}
-        args.json.write_text(json.dumps({**settings, "milliseconds": times}, indent=1))
+        run = {"case": args.tar.name, "model": args.model, "batch": args.batch}
+        rows = [
+            {**run, "rung": name, args.feeder: [args.batch / each * 1e3 for each in found]}
+            for name, found in times.items()
+        ]
+        args.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
