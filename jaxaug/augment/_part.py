@@ -1,4 +1,4 @@
-"""Separable reads of the part of a large canvas that their taps touch: on CPUs.
+"""Reads of a large canvas that cost what an image is large: on CPUs.
 
 There a read costs what its canvas is large, and its bound of taps is that of the largest image,
 although most images use a part of the canvas, and a random crop a part of that.
@@ -6,7 +6,7 @@ although most images use a part of the canvas, and a random crop a part of that.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,59 +15,98 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxaug._typing import Array
+from jaxaug.augment._operands import split_arrays
 from jaxaug.augment._slope import with_slope_of
 
-# A branch for each is compiled, which small canvases do not repay.
-_FRACTIONS = (1 / 4, 1 / 2, 3 / 4)
+# Of the canvas, or of the taps. A branch for each is compiled, which small canvases do not repay.
+FRACTIONS = (1 / 4, 1 / 2, 3 / 4)
 _MIN_PIXELS = 2**18
 
 
-def read_part(read: Callable[..., Array], image: Array, rows: Any, columns: Any) -> Array:
-    """Return `read(image, rows, columns)`.
+def has_parts(image: Array) -> bool:
+    """Return True for a canvas of which it pays to read a part."""
+    return image.shape[0] * image.shape[1] >= _MIN_PIXELS
 
-    Where images are computed one after the other, the smallest fraction of the canvas and of the
-    taps that holds all of them is read. Of images that are vmapped, all: XLA would compute every
-    branch for each of them.
+
+def compute_smallest(
+    branches: Sequence[Callable[..., Array]], place: Callable[..., Array], *operands: Any
+) -> Array:
+    """Return `branches[place(*operands)](*operands)` for images that CPUs compute in turn.
+
+    Of images that are vmapped, and on other devices, the last branch is computed: XLA would compute
+    every branch for each of them.
+
+    Args:
+      branches: functions of the operands that give the same where `place` chooses them; the last
+        one gives it for all.
+      place: returns int32.
+      operands: pytrees. Their arrays are traced; numbers and strings stay what they are. No
+        function closes over traced values.
+    """
+    arrays, join = split_arrays(operands)
+
+    def of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arrays: function(*join(arrays))
+
+    largest = of_arrays(branches[-1])
+
+    @custom_vmap
+    def smallest(*arrays: Array) -> Array:
+        return lax.switch(of_arrays(place)(*arrays), [*map(of_arrays, branches)], *arrays)
+
+    @smallest.def_vmap
+    def all_at_once(size: int, batched: Sequence[bool], *arrays: Array) -> tuple[Array, bool]:
+        axes = [0 if each else None for each in batched]
+        return jax.vmap(largest, axes, axis_size=size)(*arrays), True
+
+    in_turn = with_slope_of(largest)(smallest)
+    return lax.platform_dependent(*arrays, cpu=in_turn, default=largest)
+
+
+def fraction_of(count: int, fraction: float) -> int:
+    """Return the next whole number."""
+    return math.ceil(count * fraction - 1e-6)
+
+
+def sum_of(conditions: Sequence[Array]) -> Array:
+    """Return how many of the conditions hold, int32."""
+    return functools.reduce(jnp.add, [each.astype(jnp.int32) for each in conditions])
+
+
+def read_part(read: Callable[..., Array], image: Array, rows: Any, columns: Any) -> Array:
+    """Return `read(image, rows, columns)`: `compute_smallest` of the fractions of the canvas and of
+    the taps that hold all of them.
 
     Args:
       read: sums `image` over the taps of rows and columns.
       image: [H, W, C].
       rows, columns: taps with `indices` and `weights`, lists of vectors.
     """
-    if image.shape[0] * image.shape[1] < _MIN_PIXELS:
+    if not has_parts(image):
         return read(image, rows, columns)
 
-    @custom_vmap
-    def part(*operands: Any) -> Array:
-        return _smallest(read, *operands)
+    def place(image: Array, rows: Any, columns: Any) -> Array:
+        return sum_of(
+            [
+                ~(
+                    _holds(rows, image.shape[0], fraction)
+                    & _holds(columns, image.shape[1], fraction)
+                )
+                for fraction in FRACTIONS
+            ]
+        )
 
-    @part.def_vmap
-    def all_at_once(size: int, batched: Any, *operands: Any) -> tuple[Array, bool]:
-        axes = jax.tree.map(lambda each: 0 if each else None, batched)
-        return jax.vmap(read, tuple(axes), axis_size=size)(*operands), True
-
-    in_parts = with_slope_of(read)(part)
-    return lax.platform_dependent(image, rows, columns, cpu=in_parts, default=read)
-
-
-def _smallest(read: Callable[..., Array], image: Array, rows: Any, columns: Any) -> Array:
-    """Read the smallest fraction that holds all taps whose weight is not 0."""
-    reads = [functools.partial(_read_fraction, read, fraction) for fraction in _FRACTIONS]
-    too_small = [
-        ~(_holds(rows, image.shape[0], fraction) & _holds(columns, image.shape[1], fraction))
-        for fraction in _FRACTIONS
-    ]
-    branch = functools.reduce(jnp.add, [each.astype(jnp.int32) for each in too_small])
-    return lax.switch(branch, [*reads, read], image, rows, columns)
+    parts = [functools.partial(_read_fraction, read, fraction) for fraction in FRACTIONS]
+    return compute_smallest([*parts, read], place, image, rows, columns)
 
 
 def _holds(taps: Any, length: int, fraction: float) -> Array:
     """Return True where a fraction of an axis, and of its taps, is all that counts."""
-    count = _fraction_of(len(taps.indices), fraction)
+    count = fraction_of(len(taps.indices), fraction)
     first, last = _span(taps.indices[:count])
     rest = [jnp.any(weight != 0) for weight in taps.weights[count:]]
     more = functools.reduce(jnp.logical_or, rest, jnp.bool_(False))
-    return ~more & (last - first < _fraction_of(length, fraction))
+    return ~more & (last - first < fraction_of(length, fraction))
 
 
 def _span(indices: list[Array]) -> tuple[Array, Array]:
@@ -83,8 +122,8 @@ def _read_fraction(
     """Read the window of a fraction of the image where the taps begin, with so many of them."""
     starts, sides, taps = [], [], []
     for axis, each in enumerate((rows, columns)):
-        count = _fraction_of(len(each.indices), fraction)
-        side = _fraction_of(image.shape[axis], fraction)
+        count = fraction_of(len(each.indices), fraction)
+        side = fraction_of(image.shape[axis], fraction)
         first, _ = _span(each.indices[:count])
         start = jnp.minimum(first, image.shape[axis] - side)
         starts.append(start)
@@ -94,7 +133,3 @@ def _read_fraction(
 
     window = lax.dynamic_slice(image, (*starts, jnp.int32(0)), (*sides, image.shape[2]))
     return read(window, *taps)
-
-
-def _fraction_of(count: int, fraction: float) -> int:
-    return math.ceil(count * fraction - 1e-6)

@@ -27,7 +27,14 @@ from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
-from jaxaug.augment._part import read_part
+from jaxaug.augment._part import (
+    FRACTIONS,
+    compute_smallest,
+    fraction_of,
+    has_parts,
+    read_part,
+    sum_of,
+)
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
@@ -186,7 +193,42 @@ def tap_count(max_shrink: float, kernel: Kernel) -> int:
 
 def _interpolate(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array) -> Array:
     """Return the sums over the taps, as XLA computes them."""
-    rows, columns = _locate(extent, warp, mode, kernel)
+    y_axis, x_axis = _axes(warp, extent, mode, kernel)
+    least = 2 * kernel.radius
+    all_taps = (y_axis.taps, x_axis.taps)
+    summed = functools.partial(_sum_taps, kernel, mode)
+    operands = (image, extent, warp, fill)
+    if warp.axis_aligned or max(all_taps) == least or not has_parts(image):
+        return summed(all_taps, *operands)
+
+    fewer = [
+        (max(least, fraction_of(y_axis.taps, each)), max(least, fraction_of(x_axis.taps, each)))
+        for each in FRACTIONS
+    ]
+
+    def place(image: Array, extent: Any, warp: Warp, fill: Array) -> Array:
+        del image, extent, fill
+        x, y = _centers(warp)
+        scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
+        needed_y = least * jnp.max(scale_y)
+        needed_x = least * jnp.max(scale_x)
+        return sum_of([(needed_y > y_taps) | (needed_x > x_taps) for y_taps, x_taps in fewer])
+
+    branches = [functools.partial(summed, each) for each in (*fewer, all_taps)]
+    return compute_smallest(branches, place, *operands)
+
+
+def _sum_taps(
+    kernel: Kernel,
+    mode: str,
+    taps: tuple[int, int],
+    image: Array,
+    extent: tuple[Scalar, Scalar],
+    warp: Warp,
+    fill: Array,
+) -> Array:
+    """Return the sums over so many taps along y and x."""
+    rows, columns = _locate(extent, warp, mode, kernel, taps)
     if warp.axis_aligned:
         color = read_part(_read_separably, image, rows, columns)
     else:
@@ -223,11 +265,14 @@ def _interpolate_by_cuda(
     return cuda_warp.warp(settings, image, [*facts, *colors])
 
 
-def _locate(extent, warp: Warp, mode: str, kernel: Kernel | None) -> tuple[_Taps, _Taps]:
-    """Return the taps along y and x: vectors for an axis-aligned warp, else planes."""
+def _locate(
+    extent, warp: Warp, mode: str, kernel: Kernel | None, taps: tuple[int, int]
+) -> tuple[_Taps, _Taps]:
+    """Return so many taps along y and x: vectors for an axis-aligned warp, else planes."""
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
-    x = jnp.arange(warp.canvas[1], dtype=jnp.float32) + 0.5
-    y = jnp.arange(warp.canvas[0], dtype=jnp.float32) + 0.5
+    y_axis = y_axis._replace(taps=taps[0])
+    x_axis = x_axis._replace(taps=taps[1])
+    x, y = _centers(warp)
     if warp.axis_aligned:
         source_x, source_y = warp.pull(x, y)
         scale_x = jnp.abs(_f32(warp.matrix.xx))
@@ -238,6 +283,13 @@ def _locate(extent, warp: Warp, mode: str, kernel: Kernel | None) -> tuple[_Taps
             source_x, source_y = computed_once_on_cpu(source_x), computed_once_on_cpu(source_y)
         scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
     return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
+
+
+def _centers(warp: Warp) -> tuple[Array, Array]:
+    """Return x and y of the centers of the output's pixels."""
+    x = jnp.arange(warp.canvas[1], dtype=jnp.float32) + 0.5
+    y = jnp.arange(warp.canvas[0], dtype=jnp.float32) + 0.5
+    return x, y
 
 
 def _axes(warp: Warp, extent, mode: str, kernel: Kernel | None) -> tuple[_Axis, _Axis]:
@@ -342,7 +394,7 @@ def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
 
 def _read_pixels(image: Array, extent, warp: Warp, mode: str, fill: Array) -> Array:
     """Read one pixel for each of the output."""
-    rows, columns = _locate(extent, warp, mode, None)
+    rows, columns = _locate(extent, warp, mode, None, (1, 1))
     if warp.axis_aligned:
         pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
     else:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import numpy as np
 from jax import lax
 
+from jaxaug._typing import Array
 from jaxaug.augment._cuda.call import is_available
+from jaxaug.augment._operands import split_arrays
 from jaxaug.augment._slope import with_slope_of
 
 
@@ -23,19 +23,13 @@ def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands:
     if not is_available():
         return otherwise(*operands)
 
-    leaves, structure = jax.tree.flatten(operands)
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray))]
+    arrays, join = split_arrays(operands)
 
-    def of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arrays: Any) -> Any:
-            whole = list(leaves)
-            for place, array in zip(places, arrays):
-                whole[place] = array
-            return function(*jax.tree.unflatten(structure, whole))
+    def plain(*arrays: Array) -> Any:
+        return otherwise(*join(arrays))
 
-        return call
+    @with_slope_of(plain)
+    def by_cuda(*arrays: Array) -> Any:
+        return kernel(*join(arrays))
 
-    plain = of_arrays(otherwise)
-    by_cuda = with_slope_of(plain)(of_arrays(kernel))
-    arrays = [leaves[place] for place in places]
     return lax.platform_dependent(*arrays, cuda=by_cuda, default=plain)
