@@ -29,17 +29,19 @@ def has_parts(image: Array) -> bool:
 
 
 def compute_smallest(
-    branches: Sequence[Callable[..., Array]], place: Callable[..., Array], *operands: Any
+    branches: Sequence[Callable[..., Array]],
+    too_small: Callable[..., Sequence[Array]],
+    *operands: Any,
 ) -> Array:
-    """Return `branches[place(*operands)](*operands)` for images that CPUs compute in turn.
+    """Return what the first branch that suffices gives, for images that CPUs compute in turn.
 
     Of images that are vmapped, and on other devices, the last branch is computed: XLA would compute
     every branch for each of them.
 
     Args:
-      branches: functions of the operands that give the same where `place` chooses them; the last
-        one gives it for all.
-      place: returns int32.
+      branches: functions of the operands, each with no less than the one before; all that suffice
+        give the same, and the last one always does.
+      too_small: a function of the operands: a bool for each branch but the last.
       operands: pytrees. Their arrays are traced; numbers and strings stay what they are. No
         function closes over traced values.
     """
@@ -52,7 +54,9 @@ def compute_smallest(
 
     @custom_vmap
     def smallest(*arrays: Array) -> Array:
-        return lax.switch(of_arrays(place)(*arrays), [*map(of_arrays, branches)], *arrays)
+        conditions = of_arrays(too_small)(*arrays)
+        place = functools.reduce(jnp.add, [each.astype(jnp.int32) for each in conditions])
+        return lax.switch(place, [*map(of_arrays, branches)], *arrays)
 
     @smallest.def_vmap
     def all_at_once(size: int, batched: Sequence[bool], *arrays: Array) -> tuple[Array, bool]:
@@ -64,13 +68,8 @@ def compute_smallest(
 
 
 def fraction_of(count: int, fraction: float) -> int:
-    """Return the next whole number."""
+    """Return a fraction of a count, rounded up."""
     return math.ceil(count * fraction - 1e-6)
-
-
-def sum_of(conditions: Sequence[Array]) -> Array:
-    """Return how many of the conditions hold, int32."""
-    return functools.reduce(jnp.add, [each.astype(jnp.int32) for each in conditions])
 
 
 def read_part(read: Callable[..., Array], image: Array, rows: Any, columns: Any) -> Array:
@@ -85,19 +84,12 @@ def read_part(read: Callable[..., Array], image: Array, rows: Any, columns: Any)
     if not has_parts(image):
         return read(image, rows, columns)
 
-    def place(image: Array, rows: Any, columns: Any) -> Array:
-        return sum_of(
-            [
-                ~(
-                    _holds(rows, image.shape[0], fraction)
-                    & _holds(columns, image.shape[1], fraction)
-                )
-                for fraction in FRACTIONS
-            ]
-        )
+    def too_small(image: Array, rows: Any, columns: Any) -> list[Array]:
+        height, width, _ = image.shape
+        return [~(_holds(rows, height, each) & _holds(columns, width, each)) for each in FRACTIONS]
 
     parts = [functools.partial(_read_fraction, read, fraction) for fraction in FRACTIONS]
-    return compute_smallest([*parts, read], place, image, rows, columns)
+    return compute_smallest([*parts, read], too_small, image, rows, columns)
 
 
 def _holds(taps: Any, length: int, fraction: float) -> Array:

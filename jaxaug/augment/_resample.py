@@ -27,14 +27,7 @@ from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
 from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
-from jaxaug.augment._part import (
-    FRACTIONS,
-    compute_smallest,
-    fraction_of,
-    has_parts,
-    read_part,
-    sum_of,
-)
+from jaxaug.augment._part import FRACTIONS, compute_smallest, fraction_of, has_parts, read_part
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
@@ -206,16 +199,16 @@ def _interpolate(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fi
         for each in FRACTIONS
     ]
 
-    def place(image: Array, extent: Any, warp: Warp, fill: Array) -> Array:
+    def too_small(image: Array, extent: Any, warp: Warp, fill: Array) -> list[Array]:
         del image, extent, fill
         x, y = _centers(warp)
         scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
         needed_y = least * jnp.max(scale_y)
         needed_x = least * jnp.max(scale_x)
-        return sum_of([(needed_y > y_taps) | (needed_x > x_taps) for y_taps, x_taps in fewer])
+        return [(needed_y > y_taps) | (needed_x > x_taps) for y_taps, x_taps in fewer]
 
     branches = [functools.partial(summed, each) for each in (*fewer, all_taps)]
-    return compute_smallest(branches, place, *operands)
+    return compute_smallest(branches, too_small, *operands)
 
 
 def _sum_taps(

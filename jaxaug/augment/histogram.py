@@ -154,7 +154,7 @@ class RandomEqualize(ImageOp):
         """Equalize the used part."""
         del params
         if image.shape[2] != 3:
-            return equalize(image, info.size)
+            return _equalize_by_xla(image, info)
         return on_gpu(_equalize_by_cuda, _equalize_by_xla, image, info)
 
 
