@@ -12,6 +12,7 @@ rival's time to jaxaug's.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -95,16 +96,9 @@ def jaxaug_programs() -> dict[str, Callable[[], Run]]:
         keys = jax.random.split(jax.random.key(0), BATCH)
         program = jax.jit(jax.vmap(pictures[name]))
 
-        def run(calls: int) -> float:
-            started = time.perf_counter()
-            for _ in range(calls):
-                result = program(keys, sample)
-            jax.block_until_ready(result)
-            return time.perf_counter() - started
+        return timed(lambda: program(keys, sample), jax.block_until_ready)
 
-        return run
-
-    return {name: (lambda name=name: compiled(name)) for name in pictures}
+    return {name: functools.partial(compiled, name) for name in pictures}
 
 
 def dali_programs() -> dict[str, Callable[[], Run]]:
@@ -182,16 +176,9 @@ def dali_programs() -> dict[str, Callable[[], Run]]:
         made = pipeline(batch_size=BATCH, num_threads=16, device_id=0, prefetch_queue_depth=2)
         made.build()
 
-        def run(calls: int) -> float:
-            started = time.perf_counter()
-            for _ in range(calls):
-                made.run()
-            torch.cuda.synchronize()
-            return time.perf_counter() - started
+        return timed(made.run, lambda _: torch.cuda.synchronize())
 
-        return run
-
-    return {name: (lambda name=name: built(name)) for name in pictures}
+    return {name: functools.partial(built, name) for name in pictures}
 
 
 def kornia_programs() -> dict[str, Callable[[], Run]]:
@@ -249,9 +236,9 @@ def kornia_programs() -> dict[str, Callable[[], Run]]:
     def made(name: str) -> Run:
         pixels = torch.rand((BATCH, 3, *shape_of(name))).cuda()
         module = pictures[name]().cuda()
-        return torch_run(lambda: module(pixels))
+        return timed(lambda: module(pixels), lambda _: torch.cuda.synchronize())
 
-    return {name: (lambda name=name: made(name)) for name in pictures}
+    return {name: functools.partial(made, name) for name in pictures}
 
 
 def torchvision_programs() -> dict[str, Callable[[], Run]]:
@@ -294,20 +281,23 @@ def torchvision_programs() -> dict[str, Callable[[], Run]]:
     def made(name: str) -> Run:
         pixels = torch.randint(0, 256, (BATCH, 3, *shape_of(name)), dtype=torch.uint8).cuda()
         transform = pictures[name]
-        return torch_run(lambda: torch.stack([transform(picture) for picture in pixels]))
 
-    return {name: (lambda name=name: made(name)) for name in pictures}
+        def step():
+            return torch.stack([transform(picture) for picture in pixels])
+
+        return timed(step, lambda _: torch.cuda.synchronize())
+
+    return {name: functools.partial(made, name) for name in pictures}
 
 
-def torch_run(step: Callable[[], Any]) -> Run:
-    """Return the timing of a step of PyTorch."""
-    import torch
+def timed(step: Callable[[], Any], wait: Callable[[Any], Any]) -> Run:
+    """Return the timing of a step; `wait` gets its last result and ends when that is there."""
 
     def run(calls: int) -> float:
         started = time.perf_counter()
         for _ in range(calls):
-            step()
-        torch.cuda.synchronize()
+            result = step()
+        wait(result)
         return time.perf_counter() - started
 
     return run
