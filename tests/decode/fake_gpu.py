@@ -179,6 +179,7 @@ def engines_of(gpu):
 
         def decode(self, encoded, sampling, pointers, pitches):
             images = [bytes(encoded.view(row)) for row in range(len(pointers))]
+            assert images, "a call without images"
             gpu.calls.append(len(images))
             time.sleep(gpu.seconds(len(images)))
             if any(image in gpu.refused for image in images):

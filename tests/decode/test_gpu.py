@@ -1,5 +1,8 @@
 """One GPU: the division of a batch, and images that the engines refuse or skip."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,21 @@ def test_deterministic_leaves_the_queue_to_the_engines(gpu):
     with decoder(deterministic=True) as decode:
         check(decode, [*jpegs(16) * 16, progressive])
         assert gpu.calls == [256] and decode.stats["host"] == 1
+
+
+def test_helpers_may_take_every_image_while_the_engines_are_busy(gpu, monkeypatch):
+    monkeypatch.setattr(host_threads, "_MIN_LARGE_IMAGE", 0)
+    taken = []
+    gpu.in_thread = taken.append
+    images = jpegs(16) * 8
+    with decoder() as decode, ThreadPoolExecutor(1) as caller:
+        engines = decode._backend._gpus[0]._batched
+        with engines.permits, engines.permits:
+            checked = caller.submit(check, decode, images)
+            while len(taken) < len(images):
+                time.sleep(0.01)
+        checked.result()
+        assert gpu.calls == [] and decode.stats["host"] == len(images)
 
 
 def test_a_refused_call_and_a_skipped_image_are_decoded_again(gpu):

@@ -174,7 +174,8 @@ class Gpu:
             if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
             part = images.take(queue.take_first(count))
-            return part, self._decode_images(part, pointers, permit)
+            # Helpers may have taken the last rows while this thread waited for its permit.
+            return part, not part.rows.size or self._decode_images(part, pointers, permit)
 
     def _decode_images(
         self, images: EngineImages, pointers: np.ndarray, permit: contextlib.ExitStack
