@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg import gpu as gpu_module
 from jaxaug.decode.nvjpeg import image_slots
@@ -41,6 +42,23 @@ def test_a_region_takes_the_memory_that_its_calls_need(gpu, monkeypatch):
         assert 4096 <= first <= 65536 and first.bit_count() == 1
         check_fitted(one, WHOLE[:10])
         assert one.stats["device_bytes"] - canvases > first
+
+
+def test_a_longer_table_is_made_a_few_times_only(gpu, monkeypatch):
+    """Freeing the old one stops a training."""
+    monkeypatch.setattr(image_slots, "_MIN_RECORDS", 4)
+    tables = []
+
+    def allocate(size, purpose=""):
+        if "table" in purpose:
+            tables.append(size // image_slots.RECORD.itemsize)
+        return gpu.memory.allocate(size)
+
+    monkeypatch.setattr(cuda, "allocate", allocate)
+    with decoder(deterministic=True) as one:
+        for count in range(1, len(WHOLE)):
+            check_fitted(one, [*jpegs(9, 40, 50), *WHOLE[:count]])
+    assert tables == [4, 8, 16, 32]
 
 
 def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
