@@ -103,9 +103,10 @@ def milliseconds(step: Any, state: Any, batch: Batch, rung: Any, steps: int) -> 
 
 def measure(tar: str, args: argparse.Namespace) -> dict[str, list[float]]:
     """Return the milliseconds of a step by rung, one for each round."""
-    step, state = make_step(args.model, SIDE)
     make = dali_rungs if args.feeder == "dali" else jaxaug_rungs
+    # Before the step: its parameters start CUDA, and jaxaug must be imported before that.
     rungs = {"resident": lambda batch: batch, **make(tar, args)}
+    step, state = make_step(args.model, SIDE)
 
     shape = (args.batch, SIDE, SIDE, 3)
     dtype = "float16" if args.feeder == "dali" else "bfloat16"

@@ -4,8 +4,9 @@ Importing it touches no device and loads no native library; the parts are import
 """
 
 import importlib
-import os
 from typing import TYPE_CHECKING
+
+from jaxaug import _hardware_queues as _hardware_queues
 
 if TYPE_CHECKING:
     from jaxaug import augment as augment
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from jaxaug.iterators import Loader as Loader
 
 __version__ = "0.1.0"
-
-# nvJPEG decodes with 14 streams. Of CUDA's usual 8 hardware queues some are then shared with JAX's
-# compute stream, and a decode stands behind whole training steps: 134 ms instead of 6 for 64 images
-# (H200). CUDA reads this when it starts.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 _MODULES = ("augment", "decode", "errors", "iterators", "sharding")
 _NAMES = {"Decoder": "jaxaug.decode", "Loader": "jaxaug.iterators"}

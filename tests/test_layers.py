@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "jaxaug"
-SHARED = {"_typing", "_checks", "_install", "_mesh_context", "errors"}
+SHARED = {"_typing", "_checks", "_install", "_mesh_context", "_hardware_queues", "errors"}
 MAY_IMPORT = {
     "augment": SHARED,
     "decode": SHARED,
@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "_checks": set(),
     "_install": set(),
     "_mesh_context": set(),
+    "_hardware_queues": set(),
     "errors": set(),
 }
 
@@ -100,13 +101,34 @@ print((time.process_time() - between) / (between - start))
     assert min(float(run(code)) for _ in range(5)) < 0.4
 
 
-def test_importing_jaxaug_asks_for_hardware_queues_unless_the_user_has():
-    code = "import os, jaxaug; print(os.environ['CUDA_DEVICE_MAX_CONNECTIONS'])"
-    environment = {
-        name: value for name, value in os.environ.items() if name != "CUDA_DEVICE_MAX_CONNECTIONS"
-    }
-    for given, expected in (({}, "32"), ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1")):
-        child = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment | given
-        )
-        assert child.stdout.strip() == expected, child.stderr
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+
+
+@pytest.mark.parametrize(
+    ("given", "before", "queues", "warned"),
+    [
+        ({}, "import jax", "32", False),
+        ({QUEUES: "1"}, "import jax", "1", False),
+        ({}, "import jax; jax.devices()", "32", True),
+        ({QUEUES: "8"}, "import jax; jax.devices()", "8", False),
+    ],
+)
+def test_importing_jaxaug_asks_for_hardware_queues_and_notices_if_it_is_late(
+    given, before, queues, warned
+):
+    code = f"""
+{before}
+import os, warnings, jaxaug
+from jaxaug._hardware_queues import warn_if_late
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    warn_if_late()
+print(os.environ["{QUEUES}"], len(caught), *(each.message for each in caught))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != QUEUES}
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment | given
+    )
+    said = child.stdout.strip()
+    assert said.startswith(f"{queues} {int(warned)}"), child.stderr
+    assert ("import jaxaug before the first operation on a GPU" in said) == warned

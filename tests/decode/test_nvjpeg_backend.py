@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from jaxaug import _hardware_queues
 from jaxaug.decode import Decoder, Encoded, _decoder
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
@@ -221,3 +222,9 @@ class GpuLike(SimpleNamespace):
         return [
             cls(platform="gpu", local_hardware_id=device.local_hardware_id) for device in devices
         ]
+
+
+def test_a_decoder_on_gpus_warns_if_jaxaug_was_imported_late(gpu, monkeypatch):
+    monkeypatch.setattr(_hardware_queues, "_IN_TIME", False)
+    with pytest.warns(RuntimeWarning, match="imported after CUDA had started"):
+        decoder().close()

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._hardware_queues import warn_if_late
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedBatch, make_batch
 from jaxaug.decode._types import Encoded
@@ -77,6 +78,7 @@ class NvjpegBackend:
         num_threads: int,
         deterministic: bool,
     ):
+        warn_if_late()
         cuda.core()
         threads_per_gpu = max(1, num_threads // (2 * len(devices)))  # others are for the callers
         # With more helpers, a Loader waits for the GIL longer than they save.
