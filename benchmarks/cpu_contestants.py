@@ -14,7 +14,7 @@ BATCH = 64
 SIZE = 224
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-CPUS = os.cpu_count() or 1
+CPUS = len(os.sched_getaffinity(0))
 
 Contestant = tuple[Callable[[], Any], Callable[[], None]]
 

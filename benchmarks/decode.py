@@ -181,7 +181,7 @@ def beside_training(table: dict[str, Callable[[], float]], rounds: int) -> None:
 def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
     """Return a function for each contestant that measures its images/s."""
     canvas = tuple(args.canvas)
-    threads = os.cpu_count() or 1
+    threads = len(os.sched_getaffinity(0))
     batch = args.batch
     repeated = (images * -(-batch // len(images)))[:batch]
     encoded = Encoded.from_bytes(repeated)
@@ -276,7 +276,8 @@ def print_latency(images: list[bytes], args: argparse.Namespace) -> None:
         with contextlib.suppress(ImportError):
             for load, canvas in itertools.product((0.65, 1.0), (None, tuple(args.canvas))):
                 name = f"DALI {load}, {'one JAX array' if canvas else 'its own tensors'}"
-                rows[name] = dali_latency(images, batch, os.cpu_count() or 1, load, 300, canvas)
+                threads = len(os.sched_getaffinity(0))
+                rows[name] = dali_latency(images, batch, threads, load, 300, canvas)
         for name, times in rows.items():
             p50, p99 = np.percentile(times, [50, 99]) * 1e3
             print(

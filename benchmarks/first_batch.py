@@ -34,7 +34,7 @@ def read(side: str, tar: str, batches: int) -> None:
         chain = jaxaug_chain("rrc")
         iterator = Loader(WebDataset(tar), BATCH, transform=chain, prefetch=PREFETCH)
     else:
-        threads = os.cpu_count() or 1
+        threads = len(os.sched_getaffinity(0))
         iterator = dali_iterator(tar, "rrc", 0.9, False, threads, prefetch=PREFETCH)
 
     import jax

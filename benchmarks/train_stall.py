@@ -66,7 +66,7 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
 
 def dali_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batch], Batch]]:
     """Return the rung of each chain of DALI; its images come without labels."""
-    threads = os.cpu_count() or 1
+    threads = len(os.sched_getaffinity(0))
 
     def fed(iterator: Iterator[Any]) -> Callable[[Batch], Batch]:
         return lambda batch: (next(iterator)["image"], batch[1])

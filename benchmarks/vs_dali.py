@@ -243,7 +243,7 @@ def serve_dali() -> None:
         if key not in iterators:
             if len(iterators) > 6:
                 iterators.clear()
-            iterators[key] = dali_iterator(**request, threads=os.cpu_count() or 1)
+            iterators[key] = dali_iterator(**request, threads=len(os.sched_getaffinity(0)))
         iterator = iterators[key]
         print(
             "rate", measure(lambda iterator=iterator: next(iterator)["image"], seconds), flush=True
