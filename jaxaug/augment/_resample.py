@@ -12,60 +12,24 @@ depend on the batch size.
 """
 
 import functools
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._border import PADDING_MODES, fold
-from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
+from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment._boundary import computed_once_on_cpu
 from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
 from jaxaug.augment._part import FRACTIONS, compute_smallest, fraction_of, has_parts, read_part
+from jaxaug.augment._taps import Axis, Taps, find_taps, sum_of_taps, tap_count
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
-
-MAX_UNROLLED = 32  # taps of an axis that are terms of the program: each takes 0.1 s to compile
-
-
-class _Axis(NamedTuple):
-    """The static facts and bounds of one axis."""
-
-    extent: Scalar  # the used length, a float
-    window: tuple[Scalar, Scalar] | None  # the first and last pixel that may be read, not folded
-    mode: str
-    fills: bool  # positions outside of the source take the fill
-    framed: bool  # see Warp
-    kernel: Kernel | None  # None: read the pixel under the position
-    taps: int
-    most: float  # an upper bound of the kernel's stretch
-
-
-class _Taps(NamedTuple):
-    """The pixels that are read along one axis, and their weights.
-
-    Of more than `MAX_UNROLLED` taps, each array of `indices` and `weights` holds several: along one
-    more axis, the first.
-
-    Attributes:
-      indices: int32, one array a tap.
-      weights: float32, one array a tap; none for an exact read.
-      scale: 1 / the sum of the weights, times the coverage of a framed axis; 1 for an exact read.
-      coverage: the share of the source in the result, the rest being fill; None where that is all.
-        For an exact read a bool.
-    """
-
-    indices: list[Array]
-    weights: list[Array]
-    scale: Array
-    coverage: Array | None
 
 
 def resample(
@@ -178,12 +142,6 @@ def in_range(image: Array, interpolation: str) -> Array:
     return jnp.clip(image, 0.0, 1.0)
 
 
-def tap_count(max_shrink: float, kernel: Kernel) -> int:
-    """Return the taps along an axis on which at most `max_shrink` source pixels meet in one."""
-    width = 2 * kernel.radius * max(1.0, max_shrink)
-    return math.ceil(width - 1e-4)  # products of bounds carry rounding
-
-
 def _interpolate(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array) -> Array:
     """Return the sums over the taps, as XLA computes them."""
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
@@ -260,7 +218,7 @@ def _interpolate_by_cuda(
 
 def _locate(
     extent, warp: Warp, mode: str, kernel: Kernel | None, taps: tuple[int, int]
-) -> tuple[_Taps, _Taps]:
+) -> tuple[Taps, Taps]:
     """Return so many taps along y and x: vectors for an axis-aligned warp, else planes."""
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
     y_axis = y_axis._replace(taps=taps[0])
@@ -275,7 +233,7 @@ def _locate(
         if warp.bends:  # costly to compute anew for every tap
             source_x, source_y = computed_once_on_cpu(source_x), computed_once_on_cpu(source_y)
         scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
-    return _taps(source_y, scale_y, y_axis), _taps(source_x, scale_x, x_axis)
+    return find_taps(source_y, scale_y, y_axis), find_taps(source_x, scale_x, x_axis)
 
 
 def _centers(warp: Warp) -> tuple[Array, Array]:
@@ -285,7 +243,7 @@ def _centers(warp: Warp) -> tuple[Array, Array]:
     return x, y
 
 
-def _axes(warp: Warp, extent, mode: str, kernel: Kernel | None) -> tuple[_Axis, _Axis]:
+def _axes(warp: Warp, extent, mode: str, kernel: Kernel | None) -> tuple[Axis, Axis]:
     """Return the y and the x axis."""
     fills = mode == "constant" and not warp.inside_source
     mode = "edge" if warp.inside_source else mode
@@ -295,80 +253,8 @@ def _axes(warp: Warp, extent, mode: str, kernel: Kernel | None) -> tuple[_Axis, 
         most = max(1.0, warp.max_shrink[i])
         taps = 1 if kernel is None else tap_count(most, kernel)
         limits = None if window is None else (window[i], window[2 + i] - 1)
-        axes.append(_Axis(extent[i], limits, mode, fills, warp.framed, kernel, taps, most))
+        axes.append(Axis(extent[i], limits, mode, fills, warp.framed, kernel, taps, most))
     return axes[0], axes[1]
-
-
-def _taps(position: Array, scale: Array, axis: _Axis) -> _Taps:
-    """Return the taps of source positions (edge coordinates) along one axis."""
-    kernel = axis.kernel
-    if kernel is None:
-        index = jnp.floor(position)
-        inside = _inside(index, axis) if axis.fills else None
-        return _Taps(
-            [fold(index, axis.extent, axis.mode).astype(jnp.int32)],
-            [],
-            jnp.ones_like(scale),
-            inside,
-        )
-    stretches = axis.taps > 2 * kernel.radius
-    stretch = jnp.clip(scale, 1.0, axis.most) if stretches else jnp.ones_like(scale)
-    # Multiplied, not divided: for a division by one number XLA does either, not the same on one
-    # device and on several.
-    inverse = 1.0 / stretch
-    center = fold(position - 0.5, axis.extent, axis.mode) if axis.framed else position - 0.5
-    first = _settled(jnp.floor(center - kernel.radius * stretch)) + 1
-    turns = math.ceil(axis.taps / MAX_UNROLLED)
-
-    def weighed(first: Array) -> tuple[list[Array], list[Array]]:
-        indices = [first + tap for tap in range(0, axis.taps, turns)]
-        return indices, [kernel.weight((index - center) * inverse) for index in indices]
-
-    if turns == 1:
-        indices, weights = weighed(first)
-    else:
-        starts = jnp.arange(turns, dtype=jnp.float32)
-        indices, weights = jax.vmap(lambda start: weighed(first + start))(starts)
-    if axis.window is not None:
-        low, high = axis.window
-        weights = [jnp.where((i >= low) & (i <= high), w, 0.0) for i, w in zip(indices, weights)]
-
-    # The unused part of a canvas may lie outside of the window with all its taps.
-    scaling = 1.0 / jnp.maximum(_sum_of_weights(weights, position.ndim), 1e-3)
-    coverage = None
-    if axis.fills and axis.framed:
-        coverage = _ramp(position, scale, axis)
-        scaling = scaling * coverage
-    elif axis.fills:
-        weights = [jnp.where(_inside(i, axis), w, 0.0) for i, w in zip(indices, weights)]
-        coverage = scaling * _sum_of_weights(weights, position.ndim)
-    return _Taps(
-        [fold(i, axis.extent, axis.mode).astype(jnp.int32) for i in indices],
-        weights,
-        scaling,
-        coverage,
-    )
-
-
-def _settled(floor: Array) -> Array:
-    """Return `floor`, computed once for the indices and the weights that begin there.
-
-    Where the kernel ends on a whole pixel, two roundings of one position may have two floors, and
-    XLA may compute vectors once for each. Planes are part of the one computation that reads them.
-    """
-    return computed_once(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
-
-
-def _inside(index: Array, axis: _Axis) -> Array:
-    return (index >= 0) & (index <= axis.extent - 1)
-
-
-def _ramp(position: Array, scale: Array, axis: _Axis) -> Array:
-    """Return the share of an output pixel that lies inside the source."""
-    inverse = 1.0 / jnp.maximum(scale, 1e-6)
-    before = jnp.clip(position * inverse + 0.5, 0.0, 1.0)
-    behind = jnp.clip((axis.extent - position) * inverse + 0.5, 0.0, 1.0)
-    return before * behind
 
 
 def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
@@ -397,7 +283,7 @@ def _read_pixels(image: Array, extent, warp: Warp, mode: str, fill: Array) -> Ar
     return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
-def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
+def _read_separably(image: Array, rows: Taps, columns: Taps) -> Array:
     """Sum over rows, then over columns."""
 
     def from_rows(index: Array, weight: Array) -> Array:
@@ -407,49 +293,24 @@ def _read_separably(image: Array, rows: _Taps, columns: _Taps) -> Array:
     def from_columns(index: Array, weight: Array) -> Array:
         return _take_columns(lines, index) * (weight * columns.scale)[None, :, None]
 
-    lines = _sum_of_taps(from_rows, rows.indices, rows.weights, ndim=1)
+    lines = sum_of_taps(from_rows, rows.indices, rows.weights, ndim=1)
     # A GPU reads each line again for every column tap faster than it writes and reads all of them.
     lines = computed_once_on_cpu(lines)
-    return _sum_of_taps(from_columns, columns.indices, columns.weights, ndim=1)
+    return sum_of_taps(from_columns, columns.indices, columns.weights, ndim=1)
 
 
-def _read_plane(image: Array, rows: _Taps, columns: _Taps) -> Array:
+def _read_plane(image: Array, rows: Taps, columns: Taps) -> Array:
     """Sum over every tap of every output pixel, wherever it lies."""
 
     def line(row: Array, row_weight: Array) -> Array:
         def pixel(column: Array, weight: Array) -> Array:
             return _take(image, row, column).astype(jnp.float32) * weight[:, :, None]
 
-        pixels = _sum_of_taps(pixel, columns.indices, columns.weights, ndim=2)
+        pixels = sum_of_taps(pixel, columns.indices, columns.weights, ndim=2)
         return pixels * row_weight[:, :, None]
 
-    lines = _sum_of_taps(line, rows.indices, rows.weights, ndim=2)
+    lines = sum_of_taps(line, rows.indices, rows.weights, ndim=2)
     return lines * (rows.scale * columns.scale)[:, :, None]
-
-
-def _sum_of_weights(weights: list[Array], ndim: int) -> Array:
-    return _sum_of_taps(lambda weight: weight, weights, ndim=ndim)
-
-
-def _sum_of_taps(term: Callable[..., Array], *taps: list[Array], ndim: int) -> Array:
-    """Return the sum of `term` over the taps: the arrays that have more than `ndim` axes in turns.
-
-    Args:
-      term: of one tap from each list.
-      taps: lists of equal lengths.
-      ndim: of one tap.
-    """
-
-    def of_arrays(taps: Any) -> Array:
-        return functools.reduce(jnp.add, map(term, *taps))
-
-    def turn(total: Array, taps: Any) -> tuple[Array, None]:
-        return total + of_arrays(taps), None
-
-    if taps[0][0].ndim == ndim:
-        return of_arrays(taps)
-    zero = jnp.zeros_like(term(*(each[0][0] for each in taps)))
-    return lax.scan(turn, zero, taps)[0]
 
 
 def _outer(rows: Array, columns: Array) -> Array:

@@ -17,8 +17,9 @@ from jaxaug.augment._boundary import channels_to_front, computed_once
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._kernels import KERNELS
-from jaxaug.augment._resample import in_range, resample, tap_count
+from jaxaug.augment._resample import in_range, resample
 from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._taps import tap_count
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._warp import Warp, has_static_shape
 

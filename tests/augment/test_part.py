@@ -64,7 +64,7 @@ def test_each_image_reads_the_smallest_part_that_holds_it(monkeypatch):
         return jnp.zeros(rows.indices[0].shape) + image.shape[0]
 
     def height_read(size):
-        taps = [A._resample._Taps([places], [jnp.ones(9)], jnp.ones(9), None) for places in size]
+        taps = [A._taps.Taps([places], [jnp.ones(9)], jnp.ones(9), None) for places in size]
         return _part.read_part(read, jnp.zeros((*CANVAS, 3)), *taps)[0]
 
     places = [jnp.linspace(0, side - 1, 9).astype(jnp.int32) for side in SIZES.T.ravel()]

@@ -25,9 +25,9 @@ class Settings(NamedTuple):
       radius: of the interpolation's kernel: 1 for the triangle, 2 for the cubic convolution.
       affine: False where each position is divided by a third coordinate.
       mode: the padding mode that folds indices.
-      fills, framed: see `_resample._Axis`.
+      fills, framed: see `_taps.Axis`.
       windowed: there is a window.
-      taps, most: of the y and the x axis, see `_resample._Axis`.
+      taps, most: of the y and the x axis, see `_taps.Axis`.
     """
 
     image: tuple[int, int, int]
