@@ -24,9 +24,11 @@ from jaxaug.augment._border import PADDING_MODES
 from jaxaug.augment._boundary import computed_once_on_cpu
 from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
+from jaxaug.augment._epilogue import NO_EPILOGUE, Epilogue
 from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
 from jaxaug.augment._part import FRACTIONS, compute_smallest, fraction_of, has_parts, read_part
 from jaxaug.augment._taps import Axis, Taps, find_taps, sum_of_taps, tap_count
+from jaxaug.augment._values import unit
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
@@ -39,6 +41,7 @@ def resample(
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
+    epilogue: Epilogue | None = None,
 ) -> Array:
     """Read `image` [H, W, C] at the places that `warp` names.
 
@@ -49,10 +52,12 @@ def resample(
       interpolation: one of INTERPOLATIONS.
       padding_mode: one of PADDING_MODES, for positions outside of the used part.
       fill: the color of "constant" in [0, 1], a scalar or one a channel.
+      epilogue: what becomes of the values in [0, 1].
 
     Returns:
-      [*warp.canvas, C]: the dtype of `image` where pixels are read as they are ("nearest", or a
-      warp that moves whole pixels), else float32 in [0, 1]; of "bicubic" also a little beyond.
+      [*warp.canvas, C], finished. Without an epilogue the dtype of `image` where pixels are read as
+      they are ("nearest", or a warp that moves whole pixels), else float32 in [0, 1]; of "bicubic"
+      also a little beyond.
     """
     filling = jnp.asarray(fill, jnp.float32).reshape(1, 1, -1)
     if filling.shape[2] not in (1, image.shape[2]):
@@ -61,10 +66,11 @@ def resample(
         )
     if warp.integer_aligned or interpolation == "nearest":
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
-        return read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
-    settings = (KERNELS[interpolation], padding_mode)
+        read = read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
+        return _finished(read, KERNELS.get(interpolation), epilogue)
+    settings = (KERNELS[interpolation], padding_mode, epilogue)
     operands = (image, extent, warp, filling)
-    if warp.bends or str(image.dtype) not in cuda_warp.PIXELS:
+    if warp.bends or not cuda_warp.computes(image.dtype, epilogue):
         return _interpolate(*settings, *operands)
     return on_gpu(
         functools.partial(_interpolate_by_cuda, *settings),
@@ -136,14 +142,34 @@ def warp_image(
 
 def in_range(image: Array, interpolation: str) -> Array:
     """Return an image that was resampled, clipped to [0, 1] where its kernel may overshoot."""
-    kernel = KERNELS.get(interpolation)
+    return _clipped(image, KERNELS.get(interpolation))
+
+
+def _clipped(image: Array, kernel: Kernel | None) -> Array:
     if image.dtype == jnp.uint8 or kernel is None or not kernel.overshoots:
         return image
     return jnp.clip(image, 0.0, 1.0)
 
 
-def _interpolate(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array) -> Array:
-    """Return the sums over the taps, as XLA computes them."""
+def _finished(image: Array, kernel: Kernel | None, epilogue: Epilogue | None) -> Array:
+    return image if epilogue is None else epilogue.of(_clipped(unit(image), kernel))
+
+
+def _interpolate(
+    kernel: Kernel,
+    mode: str,
+    epilogue: Epilogue | None,
+    image: Array,
+    extent: tuple[Scalar, Scalar],
+    warp: Warp,
+    fill: Array,
+) -> Array:
+    """Return the sums over the taps, finished, as XLA computes them."""
+    return _finished(_sum(kernel, mode, image, extent, warp, fill), kernel, epilogue)
+
+
+def _sum(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array) -> Array:
+    """Return the sums over as many taps as the images need."""
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
     least = 2 * kernel.radius
     all_taps = (y_axis.taps, x_axis.taps)
@@ -192,9 +218,15 @@ def _sum_taps(
 
 
 def _interpolate_by_cuda(
-    kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Array
+    kernel: Kernel,
+    mode: str,
+    epilogue: Epilogue | None,
+    image: Array,
+    extent: tuple[Scalar, Scalar],
+    warp: Warp,
+    fill: Array,
 ) -> Array:
-    """Return the sums over the taps, as a CUDA kernel computes them."""
+    """Return the sums over the taps, finished, as a CUDA kernel computes them."""
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
     windows = [(0.0, 0.0) if axis.window is None else axis.window for axis in (y_axis, x_axis)]
     (top, bottom), (left, right) = windows
@@ -212,6 +244,8 @@ def _interpolate_by_cuda(
         y_axis.window is not None,
         (y_axis.taps, x_axis.taps),
         (y_axis.most, x_axis.most),
+        kernel.overshoots and epilogue is not None,
+        epilogue or NO_EPILOGUE,
     )
     return cuda_warp.warp(settings, image, [*facts, *colors])
 

@@ -15,6 +15,7 @@ from jax.core import Tracer
 from jaxaug._typing import Array, Sample
 from jaxaug.augment._boundary import channels_to_front, computed_once
 from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._kernels import KERNELS
 from jaxaug.augment._resample import in_range, resample
@@ -139,8 +140,13 @@ def warped(state: State, warp: Warp, resampling: Resampling, transform: Any) -> 
     return state._replace(pending=run, info=moved_info(run.source, total))
 
 
-def resampled(state: State) -> State:
-    """Return the state with nothing pending: one resample for all the maps of the run."""
+def resampled(state: State, epilogue: Epilogue | None = None) -> State:
+    """Return the state with nothing pending: one resample for all the maps of the run.
+
+    Args:
+      state: of the chain.
+      epilogue: what becomes of the values of the resample, if one is pending.
+    """
     run = state.pending
     if run is None:
         return state
@@ -148,8 +154,9 @@ def resampled(state: State) -> State:
         raise ValueError(_no_static_shape(run.shapeless))
     extent = run.source.extent
     settings = run.resampling.settled()
-    image = resample(state.image, extent, run.warp, *settings)
-    image = in_range(image, settings.interpolation)
+    image = resample(state.image, extent, run.warp, *settings, epilogue)
+    if epilogue is None:
+        image = in_range(image, settings.interpolation)
     rest = state.targets.move(state.rest, extent, run.warp, settings)
     note = _resample_note(run)
     return state._replace(
@@ -163,12 +170,6 @@ def stored(state: State) -> State:
         return state
     image = computed_once(state.image)
     return state._replace(image=image, costly=False, stored=image)
-
-
-def unit(image: Array) -> Array:
-    """Return `image` as float32 in [0, 1]."""
-    values = image.astype(jnp.float32)
-    return values / 255 if image.dtype == jnp.uint8 else values
 
 
 def _as_given(image: Array, dtype: Any) -> Array:

@@ -14,12 +14,14 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen
 from jaxaug.augment._resampling import Resampling, check_resampling
-from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored, unit
+from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._targets import Targets
+from jaxaug.augment._values import unit
 from jaxaug.augment._warp import Warp, select
 
 
@@ -301,6 +303,11 @@ class Output(Transform):
     dtype: str
     layout: str
 
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if "values" in cls.__dict__ and "_epilogue" not in cls.__dict__:
+            cls._epilogue = Output._epilogue  # an inherited one would be of other values
+
     def sample(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
@@ -309,12 +316,23 @@ class Output(Transform):
     def values(self, image: Array) -> Array:
         """Return float32[H, W, C] of [0, 1] values; dtype and layout are changed after it."""
 
+    def _epilogue(self, image: Array) -> Epilogue | None:
+        """Return what `values` and `dtype` make of an image, where a resample can compute it.
+
+        By default None: any function may be behind `values`.
+        """
+        del image
+        return None
+
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels; the layout follows once the unused part is zero."""
         del drawn
-        state = resampled(state)
         check_channels(self, state.image)
-        image = self.values(unit(state.image)).astype(self.dtype)
+        epilogue = None if state.pending is None else self._epilogue(state.image)
+        state = resampled(state, epilogue)
+        image = state.image
+        if epilogue is None:
+            image = self.values(unit(image)).astype(self.dtype)
         layout = self.layout.removeprefix("N")
         note = Note("output", (type(self).__name__,), f"{self.dtype} {layout}, fused", 0)
         return state._replace(image=image, layout=layout, notes=(*state.notes, note))

@@ -48,6 +48,12 @@ def on_rgb(function: _PureHalf[_Arguments]) -> _PureHalf[_Arguments]:
     return checked
 
 
+def unit(image: Array) -> Array:
+    """Return `image` as float32 in [0, 1]."""
+    values = image.astype(jnp.float32)
+    return values / 255 if image.dtype == jnp.uint8 else values
+
+
 def to_levels(image: Array) -> Array:
     """Return the nearest of the 256 levels of each value, int32."""
     return jnp.round(jnp.clip(image, 0.0, 1.0) * 255).astype(jnp.int32)

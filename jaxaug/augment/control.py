@@ -22,9 +22,10 @@ from jaxaug.augment._fields import plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resampling import Resampling, agreed
-from jaxaug.augment._state import Note, State, resampled, stored, unit
+from jaxaug.augment._state import Note, State, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._transform import Output, Pointwise, Transform, leaves
+from jaxaug.augment._values import unit
 from jaxaug.augment._warp import Warp, select
 
 _NOTHING = Compose(())

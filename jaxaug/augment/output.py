@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array
+from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._fields import Channels, as_channels, store
 from jaxaug.augment._transform import Output
 
@@ -92,14 +93,24 @@ class Normalize(Output):
 
     def values(self, image: Array) -> Array:
         """Return (image - mean) / std."""
+        return normalize(image, *self._per_channel(image))
+
+    def _epilogue(self, image: Array) -> Epilogue:
+        """Return (image - mean) / std, for a resample to compute."""
+        return Epilogue(*self._per_channel(image), self.dtype)
+
+    def _per_channel(self, image: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return `mean` and `std`, a number for each channel of an image."""
+        channels = image.shape[2]
         for name in ("mean", "std"):
             count = len(getattr(self, name))
-            if count not in (1, image.shape[2]):
+            if count not in (1, channels):
                 raise ValueError(
                     f"`{name}` of Normalize must be one number, or one per channel of the image"
                     f" {image.shape}, got {count}."
                 )
-        return normalize(image, self.mean, self.std)
+        mean, std = tuple(self.mean), tuple(self.std)
+        return mean * (channels // len(mean)), std * (channels // len(std))
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,11 @@ class ToFloat(Output):
     def values(self, image: Array) -> Array:
         """Return the image."""
         return image
+
+    def _epilogue(self, image: Array) -> Epilogue:
+        """Return the change of the dtype, for a resample to compute."""
+        del image
+        return Epilogue((), (), self.dtype)
 
 
 def _as_dtype(dtype) -> str:

@@ -24,9 +24,10 @@ from jaxaug.augment._operations import Slot, only_where, picked, slot_color, slo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resample import in_range, resample
 from jaxaug.augment._resampling import Resampling
-from jaxaug.augment._state import Note, State, resampled, stored, unit
+from jaxaug.augment._state import Note, State, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._transform import Transform, check_channels
+from jaxaug.augment._values import unit
 from jaxaug.augment.blur import GaussianBlur
 from jaxaug.augment.color import Grayscale
 from jaxaug.augment.control import RandomChoice

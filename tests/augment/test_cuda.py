@@ -102,6 +102,28 @@ def test_a_kernel_computes_what_xla_does(name, dtype, sized, without_kernels):
     np.testing.assert_allclose(by_kernel, by_xla, rtol=0, atol=1e-4 if name == "all" else 3e-5)
 
 
+def normalized(interpolation: str, **options) -> augment.Compose:
+    """Return a crop whose output the kernel writes."""
+    crop = augment.RandomResizedCrop(48, interpolation=interpolation)
+    turn = augment.RandomRotation(30, interpolation=interpolation, fill=0.2)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    return augment.Compose([crop, turn, augment.Normalize(mean, std, **options)])
+
+
+@needs_gpu
+@needs_nvrtc
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "dtype, relative", [("float32", 0.0), ("bfloat16", 2**-7), ("float16", 2**-10)]
+)
+def test_an_epilogue_is_that_of_xla(dtype, relative, interpolation, layout, without_kernels):
+    chain = normalized(interpolation, dtype=dtype, layout=layout)
+    by_kernel = images(chain, batch(16))
+    without_kernels()
+    np.testing.assert_allclose(by_kernel, images(chain, batch(16)), rtol=relative, atol=3e-4)
+
+
 @needs_gpu
 @needs_nvrtc
 @pytest.mark.parametrize("name", ["all", "affine, reflect"])
@@ -235,6 +257,20 @@ def test_a_chain_lowers_to_one_warp_and_two_kernels_of_jitter():
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
 
     assert text.count("custom_call @__gpu$xla.gpu.ptx") == 3
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "dtype, written", [("float32", "f32"), ("bfloat16", "bf16"), ("float16", "f16")]
+)
+def test_the_warp_writes_what_the_model_takes(dtype, written):
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 4))
+    chain = normalized("bicubic", dtype=dtype)
+    traced = jax.jit(jax.vmap(chain)).trace(keys, jax.eval_shape(lambda: batch(4)))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+
+    (call_line,) = [line for line in text.splitlines() if "__gpu$xla.gpu.ptx" in line]
+    assert call_line.endswith(f"-> tensor<4x48x48x3x{written}>")
 
 
 @needs_nvrtc

@@ -6,11 +6,14 @@ pixel reads those that it needs.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._border import PADDING_MODES
 from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
+from jaxaug.augment._epilogue import Epilogue
 
 _THREADS = (32, 4)
 
@@ -28,6 +31,8 @@ class Settings(NamedTuple):
       fills, framed: see `_taps.Axis`.
       windowed: there is a window.
       taps, most: of the y and the x axis, see `_taps.Axis`.
+      clips: values beyond [0, 1] are clipped before the epilogue.
+      epilogue: of the values.
     """
 
     image: tuple[int, int, int]
@@ -41,10 +46,17 @@ class Settings(NamedTuple):
     windowed: bool
     taps: tuple[int, int]
     most: tuple[float, float]
+    clips: bool
+    epilogue: Epilogue
+
+
+def computes(dtype: Any, epilogue: Epilogue | None) -> bool:
+    """Return True if the kernel reads images of a dtype and has the epilogue."""
+    return str(dtype) in PIXELS and (epilogue is None or epilogue.dtype in RESULTS)
 
 
 def warp(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
-    """Return float32[*settings.canvas, C] in [0, 1].
+    """Return what the epilogue makes of float32[*settings.canvas, C] in [0, 1].
 
     Args:
       settings: what is compiled into the kernel.
@@ -56,7 +68,7 @@ def warp(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
     kernel = CudaKernel(
         _source(settings),
         "warp",
-        (((height, width, settings.image[2]), "float32"),),
+        (((height, width, settings.image[2]), settings.epilogue.dtype),),
         (-(-width // _THREADS[0]), -(-height // _THREADS[1])),
         _THREADS,
     )
@@ -84,11 +96,29 @@ def _source(settings: Settings) -> str:
         "WORDS": int(settings.dtype == "uint8" and settings.image[2] == 3),
         "MOST_Y": f"{settings.most[0]:.9e}f",
         "MOST_X": f"{settings.most[1]:.9e}f",
+        "CLIPS": int(settings.clips),
+        **_epilogue_constants(settings.epilogue),
     }
     return with_constants(constants, _SOURCE)
 
 
-PIXELS = {"uint8": "unsigned char", "float32": "float"}  # C++ types of the dtypes that it reads
+def _epilogue_constants(epilogue: Epilogue) -> dict[str, Any]:
+    """Return the constants of an epilogue; XLA, too, multiplies by the inverse of a constant."""
+    shift = np.array(epilogue.shift, np.float32)
+    inverse = 1 / np.array(epilogue.scale, np.float32)
+    return {
+        "SHIFTS": int(shift.size > 0),
+        "SHIFT": ", ".join(f"{value:.9e}f" for value in shift),
+        "INVERSE": ", ".join(f"{value:.9e}f" for value in inverse),
+        "RESULT": RESULTS[epilogue.dtype],
+        "BFLOAT16": int(epilogue.dtype == "bfloat16"),
+        "FLOAT16": int(epilogue.dtype == "float16"),
+    }
+
+
+# C++ types of the dtypes that the kernel reads and writes.
+PIXELS = {"uint8": "unsigned char", "float32": "float"}
+RESULTS = {"float32": "float", "bfloat16": "unsigned short", "float16": "unsigned short"}
 
 _SOURCE = r"""
 struct Axis {
@@ -278,9 +308,34 @@ __device__ void add_across_border(const PIXEL* images, size_t first_pixel, const
   }
 }
 
+// NVRTC has no headers for the half precisions.
+__device__ RESULT to_result(float value) {
+#if BFLOAT16
+  unsigned int bits = __float_as_uint(value);
+  unsigned int to_nearest_even = 0x7fffu + ((bits >> 16) & 1u);
+  return value != value ? 0x7fc0 : (bits + to_nearest_even) >> 16;
+#elif FLOAT16
+  unsigned short half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
+  return value;
+#endif
+}
+
+__device__ RESULT epilogue(float value, float shift, float inverse) {
+#if CLIPS
+  value = fminf(fmaxf(value, 0.0f), 1.0f);
+#endif
+#if SHIFTS
+  value = (value - shift) * inverse;
+#endif
+  return to_result(value);
+}
+
 extern "C" __global__ void __launch_bounds__(128)
 warp(const PIXEL* __restrict__ images, const float* __restrict__ facts,
-     float* __restrict__ results) {
+     RESULT* __restrict__ results) {
   int column = blockIdx.x * blockDim.x + threadIdx.x;
   int row = blockIdx.y * blockDim.y + threadIdx.y;
   if (column >= OUT_WIDTH || row >= OUT_HEIGHT) return;
@@ -321,16 +376,28 @@ warp(const PIXEL* __restrict__ images, const float* __restrict__ facts,
   float share_x = columns.coverage / fmaxf(sums.total_x, 1e-3f);
   float share_y = rows.coverage / fmaxf(sums.total_y, 1e-3f);
   float scale = share_x * share_y * SCALE;
-  float* result = results + ((image * OUT_HEIGHT + row) * OUT_WIDTH + column) * CHANNELS;
+  RESULT* result = results + ((image * OUT_HEIGHT + row) * OUT_WIDTH + column) * CHANNELS;
 #if FILLS
 #if FRAMED
   float outside = 1.0f - rows.coverage * columns.coverage;
 #else
   float outside = 1.0f - (sums.inside_x * share_x) * (sums.inside_y * share_y);
 #endif
-  for (int c = 0; c < CHANNELS; ++c) result[c] = sums.color[c] * scale + outside * m[15 + c];
-#else
-  for (int c = 0; c < CHANNELS; ++c) result[c] = sums.color[c] * scale;
 #endif
+#if SHIFTS
+  const float shift[CHANNELS] = {SHIFT};
+  const float inverse[CHANNELS] = {INVERSE};
+#else
+  const float shift[CHANNELS] = {};
+  const float inverse[CHANNELS] = {};
+#endif
+#pragma unroll
+  for (int c = 0; c < CHANNELS; ++c) {
+    float value = sums.color[c] * scale;
+#if FILLS
+    value += outside * m[15 + c];
+#endif
+    result[c] = epilogue(value, shift[c], inverse[c]);
+  }
 }
 """

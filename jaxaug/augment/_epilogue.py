@@ -1,0 +1,38 @@
+"""The last step of a chain in a form that the resample before it can compute."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._typing import Array
+
+
+class Epilogue(NamedTuple):
+    """What becomes of values in [0, 1]: (value - shift) / scale, in another dtype.
+
+    Attributes:
+      shift, scale: a number for each channel; empty where values stay as they are.
+      dtype: the name of a floating dtype.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> Epilogue((0.5,), (0.25,), "bfloat16").of(jnp.ones((1, 1, 1))).tolist()
+      [[[2.0]]]
+    """
+
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    dtype: str
+
+    def of(self, image: Array) -> Array:
+        """Return what becomes of float32[H, W, C]."""
+        if self.shift:
+            shift, scale = (
+                jnp.asarray(value, image.dtype).reshape(1, 1, -1)
+                for value in (self.shift, self.scale)
+            )
+            image = (image - shift) / scale
+        return image.astype(self.dtype)
+
+
+NO_EPILOGUE = Epilogue((), (), "float32")
