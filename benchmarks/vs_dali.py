@@ -24,6 +24,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def write_tar(source: Path, target: Path, change: str) -> None:
         images = [tar.extractfile(member).read() for member in members]  # type: ignore[union-attr]
     if change == "large":
         images = images[:48]
-    images = [CHANGES[change](image, number) for number, image in enumerate(images)]
+    with ThreadPoolExecutor() as pool:  # Pillow gives up the GIL
+        images = list(pool.map(CHANGES[change], images, range(len(images))))
     total = 768 if change == "large" else COPIES_OF
     with tarfile.open(target, "w") as tar:
         for number in range(total):
@@ -345,14 +347,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         for case in args.cases:
             name, canvas, change = (case.split(":") + ["", ""])[:3]
+            case = case.removeprefix(f"{Path(name).parent}/")
             tar = Path(folder) / f"{Path(name).stem}{change}.tar"
             if not tar.exists():
                 write_tar(Path(name), tar, change)
             for chain in args.chain:
                 rows.append(compare(case, tar, canvas or "auto", chain, dali, args))
                 print(rows[-1], flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+                if args.json:
+                    run = [dataclasses.asdict(row) for row in rows]
+                    args.json.write_text(json.dumps(run, indent=1))
 
 
 if __name__ == "__main__":

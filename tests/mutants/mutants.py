@@ -101,13 +101,13 @@ MUTANTS = {
         "augment/test_compose.py::test_keypoints_go_where_the_image_goes",
     ),
     "the antialiasing looks past the crop": Mutant(
-        "augment/_resample.py",
+        "augment/_taps.py",
         "    if axis.window is not None:\n",
         "    if axis.window is not None and axis.framed:\n",
         "augment/test_resample.py::test_resized_crop_equals_pil_and_does_not_look_past_the_crop",
     ),
     "shrinking is not antialiased": Mutant(
-        "augment/_resample.py",
+        "augment/_taps.py",
         "return math.ceil(width - 1e-4)",
         "return 2 * kernel.radius",
         "augment/test_resample.py::test_resize_equals_pil",
