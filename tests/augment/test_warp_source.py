@@ -154,8 +154,13 @@ CHAINS = {  # taps along an axis: 5 for a crop to 48, 25 to 8
 }
 
 
-@pytest.mark.parametrize("dtype, sized", [("uint8", True), ("float32", False)])
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize(
+    "name, dtype, sized",
+    [
+        *((name, "uint8", True) for name in CHAINS),
+        *((name, "float32", False) for name in ("crop", "strong shrink", "affine, constant")),
+    ],
+)
 def test_the_source_computes_what_xla_does(by_source, name, dtype, sized):
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (4, 65, 97, 3), dtype=np.uint8)
