@@ -48,6 +48,11 @@ def reencode(image: bytes, quality: int) -> bytes:
     return out.getvalue()
 
 
+def repeat(images: list[bytes], count: int) -> list[bytes]:
+    """Return `count` images, the given ones again and again."""
+    return [images[number % len(images)] for number in range(count)]
+
+
 def decoder_rate(decoder: Decoder, encoded: Encoded, callers: int, seconds: float) -> float:
     """Return images/s of an open Decoder that several threads call."""
 
@@ -183,7 +188,7 @@ def contestants(images: list[bytes], args) -> dict[str, Callable[[], float]]:
     canvas = tuple(args.canvas)
     threads = len(os.sched_getaffinity(0))
     batch = args.batch
-    repeated = (images * -(-batch // len(images)))[:batch]
+    repeated = repeat(images, batch)
     encoded = Encoded.from_bytes(repeated)
     groups = by_sampling(repeated)
     seconds = args.seconds
@@ -295,7 +300,7 @@ def main() -> None:
     print(f"{len(images)} images, mean {kilobytes:.0f} KB, {os.cpu_count()} CPUs,")
     print(f"{kind}, jax {jax.__version__}, nvJPEG {libnvjpeg.version()}, {connections=}")
     if args.gpus:
-        encoded = Encoded.from_bytes((images * -(-args.batch // len(images)))[: args.batch])
+        encoded = Encoded.from_bytes(repeat(images, args.batch))
         return several_gpus(encoded, args)
     print_latency(images, args)  # before anything else leaves its threads behind
     table = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from decode import decoder_rate
+from decode import decoder_rate, repeat
 from PIL import Image
 from rate import rate
 from raw_nvjpeg import raw_engines
@@ -52,8 +52,8 @@ def compare(
     """Return a row for each batch size, with the rates of both sides."""
     canvas = (side * 3 // 4, side)
     batches = [batch for batch in args.batches if batch * side * side * 9 / 4 < MAX_BYTES]
-    encoded = {batch: Encoded.from_bytes(repeated(images, batch)) for batch in batches}
-    work = raw_engines([repeated(images, ROOF_BATCH)], canvas)
+    encoded = {batch: Encoded.from_bytes(repeat(images, batch)) for batch in batches}
+    work = raw_engines([repeat(images, ROOF_BATCH)], canvas)
 
     roof: list[float] = []
     rates: dict[int, list[float]] = {batch: [] for batch in batches}
@@ -77,11 +77,6 @@ def seconds(batch: int, canvas: tuple[int, int], args: argparse.Namespace) -> fl
     """Return the length of a measurement."""
     calls = CALLS * CALLERS * batch * canvas[0] * canvas[1] / PIXELS_A_SECOND
     return max(args.seconds, calls)
-
-
-def repeated(images: list[bytes], count: int) -> list[bytes]:
-    """Return `count` images, the given ones again and again."""
-    return [images[number % len(images)] for number in range(count)]
 
 
 def main() -> None:

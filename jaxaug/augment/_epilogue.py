@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from jaxaug._typing import Array
+from jaxaug.augment._values import standardized
 
 
 class Epilogue(NamedTuple):
@@ -27,11 +26,7 @@ class Epilogue(NamedTuple):
     def of(self, image: Array) -> Array:
         """Return what becomes of float32[H, W, C]."""
         if self.shift:
-            shift, scale = (
-                jnp.asarray(value, image.dtype).reshape(1, 1, -1)
-                for value in (self.shift, self.scale)
-            )
-            image = (image - shift) / scale
+            image = standardized(image, self.shift, self.scale)
         return image.astype(self.dtype)
 
 

@@ -13,7 +13,7 @@ depend on the batch size.
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -32,6 +32,14 @@ from jaxaug.augment._values import unit
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._window import is_window, read_window
 from jaxaug.augment.matrix import Matrix, transform_points
+
+
+class _Settings(NamedTuple):
+    """The static settings of a resample that interpolates."""
+
+    kernel: Kernel
+    mode: str
+    epilogue: Epilogue | None
 
 
 def resample(
@@ -68,13 +76,13 @@ def resample(
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
         read = read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
         return _finished(read, KERNELS.get(interpolation), epilogue)
-    settings = (KERNELS[interpolation], padding_mode, epilogue)
+    settings = _Settings(KERNELS[interpolation], padding_mode, epilogue)
     operands = (image, extent, warp, filling)
     if warp.bends or not cuda_warp.computes(image.dtype, epilogue):
-        return _interpolate(*settings, *operands)
+        return _interpolate(settings, *operands)
     return on_gpu(
-        functools.partial(_interpolate_by_cuda, *settings),
-        functools.partial(_interpolate, *settings),
+        functools.partial(_interpolate_by_cuda, settings),
+        functools.partial(_interpolate, settings),
         *operands,
     )
 
@@ -155,16 +163,9 @@ def _finished(image: Array, kernel: Kernel | None, epilogue: Epilogue | None) ->
     return image if epilogue is None else epilogue.of(_clipped(unit(image), kernel))
 
 
-def _interpolate(
-    kernel: Kernel,
-    mode: str,
-    epilogue: Epilogue | None,
-    image: Array,
-    extent: tuple[Scalar, Scalar],
-    warp: Warp,
-    fill: Array,
-) -> Array:
+def _interpolate(settings: _Settings, image: Array, extent, warp: Warp, fill: Array) -> Array:
     """Return the sums over the taps, finished, as XLA computes them."""
+    kernel, mode, epilogue = settings
     return _finished(_sum(kernel, mode, image, extent, warp, fill), kernel, epilogue)
 
 
@@ -218,21 +219,16 @@ def _sum_taps(
 
 
 def _interpolate_by_cuda(
-    kernel: Kernel,
-    mode: str,
-    epilogue: Epilogue | None,
-    image: Array,
-    extent: tuple[Scalar, Scalar],
-    warp: Warp,
-    fill: Array,
+    settings: _Settings, image: Array, extent, warp: Warp, fill: Array
 ) -> Array:
     """Return the sums over the taps, finished, as a CUDA kernel computes them."""
+    kernel, mode, epilogue = settings
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
     windows = [(0.0, 0.0) if axis.window is None else axis.window for axis in (y_axis, x_axis)]
     (top, bottom), (left, right) = windows
     facts = [*warp.matrix, *extent, top, left, bottom, right]
     colors = jnp.broadcast_to(fill.reshape(-1), (image.shape[2],))
-    settings = cuda_warp.Settings(
+    compiled_in = cuda_warp.Settings(
         (image.shape[0], image.shape[1], image.shape[2]),
         str(image.dtype),
         (int(warp.canvas[0]), int(warp.canvas[1])),
@@ -247,7 +243,7 @@ def _interpolate_by_cuda(
         kernel.overshoots and epilogue is not None,
         epilogue or NO_EPILOGUE,
     )
-    return cuda_warp.warp(settings, image, [*facts, *colors])
+    return cuda_warp.warp(compiled_in, image, [*facts, *colors])
 
 
 def _locate(

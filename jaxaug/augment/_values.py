@@ -54,6 +54,12 @@ def unit(image: Array) -> Array:
     return values / 255 if image.dtype == jnp.uint8 else values
 
 
+def standardized(image: Array, shift: Any, scale: Any) -> Array:
+    """Return (image - shift) / scale, each a number or one for each channel."""
+    shift, scale = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (shift, scale))
+    return (image - shift) / scale
+
+
 def to_levels(image: Array) -> Array:
     """Return the nearest of the 256 levels of each value, int32."""
     return jnp.round(jnp.clip(image, 0.0, 1.0) * 255).astype(jnp.int32)

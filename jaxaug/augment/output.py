@@ -10,6 +10,7 @@ from jaxaug._typing import Array
 from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._fields import Channels, as_channels, store
 from jaxaug.augment._transform import Output
+from jaxaug.augment._values import standardized
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
 
@@ -26,8 +27,7 @@ def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence
       >>> normalize(jnp.full((1, 1, 3), 0.75), 0.5, (0.25, 0.5, 1.0)).tolist()
       [[[1.0, 0.5, 0.25]]]
     """
-    shift, scale = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (mean, std))
-    return (image - shift) / scale
+    return standardized(image, mean, std)
 
 
 def to_float(image: Array, dtype: str = "float32") -> Array:
