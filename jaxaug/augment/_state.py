@@ -18,6 +18,7 @@ from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._kernels import KERNELS
+from jaxaug.augment._levels import LevelStep, through_levels
 from jaxaug.augment._resample import in_range, resample
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._taps import tap_count
@@ -54,6 +55,8 @@ class State(NamedTuple):
       dtype: of the image that was given.
       targets: the entries of `rest` that move with the image.
       pending: the run that is not resampled yet.
+      steps: transforms of single values that are not computed yet; `image` is uint8, and nothing
+        else is pending.
       costly: True where XLA would compute the image anew for each of its readers.
       stored: the image that was stored last, not to be stored again.
       layout: "HWC" or "CHW" once an output step is done, else None.
@@ -66,6 +69,7 @@ class State(NamedTuple):
     dtype: Any
     targets: Targets
     pending: Run | None = None
+    steps: tuple[LevelStep, ...] = ()
     costly: bool = False
     stored: Array | None = None
     layout: str | None = None
@@ -145,8 +149,12 @@ def resampled(state: State, epilogue: Epilogue | None = None) -> State:
 
     Args:
       state: of the chain.
-      epilogue: what becomes of the values of the resample, if one is pending.
+      epilogue: what becomes of the values, if something is pending.
     """
+    if state.steps:
+        image = through_levels(state.image, state.steps, epilogue)
+        return state._replace(image=image, steps=())
+
     run = state.pending
     if run is None:
         return state

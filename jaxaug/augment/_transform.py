@@ -16,6 +16,7 @@ from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._levels import LevelStep
 from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen
 from jaxaug.augment._resampling import Resampling, check_resampling
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored
@@ -163,6 +164,8 @@ class Pointwise(Transform):
     Attributes:
       across_channels: True where a channel of the result reads more than one of the image's. What
         is costly to compute is stored before.
+      by_value: True where a value of the result depends on that of the image, its channel and the
+        parameters alone. On a GPU a uint8 image is then looked up in a table of its 256 levels.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -177,6 +180,7 @@ class Pointwise(Transform):
     """
 
     across_channels: ClassVar[bool] = False
+    by_value: ClassVar[bool] = False
 
     @abc.abstractmethod
     def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
@@ -184,20 +188,28 @@ class Pointwise(Transform):
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels, without a boundary unless a costly image is read repeatedly."""
-        state = resampled(state)
+        note = Note("pointwise", (type(self).__name__,), "fused with its neighbors", 0)
+        if not (self.by_value and state.steps):
+            state = resampled(state)
+        state = state._replace(notes=(*state.notes, note))
+        check_channels(self, state.image)
+        if self.by_value and state.image.dtype == jnp.uint8:
+            step = LevelStep(self, drawn, state.info)
+            return state._replace(steps=(*state.steps, step))
+
         if self.across_channels and state.costly:
             state = stored(state)
-        check_channels(self, state.image)
-        image = unit(state.image)
-        result = _checked(self, self.apply(drawn.params, image, state.info))
+        return state._replace(image=self.apply_drawn(drawn, unit(state.image), state.info))
+
+    def apply_drawn(self, drawn: Drawn, image: Array, info: ImageInfo) -> Array:
+        """Return float32[H, W, C] transformed, or as it is where the coin of `p` says no."""
+        result = _checked(self, self.apply(drawn.params, image, info))
         if result.shape != image.shape:
             raise TypeError(
                 f"{type(self).__name__}.apply must keep the shape of the image, {image.shape}, got"
                 f" {result.shape}: derive it from `augment.ImageOp`."
             )
-        note = Note("pointwise", (type(self).__name__,), "fused with its neighbors", 0)
-        image = chosen(drawn.applied, result, image)
-        return state._replace(image=image, notes=(*state.notes, note))
+        return chosen(drawn.applied, result, image)
 
 
 class ImageOp(Transform):
@@ -328,7 +340,8 @@ class Output(Transform):
         """Apply it to the pixels; the layout follows once the unused part is zero."""
         del drawn
         check_channels(self, state.image)
-        epilogue = None if state.pending is None else self._epilogue(state.image)
+        pending = state.pending is not None or state.steps
+        epilogue = self._epilogue(state.image) if pending else None
         state = resampled(state, epilogue)
         image = state.image
         if epilogue is None:

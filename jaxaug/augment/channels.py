@@ -177,6 +177,7 @@ class ChannelDropout(Pointwise):
     Reference: `albumentations.ChannelDropout`.
     """
 
+    by_value = True
     channels = 3
     channel_drop_range: tuple[int, int] = (1, 1)
     fill: float = 0.0
@@ -225,6 +226,7 @@ class RandomRGBShift(Pointwise):
     Reference: `kornia.augmentation.RandomRGBShift`.
     """
 
+    by_value = True
     channels = 3
     r_shift_limit: Range = 0.5
     g_shift_limit: Range = 0.5

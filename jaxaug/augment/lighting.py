@@ -104,6 +104,7 @@ class PlanckianJitter(Pointwise):
     Reference: `albumentations.PlanckianJitter`.
     """
 
+    by_value = True
     channels = 3
     temperature_limit: Range = (3000.0, 15000.0)
     p: float = 0.5
@@ -142,6 +143,7 @@ class PCALighting(Pointwise):
     Differs from albumentations' FancyPCA in components of ImageNet, not of each image.
     """
 
+    by_value = True
     channels = 3
     std: float = 0.1
     _: KW_ONLY

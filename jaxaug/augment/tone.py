@@ -174,6 +174,7 @@ class RandomPosterize(Pointwise):
       [[[192, 192, 192]]]
     """
 
+    by_value = True
     bits: int
     p: float = 0.5
 
@@ -211,6 +212,7 @@ class RandomSolarize(Pointwise):
     Differs from torchvision in a threshold of [0, 1] also for uint8: divide by 255.
     """
 
+    by_value = True
     threshold: float
     p: float = 0.5
 
@@ -241,6 +243,7 @@ class RandomInvert(Pointwise):
       [[[200, 200, 200]]]
     """
 
+    by_value = True
     p: float = 0.5
 
     def sample(self, key: Key, info: ImageInfo) -> None:
@@ -271,6 +274,7 @@ class RandomGamma(Pointwise):
     Reference: `albumentations.RandomGamma`, there in percent.
     """
 
+    by_value = True
     gamma: Range = (0.8, 1.2)
     p: float = 0.5
 
@@ -309,6 +313,7 @@ class LookupTable(Pointwise):
     Reference: `nvidia.dali.fn.lookup_table`.
     """
 
+    by_value = True
     table: Any
     _: KW_ONLY
     p: float = 1.0
@@ -360,6 +365,7 @@ class RandomToneCurve(Pointwise):
     Reference: `albumentations.RandomToneCurve`.
     """
 
+    by_value = True
     scale: float = 0.1
     per_channel: bool = False
     _: KW_ONLY

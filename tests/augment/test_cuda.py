@@ -46,6 +46,16 @@ CHAINS = {
     "perspective": augment.Compose([augment.RandomPerspective(0.6, 1.0), TO_FLOAT]),
     "jitter": augment.Compose([augment.ColorJitter(0.4, 0.4, 0.4, 0.3), TO_FLOAT]),
     "jitter of two": augment.Compose([augment.ColorJitter(0.4, 0.4), TO_FLOAT]),
+    "tones": augment.Compose(
+        [
+            augment.CenterCrop(48),
+            augment.RandomGamma((0.7, 1.4)),
+            augment.RandomSolarize(0.5),
+            augment.RandomPosterize(5),
+            augment.RandomRGBShift(0.1),
+            augment.Normalize(0.5, 0.25),
+        ]
+    ),
     "equalize": augment.Compose([augment.RandomEqualize(p=1.0), TO_FLOAT]),
     **{f"RandAugment, {i}": rand_augment(i) for i in range(4)},
     "TrivialAugment": augment.Compose([augment.TrivialAugmentWide(), TO_FLOAT]),
