@@ -6,8 +6,8 @@
 One process drives the first n GPUs with one Loader of n times the batch; `--processes` measures a
 process for each GPU as well, joined by `jax.distributed`. `--decode` measures a Decoder alone, fed
 from memory by three threads. Each contestant is warmed up until the rates of two successive rounds
-differ by less than 3 per cent. Then they take turns, round after round; the table gives medians,
-spreads and the ratio to one GPU.
+differ by less than 3 per cent. Then they take turns, round after round, each in processes of its
+own; the table gives medians, spreads and the ratio to one GPU.
 """
 
 import argparse
@@ -28,8 +28,8 @@ MIN_ROUNDS = 5
 STEADY = 0.03  # the relative difference of two successive rounds of a contestant that is warm
 
 
-class OneProcess:
-    """A Loader over the first `count` GPUs of this process."""
+class Pipeline:
+    """A Loader over the first `count` GPUs of all processes."""
 
     def __init__(self, tar: str, count: int, batch: int, threads: int):
         import jax
@@ -40,13 +40,12 @@ class OneProcess:
         devices = jax.devices()[:count]
         mesh = jax.sharding.Mesh(devices, ("batch",))
         local = [device for device in devices if device.process_index == jax.process_index()]
-        self.decoder = Decoder((640, 704), devices=local, num_threads=threads * len(local))
         self._images = batch * count
         self._loader = Loader(
             WebDataset(tar),
             self._images,
             transform=jaxaug_chain("rrc"),
-            decoder=self.decoder,
+            decoder=Decoder((640, 704), devices=local, num_threads=threads * len(local)),
             sharding=sharding.batch_sharding(mesh),
         )
 
@@ -76,26 +75,39 @@ class DecoderAlone:
         return decoder_rate(self._decoder, self._encoded, 3, seconds)
 
 
-class Processes:
-    """A process for each of `count` GPUs, each with a Loader of the same global batch."""
+WORK = {"pipeline": Pipeline, "decode": DecoderAlone}
 
-    def __init__(self, tar: str, count: int, batch: int, threads: int):
-        with socket.socket() as found:
-            found.bind(("localhost", 0))
-            port = found.getsockname()[1]
+
+class Contestant:
+    """`count` GPUs, driven by one process or by a process each.
+
+    No contestant shares a process with another: its streams, threads and memory stay when it waits
+    for its turn.
+
+    Args:
+      work: of `WORK`.
+      tar: with the images.
+      count: number of GPUs.
+      processes: 1 or `count`.
+      args: `batch` and `threads` for each GPU.
+    """
+
+    def __init__(self, work: str, tar: str, count: int, processes: int, args: argparse.Namespace):
+        task = {"work": work, "tar": tar, "count": count, "processes": processes}
+        task |= {"batch": args.batch, "threads": args.threads, "port": free_port()}
+        gpus_each = count // processes
         self._children = []
-        for rank in range(count):
-            task = {"tar": tar, "count": count, "batch": batch, "threads": threads}
-            task |= {"rank": rank, "port": port}
-            command = [sys.executable, __file__, "--child", json.dumps(task)]
-            environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)}
+        for rank in range(processes):
+            gpus = range(rank * gpus_each, (rank + 1) * gpus_each)
+            environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+            command = [sys.executable, __file__, "--child", json.dumps(task | {"rank": rank})]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             child = subprocess.Popen(command, env=environment, text=True, **pipes)
             self._children.append(child)
         self._answers()
 
     def rate(self, seconds: float) -> float:
-        """Return images/s of all processes together, each timed by itself."""
+        """Return images/s of all GPUs together, as each process has timed it."""
         for child in self._children:
             child.stdin.write(f"{seconds}\n")
             child.stdin.flush()
@@ -111,17 +123,24 @@ class Processes:
         return found
 
 
-def serve(task: dict[str, Any]) -> None:
-    """Measure as one of several processes whenever a line of seconds comes."""
-    import jax
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
-    count = task["count"]
-    if count > 1:
-        jax.distributed.initialize(f"localhost:{task['port']}", count, task["rank"])
-    loader = OneProcess(task["tar"], count, task["batch"], task["threads"])
+
+def serve(task: dict[str, Any]) -> None:
+    """Measure as the process of a contestant whenever a line of seconds comes."""
+    import jaxaug  # noqa: F401  (before CUDA starts)
+    import jax  # isort: skip
+
+    if task["processes"] > 1:
+        address = f"localhost:{task['port']}"
+        jax.distributed.initialize(address, task["processes"], task["rank"])
+    work = WORK[task["work"]](task["tar"], task["count"], task["batch"], task["threads"])
     print("rate 0", flush=True)
     for line in sys.stdin:
-        print("rate", loader.rate(float(line)), flush=True)
+        print("rate", work.rate(float(line)), flush=True)
 
 
 def warm_up(contestant: Any, seconds: float, max_rounds: int) -> list[float]:
@@ -155,19 +174,16 @@ def main() -> None:
     if args.rounds < MIN_ROUNDS:
         parser.error(f"--rounds must be at least {MIN_ROUNDS}, got {args.rounds}")
 
-    kinds: dict[str, Any] = {"one process": OneProcess}
-    if args.decode:
-        kinds = {"decode, one process": DecoderAlone}
-    if args.processes:
-        kinds["a process each"] = Processes
+    work = "decode" if args.decode else "pipeline"
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         tar = f"{folder}/images.tar"
         write_tar(Path(args.tar), Path(tar), "")
         contestants = {
-            (name, count): kind(tar, count, args.batch, args.threads)
-            for name, kind in kinds.items()
-            for count in args.gpus
+            ("one process", count): Contestant(work, tar, count, 1, args) for count in args.gpus
         }
+        if args.processes:
+            for count in args.gpus:
+                contestants["a process each", count] = Contestant(work, tar, count, count, args)
         warm: dict[Any, list[float]] = {}
         for key, contestant in contestants.items():
             warm[key] = warm_up(contestant, args.seconds, args.max_warm_up)
