@@ -1,4 +1,4 @@
-"""The one place where a kernel is chosen instead of XLA."""
+"""The one place where a program for CUDA devices is chosen, mostly a kernel instead of XLA."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,9 @@ def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands:
     """Return `kernel(*operands)` where the program runs on a CUDA device, else `otherwise`.
 
     Args:
-      kernel: computes by a CUDA kernel what `otherwise` does. It needs no derivative: that of
-        `otherwise` is taken.
-      otherwise: a function of the operands for XLA. Neither closes over traced values.
+      kernel: computes what `otherwise` does, by a CUDA kernel or another program of XLA. It needs
+        no derivative: that of `otherwise` is taken.
+      otherwise: a function of the operands for all devices. Neither closes over traced values.
       operands: pytrees. Their arrays are traced; numbers and strings stay what they are.
     """
     if not is_available():
