@@ -19,7 +19,6 @@ import io
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -27,6 +26,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from child import Child
 
 BATCH = 256
 COPIES_OF = 3_500  # images in each measured tar, the given ones repeated
@@ -256,11 +257,9 @@ class Dali:
     """DALI in a process of its own, without the hardware queues that jaxaug asks CUDA for."""
 
     def __init__(self):
-        environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
         command = [sys.executable, __file__, "--serve-dali"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
-        self._answer("ready")
+        self._child = Child(command, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"})  # CUDA's own choice
+        self._child.answer("ready")
 
     def best(self, tar: Path, chain: str) -> dict[str, Any]:
         """Return the settings of the highest rate."""
@@ -273,17 +272,7 @@ class Dali:
 
     def rate(self, tar: Path, chain: str, settings: dict[str, Any], seconds: float) -> float:
         request = {"tar": str(tar), "chain": chain, "seconds": seconds, **settings}
-        assert self._child.stdin
-        self._child.stdin.write(json.dumps(request) + "\n")
-        self._child.stdin.flush()
-        return float(self._answer("rate").split()[1])
-
-    def _answer(self, begins: str) -> str:
-        assert self._child.stdout
-        while line := self._child.stdout.readline():
-            if line.startswith(begins):
-                return line
-        raise RuntimeError("DALI's process has ended")
+        return float(self._child.ask(json.dumps(request), "rate").split()[1])
 
 
 # ---------------------------------------------------------------- table
