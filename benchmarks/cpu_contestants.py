@@ -116,7 +116,9 @@ def open_grain_processes(folder: Path, chain: str) -> Contestant:
 
 def _open_grain(folder: Path, chain: str, processes: int) -> Contestant:
     import grain
+    from absl import flags
 
+    flags.FLAGS.mark_as_parsed()  # Grain's worker processes read them
     files = sorted(map(str, folder.glob("*/*")))
     dataset = grain.MapDataset.source(files).seed(0).shuffle().repeat()
     dataset = dataset.random_map(PillowChain(chain)).batch(BATCH)
