@@ -105,8 +105,8 @@ class Process:
         self.close = self._child.close
 
     def measure(self, chain: str, seconds: float) -> dict[str, float]:
-        request = json.dumps({"chain": chain, "seconds": seconds})
-        return json.loads(self._child.ask(request, "answer").removeprefix("answer"))
+        self._child.send(json.dumps({"chain": chain, "seconds": seconds}))
+        return json.loads(self._child.answer("answer").removeprefix("answer"))
 
 
 def compare(processes: dict[str, Process], chain: str, args: Any) -> list[dict[str, Any]]:

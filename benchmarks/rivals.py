@@ -66,7 +66,8 @@ class DaliProcess:
         self._child.answer("ready")
 
     def rate(self, batch: int, threads: int, load: float, seconds: float) -> float:
-        return float(self._child.ask(f"{batch} {threads} {load} {seconds}", "rate").split()[1])
+        self._child.send(f"{batch} {threads} {load} {seconds}")
+        return float(self._child.answer("rate").split()[1])
 
 
 def dali_latency(

@@ -346,8 +346,9 @@ class Contestant:
 
     def microseconds(self, name: str) -> float | None:
         """Return the time of an image, or None where the library fails or has no such operator."""
+        self._child.send(name)
         try:
-            kind, _, rest = self._child.ask(name, "us ", "none ").partition(" ")
+            kind, _, rest = self._child.answer("us ", "none ").partition(" ")
         except RuntimeError as error:
             kind, rest = "none", str(error)
         if kind == "us":
