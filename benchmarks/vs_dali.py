@@ -250,8 +250,8 @@ class Opened:
 
 def open_workers(opener: Callable[..., Any], images: Path, chain: str) -> Opened:
     """Return a contestant with worker processes, all of which its first step warms up."""
-    step, wait = opener(images, chain, BATCH, MEAN, STD)
-    return Opened(step, wait, BATCH * WORKERS, warm_up=1)
+    step, wait, close = opener(images, chain, BATCH, MEAN, STD)
+    return Opened(step, wait, BATCH * WORKERS, warm_up=1, close=close)
 
 
 OPENERS = {
@@ -272,11 +272,11 @@ def serve(name: str, images: str, chain: str, **settings: Any) -> None:
             rate = measure(opened.step, float(line), opened.images, opened.warm_up, opened.wait)
             signal_workers(signal.SIGSTOP)  # or they would work on while others are measured
             print("rate", rate, flush=True)
+        signal_workers(signal.SIGCONT)
         opened.close()
     except Exception as error:  # of any library: the contestant is left out
         traceback.print_exc()
         print("failed", repr(error)[:200].replace("\n", " "), flush=True)
-    signal_workers(signal.SIGCONT)
 
 
 def signal_workers(number: signal.Signals) -> None:

@@ -16,8 +16,8 @@ SIZE = 224
 PILLOW_CHAINS = {"rrc": "crop", "jitter": "jitter", "eval": "evaluation"}
 WORKERS = len(os.sched_getaffinity(0))
 
-# A step, and a wait for what it returns.
-Contestant = tuple[Callable[[], Any], Callable[[Any], Any]]
+# A step, a wait for what it returns, and an end.
+Contestant = tuple[Callable[[], Any], Callable[[Any], Any], Callable[[], None]]
 
 
 def open_grain(folder: Path, chain: str, batch: int, mean: Any, std: Any) -> Contestant:
@@ -47,7 +47,7 @@ def open_grain(folder: Path, chain: str, batch: int, mean: Any, std: Any) -> Con
             last = normalized(jax.device_put(next(batches)))
         return last
 
-    return step, jax.block_until_ready
+    return step, jax.block_until_ready, batches.close
 
 
 def open_torchvision(folder: Path, chain: str, batch: int, mean: Any, std: Any) -> Contestant:
@@ -89,4 +89,8 @@ def open_torchvision(folder: Path, chain: str, batch: int, mean: Any, std: Any) 
             last = normalized(pixels.to("cuda" if on_gpu else "cpu", non_blocking=True))
         return last
 
-    return step, lambda _: torch.cuda.synchronize() if on_gpu else None
+    def wait(_):
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    return step, wait, lambda: None
