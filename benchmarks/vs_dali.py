@@ -9,18 +9,19 @@ Loader's own choice. CHANGE rewrites the images first: "turned" gives all of the
 quality 90, "q90" encodes all as 4:2:0 of quality 90. They are read from a tar, or with
 `--read files` as loose files in the folders of ten classes.
 
-The chains: "rrc" is random-resized-crop and flip, "jitter" adds rotation by 7 degrees and a 4-op
-jitter, "twelve" rotation and seven shears, "randaugment" RandAugment(2, 9) to it, "eval" is resize
-256 and center-crop. All shuffle, decode, augment and normalize to half precision, batches of 256,
+The chains: "rrc" is random-resized-crop and flip; "jitter" adds rotation by 7 degrees and a 4-op
+jitter, "twelve" rotation and seven shears, "randaugment" RandAugment(2, 9); "eval" is resize 256
+and center-crop. All shuffle, decode, augment and normalize to half precision, batches of 256,
 ready on the GPU. DALI runs at the best of three shares for the hardware decoder with whole
 decoding, and of one with regions. `--beside` adds two that decode on the host, from loose files, in
 as many worker processes as there are CPUs: Grain with Pillow, which lacks "twelve" and
 "randaugment", and torchvision.
 
 Each contestant has a process of its own and is opened anew for each row. They take turns, round
-after round. The table gives medians, the spread, the ratio to jaxaug, and the peak of the memory
-from the start of the process to the end of its warm-up (`footprint.py`). Whoever is not installed
-or fails is left out with a line that tells why.
+after round; worker processes are stopped while others are measured. The table gives medians, the
+spread, the ratio to jaxaug, and the peak of the memory from the start of the process to the end of
+its warm-up (`footprint.py`). Whoever is not installed or fails is left out with a line that tells
+why.
 """
 
 import argparse

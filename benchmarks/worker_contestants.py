@@ -57,8 +57,9 @@ def open_torchvision(folder: Path, chain: str, batch: int, mean: Any, std: Any) 
     from torchvision.transforms import v2
 
     crop = [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip()]
-    rotation = v2.RandomRotation(7, v2.InterpolationMode.BILINEAR)
-    shears = [v2.RandomAffine(0, shear=(-5, 5, -5, 5)) for _ in range(7)]
+    bilinear = {"interpolation": v2.InterpolationMode.BILINEAR}  # as the others
+    rotation = v2.RandomRotation(7, **bilinear)
+    shears = [v2.RandomAffine(0, shear=(-5, 5, -5, 5), **bilinear) for _ in range(7)]
     chains = {
         "rrc": crop,
         "jitter": [*crop, rotation, v2.ColorJitter(0.4, 0.4, 0.4, 0.1)],

@@ -18,6 +18,8 @@ import child as processes
 import footprint
 import images
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
 ANSWERS = """
 import sys
 print("noise", flush=True)
