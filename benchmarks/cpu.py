@@ -21,7 +21,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -29,6 +28,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from child import Child
 from cpu_contestants import BATCH, CONTESTANTS
 
 CHAINS = ("crop", "jitter", "evaluation", "randaugment")
@@ -100,28 +100,13 @@ class Process:
     """A contestant in a process of its own."""
 
     def __init__(self, name: str, python: str, folder: Path):
-        command = [python, __file__, str(folder), "--serve", name]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, text=True, **pipes)
-        self._answer("ready")
+        self._child = Child([python, __file__, str(folder), "--serve", name])
+        self._child.answer("ready")
+        self.close = self._child.close
 
     def measure(self, chain: str, seconds: float) -> dict[str, float]:
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps({"chain": chain, "seconds": seconds}) + "\n")
-        self._child.stdin.flush()
-        return json.loads(self._answer("answer").removeprefix("answer"))
-
-    def close(self) -> None:
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait()
-
-    def _answer(self, begins: str) -> str:
-        assert self._child.stdout is not None
-        while line := self._child.stdout.readline():
-            if line.startswith(begins):
-                return line
-        raise RuntimeError(f"the process {self._child.args} has ended")
+        self._child.send(json.dumps({"chain": chain, "seconds": seconds}))
+        return json.loads(self._child.answer("answer").removeprefix("answer"))
 
 
 def compare(processes: dict[str, Process], chain: str, args: Any) -> list[dict[str, Any]]:

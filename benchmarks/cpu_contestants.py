@@ -116,7 +116,9 @@ def open_grain_processes(folder: Path, chain: str) -> Contestant:
 
 def _open_grain(folder: Path, chain: str, processes: int) -> Contestant:
     import grain
+    from absl import flags
 
+    flags.FLAGS.mark_as_parsed()  # Grain's worker processes read them
     files = sorted(map(str, folder.glob("*/*")))
     dataset = grain.MapDataset.source(files).seed(0).shuffle().repeat()
     dataset = dataset.random_map(PillowChain(chain)).batch(BATCH)
@@ -137,16 +139,22 @@ class PillowChain:
             "evaluation": [self._resize],
         }[chain]
 
-    def __call__(self, file: str, rng: Any) -> Any:
+    def pixels(self, file: str, rng: Any) -> Any:
+        """Return uint8[224, 224, 3], not yet normalized."""
         import numpy as np
         from PIL import Image
 
         image = Image.open(file).convert("RGB")
         for operator in self._operators:
             image = operator(image, rng)
+        return np.asarray(image)
+
+    def __call__(self, file: str, rng: Any) -> Any:
+        import numpy as np
+
         scale = (1 / (255 * np.array(STD))).astype(np.float32)
         shift = (np.array(MEAN) / np.array(STD)).astype(np.float32)
-        return np.asarray(image, np.float32) * scale - shift
+        return self.pixels(file, rng).astype(np.float32) * scale - shift
 
     def _crop(self, image: Any, rng: Any) -> Any:
         from PIL import Image

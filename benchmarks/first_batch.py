@@ -5,28 +5,28 @@
 Each round starts a process for each side, which loads, decodes, crops and normalizes batches of 256
 with two of them ready ahead. JAX keeps compiled programs in a folder that the first round, which is
 not counted, fills. Memory of the GPU is what `nvidia-smi` shows more than before the process, of
-the host the largest resident memory; both are the maximum while so many batches are read.
+the host the resident memory; both are the maximum while so many batches are read, in GB.
 """
 
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
-from vs_dali import BATCH, dali_iterator, jaxaug_chain, write_tar
+from footprint import Peak
+from images import write_tar
+from vs_dali import BATCH, dali_iterator, jaxaug_chain
 
 PREFETCH = 2
 
 
 def read(side: str, tar: str, batches: int) -> None:
-    """Print the time of the first batch, and the host's memory behind the last."""
+    """Print the time of the first batch, and read so many."""
     if side == "jaxaug":
         from jaxaug import Loader
         from jaxaug.iterators import WebDataset
@@ -43,44 +43,27 @@ def read(side: str, tar: str, batches: int) -> None:
         jax.block_until_ready(next(iterator)["image"])
         if number == 0:
             print(json.dumps({"first": time.time()}), flush=True)
-    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"host": host}), flush=True)
     os._exit(0)  # what closing takes is not measured
 
 
-def gpu_memory() -> float:
-    """Return the GB in use on the first GPU."""
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
-
-
-def watch(done: threading.Event, found: list[float]) -> None:
-    """Add the GPU's memory to the list until an event."""
-    while not done.wait(0.1):
-        found.append(gpu_memory())
-
-
 def run(side: str, tar: str, batches: int, cache: str) -> dict[str, float]:
-    """Return what a process of one side took: seconds, GB of the host, GB of the GPU."""
+    """Return what a process of one side took: seconds, and GB of the host and of the GPU."""
     environment = os.environ | {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "JAX_COMPILATION_CACHE_DIR": cache,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
     }
-    before = gpu_memory()
-    done = threading.Event()
-    seen = [before]
-    watcher = threading.Thread(target=watch, args=(done, seen))
-    watcher.start()
     command = [sys.executable, __file__, tar, "--read", side, "--batches", str(batches)]
+    peak = Peak()
     started = time.time()
-    child = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    done.set()
-    watcher.join()
-    lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
-    said = {name: value for line in lines for name, value in line.items()}
-    return {"s": said["first"] - started, "host GB": said["host"], "GPU GB": max(seen) - before}
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    with peak.watching(child.pid):
+        printed, _ = child.communicate()
+    lines = [line for line in printed.splitlines() if line.startswith("{")]
+    if child.returncode or not lines:
+        raise RuntimeError(f"the process {command} has failed")
+    return {"s": json.loads(lines[0])["first"] - started, **peak.gb}
 
 
 def main() -> None:
@@ -105,7 +88,7 @@ def main() -> None:
                 result = run(side, tar, args.batches, f"{folder}/cache")
                 found[side] += [result] if number else []
 
-    for name in ("s", "host GB", "GPU GB"):
+    for name in ("s", "host", "GPU"):
         cells = []
         for side, results in found.items():
             values = [result[name] for result in results]

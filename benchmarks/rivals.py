@@ -1,7 +1,5 @@
 """Rates and latencies of DALI, nvImageCodec and simplejpeg, each with its best settings."""
 
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from child import Child
 from rate import rate
 
 from jaxaug.decode.native import cuda
@@ -54,7 +53,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     batch, threads, load, seconds = line.split()
     rate = rivals.dali_rate(images, int(batch), int(threads), float(load), float(seconds))
-    print(rate, flush=True)
+    print("rate", rate, flush=True)
 """
 
 
@@ -62,24 +61,13 @@ class DaliProcess:
     """DALI in a process of its own, without the hardware queues that jaxaug asks CUDA for."""
 
     def __init__(self):
-        environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
         command = [sys.executable, "-c", DALI_CHILD, str(Path(__file__).parent), *sys.argv[1:]]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
-        self._answer("ready")
+        self._child = Child(command, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"})  # CUDA's own choice
+        self._child.answer("ready")
 
     def rate(self, batch: int, threads: int, load: float, seconds: float) -> float:
-        assert self._child.stdin
-        self._child.stdin.write(f"{batch} {threads} {load} {seconds}\n")
-        self._child.stdin.flush()
-        return float(self._answer(""))
-
-    def _answer(self, begins: str) -> str:
-        assert self._child.stdout
-        while line := self._child.stdout.readline():
-            if line.startswith(begins):
-                return line
-        raise RuntimeError("DALI's process has ended")
+        self._child.send(f"{batch} {threads} {load} {seconds}")
+        return float(self._child.answer("rate").split()[1])
 
 
 def dali_latency(

@@ -14,15 +14,14 @@ rival's time to jaxaug's.
 import argparse
 import functools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from child import Child
 from vs_dali import MEAN, STD, dali_chain, jaxaug_chain
 
 BATCH = 256
@@ -333,37 +332,30 @@ class Contestant:
     """A library in a process of its own."""
 
     def __init__(self, library: str, seconds: float):
-        environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         command = [sys.executable, __file__, "--serve", library, "--seconds", str(seconds)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
+        self._child = Child(command, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+        self.close = self._child.close
 
     def wait(self) -> bool:
         """Return False where the library is missing."""
-        return self._answer() == "ready"
+        try:
+            self._child.answer("ready")
+        except RuntimeError:
+            return False
+        return True
 
     def microseconds(self, name: str) -> float | None:
-        assert self._child.stdin
-        self._child.stdin.write(name + "\n")
-        self._child.stdin.flush()
-        kind, _, rest = self._answer().partition(" ")
+        """Return the time of an image, or None where the library fails or has no such operator."""
+        self._child.send(name)
+        try:
+            kind, _, rest = self._child.answer("us ", "none ").partition(" ")
+        except RuntimeError as error:
+            kind, rest = "none", str(error)
         if kind == "us":
             return float(rest)
         if "KeyError" not in rest:
             print(f"  {rest}", file=sys.stderr, flush=True)
         return None
-
-    def _answer(self) -> str:
-        assert self._child.stdout
-        while line := self._child.stdout.readline():
-            if line.startswith(("ready", "us ", "none ")):
-                return line.strip()
-        return "ended"
-
-    def close(self) -> None:
-        assert self._child.stdin
-        self._child.stdin.close()
-        self._child.wait()
 
 
 def compare(name: str, contestants: dict[str, Contestant], rounds: int) -> dict[str, list[float]]:

@@ -1,104 +1,63 @@
-"""Images/s from a tar to augmented arrays on one GPU: jaxaug's Loader beside DALI's JAX iterator.
+"""Images/s from JPEGs to augmented arrays on one GPU: jaxaug's Loader beside DALI's JAX iterator.
 
-    python benchmarks/vs_dali.py CASE... [--chain rrc] [--rounds 5] [--seconds 1.5] [--json FILE]
+    python benchmarks/vs_dali.py CASE... [--chain rrc] [--read tar files] [--rounds 5]
+        [--seconds 1.5] [--beside grain torchvision] [--json FILE]
 
 A case is TAR[:CANVAS[:CHANGE]]. CANVAS is one side of a square `Decoder`, or "auto" for the
 Loader's own choice. CHANGE rewrites the images first: "turned" gives all of them EXIF orientation
 6, "progressive" makes a seeded twentieth progressive, "large" makes 4,000 x 3,000 photographs of
-quality 90, "q90" encodes all as 4:2:0 of quality 90.
+quality 90, "q90" encodes all as 4:2:0 of quality 90. They are read from a tar, or with
+`--read files` as loose files in the folders of ten classes.
 
-Both sides shuffle, decode, augment and normalize to half precision, batches of 256. DALI runs in a
-process of its own, as its users run it, at the best of three shares for the hardware decoder, with
-whole and with region decoding. The two take turns, round after round; the table gives medians and
-the spread. Without DALI (`nvidia-dali-cuda130`) jaxaug is measured alone.
+The chains: "rrc" is random-resized-crop and flip; "jitter" adds rotation by 7 degrees and a 4-op
+jitter, "twelve" rotation and seven shears, "randaugment" RandAugment(2, 9); "eval" is resize 256
+and center-crop. All shuffle, decode, augment and normalize to half precision, batches of 256,
+ready on the GPU. DALI runs at the best of three shares for the hardware decoder with whole
+decoding, and of one with regions. `--beside` adds two that decode on the host, from loose files, in
+as many worker processes as there are CPUs: Grain with Pillow, which lacks "twelve" and
+"randaugment", and torchvision.
+
+Each contestant has a process of its own and is opened anew for each row. They take turns, round
+after round; worker processes are stopped while others are measured. The table gives medians, the
+spread, the ratio to jaxaug, and the peak of the memory from the start of the process to the end of
+its warm-up (`footprint.py`). Whoever is not installed or fails is left out with a line that tells
+why.
 """
 
 import argparse
+import contextlib
 import dataclasses
-import io
+import functools
+import importlib.util
+import itertools
 import json
 import os
+import signal
 import statistics
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from contestant import measure_in_turn, open_best
+from footprint import family
+from images import write_files, write_tar
+from worker_contestants import PILLOW_CHAINS, WORKERS, open_grain, open_torchvision
+
 BATCH = 256
-COPIES_OF = 3_500  # images in each measured tar, the given ones repeated
+WARM_UP = 8  # batches
+CHAINS = ("rrc", "jitter", "twelve", "randaugment", "eval")
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 LOADS = (0.65, 0.9, 1.0)
+MODULES = {"dali": "nvidia.dali", "grain": "grain", "torchvision": "torchvision"}
+WRITERS = {"tar": write_tar, "files": write_files}
 
 # Two processes share the GPU: neither may take most of its memory at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-
-
-# ---------------------------------------------------------------- images
-
-
-def turned(image: bytes, number: int) -> bytes:
-    """Return the JPEG with EXIF orientation 6."""
-    from PIL import Image
-
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    payload = exif.tobytes()
-    return image[:2] + b"\xff\xe1" + (len(payload) + 2).to_bytes(2, "big") + payload + image[2:]
-
-
-def progressive(image: bytes, number: int) -> bytes:
-    """Return every twentieth image as a progressive JPEG of the same quality."""
-    from PIL import Image
-
-    if number % 20 or Image.open(io.BytesIO(image)).mode not in ("RGB", "L"):
-        return image
-    file = io.BytesIO()
-    options: dict[str, Any] = {"quality": 90, "progressive": True}
-    Image.open(io.BytesIO(image)).save(file, "JPEG", **options)
-    return file.getvalue()
-
-
-def reencoded(image: bytes, size: tuple[int, int] | None) -> bytes:
-    from PIL import Image
-
-    picture = Image.open(io.BytesIO(image)).convert("RGB")
-    if size is not None:
-        picture = picture.resize(size, Image.Resampling.BICUBIC)
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=90, subsampling=2)
-    return file.getvalue()
-
-
-CHANGES = {
-    "": lambda image, number: image,
-    "turned": turned,
-    "progressive": progressive,
-    "large": lambda image, number: reencoded(image, (4000, 3000)),
-    "q90": lambda image, number: reencoded(image, None),
-}
-
-
-def write_tar(source: Path, target: Path, change: str) -> None:
-    """Write the images of `source`, changed and repeated, with a label each."""
-    with tarfile.open(source) as tar:
-        members = [member for member in tar if member.isfile()]
-        images = [tar.extractfile(member).read() for member in members]  # type: ignore[union-attr]
-    if change == "large":
-        images = images[:48]
-    with ThreadPoolExecutor() as pool:  # Pillow gives up the GIL
-        images = list(pool.map(CHANGES[change], images, range(len(images))))
-    total = 768 if change == "large" else COPIES_OF
-    with tarfile.open(target, "w") as tar:
-        for number in range(total):
-            for suffix, data in ((".jpg", images[number % len(images)]), (".cls", b"%d" % number)):
-                member = tarfile.TarInfo(f"{number:06d}{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
 
 
 # ---------------------------------------------------------------- jaxaug
@@ -115,61 +74,73 @@ def jaxaug_chain(name: str):
         "rrc": crop,
         "jitter": [*crop, *jitter],
         "twelve": [*crop, augment.RandomRotation(7), *shears],
+        "randaugment": [*crop, augment.RandAugment(2, 9)],
         "eval": [augment.Resize(256), augment.CenterCrop(224)],
     }
     return augment.Compose([*chains[name], normalize])
 
 
-class Jaxaug:
-    """A Loader that stays open between the rounds."""
-
-    def __init__(self, tar: Path, canvas: str, chain: str):
-        from jaxaug import Decoder, Loader
-        from jaxaug.iterators import WebDataset
-
-        side = None if canvas == "auto" else int(canvas)
-        self._decoder = None if side is None else Decoder((side, side))
-        options = {"transform": jaxaug_chain(chain), "decoder": self._decoder}
-        self._loader = Loader(WebDataset(str(tar)), BATCH, **options)
-
-    def rate(self, seconds: float) -> float:
-        return measure(lambda: next(self._loader)["image"], seconds)
-
-    def close(self) -> None:
-        self._loader.close()
-        if self._decoder is not None:
-            self._decoder.close()
-
-
-def measure(step, seconds: float, images: int = BATCH) -> float:
-    """Return images/s of `step`, one batch a call, after more batches than any side keeps ready."""
+def open_jaxaug(images: Path, chain: str, canvas: str) -> "Opened":
     import jax
 
-    for _ in range(8):
+    from jaxaug import Decoder, Loader
+    from jaxaug.iterators import ImageFolder, WebDataset
+
+    source = ImageFolder(images) if images.is_dir() else WebDataset(str(images))
+    decoder = None if canvas == "auto" else Decoder((int(canvas), int(canvas)))
+    loader = Loader(source, BATCH, transform=jaxaug_chain(chain), decoder=decoder)
+
+    def close():
+        loader.close()
+        if decoder is not None:
+            decoder.close()
+
+    settings = {"canvas": loader.decoder.canvas}
+    return Opened(
+        lambda: next(loader)["image"], jax.block_until_ready, settings=settings, close=close
+    )
+
+
+def measure(
+    step: Callable[[], Any],
+    seconds: float,
+    images: int = BATCH,
+    warm_up: int = WARM_UP,
+    wait: Callable[[Any], Any] | None = None,
+) -> float:
+    """Return images/s of `step`, a batch a call, after more batches than any side keeps ready.
+
+    `wait` gets what the last step returned and ends when that is ready, as `jax.block_until_ready`.
+    """
+    if wait is None:
+        import jax
+
+        wait = jax.block_until_ready
+    for _ in range(warm_up):
         last = step()
-    jax.block_until_ready(last)
+    wait(last)
 
     count = 0
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
         last = step()
         count += images
-    jax.block_until_ready(last)
+    wait(last)
     return count / (time.perf_counter() - started)
 
 
 # ---------------------------------------------------------------- DALI
 
 
-def dali_chain(name: str, images, fn, types):
-    """Return the images augmented as `jaxaug_chain` does."""
+def dali_chain(name: str, images, fn, types, cropped: bool = False):
+    """Return the images augmented as `jaxaug_chain` does, those that are `cropped` by the rest."""
     uniform = fn.random.uniform
     linear = {"interp_type": types.INTERP_LINEAR, "antialias": True}
     mirror = fn.random.coin_flip()
     if name == "eval":
         images = fn.resize(images, resize_shorter=256, **linear)
         mirror = 0
-    else:
+    elif not cropped:
         images = fn.random_resized_crop(images, size=[224, 224], **linear)
 
     if name in ("jitter", "twelve"):
@@ -185,10 +156,10 @@ def dali_chain(name: str, images, fn, types):
             angles = uniform(range=(-5.0, 5.0), shape=2)
             matrix = fn.transforms.shear(angles=angles, center=(112.0, 112.0))
             images = fn.warp_affine(images, matrix=matrix, fill_value=0, inverse_map=False)
-    return normalized(images, mirror, fn, types)
+    if name == "randaugment":
+        from nvidia.dali.auto_aug import rand_augment
 
-
-def normalized(images, mirror, fn, types):
+        images = rand_augment.rand_augment(images, n=2, m=9, shape=[224, 224])
     return fn.crop_mirror_normalize(
         images,
         dtype=types.FLOAT16,
@@ -200,8 +171,22 @@ def normalized(images, mirror, fn, types):
     )
 
 
+def dali_bytes(images: str, fn):
+    """Return the encoded images of a tar or a folder."""
+    if Path(images).is_dir():
+        data, _ = fn.readers.file(file_root=images, random_shuffle=True)
+    else:
+        data, _ = fn.readers.webdataset(
+            paths=[images],
+            ext=["jpg", "cls"],
+            random_shuffle=True,
+            missing_component_behavior="error",
+        )
+    return data
+
+
 def dali_iterator(
-    tar: str,
+    images: str,
     chain: str,
     load: float,
     regions: bool,
@@ -212,151 +197,202 @@ def dali_iterator(
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.jax import DALIGenericIterator
 
-    @pipeline_def
+    # Conditionals cost DALI a little, so only the chain that needs them has them.
+    @pipeline_def(enable_conditionals=chain == "randaugment")
     def pipeline():
-        data, _ = fn.readers.webdataset(
-            paths=[tar], ext=["jpg", "cls"], random_shuffle=True, missing_component_behavior="error"
-        )
+        data = dali_bytes(images, fn)
         options = {"device": "mixed", "hw_decoder_load": load}
-        if not regions:
-            images = dali_chain(chain, fn.decoders.image(data, **options), fn, types)
-        else:
-            cropped = fn.decoders.image_random_crop(
-                data, random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 4 / 3], **options
-            )
+        if regions:
+            window = {"random_area": [0.08, 1.0], "random_aspect_ratio": [0.75, 4 / 3]}
+            decoded = fn.decoders.image_random_crop(data, **window, **options)
             linear = {"interp_type": types.INTERP_LINEAR, "antialias": True}
-            resized = fn.resize(cropped, size=[224, 224], **linear)
-            images = normalized(resized, fn.random.coin_flip(), fn, types)
-        return images
+            decoded = fn.resize(decoded, size=[224, 224], **linear)
+        else:
+            decoded = fn.decoders.image(data, **options)
+        return dali_chain(chain, decoded, fn, types, cropped=regions)
 
     options = {"device_id": 0, "prefetch_queue_depth": prefetch}
     built = pipeline(batch_size=batch, num_threads=threads, **options)
     return DALIGenericIterator([built], ["image"])
 
 
-def serve_dali() -> None:
-    """Answer lines {"tar", "chain", "load", "regions", "seconds"} with images/s."""
-    iterators: dict[str, Any] = {}
-    print("ready", flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        seconds = request.pop("seconds")
-        key = json.dumps(request)
-        if key not in iterators:
-            if len(iterators) > 6:
-                iterators.clear()
-            iterators[key] = dali_iterator(**request, threads=len(os.sched_getaffinity(0)))
-        iterator = iterators[key]
-        print(
-            "rate", measure(lambda iterator=iterator: next(iterator)["image"], seconds), flush=True
-        )
+def open_dali(images: Path, chain: str, load: float, regions: bool) -> "Opened":
+    import jax
+
+    threads = len(os.sched_getaffinity(0))
+    iterator = dali_iterator(str(images), chain, load, regions, threads)
+    settings = {"load": load, "regions": regions}
+    return Opened(lambda: next(iterator)["image"], jax.block_until_ready, settings=settings)
 
 
-class Dali:
-    """DALI in a process of its own, without the hardware queues that jaxaug asks CUDA for."""
-
-    def __init__(self):
-        environment = os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}  # CUDA's own choice
-        command = [sys.executable, __file__, "--serve-dali"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._child = subprocess.Popen(command, env=environment, text=True, **pipes)
-        self._answer("ready")
-
-    def best(self, tar: Path, chain: str) -> dict[str, Any]:
-        """Return the settings of the highest rate."""
-        choices = [{"load": load, "regions": False} for load in LOADS]
-        if chain == "rrc":
-            choices += [{"load": 0.9, "regions": True}]
-        rates = [self.rate(tar, chain, choice, 0.7) for choice in choices]
-        print("  DALI", dict(zip(map(str, choices), map(round, rates))), flush=True)
-        return choices[rates.index(max(rates))]
-
-    def rate(self, tar: Path, chain: str, settings: dict[str, Any], seconds: float) -> float:
-        request = {"tar": str(tar), "chain": chain, "seconds": seconds, **settings}
-        assert self._child.stdin
-        self._child.stdin.write(json.dumps(request) + "\n")
-        self._child.stdin.flush()
-        return float(self._answer("rate").split()[1])
-
-    def _answer(self, begins: str) -> str:
-        assert self._child.stdout
-        while line := self._child.stdout.readline():
-            if line.startswith(begins):
-                return line
-        raise RuntimeError("DALI's process has ended")
-
-
-# ---------------------------------------------------------------- table
+# ---------------------------------------------------------------- in a contestant's process
 
 
 @dataclasses.dataclass
-class Row:
-    case: str
-    chain: str
-    jaxaug: list[float]
-    dali: list[float]
-    settings: dict[str, Any]
-    canvas: tuple[int, int]
+class Opened:
+    """A contestant that can be measured.
 
-    def __str__(self) -> str:
-        text = f"{self.case:44s} {self.chain:7s} jaxaug {spread(self.jaxaug)}"
-        if self.dali:
-            ratio = statistics.median(self.jaxaug) / statistics.median(self.dali)
-            text += f"  DALI {spread(self.dali)}  {ratio:5.2f} x"
-        return f"{text}  canvas {self.canvas}"
+    Attributes:
+      step: makes batches on the device and returns the last.
+      wait: gets that batch and ends when it is ready.
+      images: of a step.
+      warm_up: steps that are not counted.
+      settings: what it told about them.
+      close: ends it.
+    """
+
+    step: Callable[[], Any]
+    wait: Callable[[Any], Any]
+    images: int = BATCH
+    warm_up: int = WARM_UP
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
+
+
+def open_workers(opener: Callable[..., Any], images: Path, chain: str) -> Opened:
+    """Return a contestant with worker processes, all of which its first step warms up."""
+    step, wait, close = opener(images, chain, BATCH, MEAN, STD)
+    return Opened(step, wait, BATCH * WORKERS, warm_up=1, close=close)
+
+
+OPENERS = {
+    "jaxaug": open_jaxaug,
+    "dali": open_dali,
+    "grain": functools.partial(open_workers, open_grain),
+    "torchvision": functools.partial(open_workers, open_torchvision),
+}
+
+
+def serve(name: str, images: str, chain: str, **settings: Any) -> None:
+    """Open a contestant and answer each line of seconds with its images/s."""
+    try:
+        opened = OPENERS[name](Path(images), chain, **settings)
+        print("ready", json.dumps(opened.settings), flush=True)
+        for line in sys.stdin:
+            signal_workers(signal.SIGCONT)
+            rate = measure(opened.step, float(line), opened.images, opened.warm_up, opened.wait)
+            signal_workers(signal.SIGSTOP)  # or they would work on while others are measured
+            print("rate", rate, flush=True)
+        signal_workers(signal.SIGCONT)
+        opened.close()
+    except Exception as error:  # of any library: the contestant is left out
+        traceback.print_exc()
+        print("failed", repr(error)[:200].replace("\n", " "), flush=True)
+
+
+def signal_workers(number: signal.Signals) -> None:
+    """Send a signal to all processes that come from this one."""
+    for process in family(os.getpid())[1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
+# ---------------------------------------------------------------- the table
+
+
+def settings_of(name: str, chain: str, canvas: str) -> list[dict[str, Any]]:
+    """Return the settings of which a contestant gets the best; none if it lacks the chain."""
+    if name == "jaxaug":
+        return [{"canvas": canvas}]
+    if name == "grain" and chain not in PILLOW_CHAINS:
+        return []
+    if name != "dali":
+        return [{}]
+    whole = [{"load": load, "regions": False} for load in LOADS]
+    return whole if chain == "eval" else [*whole, {"load": 0.9, "regions": True}]
+
+
+def compare(
+    case: dict[str, str], images: Path, canvas: str, names: list[str], args: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure one case, all contestants in turn; return its row of the table."""
+    contestants = {}
+    try:
+        for name in names:
+            task = {"name": name, "images": str(images), "chain": case["chain"]}
+            choices = settings_of(name, case["chain"], canvas)
+            found = open_best(__file__, task, choices, args.seconds)
+            if found:
+                contestants[name] = found
+        rates = measure_in_turn(contestants, args.rounds, args.seconds)
+    finally:
+        for contestant in contestants.values():
+            contestant.close()
+
+    return {
+        **case,
+        **rates,
+        "memory_gb": {name: contestants[name].memory_gb for name in rates},
+        "settings": {name: contestants[name].ready for name in rates},
+    }
+
+
+def show(row: dict[str, Any]) -> None:
+    """Print a row of the table, a line for each contestant."""
+    print(f"{row['case']}, {row['read']}, {row['chain']}")
+    for name, memory in row["memory_gb"].items():
+        ratio = ""
+        if name != "jaxaug" and "jaxaug" in row:
+            times = statistics.median(row["jaxaug"]) / statistics.median(row[name])
+            ratio = f"{times:5.2f} x"
+        used = ", ".join(f"{where} {amount:.1f} GB" for where, amount in memory.items())
+        rates = f"{name:12s} {spread(row[name]):32s} {ratio:8s}"
+        print(f"  {rates} {used}  {row['settings'][name]}", flush=True)
 
 
 def spread(rates: list[float]) -> str:
     return f"{statistics.median(rates):7,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
 
 
-def compare(case: str, tar: Path, canvas: str, chain: str, dali: Dali | None, args) -> Row:
-    """Measure one case, both sides in turn."""
-    loader = Jaxaug(tar, canvas, chain)
-    settings = dali.best(tar, chain) if dali else {}
-    row = Row(case, chain, [], [], settings, loader._loader.decoder.canvas)
-    loader.rate(args.seconds)  # DALI has been warmed up by the search for its best settings
-    for _ in range(args.rounds):
-        row.jaxaug.append(loader.rate(args.seconds))
-        if dali:
-            row.dali.append(dali.rate(tar, chain, settings, args.seconds))
-    loader.close()
-    return row
+def installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("cases", nargs="*")
-    parser.add_argument("--chain", nargs="+", default=["rrc"])
+    parser.add_argument("--chain", nargs="+", default=["rrc"], choices=CHAINS)
+    parser.add_argument("--read", nargs="+", default=["tar"], choices=list(WRITERS))
+    parser.add_argument("--beside", nargs="+", default=[], choices=["grain", "torchvision"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--serve-dali", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.serve_dali:
-        return serve_dali()
+    if args.beside and "files" not in args.read:
+        parser.error("--beside needs --read files: Grain and torchvision read no tar here")
+    return args
 
-    try:
-        dali = Dali()
-    except RuntimeError:
-        dali = None
-        print("DALI is not installed")
+
+def main() -> None:
+    """Parse the arguments, measure in turn, print."""
+    args = arguments()
+    if args.serve:
+        return serve(**args.serve)
+
+    rivals = [name for name in ("dali", *args.beside) if installed(MODULES[name])]
+    for name in {"dali", *args.beside}.difference(rivals):
+        print(f"{name} is left out: it is not installed", flush=True)
     rows = []
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for case in args.cases:
-            name, canvas, change = (case.split(":") + ["", ""])[:3]
-            case = case.removeprefix(f"{Path(name).parent}/")
-            tar = Path(folder) / f"{Path(name).stem}{change}.tar"
-            if not tar.exists():
-                write_tar(Path(name), tar, change)
+        for text, read in itertools.product(args.cases, args.read):
+            name, canvas, change = (text.split(":") + ["", ""])[:3]
+            images = Path(folder) / f"{Path(name).stem}{change}.{read}"
+            if not images.exists():
+                WRITERS[read](Path(name), images, change)
+            names = ["jaxaug", *(each for each in rivals if read == "files" or each == "dali")]
             for chain in args.chain:
-                rows.append(compare(case, tar, canvas or "auto", chain, dali, args))
-                print(rows[-1], flush=True)
+                case = {"case": text.removeprefix(f"{Path(name).parent}/")}
+                case |= {"read": read, "chain": chain}
+                rows.append(compare(case, images, canvas or "auto", names, args))
+                show(rows[-1])
                 if args.json:
-                    run = [dataclasses.asdict(row) for row in rows]
-                    args.json.write_text(json.dumps(run, indent=1))
+                    args.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
