@@ -12,17 +12,17 @@ own; the table gives medians, spreads and the ratio to one GPU.
 
 import argparse
 import json
-import os
 import socket
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from vs_dali import jaxaug_chain, measure, spread, write_tar
+from child import Child
+from images import write_tar
+from vs_dali import jaxaug_chain, measure, spread
 
 MIN_ROUNDS = 5
 STEADY = 0.03  # the relative difference of two successive rounds of a contestant that is warm
@@ -99,28 +99,22 @@ class Contestant:
         self._children = []
         for rank in range(processes):
             gpus = range(rank * gpus_each, (rank + 1) * gpus_each)
-            environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+            visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
             command = [sys.executable, __file__, "--child", json.dumps(task | {"rank": rank})]
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            child = subprocess.Popen(command, env=environment, text=True, **pipes)
-            self._children.append(child)
-        self._answers()
+            self._children.append(Child(command, visible))
+        for child in self._children:
+            child.answer("ready")
 
     def rate(self, seconds: float) -> float:
         """Return images/s of all GPUs together, as each process has timed it."""
         for child in self._children:
-            child.stdin.write(f"{seconds}\n")
-            child.stdin.flush()
-        return statistics.median(self._answers())
+            child.send(str(seconds))
+        return statistics.median(float(child.answer("rate").split()[1]) for child in self._children)
 
-    def _answers(self) -> list[float]:
-        found = []
+    def close(self) -> None:
+        """End the processes."""
         for child in self._children:
-            while not (line := child.stdout.readline()).startswith("rate"):
-                if not line:
-                    raise RuntimeError("a process has ended")
-            found.append(float(line.split()[1]))
-        return found
+            child.close()
 
 
 def free_port() -> int:
@@ -138,7 +132,7 @@ def serve(task: dict[str, Any]) -> None:
         address = f"localhost:{task['port']}"
         jax.distributed.initialize(address, task["processes"], task["rank"])
     work = WORK[task["work"]](task["tar"], task["count"], task["batch"], task["threads"])
-    print("rate 0", flush=True)
+    print("ready", flush=True)
     for line in sys.stdin:
         print("rate", work.rate(float(line)), flush=True)
 
@@ -192,6 +186,8 @@ def main() -> None:
         for _ in range(args.rounds):
             for key, contestant in contestants.items():
                 rates[key].append(contestant.rate(args.seconds))
+        for contestant in contestants.values():
+            contestant.close()
 
     for (name, count), found in rates.items():
         ratio = statistics.median(found) / statistics.median(rates[name, args.gpus[0]])
