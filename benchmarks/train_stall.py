@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from images import write_tar
 from train_models import make_step
-from vs_dali import BATCH, dali_iterator, jaxaug_chain, write_tar
+from vs_dali import BATCH, dali_iterator, jaxaug_chain
 
 SIDE = 224  # pixels of the images that the chains of vs_dali.py give
 LATE = 2  # steps behind which a loss is read
