@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import SENTINEL
-from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
 MIN_REGION = 64 * 2**20  # bytes: what a batch of 256 photographs of ImageNet needs
@@ -103,12 +102,11 @@ class SlotRegion:
             used += size
         return [slice(*bounds) for bounds in itertools.pairwise([*starts, len(sizes)])]
 
-    def prepare(self, images: EngineImages, canvases: np.ndarray) -> np.ndarray:
+    def prepare(self, images: np.ndarray) -> np.ndarray:
         """Lay out a slot for each image that needs one; the slot begins with the sentinel.
 
         Args:
-          images: k images, those for slots first.
-          canvases: uint64[k], the address of the canvas of each.
+          images: `IMAGE`[k], those for slots first.
 
         Returns:
           uint64[k], the address to which the engines decode each.
@@ -116,21 +114,20 @@ class SlotRegion:
         Raises:
           MemoryError: the device has no memory left.
         """
-        self._count = int(np.count_nonzero(images.slot_bytes))
-        sizes = images.slot_bytes[: self._count]
+        self._count = int(np.count_nonzero(images["slot_bytes"]))
+        sizes = images["slot_bytes"][: self._count]
         self._take_memory(self._count, int(sizes.sum()))
         slots = np.uint64(self._pointer) + (np.cumsum(sizes) - sizes).astype(np.uint64)
         records = self._records[: self._count]
-        records[:] = images.records[: self._count]
+        records[:] = images["record"][: self._count]
         records["slot"] = slots
-        records["canvas"] = canvases[: self._count]
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         copy = (self._table, self._records_address, records.nbytes, kind, self._stream)
         cuda.call("cudaMemcpyAsync", *copy)
         self._resampler.write_sentinels(self._table, self._count, SENTINEL, self._stream)
         self._synchronize()  # the engines do not wait for the stream
-        return np.concatenate([slots, canvases[self._count :]])
+        return np.concatenate([slots, images["record"]["canvas"][self._count :]])
 
     def resample(self) -> None:
         """Shrink and orient the prepared images to their canvases.

@@ -30,7 +30,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -152,7 +152,7 @@ class NvjpegBackend:
             size,
             self._canvas_shape[:2],
             pixels=pixels,
-            failures=_merge_failures(results, rows_per_gpu),
+            failures=_merge_failures(results),
             counts=_sum_counts(results),
             release=functools.partial(self._give_back, taken),
             borrowed=True,
@@ -163,17 +163,22 @@ class NvjpegBackend:
         self, batch: Batch, taken: list[_TakenBuffer], rows_per_gpu: int
     ) -> list[GpuResult]:
         """Decode on all GPUs at once; nothing writes any more when this returns or raises."""
-        images = images_for_engines(batch, len(taken), self._canvas_shape)
-        if len(taken) == 1:  # in the caller's thread
-            return [self._gpus[0].decode(batch, images[0], *taken[0])]
+        pointers = np.concatenate([canvases for _, canvases in taken])
+        images = images_for_engines(batch, pointers, len(taken), self._canvas_shape)
+        calls = []
+        for number, (gpu, (buffer, _)) in enumerate(zip(self._gpus, taken)):
+            rows = range(number * rows_per_gpu, (number + 1) * rows_per_gpu)
+            arguments = (batch, rows, images[number], buffer, pointers)
+            calls.append(functools.partial(gpu.decode, *arguments))
 
-        starts = range(0, len(taken) * rows_per_gpu, rows_per_gpu)
-        batches = [batch.take(slice(start, start + rows_per_gpu)) for start in starts]
-        tasks = [
-            self._pool.submit(gpu.decode, rows, for_engines, *buffer)
-            for gpu, rows, for_engines, buffer in zip(self._gpus, batches, images, taken)
-        ]
-        return all_results(tasks)
+        tasks: list[Future[GpuResult]] = []
+        try:
+            for call in calls[1:]:
+                tasks.append(self._pool.submit(call))
+            first = calls[0]()  # in the caller's thread
+        finally:
+            others = all_results(tasks)
+        return [first, *others]
 
     def _give_back(self, taken: list[_TakenBuffer], readers: Any) -> None:
         """Give the buffers of a batch back; `readers` are arrays whose computation reads them."""
@@ -185,12 +190,10 @@ class NvjpegBackend:
         self._finalizer()
 
 
-def _merge_failures(results: list[GpuResult], rows_per_gpu: int) -> dict[int, str]:
-    """Return row -> reason, by the rows of the whole batch."""
+def _merge_failures(results: list[GpuResult]) -> dict[int, str]:
     failures: dict[int, str] = {}
-    for number, result in enumerate(results):
-        for row, reason in result.failures.items():
-            failures[number * rows_per_gpu + row] = reason
+    for result in results:
+        failures |= result.failures
     return failures
 
 
