@@ -17,7 +17,7 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import install_gpu_command
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
-from jaxaug.decode._backend import Backend, DecodedBatch
+from jaxaug.decode._backend import Backend, DecodedBatch, make_batch
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
@@ -207,11 +207,15 @@ class Decoder:
                 f"device, got {count}: pad the batch, or give the Decoder fewer `devices`."
             )
         headers = self._headers(encoded, headers)
+        rows = (headers.kind == BAD).nonzero()[0].tolist()
+        bad = {row: str(headers.reason[row]) for row in rows}
         original_size = headers.original_size()
-        original_size[headers.kind == BAD] = self.canvas
+        if bad:
+            original_size[list(bad)] = self.canvas
         size = fit_size(original_size, self.canvas)
 
-        decoded = self._backend.decode(encoded, headers, size)
+        pixels = self._backend.decode(encoded, headers, size)
+        decoded = make_batch(pixels, headers, bad, size, original_size, self.canvas)
         self._count(decoded)
         return decoded
 

@@ -121,5 +121,5 @@ def count_samplings(
       sampling: uint32[n], see `Headers`.
     """
     rows = ((backends == ENGINE) | (backends == SLOT)).nonzero()[0]
-    kind = np.searchsorted(_SAMPLINGS, sampling[rows])
+    kind = _SAMPLINGS.searchsorted(sampling[rows])
     return rows, kind, np.bincount(kind, minlength=_SAMPLINGS.size)

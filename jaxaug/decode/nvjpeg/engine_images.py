@@ -54,7 +54,7 @@ def images_for_engines(
     images["sampling"] = batch.headers.sampling[rows]
     images["slot_bytes"] = slot_bytes(height, width, channels) * whole
     images["pitch"] = np.where(whole, width, canvas_width) * channels
-    bounds = np.searchsorted(rows // rows_per_gpu, np.arange(num_gpus + 1)).tolist()
+    bounds = (rows // rows_per_gpu).searchsorted(np.arange(num_gpus + 1)).tolist()
     return [images[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
@@ -68,7 +68,7 @@ def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
     headers = batch.headers
     rows, kind, counts = count_samplings(batch.backends, headers.sampling)
     place = np.empty(counts.size, np.int64)
-    place[np.argsort(-counts, kind="stable")] = np.arange(counts.size)
+    place[(-counts).argsort(kind="stable")] = np.arange(counts.size)
 
     direct = batch.backends[rows] != SLOT
     group = (rows // rows_per_gpu * 2 + direct) * counts.size + place[kind]

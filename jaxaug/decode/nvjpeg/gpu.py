@@ -29,7 +29,7 @@ _MIN_CALL = 64
 # the engines of an H200, 8 decode a tenth.
 _QUEUE_FRACTION = 3 / 4
 
-_NO_ROWS = np.zeros(0, np.int64)
+_NO_ROWS = RowQueue(np.zeros(0, np.int64))
 
 
 class GpuResult(NamedTuple):
@@ -121,7 +121,7 @@ class Gpu:
         assigned = (batch.backends[rows.start : rows.stop] == HOST).nonzero()[0] + rows.start
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
         can_help = enough and self._threads.can_help(batch)
-        help_queue = queue if can_help else RowQueue(_NO_ROWS)
+        help_queue = queue if can_help else _NO_ROWS
         work = self._threads.start(batch, pointers, assigned.tolist(), help_queue)
 
         decoded: list[np.ndarray] = []
@@ -133,15 +133,16 @@ class Gpu:
         finally:  # until then the threads write to the buffer
             host_rows = work.finish()
 
-        unwritten = buffer.take_unwritten_rows(~_row_mask(host_rows, rows))
+        kept = [row - rows.start for row in host_rows]
+        unwritten = buffer.take_unwritten_rows(len(rows), kept) + rows.start
         skipped: list[np.ndarray] = []
-        if unwritten.any():
-            skipped = [part[unwritten[part["row"] - rows.start]] for part in decoded]
+        if unwritten.size:
+            skipped = [part[np.isin(part["row"], unwritten)] for part in decoded]
         given_up = self._decode_again(buffer, rows, refused, skipped)
 
         failures = work.failures
         if given_up:
-            last_work = self._threads.start(batch, pointers, given_up, RowQueue(_NO_ROWS))
+            last_work = self._threads.start(batch, pointers, given_up, _NO_ROWS)
             host_rows += last_work.finish()
             failures |= last_work.failures
         buffer.clear([row - rows.start for row in failures])
@@ -252,14 +253,15 @@ class Gpu:
 
         while pending:
             images = pending.pop()
-            canvases = images["row"] - rows.start  # in the buffer
-            buffer.write_sentinels(canvases.tolist())
+            canvases = (images["row"] - rows.start).tolist()
+            buffer.write_sentinels(canvases)
             with contextlib.ExitStack() as permit:
                 permit.enter_context(self._batched.permits)
                 decoded = self._decode_images(images, permit)
-            unwritten = buffer.take_unwritten_rows(_row_mask(images["row"], rows))
+            others = set(range(len(rows))).difference(canvases)
+            unwritten = buffer.take_unwritten_rows(len(rows), sorted(others)) + rows.start
             if decoded:
-                given_up += images["row"][unwritten[canvases]].tolist()
+                given_up += unwritten.tolist()
             else:
                 _halve(images, pending, given_up)
         return given_up
@@ -272,13 +274,6 @@ def _halve(images: np.ndarray, pending: list[np.ndarray], given_up: list[int]) -
         return
     middle = images.size // 2
     pending.extend((images[:middle], images[middle:]))
-
-
-def _row_mask(chosen: Any, rows: range) -> np.ndarray:
-    """Return bool[len(rows)], True for the chosen ones of them."""
-    mask = np.zeros(len(rows), bool)
-    mask[np.asarray(chosen, np.int64) - rows.start] = True
-    return mask
 
 
 def _make_handle(deterministic: bool) -> Any:

@@ -37,7 +37,7 @@ import numpy as np
 
 from jaxaug._hardware_queues import warn_if_late
 from jaxaug._typing import Device
-from jaxaug.decode._backend import DecodedBatch, make_batch
+from jaxaug.decode._backend import DecodedPixels
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
@@ -106,19 +106,16 @@ class NvjpegBackend:
         """The memory that canvases and slots take now on all GPUs."""
         return sum(gpu.bytes_held for gpu in self._gpus)
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the good rows; see `Backend`. Up to `in_flight` calls run at once."""
         with cuda.on_device(self._first_ordinal):  # the caller's device is current afterwards
             rows_per_gpu = len(headers.kind) // len(self._gpus)
             if not rows_per_gpu:
-                return self._empty_batch(headers, size)
+                return self._empty_batch()
             return self._decode(encoded, headers, size, rows_per_gpu)
 
-    def _empty_batch(self, headers: Headers, size: np.ndarray) -> DecodedBatch:
-        return make_batch(
-            headers,
-            size,
-            self._canvas_shape[:2],
+    def _empty_batch(self) -> DecodedPixels:
+        return DecodedPixels(
             pixels=[gpu.empty() for gpu in self._gpus],
             failures={},
             counts={},
@@ -128,7 +125,7 @@ class NvjpegBackend:
 
     def _decode(
         self, encoded: Encoded, headers: Headers, size: np.ndarray, rows_per_gpu: int
-    ) -> DecodedBatch:
+    ) -> DecodedPixels:
         max_slot_bytes = self._gpus[0].max_slot_bytes
         backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
         if self._has_helpers:
@@ -147,10 +144,7 @@ class NvjpegBackend:
             self._give_back(taken, ())
             raise
 
-        return make_batch(
-            headers,
-            size,
-            self._canvas_shape[:2],
+        return DecodedPixels(
             pixels=pixels,
             failures=_merge_failures(results),
             counts=_sum_counts(results),

@@ -182,22 +182,27 @@ def _refuse_lossless(headers: Headers, rows: list[int]) -> None:
 
 def _blank(count: int) -> Headers:
     """Return headers of `count` bad images without a reason."""
-    flags = iter(np.zeros((7, count), np.uint8))
-    sides = iter(np.zeros((2, count), np.int32))
+    kind, coding, precision, components, scan_components, color, plain, orientation = np.zeros(
+        (8, count), np.uint8
+    )
+    orientation[:] = 1
+    height, width = np.zeros((2, count), np.int32)
+    reason = np.empty(count, object)
+    reason[:] = ""
     return Headers(
-        kind=next(flags),
-        height=next(sides),
-        width=next(sides),
-        orientation=np.ones(count, np.uint8),
-        coding=next(flags),
-        precision=next(flags),
-        components=next(flags),
-        scan_components=next(flags),
-        sampling=np.zeros(count, np.uint32),
-        color=next(flags),
-        scan_offset=np.zeros(count, np.int64),
-        plain=next(flags),
-        reason=np.full(count, "", object),
+        kind,
+        height,
+        width,
+        orientation,
+        coding,
+        precision,
+        components,
+        scan_components,
+        np.zeros(count, np.uint32),  # sampling
+        color,
+        np.zeros(count, np.int64),  # scan_offset
+        plain,
+        reason,
     )
 
 
