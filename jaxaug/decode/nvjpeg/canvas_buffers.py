@@ -186,9 +186,7 @@ class CanvasBuffer:
         cuda.call("cudaMemsetAsync", self._pointer, 0, rows * self._row_bytes, self._stream)
         self._write_sentinels(self._pointer, rows)
         self._synchronize()  # the engines do not wait for the stream
-
-        offsets = np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes)
-        return offsets + np.uint64(self._pointer)
+        return self._addresses[:rows]
 
     def write_sentinels(self, rows: Sequence[int]) -> None:
         """Write the sentinel to some canvases again."""
@@ -259,6 +257,8 @@ class CanvasBuffer:
         # device.
         memory, self._pixels_address = cuda.pinned_array((rows * _PITCH,))
         self._pixels = memory.view(np.uint32)
+        offsets = np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes)
+        self._addresses = offsets + np.uint64(self._pointer)
         self._rows = rows
 
     def _free(self) -> None:

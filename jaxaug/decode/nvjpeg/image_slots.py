@@ -93,14 +93,12 @@ class SlotRegion:
         Args:
           sizes: int64[k], the bytes of the slot of each; none is larger than the region.
         """
-        starts = [0]
-        used = 0
-        for number, size in enumerate(sizes[: np.count_nonzero(sizes)].tolist()):
-            if used + size > self._size:
-                starts.append(number)
-                used = 0
-            used += size
-        return [slice(*bounds) for bounds in itertools.pairwise([*starts, len(sizes)])]
+        ends = sizes.cumsum()
+        bounds = [0]
+        while bounds[-1] < len(sizes):
+            before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
+            bounds.append(int(ends.searchsorted(before + self._size, side="right")))
+        return [slice(*each) for each in itertools.pairwise(bounds)]
 
     def prepare(self, images: np.ndarray) -> np.ndarray:
         """Lay out a slot for each image that needs one; the slot begins with the sentinel.
@@ -116,8 +114,9 @@ class SlotRegion:
         """
         self._count = int(np.count_nonzero(images["slot_bytes"]))
         sizes = images["slot_bytes"][: self._count]
-        self._take_memory(self._count, int(sizes.sum()))
-        slots = np.uint64(self._pointer) + (np.cumsum(sizes) - sizes).astype(np.uint64)
+        ends = sizes.cumsum()
+        self._take_memory(self._count, int(ends[-1]))
+        slots = (ends - sizes + self._pointer).astype(np.uint64)
         records = self._records[: self._count]
         records[:] = images["record"][: self._count]
         records["slot"] = slots

