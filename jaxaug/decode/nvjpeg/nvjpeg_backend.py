@@ -171,7 +171,7 @@ class NvjpegBackend:
                 tasks.append(self._pool.submit(call))
             first = calls[0]()  # in the caller's thread
         finally:
-            others = all_results(tasks)
+            others = all_results(tasks) if tasks else []
         return [first, *others]
 
     def _give_back(self, taken: list[_TakenBuffer], readers: Any) -> None:
