@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.parse.headers import BAD, Headers
+from jaxaug.decode.parse.headers import Headers
 
 
 class DecodedBatch(NamedTuple):
@@ -41,34 +41,42 @@ class DecodedBatch(NamedTuple):
     wait_seconds: float
 
 
+class DecodedPixels(NamedTuple):
+    """The rows that a backend has decoded; see `DecodedBatch`.
+
+    Attributes:
+      pixels, counts, release, borrowed, wait_seconds: as there.
+      failures: row -> reason, for images that failed although their header is good.
+    """
+
+    pixels: list[jax.Array]
+    failures: dict[int, str]
+    counts: dict[str, int]
+    release: Callable[[Any], None]
+    borrowed: bool
+    wait_seconds: float = 0.0
+
+
 def make_batch(
+    decoded: DecodedPixels,
     headers: Headers,
+    bad: dict[int, str],
     size: np.ndarray,
+    original_size: np.ndarray,
     canvas: tuple[int, int],
-    *,
-    pixels: list[jax.Array],
-    failures: dict[int, str],
-    counts: dict[str, int],
-    release: Callable[[Any], None],
-    borrowed: bool,
-    wait_seconds: float = 0.0,
 ) -> DecodedBatch:
     """Return the batch of some pixels, with the facts of its rows.
 
     Args:
-      headers: of the n images.
-      size: int32[n, 2], (height, width) on the canvas.
+      decoded: the pixels of n images.
+      headers: of the images.
+      bad: row -> reason, for the images that are `BAD`.
+      size, original_size: int32[n, 2], see `DecodedBatch`; set to the canvas's for failures.
       canvas: (H, W).
-      failures: row -> reason, for images that failed although their header is good.
-      pixels, counts, release, borrowed, wait_seconds: see `DecodedBatch`.
     """
-    bad = (headers.kind == BAD).nonzero()[0].tolist()
-    failures = {row: str(headers.reason[row]) for row in bad} | failures
-
-    valid = np.ones(len(headers.kind), np.bool_)
-    original_size = headers.original_size()
+    failures = bad | decoded.failures
+    valid = np.ones(len(size), np.bool_)
     orientation = headers.orientation.astype(np.uint8)
-    size = size.copy()
     if failures:
         rows = list(failures)
         valid[rows] = False
@@ -77,16 +85,16 @@ def make_batch(
         size[rows] = canvas
 
     return DecodedBatch(
-        pixels=pixels,
+        pixels=decoded.pixels,
         size=size,
         original_size=original_size,
         orientation=orientation,
         valid=valid,
         failures=failures,
-        counts=counts,
-        release=release,
-        borrowed=borrowed,
-        wait_seconds=wait_seconds,
+        counts=decoded.counts,
+        release=decoded.release,
+        borrowed=decoded.borrowed,
+        wait_seconds=decoded.wait_seconds,
     )
 
 
@@ -106,7 +114,7 @@ class Backend(Protocol):
         """The device memory that the backend holds now, outside of JAX's own."""
         ...
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the rows that are not `BAD`, each to the top-left of its canvas.
 
         May be called from several threads at once.

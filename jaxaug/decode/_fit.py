@@ -19,7 +19,8 @@ def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
       >>> fit_size(np.array([[100, 50], [300, 50], [1, 4000]]), (200, 200)).tolist()
       [[100, 50], [200, 33], [1, 200]]
     """
-    height, width = original_size.T
-    scale = np.minimum(1.0, np.minimum(canvas[0] / height, canvas[1] / width))
-    size = np.floor(original_size * scale[:, None] + 0.5)
-    return np.minimum(np.maximum(size, 1), canvas).astype(np.int32)
+    sides = np.array(original_size.T, np.float64, order="C")
+    limits = np.array(canvas, np.float64)[:, None]
+    scale = (limits / sides).min(axis=0, initial=1.0)
+    size = np.floor(sides * scale + 0.5)
+    return np.minimum(np.maximum(size, 1.0), limits).T.astype(np.int32, order="C")

@@ -51,8 +51,8 @@ class Encoded(NamedTuple):
                 f"`images` must be bytes-like objects without gaps, got {kinds} ({error}): give "
                 "the bytes of each file, as from `pathlib.Path.read_bytes`."
             ) from None
-        addresses = np.fromiter((view.ctypes.data for view in views), np.uint64, len(views))
-        lengths = np.fromiter((view.size for view in views), np.uint64, len(views))
+        addresses = np.array([view.ctypes.data for view in views], np.uint64)
+        lengths = np.array([view.size for view in views], np.uint64)
         return cls(addresses, lengths, views)
 
     def checked(self) -> "Encoded":

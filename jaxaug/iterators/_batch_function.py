@@ -159,15 +159,17 @@ def row_keys(seed: Array, purpose: int, words: Array) -> Key:
 def row_shapes(
     count: int,
     with_replacement: bool,
+    wide_index: bool,
     form: RecordForm,
     canvas: tuple[int, int],
     channels: int,
 ) -> dict[str, Any]:
-    """Return the shapes of the rows that a `BatchFunction` takes.
+    """Return the shapes of the rows that a `BatchFunction` takes, and of their entry "index".
 
     Args:
       count: local rows.
       with_replacement: positions are part of the keys.
+      wide_index: see `Reader`.
       form: the form of a record.
       canvas: (H, W) of decoded images.
       channels: of decoded images.
@@ -198,6 +200,7 @@ def row_shapes(
     return {
         "words": shape(np.uint32, (5 if with_replacement else 3,)),
         "valid": shape(np.bool_, ()),
+        "index": shape(np.uint32, (2,)) if wide_index else shape(np.int32, ()),
         "sample": sample,
         "placement": placement,
     }

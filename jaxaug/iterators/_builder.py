@@ -95,13 +95,7 @@ class BatchBuilder:
 
     def spec(self) -> dict[str, Any]:
         """Return the shapes, dtypes and shardings of a batch."""
-        count = len(self._layout.rows)
-        index = self._index(np.zeros(count, np.int64))
-        shapes = self._compiled.shapes | {
-            "valid": jax.ShapeDtypeStruct((count,), np.bool_),
-            "index": jax.ShapeDtypeStruct(index.shape, index.dtype),
-        }
-        return jax.tree.map(self._layout.global_shape, shapes)
+        return jax.tree.map(self._layout.global_shape, self._compiled.shapes)
 
     def build(self, records: EncodedBatch) -> BuiltBatch:
         """Return the global arrays of one batch."""
@@ -116,12 +110,12 @@ class BatchBuilder:
         done: Any = ()
         try:
             valid = images.valid & (records.indices != PADDING)
-            rows, index = jax.device_put(
-                (self._host_rows(records, images, valid), self._index(records.indices)), self._split
-            )
-            if isinstance(images.array, jax.Array):
-                rows["sample"]["image"] = images.array
-            outputs, done = self._compiled.call(self._seed, rows)
+            packed = self._compiled.packing.pack(self._host_rows(records, images, valid))
+            rows = jax.device_put(packed, self._split)
+            pixels = images.array
+            if isinstance(pixels, np.ndarray):
+                pixels = jax.device_put(pixels, self._split)
+            arrays, done = self._compiled.call(self._seed, pixels, rows)
         finally:
             images.release(done)
 
@@ -130,7 +124,6 @@ class BatchBuilder:
             "decoder": decoded_at - started - images.wait_seconds,
             "device": time.perf_counter() - decoded_at + images.wait_seconds,
         }
-        arrays = outputs | {"valid": rows["valid"], "index": index}
         return BuiltBatch(arrays, done, _count(images, valid, bad), bad, seconds)
 
     def _decode(self, records: EncodedBatch) -> tuple[EncodedBatch, RowImages, list[BadRecord]]:
@@ -156,7 +149,7 @@ class BatchBuilder:
     def _host_rows(
         self, records: EncodedBatch, images: RowImages, valid: np.ndarray
     ) -> dict[str, Any]:
-        """Return the rows of the compiled call, without decoded images."""
+        """Return the rows of the compiled call, without images."""
         features = records.features
         if not valid.all():
             features = blank_rows(features, ~valid, self._reader.mask_fill)
@@ -172,9 +165,7 @@ class BatchBuilder:
                 "orientation": images.orientation,
             }
 
-        if isinstance(images.array, np.ndarray):
-            sample["image"] = images.array  # whole: a static size, so no "size"
-        else:
+        if isinstance(images.array, jax.Array):  # arrays of pixels have a static size
             used = np.where(valid[:, None], images.size, self._canvas)
             sample["size"] = used.astype(np.int32)
             original = np.where(valid[:, None], images.original_size, 0)
@@ -184,6 +175,7 @@ class BatchBuilder:
         return {
             "words": key_words(records.epoch, records.indices, positions),
             "valid": valid,
+            "index": self._index(records.indices),
             "sample": sample,
             "placement": placement,
         }

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators._batch_function import BatchFunction
+from jaxaug.iterators._packing import RowPacking
 from jaxaug.sharding._mesh import auto_mesh
 
 _MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader
@@ -31,11 +32,13 @@ class CompiledBatch(NamedTuple):
     """A compiled `BatchFunction`.
 
     Attributes:
-      call: (seed words, rows) -> (batch, ready), on the rows of all local devices.
+      call: (seed words, images, packed rows) -> (batch, ready), on the rows of all local devices.
+      packing: of the rows but their images.
       shapes: the local batch as a tree of jax.ShapeDtypeStruct.
     """
 
-    call: Callable[[Array, dict[str, Any]], tuple[dict[str, Any], Array]]
+    call: Callable[[Array, Array, Array], tuple[dict[str, Any], Array]]
+    packing: RowPacking
     shapes: dict[str, Any]
 
 
@@ -49,7 +52,8 @@ def compile_batch(
 
     Args:
       function: the function.
-      rows: a tree of (shape, dtype) pairs, `ShapeDtypeStruct`s without sharding.
+      rows: a tree of (shape, dtype) pairs, `ShapeDtypeStruct`s without sharding; those of
+        `row_shapes`.
       devices: those that share the rows, in their order.
 
     Raises:
@@ -69,24 +73,38 @@ def compile_batch(
 def _compile(
     function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
 ) -> CompiledBatch:
+    sample = dict(rows["sample"])
+    image = sample.pop("image")
+    packing = RowPacking(rows | {"sample": sample})
+
+    def call(seed: Array, images: Array, packed: Array) -> tuple[dict[str, Any], Array]:
+        rows = packing.unpack(packed)
+        rows["sample"]["image"] = images
+        batch, ready = function(seed, rows)
+        return batch | {"valid": rows["valid"], "index": rows["index"]}, ready
+
     mesh = auto_mesh(devices)
-    replicated = NamedSharding(mesh, PartitionSpec())
-    split = NamedSharding(mesh, PartitionSpec("batch"))
-    seed = jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated)
-    rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=split), rows)
     mapped = jax.shard_map(
-        function,
+        call,
         mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec("batch")),
+        in_specs=(PartitionSpec(), PartitionSpec("batch"), PartitionSpec("batch")),
         out_specs=PartitionSpec("batch"),
         check_vma=False,  # per-sample mathematics: nothing varies or is shared across devices
     )
+    replicated = NamedSharding(mesh, PartitionSpec())
+    split = NamedSharding(mesh, PartitionSpec("batch"))
+    packed_shape = (image.shape[0], packing.row_bytes)
+    arguments = (
+        jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated),
+        jax.ShapeDtypeStruct(image.shape, image.dtype, sharding=split),
+        jax.ShapeDtypeStruct(packed_shape, np.uint8, sharding=split),
+    )
     with no_mesh():
-        lowered = jax.jit(mapped).lower(seed, rows)
+        lowered = jax.jit(mapped).lower(*arguments)
         compiled = lowered.compile()
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
-    return CompiledBatch(compiled, shapes)
+    return CompiledBatch(compiled, packing, shapes)
 
 
 class _SharedCalls:

@@ -44,9 +44,9 @@ class RowLayout:
 
     def assemble(self, array: Array) -> Array:
         """Return local rows on our mesh as rows of the global batch."""
-        shards = {shard.device: shard.data for shard in array.addressable_shards}
-        pairs = sorted(zip(self.ranges, self.devices), key=lambda pair: pair[0].start)
-        return assemble([shards[device] for _, device in pairs], self.sharding)
+        # The data of one device after the other, in the order of `split`.
+        order = sorted(range(len(self.ranges)), key=lambda number: self.ranges[number].start)
+        return assemble([array.addressable_data(number) for number in order], self.sharding)
 
     def global_shape(self, local: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         """Return the shape that `assemble` gives to an array of the shape `local`."""

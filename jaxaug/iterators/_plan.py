@@ -93,6 +93,7 @@ class Plan:
         rows = row_shapes(
             len(self.layout.rows),
             self.reader.with_replacement,
+            self.reader.wide_index,
             self.form,
             function.canvas,
             function.channels,

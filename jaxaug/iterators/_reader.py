@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +21,12 @@ from jaxaug.iterators._features import (
 from jaxaug.iterators._masks import stored_dtype
 from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_name
-from jaxaug.iterators._state import Cursor, next_span
+from jaxaug.iterators._state import BatchSpan, Cursor, next_span
 
 PADDING = -1  # the index of a row without a record
+# Positions that a sampler is asked for at once, those of the next batches: its numpy calls for a
+# single batch would take two to four times as long for each position.
+_MIN_POSITIONS = 8192
 MAX_MASK_TRIES = 100  # records looked at for the first good mask
 
 
@@ -237,21 +240,56 @@ class RecordReader(Reader):
         return images
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        count = max(1, _MIN_POSITIONS // len(plan.local))
         while True:
-            span = next_span(cursor, self.length, plan.batch_size, plan.drop)
-            if plan.ends_before(span.epoch):
+            started = time.perf_counter()
+            spans = self._next_spans(plan, cursor, count)
+            epoch = spans[0].epoch
+            if plan.ends_before(epoch):
                 return
-            cursor = span.after
-            positions = np.where(plan.local < span.rows, span.start + plan.local, PADDING)
-            yield ReadBatch(span.epoch, cursor, self._read_batch(span.epoch, positions))
+            cursor = spans[-1].after
 
-    def _read_batch(self, epoch: int, positions: np.ndarray) -> EncodedBatch | Exception:
-        """Return the rows at `positions`; an exception, for the consumer to meet in its place."""
-        started = time.perf_counter()
-        indices = np.full(len(positions), PADDING, np.int64)
+            starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
+            positions = np.where(plan.local < rows, starts + plan.local, PADDING)
+            found = self._find_batches(epoch, positions)
+            for span, places, indices in zip(spans, positions, found):
+                # In no variable, or the batch would stay alive as long as the next one is read.
+                yield ReadBatch(
+                    epoch, span.after, self._read_batch(epoch, places, indices, started)
+                )
+                started = time.perf_counter()
+
+    def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
+        """Return up to `count` batches from `cursor` on, all of one epoch."""
+        spans = [next_span(cursor, self.length, plan.batch_size, plan.drop)]
+        while len(spans) < count and spans[-1].after.epoch == spans[0].epoch:
+            spans.append(next_span(spans[-1].after, self.length, plan.batch_size, plan.drop))
+        return spans
+
+    def _find_batches(self, epoch: int, positions: np.ndarray) -> Sequence[np.ndarray | Exception]:
+        """Return the records of each batch of `positions` [k, r], or why they cannot be found."""
         real = positions != PADDING
+        indices = np.full(positions.shape, PADDING, np.int64)
         try:
             indices[real] = self._find_records(epoch, positions[real])
+        except Exception as error:
+            if len(positions) == 1:
+                return [error]
+            # One by one, as those before the failing one are good.
+            return [self._find_batches(epoch, places[None])[0] for places in positions]
+        return list(indices)
+
+    def _read_batch(
+        self,
+        epoch: int,
+        positions: np.ndarray,
+        indices: np.ndarray | Exception,
+        started: float,
+    ) -> EncodedBatch | Exception:
+        """Return the rows of records; an exception, for the consumer to meet in its place."""
+        if isinstance(indices, Exception):
+            return indices
+        try:
             rows = self.read_rows(indices)
             headers = self._stored_headers(indices) if isinstance(rows.images, Encoded) else None
         except Exception as error:

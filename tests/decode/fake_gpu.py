@@ -53,10 +53,11 @@ class HostBuffer:
     def write_sentinels(self, rows):
         self.starts[rows] = canvas_buffers.SENTINEL
 
-    def take_unwritten_rows(self, candidates):
-        unwritten = (self.starts == canvas_buffers.SENTINEL).all(1) & candidates
+    def take_unwritten_rows(self, rows, kept):
+        unwritten = (self.starts == canvas_buffers.SENTINEL).all(1)
+        unwritten[kept] = False
         self.starts[unwritten] = 0
-        return unwritten
+        return unwritten.nonzero()[0]
 
     def clear(self, rows):
         self.pixels[rows] = 0

@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import AxisType
 from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, decode_image, read_headers
+from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.errors import DecodeError
 from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, patch_sof
 from tests.images import encode, jpegs, picture
@@ -335,6 +335,25 @@ def test_close_leaves_no_thread(cpu_devices):
     assert threads() == before
     with pytest.raises(ValueError, match="the Decoder is closed"):
         decoder.decode(FILES)
+
+
+def test_concurrent_calls_check_their_headers_one_after_another(cpu_devices, monkeypatch):
+    running = []
+    most = []
+    check = _decoder.confirm_headers
+
+    def confirm(*given):
+        running.append(True)
+        time.sleep(0.01)
+        most.append(len(running))
+        running.pop()
+        return check(*given)
+
+    monkeypatch.setattr(_decoder, "confirm_headers", confirm)
+    with Decoder((64, 64), "host", cpu_devices[:1]) as decoder, ThreadPoolExecutor(4) as callers:
+        for batch in callers.map(decoder.decode, [FILES] * 8):
+            assert batch.valid.all()
+    assert most == [1] * 8
 
 
 def test_close_waits_for_the_calls_that_run_and_refuses_later_ones(cpu_devices, monkeypatch):

@@ -5,6 +5,7 @@ import numpy as np
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._orientation import steps
+from jaxaug.decode._types import memory_view
 from jaxaug.decode.nvjpeg.dispatch import ENGINE, HOST, SLOT, Batch, assign_backends
 from jaxaug.decode.nvjpeg.engine_images import images_for_engines
 from tests.decode.fake_gpu import WHOLE
@@ -24,9 +25,10 @@ def test_each_gpu_gets_its_images_with_all_facts():
     size = fit_size(original_size, CANVAS[:2])
     backends = assign_backends(headers, size, 2**20, 3)
     batch = Batch(encoded, headers, size, backends)
+    pointers = 1000 + np.arange(120, dtype=np.uint64)
 
-    for gpu, images in enumerate(images_for_engines(batch, 3, CANVAS)):
-        rows = (images.rows + 40 * gpu).tolist()
+    for gpu, images in enumerate(images_for_engines(batch, pointers, 3, CANVAS)):
+        rows = images["row"].tolist()
         assert sorted(rows) == [
             row for row in range(40 * gpu, 40 * gpu + 40) if backends[row] in (ENGINE, SLOT)
         ]
@@ -34,15 +36,17 @@ def test_each_gpu_gets_its_images_with_all_facts():
         assert 0 < whole.sum() < len(rows) and (np.diff(whole.astype(int)) <= 0).all()
 
         for place, row in enumerate(rows):
-            assert bytes(images.encoded.view(place)) == files[row]
-            assert images.sampling[place] == headers.sampling[row]
+            image = images[place]
+            assert bytes(memory_view(int(image["address"]), int(image["length"]))) == files[row]
+            assert image["sampling"] == headers.sampling[row]
             area = int(headers.height[row]) * int(headers.width[row])
-            record = images.records[place]
+            record = image["record"]
+            assert record["canvas"] == 1000 + row
             if not whole[place]:
-                assert images.slot_bytes[place] == 0 and images.pitches[place] == 3 * 64
+                assert image["slot_bytes"] == 0 and image["pitch"] == 3 * 64
                 continue
-            assert 0 <= images.slot_bytes[place] - 3 * area < 256
-            assert images.pitches[place] == 3 * headers.width[row]
+            assert 0 <= image["slot_bytes"] - 3 * area < 256
+            assert image["pitch"] == 3 * headers.width[row]
             sides = (record["height"], record["width"], record["out_height"], record["out_width"])
             assert sides == (headers.height[row], headers.width[row], *size[row])
             turns = (record["transpose"], record["flip_x"], record["flip_y"])
@@ -55,5 +59,6 @@ def test_a_gpu_without_images_for_its_engines_gets_none():
     size = headers.original_size()
     backends = assign_backends(headers, size, 2**20, 3)
     backends[2:4] = HOST
-    images = images_for_engines(Batch(encoded, headers, size, backends), 3, CANVAS)
-    assert [sorted(each.rows.tolist()) for each in images] == [[0, 1], [], [0, 1]]
+    pointers = np.zeros(6, np.uint64)
+    images = images_for_engines(Batch(encoded, headers, size, backends), pointers, 3, CANVAS)
+    assert [sorted(each["row"].tolist()) for each in images] == [[0, 1], [], [4, 5]]

@@ -253,7 +253,7 @@ def test_the_stress_test_fails_when_the_wait_is_an_event_of_the_device(monkeypat
 
     monkeypatch.setattr(CanvasBuffer, "prepare", prepare)
     monkeypatch.setattr(
-        CanvasBuffer, "take_unwritten_rows", lambda self, rows: np.zeros(len(rows), bool)
+        CanvasBuffer, "take_unwritten_rows", lambda self, rows, kept: np.zeros(0, np.int64)
     )
     state_of = BatchedDecoder._take_state
     made = []

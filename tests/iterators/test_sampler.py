@@ -242,6 +242,32 @@ def test_an_order_of_wrong_records_is_named_and_delivers_none(source, wrong, wor
             next(loader)
 
 
+def test_a_wrong_record_fails_its_own_batch_alone(source):
+    order = Listed([3, 1, 2, 0, 4, N, 5, 6])
+    with Loader(source, 2, shuffle=order, sharding=one_device(), epochs=1) as loader:
+        assert [next(loader)["index"].tolist() for _ in range(2)] == [[3, 1], [2, 0]]
+        with pytest.raises(ValueError, match=r"Listed.records .* got 4 to 24 in epoch 0"):
+            next(loader)
+        assert next(loader)["index"].tolist() == [5, 6]
+
+
+def test_an_order_is_asked_for_the_batches_of_an_epoch_at_once(source):
+    class Counted(Listed):
+        asked = ()
+
+        def records(self, epoch, positions):
+            self.asked += ((epoch, positions.tolist()),)
+            return super().records(epoch, positions)
+
+    order = Counted(range(7))
+    options = {"last_batch": "pad", "sharding": one_device(), "epochs": 2}
+    with Loader(source, 2, shuffle=order, **options) as loader:
+        order.asked = ()
+        found = [batch["index"].tolist() for batch in loader.steps()]
+    assert found == [[0, 1], [2, 3], [4, 5], [6, -1]] * 2
+    assert order.asked == ((0, [*range(7)]), (1, [*range(7)]))
+
+
 def test_a_wrong_record_among_replacements_is_named():
     source = InMemory([*jpegs(2), b"no", *jpegs(1)])
     with Loader(

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
-from jaxaug.decode._backend import DecodedBatch, make_batch
+from jaxaug.decode._backend import DecodedPixels
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
@@ -39,7 +39,7 @@ class HostBackend:
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the good rows; see `Backend`."""
         rows_per_device = len(headers.kind) // len(self._devices)
         canvases = [_zero_canvases(rows_per_device, self._canvas_shape) for _ in self._devices]
@@ -48,10 +48,7 @@ class HostBackend:
         failures = self._fill(targets, good, encoded, headers, size)
 
         pixels = [jax.device_put(block, device) for block, device in zip(canvases, self._devices)]
-        return make_batch(
-            headers,
-            size,
-            self._canvas_shape[:2],
+        return DecodedPixels(
             pixels=pixels,
             failures=failures,
             counts={"host": len(good) - len(failures)},

@@ -186,9 +186,7 @@ class CanvasBuffer:
         cuda.call("cudaMemsetAsync", self._pointer, 0, rows * self._row_bytes, self._stream)
         self._write_sentinels(self._pointer, rows)
         self._synchronize()  # the engines do not wait for the stream
-
-        offsets = np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes)
-        return offsets + np.uint64(self._pointer)
+        return self._addresses[:rows]
 
     def write_sentinels(self, rows: Sequence[int]) -> None:
         """Write the sentinel to some canvases again."""
@@ -196,24 +194,26 @@ class CanvasBuffer:
             self._write_sentinels(self._pointer + row * self._row_bytes, 1)
         self._synchronize()
 
-    def take_unwritten_rows(self, candidates: np.ndarray) -> np.ndarray:
-        """Return bool[n], True where the sentinel was still there, and replace it by zeros.
+    def take_unwritten_rows(self, rows: int, kept: Sequence[int]) -> np.ndarray:
+        """Return the rows where the sentinel was still there, int64[k], and replace it by zeros.
 
         Args:
-          candidates: bool[n], the rows to look at. An image that a host thread has written may
-            have the sentinel's color.
+          rows: of the batch, so many.
+          kept: those not to look at. An image that a host thread has written may have the
+            sentinel's color.
         """
-        rows = len(candidates)
         self._copy_sentinels(
             self._pixels_address, _PITCH, self._pointer, self._row_bytes, rows, "DeviceToHost"
         )
         self._synchronize()
 
-        unwritten = (self._pixels[:rows] == self._sentinel_pixel) & candidates
-        for row in unwritten.nonzero()[0].tolist():
+        found = self._pixels[:rows] == self._sentinel_pixel
+        found[kept] = False
+        unwritten = found.nonzero()[0]
+        for row in unwritten.tolist():
             pointer = self._pointer + row * self._row_bytes
             cuda.call("cudaMemsetAsync", pointer, 0, self._sentinel_bytes, self._stream)
-        if unwritten.any():
+        if unwritten.size:
             self._synchronize()
         return unwritten
 
@@ -257,6 +257,8 @@ class CanvasBuffer:
         # device.
         memory, self._pixels_address = cuda.pinned_array((rows * _PITCH,))
         self._pixels = memory.view(np.uint32)
+        offsets = np.arange(rows, dtype=np.uint64) * np.uint64(self._row_bytes)
+        self._addresses = offsets + np.uint64(self._pointer)
         self._rows = rows
 
     def _free(self) -> None:

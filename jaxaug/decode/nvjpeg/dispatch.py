@@ -35,7 +35,7 @@ _SLOT_ALIGNMENT = 256  # bytes, as for CUDA's own allocations
 
 
 class Batch(NamedTuple):
-    """The rows of a batch, of one GPU or of all.
+    """The rows of a batch, of all GPUs.
 
     Attributes:
       encoded: n images.
@@ -48,11 +48,6 @@ class Batch(NamedTuple):
     headers: Headers
     size: np.ndarray
     backends: np.ndarray
-
-    def take(self, rows: slice) -> "Batch":
-        """Return some of the rows."""
-        headers = Headers(*(column[rows] for column in self.headers))
-        return Batch(self.encoded.take(rows), headers, self.size[rows], self.backends[rows])
 
 
 def assign_backends(
@@ -126,5 +121,5 @@ def count_samplings(
       sampling: uint32[n], see `Headers`.
     """
     rows = ((backends == ENGINE) | (backends == SLOT)).nonzero()[0]
-    kind = np.searchsorted(_SAMPLINGS, sampling[rows])
+    kind = _SAMPLINGS.searchsorted(sampling[rows])
     return rows, kind, np.bincount(kind, minlength=_SAMPLINGS.size)

@@ -4,54 +4,36 @@ All columns are made at once for all GPUs. In the thread of a GPU, a numpy call 
 its images alone, and the threads of the other GPUs wait for it.
 """
 
-from typing import NamedTuple
+import itertools
 
 import numpy as np
 
 from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
-from jaxaug.decode._types import Encoded
 from jaxaug.decode.nvjpeg.dispatch import SLOT, Batch, count_samplings, slot_bytes
 from jaxaug.decode.nvjpeg.resample import RECORD
 
-
-class EngineImages(NamedTuple):
-    """k images of one GPU; those for slots come first.
-
-    Attributes:
-      rows: int64[k], the row of each among those of the GPU.
-      encoded: the k images.
-      sampling: uint32[k], see `Headers`.
-      slot_bytes: int64[k], of the slot of each; 0 for an image that lies on its canvas at once.
-      pitches: uint64[k], bytes from one row of pixels to the next, in the slot or on the canvas.
-      records: `RECORD`[k], the facts of the images for slots, without addresses.
-    """
-
-    rows: np.ndarray
-    encoded: Encoded
-    sampling: np.ndarray
-    slot_bytes: np.ndarray
-    pitches: np.ndarray
-    records: np.ndarray
-
-    def take(self, chosen: slice | np.ndarray) -> "EngineImages":
-        """Return some of the images."""
-        return EngineImages(
-            self.rows[chosen],
-            self.encoded.take(chosen),
-            self.sampling[chosen],
-            self.slot_bytes[chosen],
-            self.pitches[chosen],
-            self.records[chosen],
-        )
+# An image for the engines.
+IMAGE = np.dtype(
+    [
+        ("row", np.int64),  # of the batch
+        ("address", np.uint64),  # of the file
+        ("length", np.uint64),
+        ("sampling", np.uint32),  # see `Headers`
+        ("slot_bytes", np.int64),  # of its slot; 0 if it is decoded onto its canvas at once
+        ("pitch", np.uint64),  # bytes from one row of pixels to the next, in slot or on canvas
+        ("record", RECORD),  # without the address of the slot; of other images the canvas alone
+    ]
+)
 
 
 def images_for_engines(
-    batch: Batch, num_gpus: int, canvas_shape: tuple[int, int, int]
-) -> list[EngineImages]:
-    """Return the images for the engines of each GPU.
+    batch: Batch, pointers: np.ndarray, num_gpus: int, canvas_shape: tuple[int, int, int]
+) -> list[np.ndarray]:
+    """Return the images for the engines of each GPU: `IMAGE`[k], those for slots first.
 
     Args:
       batch: the rows of all GPUs, of each an equal number.
+      pointers: uint64[n], the address of each canvas.
       num_gpus: number of GPUs.
       canvas_shape: (H, W, channels).
     """
@@ -62,20 +44,18 @@ def images_for_engines(
     width = batch.headers.width[rows]
     whole = batch.backends[rows] == SLOT
 
-    records = np.zeros(len(rows), RECORD)
+    images = np.zeros(len(rows), IMAGE)
     if whole.any():
-        records[whole] = _slot_records(batch, rows[whole])
-    images = EngineImages(
-        rows=rows % rows_per_gpu,
-        encoded=batch.encoded.take(rows),
-        sampling=batch.headers.sampling[rows],
-        slot_bytes=slot_bytes(height, width, channels) * whole,
-        pitches=np.where(whole, width, canvas_width).astype(np.uint64) * np.uint64(channels),
-        records=records,
-    )
-    counts = np.bincount(rows // rows_per_gpu, minlength=num_gpus)
-    stops = np.cumsum(counts)
-    return [images.take(slice(*bounds)) for bounds in zip(stops - counts, stops)]
+        images["record"][whole] = _slot_records(batch, rows[whole])
+    images["record"]["canvas"] = pointers[rows]
+    images["row"] = rows
+    images["address"] = batch.encoded.addresses[rows]
+    images["length"] = batch.encoded.lengths[rows]
+    images["sampling"] = batch.headers.sampling[rows]
+    images["slot_bytes"] = slot_bytes(height, width, channels) * whole
+    images["pitch"] = np.where(whole, width, canvas_width) * channels
+    bounds = (rows // rows_per_gpu).searchsorted(np.arange(num_gpus + 1)).tolist()
+    return [images[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
 def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
@@ -88,7 +68,7 @@ def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
     headers = batch.headers
     rows, kind, counts = count_samplings(batch.backends, headers.sampling)
     place = np.empty(counts.size, np.int64)
-    place[np.argsort(-counts, kind="stable")] = np.arange(counts.size)
+    place[(-counts).argsort(kind="stable")] = np.arange(counts.size)
 
     direct = batch.backends[rows] != SLOT
     group = (rows // rows_per_gpu * 2 + direct) * counts.size + place[kind]

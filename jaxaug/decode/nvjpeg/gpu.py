@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Device
+from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.nvjpeg.dispatch import HOST, Batch
-from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import compile_resampler
@@ -29,14 +29,14 @@ _MIN_CALL = 64
 # the engines of an H200, 8 decode a tenth.
 _QUEUE_FRACTION = 3 / 4
 
-_NO_ROWS = np.zeros(0, np.int64)
+_NO_ROWS = RowQueue(np.zeros(0, np.int64))
 
 
 class GpuResult(NamedTuple):
     """The outcome of the rows of one GPU.
 
     Attributes:
-      failures: row -> reason.
+      failures: row of the batch -> reason.
       counts: how many images each backend decoded, see `NvjpegBackend.counted`.
     """
 
@@ -100,45 +100,54 @@ class Gpu:
         return self.buffers.take(rows)
 
     def decode(
-        self, batch: Batch, images: EngineImages, buffer: CanvasBuffer, pointers: np.ndarray
+        self,
+        batch: Batch,
+        rows: range,
+        images: np.ndarray,
+        buffer: CanvasBuffer,
+        pointers: np.ndarray,
     ) -> GpuResult:
-        """Decode a batch into a buffer.
+        """Decode some rows of a batch into a buffer.
 
         Args:
           batch: n images.
-          images: those of them that are for the engines.
+          rows: those whose canvases are in the buffer, in its order.
+          images: `IMAGE`[k], those of the rows that are for the engines.
           buffer: from `take_buffer`.
           pointers: uint64[n], the address of each canvas.
         """
         cuda.set_device(self._ordinal)
-        queue = RowQueue(images.rows)
-        assigned = (batch.backends == HOST).nonzero()[0].tolist()
+        queue = RowQueue(images["row"])
+        assigned = (batch.backends[rows.start : rows.stop] == HOST).nonzero()[0] + rows.start
         enough = len(queue) >= 2 * _MIN_CALL or not self._batched.has_free_permit()
         can_help = enough and self._threads.can_help(batch)
-        help_queue = queue if can_help else RowQueue(_NO_ROWS)
-        work = self._threads.start(batch, pointers, assigned, help_queue)
+        help_queue = queue if can_help else _NO_ROWS
+        work = self._threads.start(batch, pointers, assigned.tolist(), help_queue)
 
-        decoded: list[EngineImages] = []
-        refused: list[EngineImages] = []
+        decoded: list[np.ndarray] = []
+        refused: list[np.ndarray] = []
         try:
             while queue:
-                part, succeeded = self._decode_next(images, queue, pointers, can_help)
+                part, succeeded = self._decode_next(images, queue, can_help)
                 (decoded if succeeded else refused).append(part)
         finally:  # until then the threads write to the buffer
             host_rows = work.finish()
 
-        unwritten = buffer.take_unwritten_rows(~_row_mask(host_rows, len(pointers)))
-        skipped = [part.take(unwritten[part.rows]) for part in decoded] if unwritten.any() else []
-        given_up = self._decode_again(buffer, pointers, refused, skipped)
+        kept = [row - rows.start for row in host_rows]
+        unwritten = buffer.take_unwritten_rows(len(rows), kept) + rows.start
+        skipped: list[np.ndarray] = []
+        if unwritten.size:
+            skipped = [part[np.isin(part["row"], unwritten)] for part in decoded]
+        given_up = self._decode_again(buffer, rows, refused, skipped)
 
         failures = work.failures
         if given_up:
-            last_work = self._threads.start(batch, pointers, given_up, RowQueue(_NO_ROWS))
+            last_work = self._threads.start(batch, pointers, given_up, _NO_ROWS)
             host_rows += last_work.finish()
             failures |= last_work.failures
-        buffer.clear(list(failures))
+        buffer.clear([row - rows.start for row in failures])
         counts = {
-            "engines": sum(len(part.rows) for part in decoded + refused) - len(given_up),
+            "engines": sum(map(len, decoded + refused)) - len(given_up),
             "host": len(host_rows),
             "refused": len(given_up),
         }
@@ -154,14 +163,13 @@ class Gpu:
             libnvjpeg.destroy("nvjpegDestroy", self._handle)
 
     def _decode_next(
-        self, images: EngineImages, queue: RowQueue, pointers: np.ndarray, can_help: bool
-    ) -> tuple[EngineImages, bool]:
+        self, images: np.ndarray, queue: RowQueue, can_help: bool
+    ) -> tuple[np.ndarray, bool]:
         """Decode the next images of the queue on the engines.
 
         Args:
-          images: k images.
+          images: `IMAGE`[k].
           queue: their rows, of which helpers take some as well if `can_help`.
-          pointers: uint64[n], the address of each canvas.
           can_help: see `HostThreads`.
 
         Returns:
@@ -173,62 +181,57 @@ class Gpu:
             count = len(queue)
             if can_help and count >= 2 * _MIN_CALL:
                 count = int(count * _QUEUE_FRACTION)
-            part = images.take(queue.take_first(count))
+            part = images[queue.take_first(count)]
             # Helpers may have taken the last rows while this thread waited for its permit.
-            return part, not part.rows.size or self._decode_images(part, pointers, permit)
+            return part, not part.size or self._decode_images(part, permit)
 
-    def _decode_images(
-        self, images: EngineImages, pointers: np.ndarray, permit: contextlib.ExitStack
-    ) -> bool:
+    def _decode_images(self, images: np.ndarray, permit: contextlib.ExitStack) -> bool:
         """Decode images on the engines; return False if they refuse one.
 
         Args:
-          images: k images.
-          pointers: uint64[n], the address of each canvas.
+          images: `IMAGE`[k], at least one.
           permit: of the caller, given back as soon as the engines are not needed any more.
         """
-        canvases = pointers[images.rows]
         try:
-            if images.slot_bytes.any():
-                self._decode_through_slots(images, canvases, permit)
+            if images["slot_bytes"][0]:
+                self._decode_through_slots(images, permit)
             else:
-                self._call_engines(images, canvases)
+                self._call_engines(images, images["record"]["canvas"])
         except libnvjpeg.NvjpegError as error:
             if error.status == libnvjpeg.ALLOCATOR_FAILURE:
                 raise cuda.memory_error("for the buffers of nvJPEG", error) from error
             return False
         return True
 
-    def _decode_through_slots(
-        self, images: EngineImages, canvases: np.ndarray, permit: contextlib.ExitStack
-    ) -> None:
+    def _decode_through_slots(self, images: np.ndarray, permit: contextlib.ExitStack) -> None:
         """Decode images of which some need a slot; the last call decodes the others, too.
 
         Args:
-          images: k images.
-          canvases: uint64[k], the address of the canvas of each.
+          images: `IMAGE`[k].
           permit: of the caller, given back before the last images are resampled. Before that, a
             thread that waits for a permit could have the region for which one with a permit waits.
         """
         assert self._regions is not None
         with self._regions.borrow() as region:
-            parts = region.split_to_fit(images.slot_bytes)
+            parts = region.split_to_fit(images["slot_bytes"])
             for part in parts:
-                some = images.take(part)
-                self._call_engines(some, region.prepare(some, canvases[part]))
+                some = images[part]
+                self._call_engines(some, region.prepare(some))
                 if part is parts[-1]:
                     permit.close()
                 region.resample()
 
-    def _call_engines(self, images: EngineImages, pointers: np.ndarray) -> None:
-        self._batched.decode(images.encoded, images.sampling, pointers, images.pitches)
+    def _call_engines(self, images: np.ndarray, pointers: np.ndarray) -> None:
+        """Decode images to addresses uint64[k]; the caller of `decode` holds their bytes."""
+        encoded = Encoded(images["address"], images["length"], None)
+        self._batched.decode(encoded, images["sampling"], pointers, images["pitch"])
 
     def _decode_again(
         self,
         buffer: CanvasBuffer,
-        pointers: np.ndarray,
-        refused: list[EngineImages],
-        skipped: list[EngineImages],
+        rows: range,
+        refused: list[np.ndarray],
+        skipped: list[np.ndarray],
     ) -> list[int]:
         """Decode images again that the engines refused or skipped.
 
@@ -236,48 +239,41 @@ class Gpu:
 
         Args:
           buffer: of the canvases.
-          pointers: uint64[n], the address of each canvas.
+          rows: of the batch, those of the canvases.
           refused: the images of each refused call.
           skipped: the images of each other call that were not written.
 
         Returns:
           The rows of the images that the engines still do not decode.
         """
-        pending = [images for images in skipped if images.rows.size]
+        pending = [images for images in skipped if images.size]
         given_up: list[int] = []
         for images in refused:
             _halve(images, pending, given_up)
 
         while pending:
             images = pending.pop()
-            rows = images.rows
-            buffer.write_sentinels(rows.tolist())
+            canvases = (images["row"] - rows.start).tolist()
+            buffer.write_sentinels(canvases)
             with contextlib.ExitStack() as permit:
                 permit.enter_context(self._batched.permits)
-                decoded = self._decode_images(images, pointers, permit)
-            unwritten = buffer.take_unwritten_rows(_row_mask(rows, len(pointers)))
+                decoded = self._decode_images(images, permit)
+            others = set(range(len(rows))).difference(canvases)
+            unwritten = buffer.take_unwritten_rows(len(rows), sorted(others)) + rows.start
             if decoded:
-                given_up += rows[unwritten[rows]].tolist()
+                given_up += unwritten.tolist()
             else:
                 _halve(images, pending, given_up)
         return given_up
 
 
-def _halve(images: EngineImages, pending: list[EngineImages], given_up: list[int]) -> None:
+def _halve(images: np.ndarray, pending: list[np.ndarray], given_up: list[int]) -> None:
     """Add both halves of a refused call to `pending`, or its only row to `given_up`."""
-    count = len(images.rows)
-    if count == 1:
-        given_up.extend(images.rows.tolist())
+    if images.size == 1:
+        given_up.append(int(images["row"][0]))
         return
-    middle = count // 2
-    pending.extend((images.take(slice(middle)), images.take(slice(middle, None))))
-
-
-def _row_mask(rows: Any, count: int) -> np.ndarray:
-    """Return bool[count], True at `rows`."""
-    mask = np.zeros(count, bool)
-    mask[rows] = True
-    return mask
+    middle = images.size // 2
+    pending.extend((images[:middle], images[middle:]))
 
 
 def _make_handle(deterministic: bool) -> Any:

@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import SENTINEL
-from jaxaug.decode.nvjpeg.engine_images import EngineImages
 from jaxaug.decode.nvjpeg.resample import RECORD, Resampler
 
 MIN_REGION = 64 * 2**20  # bytes: what a batch of 256 photographs of ImageNet needs
@@ -94,21 +93,18 @@ class SlotRegion:
         Args:
           sizes: int64[k], the bytes of the slot of each; none is larger than the region.
         """
-        starts = [0]
-        used = 0
-        for number, size in enumerate(sizes[: np.count_nonzero(sizes)].tolist()):
-            if used + size > self._size:
-                starts.append(number)
-                used = 0
-            used += size
-        return [slice(*bounds) for bounds in itertools.pairwise([*starts, len(sizes)])]
+        ends = sizes.cumsum()
+        bounds = [0]
+        while bounds[-1] < len(sizes):
+            before = int(ends[bounds[-1] - 1]) if bounds[-1] else 0
+            bounds.append(int(ends.searchsorted(before + self._size, side="right")))
+        return [slice(*each) for each in itertools.pairwise(bounds)]
 
-    def prepare(self, images: EngineImages, canvases: np.ndarray) -> np.ndarray:
+    def prepare(self, images: np.ndarray) -> np.ndarray:
         """Lay out a slot for each image that needs one; the slot begins with the sentinel.
 
         Args:
-          images: k images, those for slots first.
-          canvases: uint64[k], the address of the canvas of each.
+          images: `IMAGE`[k], those for slots first.
 
         Returns:
           uint64[k], the address to which the engines decode each.
@@ -116,21 +112,21 @@ class SlotRegion:
         Raises:
           MemoryError: the device has no memory left.
         """
-        self._count = int(np.count_nonzero(images.slot_bytes))
-        sizes = images.slot_bytes[: self._count]
-        self._take_memory(self._count, int(sizes.sum()))
-        slots = np.uint64(self._pointer) + (np.cumsum(sizes) - sizes).astype(np.uint64)
+        self._count = int(np.count_nonzero(images["slot_bytes"]))
+        sizes = images["slot_bytes"][: self._count]
+        ends = sizes.cumsum()
+        self._take_memory(self._count, int(ends[-1]))
+        slots = (ends - sizes + self._pointer).astype(np.uint64)
         records = self._records[: self._count]
-        records[:] = images.records[: self._count]
+        records[:] = images["record"][: self._count]
         records["slot"] = slots
-        records["canvas"] = canvases[: self._count]
 
         kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyHostToDevice
         copy = (self._table, self._records_address, records.nbytes, kind, self._stream)
         cuda.call("cudaMemcpyAsync", *copy)
         self._resampler.write_sentinels(self._table, self._count, SENTINEL, self._stream)
         self._synchronize()  # the engines do not wait for the stream
-        return np.concatenate([slots, canvases[self._count :]])
+        return np.concatenate([slots, images["record"]["canvas"][self._count :]])
 
     def resample(self) -> None:
         """Shrink and orient the prepared images to their canvases.

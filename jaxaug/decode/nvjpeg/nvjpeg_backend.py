@@ -30,14 +30,14 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from jaxaug._hardware_queues import warn_if_late
 from jaxaug._typing import Device
-from jaxaug.decode._backend import DecodedBatch, make_batch
+from jaxaug.decode._backend import DecodedPixels
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
@@ -107,19 +107,16 @@ class NvjpegBackend:
         """The memory that canvases and slots take now on all GPUs."""
         return sum(gpu.bytes_held for gpu in self._gpus)
 
-    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedBatch:
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the good rows; see `Backend`. Up to `in_flight` calls run at once."""
         with cuda.on_device(self._first_ordinal):  # the caller's device is current afterwards
             rows_per_gpu = len(headers.kind) // len(self._gpus)
             if not rows_per_gpu:
-                return self._empty_batch(headers, size)
+                return self._empty_batch()
             return self._decode(encoded, headers, size, rows_per_gpu)
 
-    def _empty_batch(self, headers: Headers, size: np.ndarray) -> DecodedBatch:
-        return make_batch(
-            headers,
-            size,
-            self._canvas_shape[:2],
+    def _empty_batch(self) -> DecodedPixels:
+        return DecodedPixels(
             pixels=[gpu.empty() for gpu in self._gpus],
             failures={},
             counts={},
@@ -129,7 +126,7 @@ class NvjpegBackend:
 
     def _decode(
         self, encoded: Encoded, headers: Headers, size: np.ndarray, rows_per_gpu: int
-    ) -> DecodedBatch:
+    ) -> DecodedPixels:
         max_slot_bytes = self._gpus[0].max_slot_bytes
         backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
         if self._has_helpers:
@@ -148,12 +145,9 @@ class NvjpegBackend:
             self._give_back(taken, ())
             raise
 
-        return make_batch(
-            headers,
-            size,
-            self._canvas_shape[:2],
+        return DecodedPixels(
             pixels=pixels,
-            failures=_merge_failures(results, rows_per_gpu),
+            failures=_merge_failures(results),
             counts=_sum_counts(results),
             release=functools.partial(self._give_back, taken),
             borrowed=True,
@@ -164,17 +158,22 @@ class NvjpegBackend:
         self, batch: Batch, taken: list[_TakenBuffer], rows_per_gpu: int
     ) -> list[GpuResult]:
         """Decode on all GPUs at once; nothing writes any more when this returns or raises."""
-        images = images_for_engines(batch, len(taken), self._canvas_shape)
-        if len(taken) == 1:  # in the caller's thread
-            return [self._gpus[0].decode(batch, images[0], *taken[0])]
+        pointers = np.concatenate([canvases for _, canvases in taken])
+        images = images_for_engines(batch, pointers, len(taken), self._canvas_shape)
+        calls = []
+        for number, (gpu, (buffer, _)) in enumerate(zip(self._gpus, taken)):
+            rows = range(number * rows_per_gpu, (number + 1) * rows_per_gpu)
+            arguments = (batch, rows, images[number], buffer, pointers)
+            calls.append(functools.partial(gpu.decode, *arguments))
 
-        starts = range(0, len(taken) * rows_per_gpu, rows_per_gpu)
-        batches = [batch.take(slice(start, start + rows_per_gpu)) for start in starts]
-        tasks = [
-            self._pool.submit(gpu.decode, rows, for_engines, *buffer)
-            for gpu, rows, for_engines, buffer in zip(self._gpus, batches, images, taken)
-        ]
-        return all_results(tasks)
+        tasks: list[Future[GpuResult]] = []
+        try:
+            for call in calls[1:]:
+                tasks.append(self._pool.submit(call))
+            first = calls[0]()  # in the caller's thread
+        finally:
+            others = all_results(tasks) if tasks else []
+        return [first, *others]
 
     def _give_back(self, taken: list[_TakenBuffer], readers: Any) -> None:
         """Give the buffers of a batch back; `readers` are arrays whose computation reads them."""
@@ -186,12 +185,10 @@ class NvjpegBackend:
         self._finalizer()
 
 
-def _merge_failures(results: list[GpuResult], rows_per_gpu: int) -> dict[int, str]:
-    """Return row -> reason, by the rows of the whole batch."""
+def _merge_failures(results: list[GpuResult]) -> dict[int, str]:
     failures: dict[int, str] = {}
-    for number, result in enumerate(results):
-        for row, reason in result.failures.items():
-            failures[number * rows_per_gpu + row] = reason
+    for result in results:
+        failures |= result.failures
     return failures
 
 

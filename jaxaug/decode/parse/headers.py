@@ -24,6 +24,8 @@ _MAX_SCANS = 32
 # Up to so many JPEGs are read one by one, which takes less time than numpy's calls for all at once.
 _MAX_LOOPED_JPEGS = 16
 
+_NO_REASON = np.array("", object)
+
 
 class Headers(NamedTuple):
     """Header facts of n images, one numpy column each; only `reason` counts for a bad image.
@@ -129,6 +131,11 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     return headers
 
 
+def no_reasons(count: int) -> np.ndarray:
+    """Return the column `reason` of good images, read-only: a new one of 2,048 takes 20 us."""
+    return np.broadcast_to(_NO_REASON, count)
+
+
 def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:
     """Read one file; return False if it is no JPEG, or if `_read_jpegs` must read it."""
     data = memory_view(start, stop - start)
@@ -182,22 +189,27 @@ def _refuse_lossless(headers: Headers, rows: list[int]) -> None:
 
 def _blank(count: int) -> Headers:
     """Return headers of `count` bad images without a reason."""
-    flags = iter(np.zeros((7, count), np.uint8))
-    sides = iter(np.zeros((2, count), np.int32))
+    kind, coding, precision, components, scan_components, color, plain, orientation = np.zeros(
+        (8, count), np.uint8
+    )
+    orientation[:] = 1
+    height, width = np.zeros((2, count), np.int32)
+    reason = np.empty(count, object)
+    reason[:] = ""
     return Headers(
-        kind=next(flags),
-        height=next(sides),
-        width=next(sides),
-        orientation=np.ones(count, np.uint8),
-        coding=next(flags),
-        precision=next(flags),
-        components=next(flags),
-        scan_components=next(flags),
-        sampling=np.zeros(count, np.uint32),
-        color=next(flags),
-        scan_offset=np.zeros(count, np.int64),
-        plain=next(flags),
-        reason=np.full(count, "", object),
+        kind,
+        height,
+        width,
+        orientation,
+        coding,
+        precision,
+        components,
+        scan_components,
+        np.zeros(count, np.uint32),  # sampling
+        color,
+        np.zeros(count, np.int64),  # scan_offset
+        plain,
+        reason,
     )
 
 

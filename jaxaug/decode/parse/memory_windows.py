@@ -14,7 +14,7 @@ def _memory(width: int) -> np.ndarray:
 
     Item i begins at address i + 1, because numpy takes a null data pointer for "no data". numpy
     copies an item at once, however wide it is, so a window costs no more than a byte. Only
-    `read_windows` may index the array.
+    `read_inside` and `read_windows` may index the array.
     """
 
     class HostMemory:
@@ -27,6 +27,11 @@ def _memory(width: int) -> np.ndarray:
         }
 
     return np.asarray(HostMemory())
+
+
+def read_inside(starts: np.ndarray, width: int) -> np.ndarray:
+    """Return the `width` bytes from each start on, V{width}[k]; all of them must be readable."""
+    return _memory(width)[starts - 1]
 
 
 def read_windows(starts: np.ndarray, width: int, stops: np.ndarray) -> np.ndarray:
@@ -49,12 +54,12 @@ def read_windows(starts: np.ndarray, width: int, stops: np.ndarray) -> np.ndarra
     """
     inside = starts <= stops - width
     if np.count_nonzero(inside) == starts.size:
-        return _memory(width)[starts - 1]
+        return read_inside(starts, width)
     windows = np.empty(starts.size, f"V{width}")
-    windows[inside] = _memory(width)[starts[inside] - 1]
+    windows[inside] = read_inside(starts[inside], width)
     late = (~inside).nonzero()[0]
     addresses = np.minimum(starts[late, None] + np.arange(width), stops[late, None] - 1)
-    as_bytes(windows)[late] = _memory(1)[addresses - 1].view(np.uint8)
+    as_bytes(windows)[late] = read_inside(addresses, 1).view(np.uint8)
     return windows
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_inside, read_windows
 
 # Marker codes, ITU-T T.81 table B.1.
 EOI = 0xD9
@@ -47,7 +47,8 @@ _WITH_LENGTH = {*FRAMES, SOS, DHT, DAC, DQT, DNL, DRI, COM, *range(APP0, APP0 + 
 # Markers, with FF, that are followed by a length.
 CODES = frozenset(0xFF00 | marker for marker in _WITH_LENGTH)
 _SOS_CODE = 0xFF00 | SOS
-_HAS_LENGTH = make_table(dict.fromkeys(CODES, 1), 0, 2**16).astype(bool)
+# Indexed by the code and added to the length: the bytes of a segment.
+_CODE_BYTES = make_table(dict.fromkeys(CODES, 2), NOWHERE, 2**16)
 _CODE_AND_LENGTH = struct.Struct(">HH")
 
 
@@ -74,14 +75,18 @@ class Segments(NamedTuple):
         chosen = (self.marker == marker).nonzero()[0]
         return self.row[chosen], self.start[chosen], self.stop[chosen]
 
-    def heads(self, chosen: np.ndarray) -> np.ndarray:
-        """Return uint8[c, 22], the first bytes of some segments; the payload begins at 4.
+    def head_windows(self, chosen: np.ndarray) -> np.ndarray:
+        """Return V22[c], the first bytes of some segments; the payload begins at 4.
 
         Args:
           chosen: int64[c], the numbers of the segments.
         """
         stops = self.file_stops[self.row[chosen]]
-        return as_bytes(read_windows(self.start[chosen] - 4, HEAD, stops))
+        return read_windows(self.start[chosen] - 4, HEAD, stops)
+
+    def heads(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the same as uint8[c, 22]."""
+        return as_bytes(self.head_windows(chosen))
 
     def find_tagged(self, marker: int, tag: bytes, min_length: int) -> np.ndarray:
         """Return the numbers of the segments that begin with a tag and a zero.
@@ -106,7 +111,7 @@ def walk(
 
     Args:
       starts, stops: int64[k], the memory [start, stop) of each file.
-      row: int64[m], the files to walk over.
+      row: int64[m], the files to walk over, of six bytes or more.
       failures: receives row -> reason for the files whose segments do not lead to an SOS.
     """
     files = _Walk(row, starts[row] + 2, stops, failures)
@@ -149,17 +154,22 @@ class _Walk:
 
     def step(self) -> None:
         """Go over one segment of each unfinished file."""
-        words = read_windows(self.position, _CODE_AND_LENGTH_BYTES, self.stop)
+        # Where fewer bytes than these are left, any others will do: a segment that begins there
+        # ends beyond the file, as a length counts its own two bytes.
+        last = self.stop - _CODE_AND_LENGTH_BYTES
+        words = read_inside(np.minimum(self.position, last), _CODE_AND_LENGTH_BYTES)
         word = words.view(">u4").astype(np.int64)
         code = word >> 16
         length = word & 0xFFFF
-        after = self.position + length + 2
-        good = _HAS_LENGTH[code] & (length >= 2) & (after <= self.stop)
-        unfinished = good & (code != _SOS_CODE)
+        after = self.position + length
+        after += _CODE_BYTES[code]
+        good = (length >= 2) & (after <= self.stop)
+        unfinished = code != _SOS_CODE
 
         columns = (self.row, code, self.position, after)
         if np.count_nonzero(good) < self.row.size:
             self._found.append(tuple(column[good] for column in columns))
+            unfinished &= good
             self._skip_other_bytes((~good).nonzero()[0].tolist(), after, unfinished)
         else:
             self._found.append(columns)

@@ -15,10 +15,11 @@ from jaxaug.decode.parse.headers import (
     OTHER,
     Headers,
     limit_pixels,
+    no_reasons,
     read_headers,
 )
 from jaxaug.decode.parse.jpeg_checks import IS_FRAME
-from jaxaug.decode.parse.memory_windows import read_windows
+from jaxaug.decode.parse.memory_windows import as_bytes, read_inside, read_windows
 from jaxaug.decode.parse.segments import DAC, DNL, SOS, Segments, walk
 
 _MIN_JPEG = 64  # bytes; see `jpeg.py`
@@ -58,16 +59,14 @@ def confirm_headers(
 
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
-    agrees = np.zeros(count, bool)
     usable = (stops - starts >= _MIN_JPEG) & (stored.orientation >= 1) & (stored.orientation <= 8)
     usable &= np.minimum(stored.height, stored.width) >= 1
     rows = usable.nonzero()[0]
-    magic = read_windows(starts[rows], 2, stops[rows]).view(">u2")
-    is_jpeg = magic == 0xFFD8
+    is_jpeg = read_inside(starts[rows], 2).view(">u2") == 0xFFD8
+    kind = stored.kind[rows]
 
-    jpegs = rows[is_jpeg & (stored.kind[rows] == JPEG)]
-    agrees[jpegs] = _frames_agree(starts, stops, jpegs, stored)[jpegs]
-    others = rows[~is_jpeg & (stored.kind[rows] == OTHER)]
+    agrees = _frames_agree(starts, stops, rows[is_jpeg & (kind == JPEG)], stored)
+    others = rows[~is_jpeg & (kind == OTHER)]
     agrees[others] = _formats_are_known(starts[others], stops[others])
     return _read_rows(encoded, (~agrees).nonzero()[0], stored, max_pixels)
 
@@ -78,47 +77,48 @@ def _frames_agree(
     """Return bool[n], True for the JPEGs among `rows` whose segments are as stored."""
     failures: dict[int, str] = {}
     segments = walk(starts, stops, rows, failures)
-    frames, frame_agrees = _compare_frames(segments, stored)
-    scans, scan_agrees = _compare_scans(segments, starts, stored)
-
-    agrees = np.bincount(segments.row[frames], minlength=starts.size) == 1
-    agrees[segments.row[frames][~frame_agrees]] = False
-    agrees[segments.row[scans][~scan_agrees]] = False
+    agrees = _frames_are(segments, stored) & _scans_are(segments, starts, stored)
     agrees[list(failures)] = False
     agrees[segments.resumed] = False  # other parsers may find another frame
     agrees[segments.row[(segments.marker == DNL) | (segments.marker == DAC)]] = False
     return agrees
 
 
-def _compare_frames(segments: Segments, stored: Headers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the SOF segments, and True for those that are as stored."""
+def _frames_are(segments: Segments, stored: Headers) -> np.ndarray:
+    """Return bool[n], True for the files with one SOF segment that is as stored."""
     frames = IS_FRAME.take(segments.marker).nonzero()[0]
     row = segments.row[frames]
-    head = segments.heads(frames)
-    components = head[:, 9]
+    head = as_bytes(_by_file(segments.head_windows(frames), row, len(stored.kind)))
+    length = head[:, 2:4].view(">u2")[:, 0]
     sides = head[:, 5:9].view(">u2")
+    components = head[:, 9]
     factors = np.ascontiguousarray(head[:, _FACTORS]).view(">u4")[:, 0] & _FACTOR_MASK[components]
 
-    agrees = head[:, 1] & 15 == stored.coding[row]
-    agrees &= segments.stop[frames] - segments.start[frames] == 6 + 3 * components.astype(np.int64)
-    agrees &= head[:, 4] == stored.precision[row]
-    agrees &= sides[:, 0] == stored.height[row]
-    agrees &= sides[:, 1] == stored.width[row]
-    agrees &= components == stored.components[row]
-    agrees &= factors == stored.sampling[row]
-    return frames, agrees
+    agrees = np.bincount(row, minlength=len(head)) == 1
+    agrees &= head[:, 1] & 15 == stored.coding
+    agrees &= length == 8 + 3 * components.astype(np.uint16)
+    agrees &= head[:, 4] == stored.precision
+    agrees &= sides[:, 0] == stored.height
+    agrees &= sides[:, 1] == stored.width
+    agrees &= components == stored.components
+    agrees &= factors == stored.sampling
+    return agrees
 
 
-def _compare_scans(
-    segments: Segments, starts: np.ndarray, stored: Headers
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the SOS segments, and True for those that are as stored."""
+def _scans_are(segments: Segments, starts: np.ndarray, stored: Headers) -> np.ndarray:
+    """Return bool[n], True for the files whose SOS segment is as stored."""
     scans = (segments.marker == SOS).nonzero()[0]
     row = segments.row[scans]
-    components = segments.heads(scans)[:, 4]
-    agrees = components == stored.scan_components[row]
-    agrees &= segments.stop[scans] - starts[row] == stored.scan_offset[row]
-    return scans, agrees
+    head = as_bytes(_by_file(segments.head_windows(scans), row, len(starts)))
+    data_starts = _by_file(segments.stop[scans], row, len(starts))
+    return (head[:, 4] == stored.scan_components) & (data_starts - starts == stored.scan_offset)
+
+
+def _by_file(values: np.ndarray, row: np.ndarray, count: int) -> np.ndarray:
+    """Return the values at their rows among `count` files, zeros elsewhere."""
+    column = np.zeros(count, values.dtype)
+    column[row] = values
+    return column
 
 
 def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
@@ -133,9 +133,7 @@ def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
 
 def _read_rows(encoded: Encoded, rows: np.ndarray, stored: Headers, max_pixels: int) -> Headers:
     """Return the stored headers, held to `max_pixels`, with some rows read anew."""
-    headers = limit_pixels(
-        stored._replace(reason=np.full(len(stored.kind), "", object)), max_pixels
-    )
+    headers = limit_pixels(stored._replace(reason=no_reasons(len(stored.kind))), max_pixels)
     if not rows.size:
         return headers
 

@@ -56,35 +56,41 @@ class Mapped:
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
     ) -> tuple[Encoded, dict[int, str]]:
         """Return addresses inside the mappings."""
-        numbers, which = np.unique(files, return_inverse=True)
+        numbers = np.bincount(files).nonzero()[0]
         refused = self._open(numbers)
-        failed = np.isin(which, list(refused)) if refused else np.zeros(files.size, bool)
+        failed: list[int] = []
+        used: slice | np.ndarray = slice(None)
+        if refused:
+            is_refused = np.isin(files, list(refused))
+            failed = is_refused.nonzero()[0].tolist()
+            used = ~is_refused
+
         addresses = self._bases[files] + offsets
-        good = ~failed
         if self._disk_is_at_work():
-            _ask_for(addresses[good], lengths[good])
+            _ask_for(addresses[used], lengths[used])
             self._touched[:] = False  # pages may have gone, too
-        ends = np.stack([addresses, addresses + np.maximum(lengths, 1) - 1])
-        self._touch(files[good], ends[:, good])
-        failures = {row: refused[which[row]] for row in np.flatnonzero(failed).tolist()}
+        self._touch(files[used], addresses[used], lengths[used])
+
         owners = [self._mappings[number] for number in numbers.tolist() if number in self._mappings]
-        lengths = np.where(failed, 0, lengths).astype(np.uint64)
-        return Encoded(addresses.astype(np.uint64), lengths, owners), failures
+        failures = {row: refused[int(files[row])] for row in failed}
+        known = lengths.astype(np.uint64)
+        known[failed] = 0
+        return Encoded(addresses.astype(np.uint64), known, owners), failures
 
     def _open(self, numbers: np.ndarray) -> dict[int, str]:
-        """Have files mapped: why some of them cannot be used, by place in `numbers`."""
+        """Have files mapped: why some of them cannot be used, by their numbers."""
         refused = {}
-        for place in np.flatnonzero(self._bases[numbers] == 0).tolist():
+        for number in numbers[self._bases[numbers] == 0].tolist():
             try:
-                self._map(int(numbers[place]))
+                self._map(number)
             except SourceError as error:
-                refused[place] = str(error)
+                refused[number] = str(error)
         facts = self._facts.ask(numbers)
         differs = facts != self._expected[numbers]
         # Another file under the path, or none, says nothing of the one that is mapped.
-        written = differs[:, 2:].any(1) & ~differs[:, :2].any(1) if differs.any() else ()
-        for place in np.flatnonzero(written).tolist():
-            refused.setdefault(place, str(changed(self._files[numbers[place]])))
+        written = differs[:, 2:].any(1) & ~differs[:, :2].any(1)
+        for number in numbers[written].tolist():
+            refused.setdefault(number, str(changed(self._files[number])))
         return refused
 
     def _disk_is_at_work(self) -> bool:
@@ -95,18 +101,18 @@ class Mapped:
         self._blocks_read = resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
 
-    def _touch(self, files: np.ndarray, addresses: np.ndarray) -> None:
-        """Have the pages at `addresses` [2, k] mapped, but for those in blocks that had a page
-        mapped before.
+    def _touch(self, files: np.ndarray, addresses: np.ndarray, lengths: np.ndarray) -> None:
+        """Have the first and the last page of records mapped, but for those in blocks that had a
+        page mapped before.
         """
-        block = (
-            self._first_block[files]
-            + addresses // _FAULT_AROUND
-            - self._bases[files] // _FAULT_AROUND
-        )
+        ends = np.empty((2, addresses.size), np.int64)
+        ends[0] = addresses
+        np.add(addresses, np.maximum(lengths - 1, 0), out=ends[1])
+        shift = self._first_block[:-1] - self._bases // _FAULT_AROUND
+        block = ends // _FAULT_AROUND + shift[files]
         new = ~self._touched[block]
         if new.any():
-            _libc.map_pages(addresses[new])
+            _libc.map_pages(ends[new])
             self._touched[block[new]] = True
 
     def _map(self, number: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxaug._checks import check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
+from jaxaug.decode.parse.headers import no_reasons
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources._files import list_files, local_path
@@ -149,7 +150,7 @@ class PackedSource(abc.ABC):
         """Return the header facts that the index knows of images; `reason` stays empty."""
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
-        return Headers(**facts, reason=np.full(len(indices), "", object))
+        return Headers(**facts, reason=no_reasons(len(indices)))
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the number in it, the record's strings, and "error" if unreadable."""
