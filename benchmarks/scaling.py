@@ -186,9 +186,13 @@ def main() -> None:
         for _ in range(args.rounds):
             for key, contestant in contestants.items():
                 rates[key].append(contestant.rate(args.seconds))
+        show(rates, warm, args)
         for contestant in contestants.values():
             contestant.close()
 
+
+def show(rates: dict[Any, list[float]], warm: dict[Any, list[float]], args: Any) -> None:
+    """Print the table, and write it as JSON where that is asked for."""
     for (name, count), found in rates.items():
         ratio = statistics.median(found) / statistics.median(rates[name, args.gpus[0]])
         print(f"{name:20s} {count} GPUs {spread(found)}  {ratio:5.2f} x", flush=True)
