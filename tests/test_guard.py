@@ -129,13 +129,17 @@ def test_the_host_takes_few_calls_of_python_for_an_image():
     small, large = (calls_of_decoder(rows) for rows in (SMALL, LARGE))
     per_image = (large - small) / (LARGE - SMALL)
     assert per_image <= 33  # measured: 30
-    assert small - SMALL * per_image <= 150  # measured: 111
+    assert small - SMALL * per_image <= 140  # measured: 129
 
 
 def test_the_engines_share_takes_none_for_an_image(engines):
     small, large = (calls_of_decoder(rows) for rows in (SMALL, LARGE))
-    assert max(small, large) <= 190  # measured: 165
+    assert max(small, large) <= 190  # measured: Python 3.11: 185, 3.12: 174
     assert abs(large - small) <= 5  # what waits are counted depends on who comes first
+
+
+def test_the_engines_take_few_calls_of_python_for_one_image(engines):
+    assert calls_of_decoder(1) <= 110  # measured: Python 3.11: 105, 3.12: 93
 
 
 def test_the_engines_are_called_once_for_each_batch_of_one_sampling(engines):
@@ -145,7 +149,7 @@ def test_the_engines_are_called_once_for_each_batch_of_one_sampling(engines):
 
 def test_a_loader_adds_few_to_those_of_its_decoder(engines):
     small, large = (calls_of_loader(rows) for rows in (SMALL, LARGE))
-    assert max(small, large) <= 350  # measured: 293
+    assert max(small, large) <= 300  # measured: Python 3.11: 286, 3.12: 259
     assert abs(large - small) <= 20
 
 

@@ -143,10 +143,12 @@ def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> 
     Returns:
       uint32[n, 3], or uint32[n, 5] with positions.
     """
-    columns = [np.full(len(indices), epoch, np.int64), *split_words(indices)]
+    words = np.empty((len(indices), 3 if positions is None else 5), np.uint32)
+    words[:, 0] = epoch & 0xFFFFFFFF
+    words[:, 1], words[:, 2] = split_words(indices)
     if positions is not None:
-        columns += split_words(positions)
-    return np.stack(columns, axis=1).astype(np.uint32)
+        words[:, 3], words[:, 4] = split_words(positions)
+    return words
 
 
 def row_keys(seed: Array, purpose: int, words: Array) -> Key:

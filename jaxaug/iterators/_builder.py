@@ -151,8 +151,13 @@ class BatchBuilder:
     ) -> dict[str, Any]:
         """Return the rows of the compiled call, without images."""
         features = records.features
+        size = images.size
+        original_size = images.original_size
         if not valid.all():
             features = blank_rows(features, ~valid, self._reader.mask_fill)
+            size = np.where(valid[:, None], size, self._canvas)
+            original_size = np.where(valid[:, None], original_size, np.int32(0))
+
         sample = place_points(features, images.size, images.original_size, images.orientation)
         placement = {}
         if "mask" in sample and self._masks is None:  # else it lies on the canvas already
@@ -166,10 +171,8 @@ class BatchBuilder:
             }
 
         if isinstance(images.array, jax.Array):  # arrays of pixels have a static size
-            used = np.where(valid[:, None], images.size, self._canvas)
-            sample["size"] = used.astype(np.int32)
-            original = np.where(valid[:, None], images.original_size, 0)
-            sample["original_size"] = original.astype(np.int32)
+            sample["size"] = size
+            sample["original_size"] = original_size
 
         positions = records.positions if self._reader.with_replacement else None
         return {
@@ -203,11 +206,12 @@ def _take_pixels(pixels: Pixels) -> RowImages:
 
 
 def _count(images: RowImages, valid: np.ndarray, bad: list[BadRecord]) -> dict[str, int]:
-    shrunk = (images.original_size != images.size).any(axis=1) & valid
+    height_differs, width_differs = (images.original_size != images.size).T
+    shrunk = (height_differs | width_differs) & valid
     actions = [record["action"] for record in bad]
     return {
-        "images": int(valid.sum()),
-        "shrunk": int(shrunk.sum()),
+        "images": int(np.count_nonzero(valid)),
+        "shrunk": int(np.count_nonzero(shrunk)),
         "masked": actions.count("masked"),
         "replaced": actions.count("replaced"),
     }
