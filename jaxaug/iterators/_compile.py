@@ -37,7 +37,7 @@ class CompiledBatch(NamedTuple):
       shapes: the local batch as a tree of jax.ShapeDtypeStruct.
     """
 
-    call: Callable[[Array, Array, Array], tuple[dict[str, Any], Array]]
+    call: Callable[[Array, Array, list[Array]], tuple[dict[str, Any], Array]]
     packing: RowPacking
     shapes: dict[str, Any]
 
@@ -77,7 +77,7 @@ def _compile(
     image = sample.pop("image")
     packing = RowPacking(rows | {"sample": sample})
 
-    def call(seed: Array, images: Array, packed: Array) -> tuple[dict[str, Any], Array]:
+    def call(seed: Array, images: Array, packed: list[Array]) -> tuple[dict[str, Any], Array]:
         rows = packing.unpack(packed)
         rows["sample"]["image"] = images
         batch, ready = function(seed, rows)
@@ -93,14 +93,13 @@ def _compile(
     )
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec("batch"))
-    packed_shape = (image.shape[0], packing.row_bytes)
-    arguments = (
-        jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated),
-        jax.ShapeDtypeStruct(image.shape, image.dtype, sharding=split),
-        jax.ShapeDtypeStruct(packed_shape, np.uint8, sharding=split),
-    )
+    seed_shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated)
+    image_shape, *packed_shapes = [
+        jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split)
+        for each in (image, *packing.shapes)
+    ]
     with no_mesh():
-        lowered = jax.jit(mapped).lower(*arguments)
+        lowered = jax.jit(mapped).lower(seed_shape, image_shape, packed_shapes)
         compiled = lowered.compile()
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
