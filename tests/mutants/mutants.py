@@ -28,8 +28,8 @@ MUTANTS = {
     ),
     "p is ignored by pointwise transforms": Mutant(
         "augment/_transform.py",
-        "        image = chosen(drawn.applied, result, image)\n        return state",
-        "        image = result\n        return state",
+        "        return chosen(drawn.applied, result, image)\n",
+        "        return result\n",
         "test_contract.py::test_never_is_the_identity[RandomInvert]",
     ),
     "every transform of a chain is given the same key": Mutant(
