@@ -197,10 +197,10 @@ def show(rates: dict[Any, list[float]], warm: dict[Any, list[float]], args: Any)
         ratio = statistics.median(found) / statistics.median(rates[name, args.gpus[0]])
         print(f"{name:20s} {count} GPUs {spread(found)}  {ratio:5.2f} x", flush=True)
     if args.json:
-        rows = [
-            {"kind": key[0], "gpus": key[1], "warm_up": warm[key], "rates": found}
-            for key, found in rates.items()
-        ]
+        rows = []
+        for (kind, count), found in rates.items():
+            settings = {"warm_up": warm[kind, count]}
+            rows.append({"kind": kind, "gpus": count, "rates": found, "settings": settings})
         args.json.write_text(json.dumps(rows, indent=1))
 
 

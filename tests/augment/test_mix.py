@@ -258,37 +258,6 @@ def test_config(mix):
 
 # ---- in a Loader
 
-ROWS = 14  # the last batch of 8 has 6 records and 2 rows of padding
-
-
-@pytest.mark.parametrize("mix", [MIXES[2], MIXES[3]], ids=name_of)
-def test_a_loader_gives_the_same_batches_for_any_devices_and_batch_size(mix):
-    source = InMemory(jpegs(ROWS), {"label": np.arange(ROWS) % CLASSES})
-    transform = A.Compose([A.RandomResizedCrop((40, 60)), A.RandomHorizontalFlip()])
-    seen = []
-    for batch_size, devices in [(8, 1), (4, 1), (16, 2)]:
-        with Loader(
-            source,
-            batch_size,
-            transform=transform,
-            batch_transform=mix,
-            seed=3,
-            last_batch="pad",
-            sharding=batch_sharding(jax.devices("cpu")[:devices]),
-        ) as loader:
-            batches = [jax.device_get(batch) for batch in loader]
-        valid = np.concatenate([batch["valid"] for batch in batches])
-        image = np.concatenate([batch["image"] for batch in batches])
-        label = np.concatenate([batch["label"] for batch in batches])
-        assert valid.sum() == ROWS and label.dtype == np.float32 and label.shape[1] == CLASSES
-        assert not image[~valid].any() and not label[~valid].any()
-        np.testing.assert_allclose(label[valid].sum(axis=1), 1, atol=1e-5)
-        seen.append((image[valid], label[valid]))
-    for image, label in seen[1:]:
-        np.testing.assert_array_equal(image, seen[0][0])
-        np.testing.assert_array_equal(label, seen[0][1])
-    assert ((seen[0][1] > 0).sum(axis=1) > 1).mean() > 0.4
-
 
 def test_after_normalize_in_the_layout_of_the_model():
     source = InMemory(jpegs(8), {"label": np.arange(8) % CLASSES})
