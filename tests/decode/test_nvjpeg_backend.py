@@ -62,11 +62,12 @@ def test_callers_that_wait_for_buffers_of_several_gpus_do_not_wait_for_each_othe
     monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     gpu.seconds = lambda n: 0.001
     decode = decoder(gpus=3)
+    images = jpegs(3)
     ended = []
 
     def call():
-        for _ in range(100):
-            decode.decode(jpegs(3))
+        for _ in range(30):
+            decode.decode(images)
         ended.append(True)
 
     callers = [threading.Thread(target=call, daemon=True) for _ in range(3)]
