@@ -1,6 +1,5 @@
 """The host backend: threads that decode onto canvases in host memory."""
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,11 +10,13 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode._backend import DecodedPixels
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.host.canvas_pool import Canvas, CanvasPool
 from jaxaug.decode.host.decode_image import decode_into
 from jaxaug.decode.parse.headers import BAD, Headers
 from jaxaug.errors import DecodeError
 
-_ALIGNMENT = 64  # bytes; XLA's CPU client takes memory with this alignment without a copy
+# Batches whose memory may wait for the next one: a Loader has two or three in use by turns.
+_FREE_BATCHES = 2
 
 
 class HostBackend:
@@ -35,19 +36,22 @@ class HostBackend:
         self, devices: Sequence[Device], canvas_shape: tuple[int, int, int], num_threads: int
     ):
         self._devices = devices
-        self._canvas_shape = canvas_shape
+        self._memory = CanvasPool(canvas_shape, _FREE_BATCHES * len(devices))
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
     def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
         """Decode the good rows; see `Backend`."""
         rows_per_device = len(headers.kind) // len(self._devices)
-        canvases = [_zero_canvases(rows_per_device, self._canvas_shape) for _ in self._devices]
-        targets = [canvas for block in canvases for canvas in block]
+        blocks = [self._memory.take(rows_per_device) for _ in self._devices]
+        canvases = [canvas for block in blocks for canvas in block.rows()]
+        for row in (headers.kind == BAD).nonzero()[0].tolist():
+            canvases[row].clear()
         good = (headers.kind != BAD).nonzero()[0].tolist()
-        failures = self._fill(targets, good, encoded, headers, size)
+        failures = self._fill(canvases, good, encoded, headers, size)
 
-        pixels = [jax.device_put(block, device) for block, device in zip(canvases, self._devices)]
+        shards = zip(blocks, self._devices)
+        pixels = [jax.device_put(block.pixels, device) for block, device in shards]
         return DecodedPixels(
             pixels=pixels,
             failures=failures,
@@ -58,23 +62,26 @@ class HostBackend:
 
     def _fill(
         self,
-        targets: list[np.ndarray],
+        canvases: list[Canvas],
         good: list[int],
         encoded: Encoded,
         headers: Headers,
         size: np.ndarray,
     ) -> dict[int, str]:
-        """Decode the good rows, each to its target; return row -> reason for those that fail."""
+        """Decode the good rows, each to its canvas; return row -> reason for those that fail."""
         rows = iter(good)  # shared: each thread takes the next row when it is free
         failures: dict[int, str] = {}
 
         def work():
             for row in rows:
+                canvas = canvases[row]
                 fit = (int(size[row, 0]), int(size[row, 1]))
+                canvas.make_room(fit)
                 try:
-                    decode_into(encoded.view(row), headers.row(row), fit, targets[row])
+                    decode_into(encoded.view(row), headers.row(row), fit, canvas.pixels)
+                    canvas.covered[:] = fit
                 except DecodeError as error:
-                    targets[row][:] = 0
+                    canvas.clear()
                     failures[row] = error.reason
 
         num_tasks = min(self._num_threads, len(good))
@@ -83,22 +90,11 @@ class HostBackend:
         return failures
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads and free the memory that nobody uses."""
         self._pool.shutdown()
+        self._memory.close()
 
 
 def _release_nothing(outputs: Any) -> None:
-    """Do nothing: the canvases are new memory that JAX owns."""
+    """Do nothing: the arrays keep their canvases."""
     del outputs
-
-
-def _zero_canvases(rows: int, canvas_shape: tuple[int, int, int]) -> np.ndarray:
-    """Return zeros, uint8[rows, H, W, channels], that a CPU device takes without a copy.
-
-    `np.zeros` is lazy: pages that no image covers are never touched, and large blocks come as huge
-    pages.
-    """
-    shape = (rows, *canvas_shape)
-    block = np.zeros(math.prod(shape) + _ALIGNMENT, np.uint8)
-    first = -block.ctypes.data % _ALIGNMENT
-    return block[first : block.size - _ALIGNMENT + first].reshape(shape)
