@@ -145,7 +145,9 @@ CASES = {
     "Resize": Case({"size": FIXED}, random=False, canvas=FIXED),
     "SaltAndPepper": Case(),
     "SanitizeBoxes": Case({"min_size": 3.0}, random=False, boxes=True),
-    "ScaleJitter": Case({"target_size": (8, 9)}, canvas=(16, 18), sized=True),
+    "ScaleJitter": Case(
+        {"target_size": (8, 9), "scale_range": (0.5, 2.0)}, canvas=(16, 18), sized=True
+    ),
     "ShotNoise": Case(),
     "SomeOf": Case({"transforms": BRANCHES, "n": 2}),
     "ThinPlateSpline": Case(),
