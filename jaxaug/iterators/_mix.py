@@ -104,10 +104,10 @@ class Mix:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A shuffle in which record i comes factors[i] times an epoch, without replacement.
+    """A shuffle in which record i occurs factors[i] times per epoch, without replacement.
 
-    A fraction is the probability of one time more: each epoch, a record comes as often as its
-    factor rounded down or up, and an epoch always has round(sum(factors)) positions. With
+    A fraction is the probability of one more occurrence: each epoch, a record occurs as often as
+    its factor rounded down or up, and an epoch always has round(sum(factors)) positions. With
     max(1, sqrt(t / f)) for the share f of the record's rarest class it is the repeat factor
     sampling of LVIS.
 
