@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -180,7 +180,7 @@ class Usage(NamedTuple):
 
 def python_usage() -> Usage:
     """Return the usage of all Python threads, by their kind."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     waits = 0
     for thread in threading.enumerate():
         folder = Path(f"/proc/self/task/{thread.native_id}")
