@@ -86,8 +86,8 @@ class Warp(NamedTuple):
     def displaced(cls, info: ImageInfo, dx: Array, dy: Array) -> "Warp":
         """Return the warp that shows at (x, y) what lies at (x + dx, y + dy), in the same frame.
 
-        Displacements with a gradient above 0.6 are scaled down to it, all alike: a map with a
-        gradient above 1 folds, and no box or keypoint could follow it.
+        Displacements with a gradient above 0.6 are scaled down to it, all by one factor: a map with
+        a gradient above 1 folds, and no box or keypoint could follow it.
 
         Args:
           info: of the image.

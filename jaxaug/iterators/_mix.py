@@ -20,8 +20,8 @@ class Mix:
     """Records of several sources in fixed shares, each source without replacement.
 
     In an epoch of n positions, source s has n weights[s] / sum(weights) of them, rounded, at places
-    that are shuffled anew each epoch. Its records come in the order of a shuffle of their own that
-    goes on over epochs: none comes twice before all have come once, however small or large the
+    that each epoch shuffles. The records of a source come in a shuffle of their own, which
+    continues across epochs: none comes twice before all have come once, however small or large the
     share. Position p of epoch e is a pure function of (seed, e, p): a resume is exact.
 
     Args:
