@@ -21,6 +21,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from images import jpegs_below
 from PIL import Image
 from rate import rate
 from raw_nvjpeg import by_sampling, raw_engines, raw_hybrid, raw_together
@@ -30,15 +31,6 @@ from jaxaug.decode import Decoder, Encoded
 from jaxaug.decode.native import cuda, libnvjpeg
 
 WARM_UP_BATCHES = 8
-
-
-def read(folder: Path) -> list[bytes]:
-    """Return the JPEG files below a folder."""
-    return [
-        path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in (".jpg", ".jpeg")
-    ]
 
 
 def reencode(image: bytes, quality: int) -> bytes:
@@ -234,7 +226,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--images", type=Path, required=True, help="a folder of JPEGs")
     parser.add_argument(
         "--quality-420", type=int, default=0, help="re-encode as 4:2:0 with this quality first"
     )
@@ -267,7 +259,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def images_of(args: argparse.Namespace) -> list[bytes]:
-    images = read(args.images)
+    images = jpegs_below(args.images)
     return [reencode(image, args.quality_420) for image in images] if args.quality_420 else images
 
 

@@ -11,6 +11,15 @@ COPIES_OF_LARGE = 768
 CLASSES = 10
 
 
+def jpegs_below(folder: Path) -> list[bytes]:
+    """Return the JPEG files below a folder."""
+    return [
+        path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in (".jpg", ".jpeg")
+    ]
+
+
 def turned(image: bytes, number: int) -> bytes:
     """Return the JPEG with EXIF orientation 6."""
     from PIL import Image
@@ -53,8 +62,8 @@ CHANGES = {
 }
 
 
-def changed(source: Path, change: str) -> list[bytes]:
-    """Return the images of a tar, changed and repeated."""
+def changed(source: Path, change: str, count: int | None = None) -> list[bytes]:
+    """Return the images of a tar, changed, and repeated until there are `count`."""
     with tarfile.open(source) as tar:
         members = [member for member in tar if member.isfile()]
         images = [tar.extractfile(member).read() for member in members]  # type: ignore[union-attr]
@@ -62,14 +71,15 @@ def changed(source: Path, change: str) -> list[bytes]:
         images = images[:48]
     with ThreadPoolExecutor() as pool:  # Pillow gives up the GIL
         images = list(pool.map(CHANGES[change], images, range(len(images))))
-    total = COPIES_OF_LARGE if change == "large" else COPIES_OF
-    return [images[number % len(images)] for number in range(total)]
+    if count is None:
+        count = COPIES_OF_LARGE if change == "large" else COPIES_OF
+    return [images[number % len(images)] for number in range(count)]
 
 
-def write_tar(source: Path, target: Path, change: str) -> None:
-    """Write the images of `source` to a tar, with a label each."""
+def write_tar(source: Path, target: Path, change: str, count: int | None = None) -> None:
+    """Write the images of `source` to a tar, with a label each; see `changed`."""
     with tarfile.open(target, "w") as tar:
-        for number, image in enumerate(changed(source, change)):
+        for number, image in enumerate(changed(source, change, count)):
             for suffix, data in ((".jpg", image), (".cls", b"%d" % number)):
                 member = tarfile.TarInfo(f"{number:06d}{suffix}")
                 member.size = len(data)

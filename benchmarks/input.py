@@ -25,6 +25,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from images import jpegs_below
 from PIL import Image
 
 from jaxaug import Loader
@@ -38,11 +39,7 @@ BATCH = 256
 def load(folder: Path | None) -> list[bytes]:
     """Return the JPEGs of a folder, or drawn ones of ImageNet's usual size and about 100 kB."""
     if folder is not None:
-        return [
-            path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.suffix.lower() in (".jpg", ".jpeg")
-        ]
+        return jpegs_below(folder)
     generator = np.random.default_rng(0)
     images = []
     for _ in range(238):
@@ -183,7 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", type=Path)
+    parser.add_argument("--images", type=Path, help="a folder of JPEGs (default: drawn ones)")
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--seconds", type=float, default=2.0)

@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", type=Path)
+    parser.add_argument("--images", type=Path, help="a folder of JPEGs (default: drawn ones)")
     parser.add_argument("--minutes", type=float, default=60.0)
     args = parser.parse_args()
     images = load(args.images)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from decode import read
+from images import jpegs_below
 
 from jaxaug.decode import Decoder, Encoded, read_headers
 
@@ -43,12 +43,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", type=Path, required=True)
-    parser.add_argument("--backend", default="nvjpeg")
+    parser.add_argument("--images", type=Path, required=True, help="a folder of JPEGs")
+    parser.add_argument("--backend", default="nvjpeg", choices=["nvjpeg", "host"])
     parser.add_argument("--canvas", type=int, nargs=2, default=[512, 512])
     parser.add_argument("--batch", type=int, default=256)
     args = parser.parse_args()
-    images = read(args.images)
+    images = jpegs_below(args.images)
     canvas = tuple(args.canvas)
     device = jax.local_devices()[:1]
     headers = read_headers(Encoded.from_bytes(images))

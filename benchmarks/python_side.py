@@ -12,21 +12,20 @@ does not count. Divided by the time that the engines take for a step, it is the 
 
 import argparse
 import ctypes
-import io
 import itertools
 import os
 import statistics
 import sys
-import tarfile
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from images import write_tar
 
 ENGINE_SECONDS = 12.5e-3 / 256  # of one image on the engines of an H200
 CANVAS = (640, 704)
@@ -172,20 +171,8 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     return engines, runtime
 
 
-def write_tar(source: str, target: str) -> None:
-    """Write the images of `source`, repeated, with a label each."""
-    with tarfile.open(source) as tar:
-        images = [tar.extractfile(member).read() for member in tar if member.isfile()]  # type: ignore[union-attr]
-    with tarfile.open(target, "w") as tar:
-        for number in range(RECORDS):
-            for suffix, data in ((".jpg", images[number % len(images)]), (".cls", b"%d" % number)):
-                member = tarfile.TarInfo(f"{number:06d}{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-
-
 class Usage(NamedTuple):
-    """What the Python threads have used: seconds on a CPU, and how often they gave it up."""
+    """The seconds that Python threads were on a CPU, and how often they gave it up."""
 
     seconds: dict[str, float]
     waits: int
@@ -193,7 +180,7 @@ class Usage(NamedTuple):
 
 def python_usage() -> Usage:
     """Return the usage of all Python threads, by their kind."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     waits = 0
     for thread in threading.enumerate():
         folder = Path(f"/proc/self/task/{thread.native_id}")
@@ -209,7 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tar")
+    parser.add_argument("tar", type=Path)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--batch", type=int, default=256, help="for each GPU")
     parser.add_argument("--steps", type=int, default=40, help="of a round")
@@ -231,7 +218,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         tar = f"{folder}/images.tar"
-        write_tar(args.tar, tar)
+        write_tar(args.tar, Path(tar), "", RECORDS)
         decoder = Decoder(CANVAS, devices=jax.devices(), num_threads=16 * args.gpus)
         options = {"decoder": decoder, "sharding": sharding.batch_sharding(jax.devices())}
         with decoder, Loader(WebDataset(tar), images, **options) as loader:

@@ -13,8 +13,6 @@ import statistics
 import time
 from collections.abc import Callable
 
-import augmax
-import dm_pix as pix
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +25,8 @@ LIMIT = np.pi / 12
 
 def contestants(size: int) -> dict[str, dict[str, Run]]:
     """Return the programs by operator and library; a library without the operator is left out."""
+    import augmax
+    import dm_pix as pix
 
     def turned(key, image):
         angle = jax.random.uniform(key, (), minval=-LIMIT, maxval=LIMIT)

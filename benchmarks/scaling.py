@@ -165,6 +165,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.child:
         return serve(args.child)
+    if args.tar is None:
+        parser.error("TAR is missing, a tar of JPEGs")
     if args.rounds < MIN_ROUNDS:
         parser.error(f"--rounds must be at least {MIN_ROUNDS}, got {args.rounds}")
 

@@ -1,4 +1,4 @@
-"""How near decoding comes to the engines, by size, chroma sampling and batch.
+"""Compare decoding with the engines alone, by size, chroma sampling and batch.
 
     python benchmarks/sizes.py TAR [--sides 256 512 1024 2048 4096] [--batches 32 256 1024]
         [--rounds 5] [--seconds 0.2] [--json FILE]

@@ -1,4 +1,4 @@
-"""How much longer a step of training takes where its input is decoded and augmented beside it.
+"""Time a step of training alone, and while its input is decoded and augmented.
 
     python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc jitter] [--feeder jaxaug]
         [--batch 256] [--steps 100] [--rounds 5] [--json FILE]

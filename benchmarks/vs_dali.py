@@ -5,7 +5,7 @@
 
 A case is TAR[:CANVAS[:CHANGE]]. CANVAS is one side of a square `Decoder`, or "auto" for the
 Loader's own choice. CHANGE rewrites the images first: "turned" gives all of them EXIF orientation
-6, "progressive" makes a seeded twentieth progressive, "large" makes 4,000 x 3,000 photographs of
+6, "progressive" makes every twentieth progressive, "large" makes 4,000 x 3,000 photographs of
 quality 90, "q90" encodes all as 4:2:0 of quality 90. They are read from a tar, or with
 `--read files` as loose files in the folders of ten classes.
 
@@ -364,6 +364,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if not args.cases and not args.serve:
+        parser.error("a case is missing: TAR[:CANVAS[:CHANGE]]")
     if args.beside and "files" not in args.read:
         parser.error("--beside needs --read files: Grain and torchvision read no tar here")
     return args

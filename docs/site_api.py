@@ -5,7 +5,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "jaxaug"
 PACKAGES = ("augment", "iterators", "decode", "sharding", "errors")
-ON_DEMAND = {"iterators": ["iterators.orbax"]}  # imported by the user alone: it needs Orbax
+# imported by the user alone: they need Orbax, and Grain
+ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 
 
 def documented() -> list[str]:

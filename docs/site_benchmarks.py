@@ -45,7 +45,10 @@ def page(text: str) -> str:
         "",
         "## Stored runs",
         "",
-        "Medians, with all rounds between the ends of the lines, or in the shade of the roof.",
+        "A chart for each file in `benchmarks/runs`: medians, and lines or a shade from the slowest"
+        " to the fastest round. The chains: rrc is random-resized-crop and flip; jitter adds"
+        " rotation and color jitter, twelve rotation and seven shears, randaugment"
+        " RandAugment(2, 9); eval is resize and center crop.",
         "",
     ]
     for name in charts():

@@ -171,7 +171,7 @@ class Entry(NamedTuple):
         return f"{self.name}({arguments})"
 
     def build(self) -> Any:
-        """Return the transform, always applied."""
+        """Return the transform, always applied unless its probability is what it shows."""
         always = {}
         parameters = inspect.signature(self.exported).parameters
         if "p" in parameters and self.name not in ("OneOf", "RandomApply"):
@@ -217,9 +217,10 @@ def page() -> str:
         "# Gallery",
         "",
         "Every transform on one picture, drawn by jaxaug when this site was built. The first tile"
-        " of a row is the input; the others are draws with different keys, without repetitions."
-        " What has a probability is shown as applied. Geometric transforms are shown with a mask,"
-        " boxes and keypoints, which move with the image.",
+        " of a row is the input; the others are results with different keys, without repetitions."
+        " Except for OneOf and RandomApply, transforms with a probability are always applied here."
+        " Geometric transforms are shown with a mask, boxes and keypoints, which move with the"
+        " image.",
         "",
         "To see a chain of your own on your own images:"
         " [`python -m jaxaug preview FOLDER --chain module:name`](api/command_line.md#preview).",

@@ -20,10 +20,11 @@ import site_api
 
 MODULES = {"augment": augment, "decode": decode, "errors": errors, "iterators": iterators}
 MODULES |= {"sharding": sharding}
-ORBAX = "iterators.orbax"
+ON_DEMAND = {"iterators.orbax": "orbax.checkpoint", "iterators.grain": "grain"}
 
 # Their examples need other libraries, or terminals; pages of the site and other tests run them.
 NOT_DOCTESTED = {"to_torch", "to_tf", "progress", "LoaderHandler", "LoaderState", "DecodedBatch"}
+NOT_DOCTESTED |= {"LoaderDataset", "LoaderIterator"}
 
 QUOTED = re.compile(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`")
 CAMEL_CASE = re.compile(r"(?:[A-Z][a-z]+\w*|[A-Z]{2,}[a-z]\w*)")
@@ -31,8 +32,8 @@ FOREIGN = {"DataAugmentationDINO"}  # a class of facebookresearch/dino
 
 
 def loaded(name: str):
-    if name == ORBAX:
-        pytest.importorskip("orbax.checkpoint")
+    if name in ON_DEMAND:
+        pytest.importorskip(ON_DEMAND[name])
     return importlib.import_module(f"jaxaug.{name}")
 
 

@@ -132,7 +132,9 @@ def train_epoch(model, optimizer, loader: jaxaug.Loader, checkpoints) -> float:
     losses = []
     # Counted on the host from here on: reading the step would wait for it.
     start = 1 + int(optimizer.step[...])
-    bar = tqdm(loader, "training", len(loader), leave=False, disable=jax.process_index() > 0)
+    # None: no bar where stderr is no terminal
+    hidden = True if jax.process_index() > 0 else None
+    bar = tqdm(loader, "training", len(loader), leave=False, disable=hidden)
     for step, batch in enumerate(bar, start):
         losses.append(train_step(model, optimizer, batch["image"], batch["label"], batch["valid"]))
         if checkpoints is not None and checkpoints.should_save(step):

@@ -139,7 +139,7 @@ class Compose(Transform):
         """Return the one map of a chain of geometric transforms, for what `sample` drew.
 
         Raises:
-          TypeError: for a chain with others, or with ones that are not resampled alike.
+          TypeError: for a chain with other transforms, or with different interpolation or padding.
         """
         if not self.geometric:
             names = [type(transform).__name__ for transform in leaves(self)]

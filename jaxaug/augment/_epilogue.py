@@ -7,7 +7,7 @@ from jaxaug.augment._values import standardized
 
 
 class Epilogue(NamedTuple):
-    """What becomes of values in [0, 1]: (value - shift) / scale, in another dtype.
+    """The map (value - shift) / scale of values in [0, 1], with a change of dtype.
 
     Attributes:
       shift, scale: a number for each channel; empty where values stay as they are.
@@ -24,7 +24,7 @@ class Epilogue(NamedTuple):
     dtype: str
 
     def of(self, image: Array) -> Array:
-        """Return what becomes of float32[H, W, C]."""
+        """Return the map of an image float32[H, W, C]."""
         if self.shift:
             image = standardized(image, self.shift, self.scale)
         return image.astype(self.dtype)

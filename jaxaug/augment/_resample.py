@@ -59,8 +59,8 @@ def resample(
       warp: the pull map with its output canvas.
       interpolation: one of INTERPOLATIONS.
       padding_mode: one of PADDING_MODES, for positions outside of the used part.
-      fill: the color of "constant" in [0, 1], a scalar or one a channel.
-      epilogue: what becomes of the values in [0, 1].
+      fill: the color of "constant" in [0, 1], a scalar or one per channel.
+      epilogue: the map of the values in [0, 1].
 
     Returns:
       [*warp.canvas, C], finished. Without an epilogue the dtype of `image` where pixels are read as

@@ -159,7 +159,7 @@ class Geometric(Transform):
 class Pointwise(Transform):
     """A transform of each pixel by itself: no neighbors, no sums.
 
-    XLA computes it in one pass with what stands before and after it.
+    XLA computes it in one pass with its neighbors in the chain.
 
     Attributes:
       across_channels: True where a channel of the result reads more than one of the image's. What
@@ -231,8 +231,8 @@ class ImageOp(Transform):
     def apply(self, params: Parameters, image: Array, info: ImageInfo) -> Array:
         """Transform float32[H, W, C] in [0, 1]; draw nothing.
 
-        A result of another height and width is allowed, the same for all images, where no mask,
-        boxes or keypoints stand beside the image. `after` must then tell it.
+        The result may have another height and width, the same for all images, if the sample has no
+        mask, boxes or keypoints. `after` must then return them.
         """
 
     def run(self, drawn: Drawn, state: State) -> State:

@@ -86,8 +86,8 @@ class Warp(NamedTuple):
     def displaced(cls, info: ImageInfo, dx: Array, dy: Array) -> "Warp":
         """Return the warp that shows at (x, y) what lies at (x + dx, y + dy), in the same frame.
 
-        Displacements with a gradient above 0.6 are scaled down to it, all alike: a map with a
-        gradient above 1 folds, and no box or keypoint could follow it.
+        Displacements with a gradient above 0.6 are scaled down to it, all by one factor: a map with
+        a gradient above 1 folds, and no box or keypoint could follow it.
 
         Args:
           info: of the image.
@@ -163,14 +163,14 @@ def has_static_shape(canvas: Canvas) -> bool:
 
 
 def select(index: Array, branches: Sequence[Any]) -> Any:
-    """Return the branch of a traced index: the price of a choice among warps is that of one.
+    """Return the branch of a traced index; a choice among warps costs one resample.
 
     Args:
       index: int32, traced, from 0 to len(branches) - 1.
       branches: warps to frames of one shape; or arrays of one shape and dtype.
 
     Raises:
-      ValueError: for warps to different canvases, or with displacements on different grids.
+      ValueError: for warps to different canvases.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Transforms that choose among others, anew for each image: apply, choice, order, some of.
+"""Transforms that choose among others for each image: apply, choice, order, some of.
 
 Each is a row of choices, and a choice has one mechanism. Its geometric branches are one `select` of
 warps, so that together they cost one resample; the others are computed and selected, so that they

@@ -206,7 +206,7 @@ class RandomCrop(Geometric):
       padding: pixels added on every side before: an int, (left and right, top and bottom), or
         (left, top, right, bottom), as in torchvision.
       pad_if_needed: also pad an image smaller than the window, by the same amount on either side.
-      fill: the color of "constant" padding in [0, 1], a number or one a channel.
+      fill: the color of "constant" padding in [0, 1], a number or one per channel.
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
 
     Without any padding the window may look beyond an image that is too small on its canvas: there

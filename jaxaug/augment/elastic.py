@@ -98,8 +98,8 @@ class ElasticTransform(Bordered):
 
     Differs from torchvision in scaling the displacement down to a gradient of 0.6 where it is
     steeper, so that boxes and keypoints can follow it; in noise that does not depend on the aspect
-    (there it is wider by W / H along x, and by H / W along y); and in noise that goes on beyond the
-    border (there it is mirrored).
+    (there it is wider by W / H along x, and by H / W along y); and in noise that continues beyond
+    the border (there it is mirrored).
     """
 
     alpha: Pair = 50.0

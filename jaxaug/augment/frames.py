@@ -20,12 +20,12 @@ from jaxaug.augment._transform import Transform
 class Frames:
     """Apply a chain to every frame of a video, with one draw for all of them or one for each.
 
-    It stands for a whole chain, in `Loader(transform=...)` for example, and not in a `Compose`.
+    It is a whole chain, as for `Loader(transform=...)`, and cannot be part of a `Compose`.
 
     Args:
       transform: a `Compose` or another transform, of single images.
-      per_frame: False draws once, from the facts about the first frame, so that all frames move and
-        change alike, also in their noise. True draws for frame t with `fold_in(key, t)`.
+      per_frame: False draws once, from the facts about the first frame, so that all frames change
+        in the same way, including their noise. True draws for frame t with `fold_in(key, t)`.
       entries: the names of further entries with a row for each frame, such as "box_labels" [T, n]
         beside `SanitizeBoxes`.
 

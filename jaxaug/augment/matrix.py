@@ -95,7 +95,7 @@ def shearing(x_degrees: Scalar, y_degrees: Scalar) -> Matrix:
 
 
 def about(matrix: Matrix, x: Scalar, y: Scalar) -> Matrix:
-    """Return `matrix` with (x, y) in the place of the origin.
+    """Return `matrix` about the point (x, y) instead of the origin.
 
     Example:
       >>> transform_points(about(scaling(2.0, 2.0), 10.0, 10.0), 11.0, 10.0)[:2]

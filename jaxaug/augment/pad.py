@@ -192,8 +192,8 @@ class LetterBox(Bordered):
       >>> LetterBox(4)(jax.random.key(0), image)[:, 0, 0].tolist()
       [0, 255, 255, 0]
 
-    Equals `PIL.ImageOps.pad` with BILINEAR or BICUBIC, up to rounding; of an odd number of pixels
-    the larger half comes behind.
+    Equals `PIL.ImageOps.pad` with BILINEAR or BICUBIC, up to rounding; of an odd number of padding
+    pixels the larger half is at the bottom or on the right.
     """
 
     size: Size

@@ -18,7 +18,7 @@ from jaxaug.augment._targets import Targets
 class MultiView:
     """Make stacks of random views of one image.
 
-    It stands for a whole chain, in `Loader(transform=...)` for example, and not in a `Compose`.
+    It is a whole chain, as for `Loader(transform=...)`, and cannot be part of a `Compose`.
 
     Args:
       views: {name: (chain, count)}; each of the `count` views goes through the chain with a key of

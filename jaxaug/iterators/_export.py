@@ -24,7 +24,7 @@ class Export:
     Args:
       loader: a `Loader`; its state, length and close stay its own.
       name: the name of the function that made this.
-      convert: returns what is yielded in the place of a batch.
+      convert: returns what is yielded instead of a batch.
       restart: begin a new epoch in each loop.
 
     Raises:

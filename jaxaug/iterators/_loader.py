@@ -30,8 +30,8 @@ class Loader(Checkpointable):
     that are not valid are blank: zeros, integer "label" and "labels" -1, "mask" `mask_fill`.
 
     `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
-    and `steps()` go on over epochs. A `for` that was left early goes on where it was; `restart()`
-    begins the next epoch.
+    and `steps()` continue across epochs. If a `for` loop was left early, the next one continues
+    from there; `restart()` begins the next epoch.
 
     Position p of epoch e is the same record, with the same random parameters, for any batch size,
     number of devices and of processes, and after any resume. Batches never span epochs. One thread
@@ -41,10 +41,10 @@ class Loader(Checkpointable):
       source: a `Source` (random access) or a `Stream`.
       batch_size: rows of the global batch; a multiple of the number of its shards.
       transform: pure function (key, sample) -> sample of one sample {"image": uint8[H, W, 3],
-        "size": int32[2], "original_size", "epoch": int32, features...}; it is mapped and compiled,
-        here and once.
-        A `jaxaug.augment.Compose`, or any function of your own; it may return any dict of arrays,
-        nested ones too, of which "epoch" is left out. Pixels of `InMemory` come without sizes.
+        "size": int32[2], "original_size", "epoch": int32, features...}; it is mapped over the batch
+        and compiled once, when the Loader is made. A `jaxaug.augment.Compose`, or any function of
+        your own; it may return any dict of arrays, nested ones too, of which "epoch" is left out.
+        Pixels of `InMemory` come without sizes.
       batch_transform: pure function (key, group) -> group of `group_size` consecutive samples (its
         attribute, 2 by default), such as MixUp; the group also holds "valid" bool[group_size].
       seed: of the order and of every key.
@@ -58,10 +58,11 @@ class Loader(Checkpointable):
         masked or replaced; where at least 100 exceed it, a DecodeError names ten of them. None sets
         no limit. A warning tells of the first bad record, the tenth, the hundredth, and so on.
       last_batch: "drop" the tail of an epoch, or "pad" it with blank rows.
-      on_error: what a record that cannot be decoded does: "raise" DecodeError, "mask" (a blank
-        row), or "replace" (the next decodable record of the epoch's order takes its place, with its
-        own index and key). Each is counted and named in `stats`. After an exception the next batch
-        is the one behind the batch that failed, while `get_state()` stands before it.
+      on_error: what happens to a record that cannot be decoded: "raise" DecodeError, "mask" (a
+        blank row), or "replace" (the next decodable record of the epoch's order takes its place,
+        with its own index and key). Each is counted and named in `stats`. After an exception the
+        next call returns the batch after the one that failed; until then `get_state()` is the
+        position before the failed one.
       sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over
         the rest; by default the mesh of `jax.set_mesh` if that has one axis, else all of
         `jax.devices()`. Where it spans processes, these compare data, order and options when the
@@ -166,13 +167,13 @@ class Loader(Checkpointable):
         return self._plan.batches_per_epoch()
 
     def steps(self, count: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the next `count` batches, over the ends of epochs; all of `epochs` without one."""
+        """Yield the next `count` batches, across epochs; without it, all that `epochs` allows."""
         return self._consumer.take_steps(count)
 
     def restart(self) -> None:
         """Begin the next epoch if this Loader has delivered a batch of this one.
 
-        A place in an epoch that `set_state` gave stays: the next loop goes on there.
+        A position that `set_state` gave is kept: the next loop continues from there.
         """
         upcoming = self._consumer.upcoming
         if upcoming.position > 0 and upcoming != self._consumer.start:
@@ -189,7 +190,7 @@ class Loader(Checkpointable):
         Returns:
           "original": the whole upright image, uint8[h, w, 3], of a gray decoder [h, w]; "sample":
           dict of numpy arrays, bit-equal to a row of the batches of a deterministic decoder; "key":
-          the key that `transform` gets; "describe": what names it.
+          the key that `transform` gets; "describe": a dict that says where the record comes from.
 
         Raises:
           TypeError: the source is a stream.
@@ -200,11 +201,11 @@ class Loader(Checkpointable):
         return take_sample(self._plan, index, epoch, position)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the place reached, as JSON scalars: the same on every process."""
+        """Return the position reached, as JSON scalars: the same on every process."""
         return to_state(self._consumer.delivered, self._plan.run)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on after the last batch that was delivered before `state` was taken.
+        """Continue after the last batch that was delivered before `state` was taken.
 
         Where the sharding spans processes each of them must call this, with the same state.
 
@@ -223,10 +224,10 @@ class Loader(Checkpointable):
         """The counts, the bad records and the speed of what this process has delivered so far.
 
         Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name,
-        "images_per_second", "seconds" by a clock that stands from the end of an epoch's loop, or an
-        exception, until the next batch is asked for, and "shares", the share of that time, 0 to 1,
-        in which each stage was at work: "reader" gets bytes; "decoder" decodes; "device" is the
-        hand-over to it, the wait for canvases that it still reads, and the time that you held an
+        "images_per_second", "seconds" by a clock that is paused from the end of an epoch's loop, or
+        an exception, until the next batch is requested, and "shares", the share of that time, 0 to
+        1, in which each stage was busy: "reader" gets bytes; "decoder" decodes; "device" is the
+        launch on it, the wait for canvases that it still reads, and the time that you held an
         unfinished batch; "consumer" is the rest of the time between two batches: your code, and
         your steps as far as you wait for them. "bottleneck" is the stage with the largest share.
         """

@@ -20,8 +20,8 @@ class Mix:
     """Records of several sources in fixed shares, each source without replacement.
 
     In an epoch of n positions, source s has n weights[s] / sum(weights) of them, rounded, at places
-    that are shuffled anew each epoch. Its records come in the order of a shuffle of their own that
-    goes on over epochs: none comes twice before all have come once, however small or large the
+    that each epoch shuffles. The records of a source come in a shuffle of their own, which
+    continues across epochs: none comes twice before all have come once, however small or large the
     share. Position p of epoch e is a pure function of (seed, e, p): a resume is exact.
 
     Args:
@@ -104,10 +104,10 @@ class Mix:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A shuffle in which record i comes factors[i] times an epoch, without replacement.
+    """A shuffle in which record i occurs factors[i] times per epoch, without replacement.
 
-    A fraction is the probability of one time more: each epoch, a record comes as often as its
-    factor rounded down or up, and an epoch always has round(sum(factors)) positions. With
+    A fraction is the probability of one more occurrence: each epoch, a record occurs as often as
+    its factor rounded down or up, and an epoch always has round(sum(factors)) positions. With
     max(1, sqrt(t / f)) for the share f of the record's rarest class it is the repeat factor
     sampling of LVIS.
 

@@ -14,7 +14,7 @@ _STAGE_NAMES = {
 
 
 def progress(loader: Loader) -> Iterator[dict[str, Array]]:
-    """Yield the rest of the Loader's epoch, and draw a tqdm bar meanwhile.
+    """Yield the rest of the Loader's epoch beside a tqdm progress bar.
 
     The bar shows images/s, and the slowest stage with its share of the time, both of this process.
     Nothing is written into a file or a pipe. Needs tqdm.

@@ -10,7 +10,7 @@ from jaxaug.decode import Encoded, Headers
 
 
 class Pixels(NamedTuple):
-    """Images that need no decoding; a source may return them in the place of `Encoded`.
+    """Images that need no decoding; a source may return them instead of `Encoded`.
 
     Attributes:
       array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes
@@ -25,7 +25,7 @@ class Pixels(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """Encoded images with a mask each; a source may return them in the place of `Encoded`.
+    """Encoded images with a mask each; a source may return them instead of `Encoded`.
 
     The Loader decodes a mask without a change of its numbers, to uint8, or to int32 if those of the
     first record have more than 8 bits, and turns and shrinks it with its image: "mask" [B, H, W].
@@ -64,11 +64,11 @@ class Source(Protocol):
     def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Return the images of records `indices` (int64[n]), and a dict of arrays [n, ...].
 
-        The dtypes and the shapes behind the first axis are the same in every call. "label" is
+        The dtypes, and the shapes after the first axis, are the same in every call. "label" is
         int[n].
 
-        A record that cannot be read (deleted, no permission) is handed over with length 0, and
-        `describe(index)["error"]` says why; the Loader's `on_error` then decides.
+        A record that cannot be read (deleted, no permission) has length 0, and
+        `describe(index)["error"]` says why; the Loader's `on_error` then applies.
         """
         ...
 
@@ -77,7 +77,7 @@ class Source(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Return a short hash of the data: another data set has another one."""
+        """Return a short hash of the data, which differs between data sets."""
         ...
 
 

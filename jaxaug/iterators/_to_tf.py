@@ -45,8 +45,9 @@ def to_tf(loader: Loader, *, restart: bool = True, names: Sequence[str] | None =
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
-      restart: False: a loop that was left early goes on where it was, as those of the Loader do.
-      names: the entries to yield as a tuple, such as ("image", "label"); a dict of all without.
+      restart: False: after a loop that was left early, the next one continues from there, as loops
+        over the Loader do.
+      names: the entries to yield as a tuple, such as ("image", "label"); None yields dicts of all.
 
     Raises:
       TypeError: `loader` is no Loader, `names` no tuple.

@@ -51,14 +51,16 @@ def to_torch(
     losses leave out; the other integers are int32, as JAX has them. Where this process has several
     local shards, each value is a list with one tensor for each, on its own device, in row order.
 
-    On GPUs PyTorch's current stream waits for JAX, and the memory of a tensor is used again once
-    the work queued on that stream when the last reference went has ended. A stream of your own must
-    be waited for before you drop the tensor. Writing into a tensor changes no later batch.
+    On GPUs PyTorch's current stream waits for JAX. When the last reference to a tensor is dropped,
+    its memory is reused only after the work that was queued on that stream by then. If you read a
+    tensor on another stream, wait for that stream before you drop the tensor. Writing into a tensor
+    changes no later batch.
 
     Args:
       loader: a `Loader`; its state, length and close stay its own.
-      restart: False: a loop that was left early goes on where it was, as those of the Loader do.
-      names: the entries to yield as a tuple, such as ("image", "label"); a dict of all without.
+      restart: False: after a loop that was left early, the next one continues from there, as loops
+        over the Loader do.
+      names: the entries to yield as a tuple, such as ("image", "label"); None yields dicts of all.
       channels_last: give "image" as [B, C, H, W] in torch's `channels_last` memory format, a view
         of the rows [B, H, W, C] that the transform makes.
 

@@ -9,15 +9,15 @@ from jaxaug.iterators._loader import Loader
 
 
 class LoaderDataset(grain.IterDataset):  # pyright: ignore[reportAttributeAccessIssue]
-    """The batches of a Loader, over the ends of epochs, as a Grain `IterDataset`.
+    """The batches of a Loader, across epochs, as a `grain.IterDataset`.
 
-    Iterators begin where the Loader stood when this was made. Their state is the Loader's, so a
-    saved pipeline goes on behind the last batch, also with another batch size or number of
-    processes. Each iterator has a place of its own; taking turns between two of them moves the
-    Loader each time, which costs what was read ahead.
+    Iterators begin at the position that the Loader had when this was made. Their state is the
+    Loader's, so a saved pipeline continues after the last batch, also with another batch size or
+    number of processes. Each iterator has its own position; taking turns between two of them moves
+    the Loader each time, which throws away what was read ahead.
 
     Args:
-      loader: a `Loader`; its close stays its own.
+      loader: a `Loader`; closing it is left to you.
 
     Raises:
       TypeError: `loader` is no Loader.

@@ -16,7 +16,7 @@ _PIXELS = 8  # a thread sums or changes so many
 
 
 class Settings(NamedTuple):
-    """What is the same for all images: their sides, and the number of components."""
+    """The settings that are the same for all images: their sides, and the number of components."""
 
     height: int
     width: int

@@ -23,7 +23,7 @@ _DOT_GROUPS = range(3, 65)
 
 
 class Settings(NamedTuple):
-    """What is the same for all images, and compiled into the kernel.
+    """The settings that are the same for all images, and compiled into the kernel.
 
     Attributes:
       image: (height, width, channels) of the source.

@@ -107,7 +107,8 @@ def lsj_train(
     Reference: G. Ghiasi et al., "Simple Copy-Paste is a Strong Data Augmentation Method", 2021;
       torchvision, references/detection/presets.py, `data_augmentation="lsj"`.
 
-    Differs from it in the place of a small image, there the top left corner, here a random one.
+    Differs from torchvision in where a small image is placed, there at the top left, here at
+    random.
     """
     return Compose(
         [

@@ -43,8 +43,8 @@ def segmentation_train(
 
     Reference: torchvision, references/segmentation/presets.py, SegmentationPresetTrain.
 
-    Differs from it in the place of an image smaller than the crop, there the top left corner, here
-    a random one; and in `policy`.
+    Differs from torchvision in where an image smaller than the crop is placed, there at the top
+    left, here at random; and in `policy`.
     """
     longest = _MAX_ASPECT * 2 * base
     return Compose(

@@ -23,10 +23,10 @@ class Coco:
 
     Features of each record, K being the most boxes that an image has:
 
-    - "boxes" float32[n, K, 4]: (x_min, y_min, x_max, y_max) in pixels of the file, zeros behind the
+    - "boxes" float32[n, K, 4]: (x_min, y_min, x_max, y_max) in pixels of the file, zeros after the
       last box. The Loader scales them with the image, and transforms move them.
     - "box_labels" int32[n, K]: ranks of the categories by id, so that they count from 0 without
-      gaps; -1 behind the last box.
+      gaps; -1 after the last box.
     - "boxes_valid" bool[n, K], True for boxes; "box_count" int32[n], how many there are.
     - "mask" uint8[n, H, W] where `mask` asks for it: class or object numbers from 1 on, 0 where
       there is none, 255 in crowd regions.

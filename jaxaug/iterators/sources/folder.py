@@ -1,4 +1,4 @@
-"""A folder of images, one sub-folder a class."""
+"""A folder of images, with one sub-folder for each class."""
 
 import os
 from collections.abc import Iterator, Sequence

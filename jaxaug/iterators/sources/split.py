@@ -50,7 +50,7 @@ def split(
 
     Args:
       source: any random access source.
-      parts: shares, one behind the other, such as 0.9 or "90%"; or slices of the permutation, such
+      parts: shares, one after the other, such as 0.9 or "90%"; or slices of the permutation, such
         as "[:90%]", "[90%:]", "[-10%:]"; or records by number, not permuted: "[100:2000]", "[-5:]".
       seed: another seed gives other parts.
       stratify: False takes the records whatever their labels.
@@ -184,7 +184,7 @@ def _stratified_order(source: Source, seed: int, stratify: bool) -> np.ndarray:
 
 
 def _known_labels(source: Source) -> np.ndarray | None:
-    """Return the source's labels int[n], if it has one a record and knows them without reading."""
+    """Return the labels int[n], one per record, if the source knows them without reading."""
     columns = getattr(source, "features", None)
     labels = columns.get("label") if columns is not None else getattr(source, "labels", None)
     if labels is None:

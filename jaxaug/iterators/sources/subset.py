@@ -13,7 +13,7 @@ from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 
 
 class Subset:
-    """Chosen records of a source, numbered anew from 0.
+    """Chosen records of a source, renumbered from 0.
 
     `features`, `labels`, `classes` and `path` are those of the source, where it has them.
 

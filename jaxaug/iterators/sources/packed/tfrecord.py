@@ -29,8 +29,8 @@ class TFRecord(PackedSource):
     The index is made on first use, with all checksums of the files verified, and kept beside the
     files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug
     index` makes it beforehand); from then on a batch is numpy indexing. Numbers become features:
-    one a record as [n], k a record as [n, k], varying ones (boxes) as zero-padded [n, most] with
-    "<name>_count" int32[n]. Strings stay in `describe`. Labels are as the files have them:
+    one per record as [n], k per record as [n, k], varying ones (boxes) as zero-padded [n, most]
+    with "<name>_count" int32[n]. Strings stay in `describe`. Labels are as the files have them:
     ImageNet's of TF-Slim count from 1.
 
     Args:
