@@ -84,8 +84,9 @@ def _add_demo(commands) -> None:
         default="jaxaug_demo.png",
         help="contact sheet (default: %(default)s)",
     )
-    epochs = "of training (default: %(default)s)"
-    parser.add_argument("--epochs", type=_positive, default=8, help=epochs)
+    parser.add_argument(
+        "--epochs", type=_positive, default=8, help="epochs of training (default: %(default)s)"
+    )
     parser.add_argument("--data-cache", help="folder for the data set (default: ~/.cache/jaxaug)")
     parser.set_defaults(run=_demo)
 
@@ -112,7 +113,7 @@ def _add_preview(commands) -> None:
         "--canvas",
         type=_positive,
         default=256,
-        help="its side in pixels, to which images are shrunk (default: %(default)s)",
+        help="side of the canvas in pixels; larger images are shrunk to it (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
@@ -121,7 +122,7 @@ def _add_preview(commands) -> None:
         help="contact sheet (default: %(default)s)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the random draws (default: %(default)s)"
+        "--seed", type=int, default=0, help="seed of the random draws (default: %(default)s)"
     )
     parser.add_argument("--show", action="store_true", help="open the sheet, too")
     parser.set_defaults(run=_preview, error=parser.error)
@@ -175,7 +176,7 @@ def _add_pack(commands) -> None:
 
 def _add_doctor(commands) -> None:
     parser = commands.add_parser(
-        "doctor", help="tell what was found on this machine, and what to install"
+        "doctor", help="print what was found on this machine, and what to install"
     )
     parser.set_defaults(run=_doctor)
 

@@ -16,10 +16,14 @@ _OPTIONAL = {
     "optax": f"the examples: {install_command('examples')}",
     "orbax-checkpoint": f"checkpoints of the examples: {install_command('examples')}",
     "tensorflow-datasets": f"iterators.TFDS: {install_command('tfds')}",
+    "array-record": f"iterators.ArrayRecord: {install_command('tfds')}",
+    "pyarrow": f"iterators.Parquet: {install_command('parquet')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
     "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",
+    "tensorflow": "iterators.to_tf",
+    "grain": "iterators.grain",
 }
 
 
