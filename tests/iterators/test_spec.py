@@ -321,3 +321,9 @@ def test_canvas_is_an_argument_and_the_decoder_can_be_seen():
         assert loader.stats["shrunk"] == 4
     with pytest.raises(ValueError, match=r"`canvas` must be \(height, width\)"):
         Loader(InMemory(jpegs(4)), 4, canvas=20, sharding=one_device())
+
+
+def test_columns_without_numbers_are_split_over_devices_too():
+    column = np.zeros((N, 0, 4), np.float32)  # such as the boxes of images without any
+    batch = first_batch({"boxes": column}, sharding=batch_sharding(jax.devices("cpu")[:4]))
+    assert [shard.data.shape for shard in batch["boxes"].addressable_shards] == [(2, 0, 4)] * 4
