@@ -261,9 +261,10 @@ class RecordReader(Reader):
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
         """Return up to `count` batches from `cursor` on, all of one epoch."""
-        spans = [next_span(cursor, self.length, plan.batch_size, plan.drop)]
+        length = self.length  # an order may have to count it
+        spans = [next_span(cursor, length, plan.batch_size, plan.drop)]
         while len(spans) < count and spans[-1].after.epoch == spans[0].epoch:
-            spans.append(next_span(spans[-1].after, self.length, plan.batch_size, plan.drop))
+            spans.append(next_span(spans[-1].after, length, plan.batch_size, plan.drop))
         return spans
 
     def _find_batches(self, epoch: int, positions: np.ndarray) -> Sequence[np.ndarray | Exception]:

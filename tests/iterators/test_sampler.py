@@ -320,3 +320,22 @@ def test_with_replacement_the_position_is_part_of_the_key(source):
         batch = next(loader)
     assert batch["index"].tolist() == [5] * 8
     assert len({np.asarray(image).tobytes() for image in batch["image"]}) == 8
+
+
+def test_an_order_is_not_asked_for_its_length_with_each_batch(source):
+    class Counted(Listed):
+        asked = 0
+
+        @property
+        def length(self):
+            self.asked += 1
+            return len(self.listed)
+
+        @length.setter
+        def length(self, value):
+            del value
+
+    order = Counted(np.arange(2000) % N)
+    with Loader(source, 1, shuffle=order, sharding=one_device()) as loader:
+        next(loader)
+    assert order.asked < 20
