@@ -339,3 +339,13 @@ def test_an_order_is_not_asked_for_its_length_with_each_batch(source):
     with Loader(source, 1, shuffle=order, sharding=one_device()) as loader:
         next(loader)
     assert order.asked < 20
+
+
+def test_positions_may_lie_in_epochs_of_their_own():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 10, 1000):
+        epochs = rng.integers(-3, 2**40, 50)
+        positions = rng.integers(0, n, 50)
+        found = permute(7, epochs, positions, n)
+        each = [permute(7, *pair, n)[0] for pair in zip(epochs.tolist(), positions[:, None])]
+        np.testing.assert_array_equal(found, each)
