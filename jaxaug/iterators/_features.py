@@ -67,21 +67,27 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
         return column.astype(np.int32)
 
     if dtype.kind == "f" and dtype.itemsize > 4:
-        with np.errstate(over="ignore"):
-            rounded = column.astype(np.float32)
-        infinite = np.isinf(rounded) & np.isfinite(column)
+        rounded, infinite, changed = round_to_float32(column)
         _check_values(name, column, infinite, indices, "fit float32", "scale it")
-        changed = (
-            (rounded != column)
-            & (column == np.trunc(column))
-            & (np.abs(column) > _MAX_EXACT_FLOAT32)
-        )
         _check_values(
             name, column, changed, indices, "be exact in float32", "pass whole numbers as integers"
         )
         return rounded
 
     return column.astype(dtype.newbyteorder("="), copy=False)
+
+
+def round_to_float32(column: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a column of floats as float32, and bool arrays of its shape that show the damage.
+
+    The first is True where a finite number becomes infinite, the second where a whole number beyond
+    2^24 becomes another one.
+    """
+    with np.errstate(over="ignore"):
+        rounded = column.astype(np.float32)
+    infinite = np.isinf(rounded) & np.isfinite(column)
+    whole = (column == np.trunc(column)) & (np.abs(column) > _MAX_EXACT_FLOAT32)
+    return rounded, infinite, whole & (rounded != column)
 
 
 # By numpy's kind of dtype.
