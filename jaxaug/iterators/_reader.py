@@ -310,7 +310,24 @@ class RecordReader(Reader):
 
     def read_rows(self, indices: np.ndarray) -> Rows:
         padding = indices == PADDING
-        records = np.where(padding, 0, indices)
+        if not padding.any():
+            return self._read_records(indices)
+
+        # A padding row is a copy of the record before it, of record 0 where there is no other: a
+        # read may take a while.
+        records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
+        place = np.maximum(np.cumsum(~padding) - 1, 0)
+        images, columns, masks = self._read_records(records)
+        if isinstance(images, Encoded):
+            images = without_bytes(images.take(place), padding)
+        else:
+            images = Pixels(images.array[place])
+        columns = {name: column[place] for name, column in columns.items()}
+        masks = None if masks is None else masks.take(place)
+        return Rows(images, blank_rows(columns, padding, self.mask_fill), masks)
+
+    def _read_records(self, records: np.ndarray) -> Rows:
+        """Return records int64[n], in the form of the first."""
         images, columns = self.source.read(records)
         masks = None
         if isinstance(images, Masked):
@@ -320,12 +337,7 @@ class RecordReader(Reader):
         columns = narrow_features(columns, records)
         if self.features is not None:
             check_features(columns, self.features, len(records))
-        if not padding.any():
-            return Rows(images, columns, masks)
-
-        if isinstance(images, Encoded):
-            images = without_bytes(images, padding)
-        return Rows(images, blank_rows(columns, padding, self.mask_fill), masks)
+        return Rows(images, columns, masks)
 
     def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Rows]:
         indices = self._find_records(epoch, positions)
