@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ PADDING = -1  # the index of a row without a record
 # single batch would take two to four times as long for each position.
 _MIN_POSITIONS = 8192
 MAX_MASK_TRIES = 100  # records looked at for the first good mask
+MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
 
 
 class BatchPlan(NamedTuple):
@@ -160,8 +161,8 @@ class Reader(abc.ABC):
         """Return the form of the first record."""
 
     @abc.abstractmethod
-    def read_some(self, count: int, seed: int) -> Encoded:
-        """Return the images of up to `count` records, the same on every process."""
+    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
+        """Yield the images of up to `count` records, some at a time, the same on every process."""
 
     @abc.abstractmethod
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
@@ -230,14 +231,15 @@ class RecordReader(Reader):
                 return dtype
         return np.dtype(np.uint8)
 
-    def read_some(self, count: int, seed: int) -> Encoded:
+    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
         positions = np.arange(min(count, len(self.source)))
-        chosen = permute(seed, 0, positions, len(self.source))
-        images, _ = self.source.read(np.sort(chosen))
-        if isinstance(images, Masked):
-            images = images.images
-        assert isinstance(images, Encoded)  # pixels have no canvas
-        return images
+        chosen = np.sort(permute(seed, 0, positions, len(self.source)))
+        for first in range(0, len(chosen), MAX_READ_RECORDS):
+            images, _ = self.source.read(chosen[first : first + MAX_READ_RECORDS])
+            if isinstance(images, Masked):
+                images = images.images
+            assert isinstance(images, Encoded)  # pixels have no canvas
+            yield images
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         count = max(1, _MIN_POSITIONS // len(plan.local))
