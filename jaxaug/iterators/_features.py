@@ -34,8 +34,21 @@ def feature_spec(columns: Features) -> dict[str, Column]:
 
 
 def narrow_features(columns: Features, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of records `indices` (int64[n]), each of them narrowed by `narrow`."""
-    return {name: narrow(name, column, indices) for name, column in columns.items()}
+    """Return the columns of records `indices` (int64[n]), each of them narrowed by `narrow`.
+
+    Raises:
+      ValueError: a column has not one row for each record.
+    """
+    narrowed = {}
+    for name, column in columns.items():
+        shape = np.shape(column)
+        if shape[:1] != indices.shape:
+            raise ValueError(
+                f"`source` must give one row of feature {name!r} for each of {indices.size} "
+                f"records, got shape {list(shape)}."
+            )
+        narrowed[name] = narrow(name, column, indices)
+    return narrowed
 
 
 def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
@@ -121,11 +134,11 @@ def _check_values(
     )
 
 
-def check_features(columns: Features, spec: FeatureSpec, count: int) -> None:
+def check_features(columns: Features, spec: FeatureSpec) -> None:
     """Refuse columns of another form than those that the Loader saw at its construction.
 
     Raises:
-      ValueError: a feature is missing, new, or of another dtype, shape or number of rows.
+      ValueError: a feature is missing, new, or of another dtype or shape.
     """
     if columns.keys() != spec.keys():
         raise ValueError(
@@ -138,11 +151,6 @@ def check_features(columns: Features, spec: FeatureSpec, count: int) -> None:
             raise ValueError(
                 f"`source` must give feature {name!r} as {spec[name]} in every read, as in the "
                 f"first, got {found}."
-            )
-        if len(column) != count:
-            raise ValueError(
-                f"`source` must give one row of feature {name!r} for each of {count} records, "
-                f"got {len(column)}."
             )
 
 

@@ -183,7 +183,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
 
     form = reader.read_first()
     _arguments.check_names(form.features)
-    reader = dataclasses.replace(reader, features=form.features)
+    reader = dataclasses.replace(reader, form=form)
 
     choice = None
     if form.image is None:

@@ -116,8 +116,8 @@ class StreamReader(Reader):
             encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
             others, masks = _split_masks([chunk[row][1] for row in rows])
             columns = stack_features(others, indices)
-            if self.features is not None:
-                check_features(columns, self.features, len(rows))
+            if self.form is not None:
+                check_features(columns, self.form.features)
         except Exception as error:
             return error
 
