@@ -154,6 +154,11 @@ def check_features(columns: Features, spec: FeatureSpec) -> None:
             )
 
 
+def column_bytes(column: np.ndarray) -> memoryview:
+    """Return the bytes of a column, without a copy where they are in order: it may be a memmap."""
+    return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
+
+
 def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, np.ndarray]:
     """Return narrowed columns of dicts of scalars and arrays, one dict for each of `indices`.
 
