@@ -24,9 +24,9 @@ from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_na
 from jaxaug.iterators._state import BatchSpan, Cursor, next_span
 
 PADDING = -1  # the index of a row without a record
-# Positions that a sampler is asked for at once, those of the next batches: its numpy calls for a
-# single batch would take two to four times as long for each position.
-_MIN_POSITIONS = 8192
+# Positions that a sampler is asked for at once, those of the next batches, at least of one: its
+# numpy calls for a single batch would take two to four times as long for each position.
+_MAX_POSITIONS = 8192
 MAX_MASK_TRIES = 100  # records looked at for the first good mask
 MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
 
@@ -239,7 +239,7 @@ class RecordReader(Reader):
             yield images
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
-        count = max(1, _MIN_POSITIONS // len(plan.local))
+        count = max(1, _MAX_POSITIONS // len(plan.local))
         while True:
             started = time.perf_counter()
             spans = self._next_spans(plan, cursor, count)
