@@ -69,7 +69,7 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
     """
     column = np.asarray(column)
     dtype = column.dtype
-    if dtype.kind not in "biuf" and not jnp.issubdtype(dtype, np.floating):
+    if dtype.kind not in "biuf" and not _has_whole_bytes(dtype):
         raise TypeError(
             f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}."
         )
@@ -88,6 +88,11 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
         return rounded
 
     return column.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _has_whole_bytes(dtype: np.dtype) -> bool:
+    """Return True for floats like bfloat16, which NumPy takes for no numbers; not of 4 bits."""
+    return jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
 
 
 def round_to_float32(column: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

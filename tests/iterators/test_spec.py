@@ -87,6 +87,7 @@ def test_floats_are_rounded_to_float32():
         ("when", np.array(["2020-01-01"], "M8[D]"), r"'when' must be numbers.*float seconds"),
         ("wave", np.array([1j]), r"'wave' must be numbers.*real and imaginary"),
         ("odd", np.array([[1], None], object), r"'odd' must be numbers.*differ in shape"),
+        ("tiny", np.zeros(2, ml_dtypes.float4_e2m1fn), r"'tiny' must be numbers, got dtype float4"),
     ],
 )
 def test_what_would_change_or_has_no_number_is_named(name, column, message):
