@@ -75,6 +75,8 @@ class Plan:
     def run(self) -> RunIdentity:
         """The facts that a state must share with this Loader."""
         fingerprint = self.source.fingerprint()
+        if not isinstance(fingerprint, str):
+            raise TypeError(f"`source.fingerprint` must return a str, got {fingerprint!r}.")
         return RunIdentity(self.seed, fingerprint, self.reader.sampler_name, self.reader.length)
 
     @cached_property

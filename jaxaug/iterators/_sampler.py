@@ -237,8 +237,9 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
 def check_sampler(sampler: Sampler, count: int) -> None:
     """Refuse a sampler that was made for another source than one of `count` records.
 
-    A sampler of the user's own is checked as it goes, by `find_records`.
+    The records of a sampler of the user's own are checked as it goes, by `find_records`.
     """
+    _check_length(sampler.length, "shuffle.length")
     if isinstance(sampler, Weighted) and len(sampler.weights) != count:
         raise ValueError(
             f"`shuffle` must have one weight for each of {count} records, got "
@@ -362,7 +363,7 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
 def _check_length(value: int, name: str = "length") -> None:
     if not is_int(value) or value < 1:
         raise ValueError(
-            f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}."
+            f"`{name}` must be an int of at least 1 (an epoch must not be empty), got {value!r}."
         )
 
 

@@ -200,3 +200,12 @@ def test_names_of_features_are_texts():
         Loader(
             InMemory(jpegs(4), {"label": np.arange(4), 3: np.arange(4)}), 4, sharding=one_device()
         )  # type: ignore
+
+
+def test_a_fingerprint_that_no_state_can_hold_is_named():
+    class Numbered(InMemory):
+        def fingerprint(self):
+            return 5
+
+    with pytest.raises(TypeError, match=r"`source.fingerprint` must return a str, got 5"):
+        Loader(Numbered(jpegs(4)), 4, sharding=one_device())

@@ -349,3 +349,11 @@ def test_positions_may_lie_in_epochs_of_their_own():
         found = permute(7, epochs, positions, n)
         each = [permute(7, *pair, n)[0] for pair in zip(epochs.tolist(), positions[:, None])]
         np.testing.assert_array_equal(found, each)
+
+
+@pytest.mark.parametrize("length", [0, 2.0, None])
+def test_an_order_of_no_length_is_named(source, length):
+    order = Listed([3, 1])
+    order.length = length
+    with pytest.raises(ValueError, match=r"`shuffle.length` must be an int of at least 1"):
+        Loader(source, 1, shuffle=order, sharding=one_device())
