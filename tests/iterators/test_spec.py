@@ -251,6 +251,10 @@ def test_nested_dicts_and_tuples_are_welcome():
             r"`transform` must return arrays and numbers, got 'x' as output\['name'\]",
         ),
         (
+            lambda key, sample: {"rng": key},
+            r"got a key as output\['rng'\]: return `jax.random.key_data\(key\)`",
+        ),
+        (
             lambda key, sample: sample["image"],
             r"`transform` must return a dict, as it is given one",
         ),
