@@ -213,9 +213,6 @@ class WebDataset(PackedSource):
                 numbers[names[name]] = [value]
             elif self._names is not None and _are_numbers(value):
                 numbers[names[name]] = value
-            elif type(value) is int and member is not None:
-                what = f"has {name!r} = {value}, more than 64 bits: name the `features` you need"
-                raise _wrong(reader, member.name, what)
         return numbers
 
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
