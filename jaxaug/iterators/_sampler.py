@@ -341,7 +341,7 @@ def _keys(seed: int, epoch: "int | np.ndarray") -> np.ndarray:
 
 def _low_word(number: int) -> np.ndarray:
     """Return uint64[1], the low 64 bits of an int."""
-    return np.array([number & _MASK_64_BITS], np.uint64)
+    return np.array([int(number) & _MASK_64_BITS], np.uint64)
 
 
 def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:

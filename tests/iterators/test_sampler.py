@@ -357,3 +357,10 @@ def test_an_order_of_no_length_is_named(source, length):
     order.length = length
     with pytest.raises(ValueError, match=r"`shuffle.length` must be an int of at least 1"):
         Loader(source, 1, shuffle=order, sharding=one_device())
+
+
+def test_seeds_and_epochs_of_numpy_are_ints():
+    for make in (lambda seed: Shuffled(9, seed), lambda seed: Weighted(np.ones(9), seed)):
+        expected = make(3).records(2, np.arange(9))
+        found = make(np.int64(3)).records(np.int32(2), np.arange(9))
+        np.testing.assert_array_equal(found, expected)
