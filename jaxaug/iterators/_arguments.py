@@ -168,7 +168,10 @@ def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) 
 
 
 def check_names(names: Collection[str]) -> None:
-    """Refuse features that have the names of a batch's own entries."""
+    """Refuse features without names, or with those of a batch's own entries."""
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"`source`: names of features must be texts, got {name!r}.")
     taken = sorted(set(names) & _RESERVED)
     if taken:
         raise ValueError(

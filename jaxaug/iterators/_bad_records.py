@@ -212,7 +212,8 @@ def _name_failures(
         byte_count = int(records.images.lengths[row])
         if byte_count == 0 or (records.masks is not None and records.masks.lengths[row] == 0):
             reason = about.get("error", reason)
-        file = ", ".join(about[name] for name in ("path", "key", "mask_path") if name in about)
+        names = [about.get(name) for name in ("path", "key", "mask_path")]
+        file = ", ".join(str(name) for name in names if name is not None)
         errors[row] = DecodeError(reason, index=index, file=file or None, byte_count=byte_count)
     return errors
 

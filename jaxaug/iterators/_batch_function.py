@@ -244,12 +244,17 @@ def _check_output(name: str, output: Any) -> None:
             )
 
     for path, leaf in jax.tree_util.tree_leaves_with_path(output):
+        where = f"output{jax.tree_util.keystr(path)}"
+        if jnp.issubdtype(getattr(leaf, "dtype", bool), jax.dtypes.prng_key):
+            raise TypeError(
+                f"`{name}` must return arrays and numbers, got a key as {where}: return "
+                "`jax.random.key_data(key)`."
+            )
         try:
             jax.dtypes.canonicalize_dtype(jnp.result_type(leaf))
         except TypeError:
             raise TypeError(
-                f"`{name}` must return arrays and numbers, got {leaf!r} as "
-                f"output{jax.tree_util.keystr(path)}."
+                f"`{name}` must return arrays and numbers, got {leaf!r} as {where}."
             ) from None
 
 

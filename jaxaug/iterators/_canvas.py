@@ -39,7 +39,8 @@ def pick_canvas(reader: Reader, seed: int) -> CanvasChoice:
     """
     sizes = _indexed_sizes(reader.source)
     if sizes is None:
-        sizes = _good_sizes(read_headers(reader.read_some(_SAMPLED_RECORDS, seed)))
+        parts = reader.read_some(_SAMPLED_RECORDS, seed)
+        sizes = np.concatenate([_good_sizes(read_headers(part)) for part in parts])
     return canvas_of(sizes)
 
 

@@ -24,7 +24,6 @@ _TRACE_CONFIG = (
     "jax_default_matmul_precision",
     "jax_threefry_partitionable",
     "jax_debug_nans",
-    "jax_disable_jit",
 )
 
 
@@ -98,12 +97,13 @@ def _compile(
         jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split)
         for each in (image, *packing.shapes)
     ]
-    with no_mesh():
+    # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
+    with no_mesh(), jax.disable_jit(False):
         lowered = jax.jit(mapped).lower(seed_shape, image_shape, packed_shapes)
         compiled = lowered.compile()
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
-    return CompiledBatch(compiled, packing, shapes)
+    return CompiledBatch(jax.disable_jit(False)(compiled), packing, shapes)
 
 
 class _SharedCalls:

@@ -34,8 +34,21 @@ def feature_spec(columns: Features) -> dict[str, Column]:
 
 
 def narrow_features(columns: Features, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of records `indices` (int64[n]), each of them narrowed by `narrow`."""
-    return {name: narrow(name, column, indices) for name, column in columns.items()}
+    """Return the columns of records `indices` (int64[n]), each of them narrowed by `narrow`.
+
+    Raises:
+      ValueError: a column has not one row for each record.
+    """
+    narrowed = {}
+    for name, column in columns.items():
+        shape = np.shape(column)
+        if shape[:1] != indices.shape:
+            raise ValueError(
+                f"`source` must give one row of feature {name!r} for each of {indices.size} "
+                f"records, got shape {list(shape)}."
+            )
+        narrowed[name] = narrow(name, column, indices)
+    return narrowed
 
 
 def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
@@ -56,7 +69,7 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
     """
     column = np.asarray(column)
     dtype = column.dtype
-    if dtype.kind not in "biuf" and not jnp.issubdtype(dtype, np.floating):
+    if dtype.kind not in "biuf" and not _has_whole_bytes(dtype):
         raise TypeError(
             f"feature {name!r} must be numbers, got dtype {dtype}{_REMEDIES.get(dtype.kind, '')}."
         )
@@ -67,21 +80,32 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
         return column.astype(np.int32)
 
     if dtype.kind == "f" and dtype.itemsize > 4:
-        with np.errstate(over="ignore"):
-            rounded = column.astype(np.float32)
-        infinite = np.isinf(rounded) & np.isfinite(column)
+        rounded, infinite, changed = round_to_float32(column)
         _check_values(name, column, infinite, indices, "fit float32", "scale it")
-        changed = (
-            (rounded != column)
-            & (column == np.trunc(column))
-            & (np.abs(column) > _MAX_EXACT_FLOAT32)
-        )
         _check_values(
             name, column, changed, indices, "be exact in float32", "pass whole numbers as integers"
         )
         return rounded
 
     return column.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _has_whole_bytes(dtype: np.dtype) -> bool:
+    """Return True for floats like bfloat16, which NumPy takes for no numbers; not of 4 bits."""
+    return jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
+
+
+def round_to_float32(column: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a column of floats as float32, and bool arrays of its shape that show the damage.
+
+    The first is True where a finite number becomes infinite, the second where a whole number beyond
+    2^24 becomes another one.
+    """
+    with np.errstate(over="ignore"):
+        rounded = column.astype(np.float32)
+    infinite = np.isinf(rounded) & np.isfinite(column)
+    whole = (column == np.trunc(column)) & (np.abs(column) > _MAX_EXACT_FLOAT32)
+    return rounded, infinite, whole & (rounded != column)
 
 
 # By numpy's kind of dtype.
@@ -115,11 +139,11 @@ def _check_values(
     )
 
 
-def check_features(columns: Features, spec: FeatureSpec, count: int) -> None:
+def check_features(columns: Features, spec: FeatureSpec) -> None:
     """Refuse columns of another form than those that the Loader saw at its construction.
 
     Raises:
-      ValueError: a feature is missing, new, or of another dtype, shape or number of rows.
+      ValueError: a feature is missing, new, or of another dtype or shape.
     """
     if columns.keys() != spec.keys():
         raise ValueError(
@@ -133,11 +157,11 @@ def check_features(columns: Features, spec: FeatureSpec, count: int) -> None:
                 f"`source` must give feature {name!r} as {spec[name]} in every read, as in the "
                 f"first, got {found}."
             )
-        if len(column) != count:
-            raise ValueError(
-                f"`source` must give one row of feature {name!r} for each of {count} records, "
-                f"got {len(column)}."
-            )
+
+
+def column_bytes(column: np.ndarray) -> memoryview:
+    """Return the bytes of a column, without a copy where they are in order: it may be a memmap."""
+    return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
 
 
 def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, np.ndarray]:

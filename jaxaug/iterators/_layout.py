@@ -44,6 +44,8 @@ class RowLayout:
 
     def assemble(self, array: Array) -> Array:
         """Return local rows on our mesh as rows of the global batch."""
+        if not array.size:  # XLA holds it whole on the first device, at least in jax 0.10
+            array = jax.device_put(np.empty(array.shape, array.dtype), self.split)
         # The data of one device after the other, in the order of `split`.
         order = sorted(range(len(self.ranges)), key=lambda number: self.ranges[number].start)
         return assemble([array.addressable_data(number) for number in order], self.sharding)

@@ -86,20 +86,11 @@ class Mix:
             # Draws of a source are counted over all epochs; each run through it is a shuffle.
             share = int(self._slots[source + 1] - self._slots[source])
             draws = epoch * share + slots[chosen] - self._slots[source]
-            found = self._draw(source, draws)
-            records[chosen] = starts[source] + found
-        return records
-
-    def _draw(self, source: int, draws: np.ndarray) -> np.ndarray:
-        """Return the records of a source at these draws, int64[k]."""
-        length = int(self.lengths[source])
-        passes, places = np.divmod(draws, length)
-        found = np.empty(draws.size, np.int64)
-        for number in np.unique(passes).tolist():
-            chosen = passes == number
+            length = int(self.lengths[source])
+            passes, places = np.divmod(draws, length)
             seed = self.seed + (source + 1) * _GRID
-            found[chosen] = permute(seed, number, places[chosen], length)
-        return found
+            records[chosen] = starts[source] + permute(seed, passes, places, length)
+        return records
 
 
 @dataclass(frozen=True, eq=False)

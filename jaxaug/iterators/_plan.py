@@ -75,6 +75,8 @@ class Plan:
     def run(self) -> RunIdentity:
         """The facts that a state must share with this Loader."""
         fingerprint = self.source.fingerprint()
+        if not isinstance(fingerprint, str):
+            raise TypeError(f"`source.fingerprint` must return a str, got {fingerprint!r}.")
         return RunIdentity(self.seed, fingerprint, self.reader.sampler_name, self.reader.length)
 
     @cached_property
@@ -183,7 +185,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
 
     form = reader.read_first()
     _arguments.check_names(form.features)
-    reader = dataclasses.replace(reader, features=form.features)
+    reader = dataclasses.replace(reader, form=form)
 
     choice = None
     if form.image is None:

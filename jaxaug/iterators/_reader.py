@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +24,11 @@ from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_na
 from jaxaug.iterators._state import BatchSpan, Cursor, next_span
 
 PADDING = -1  # the index of a row without a record
-# Positions that a sampler is asked for at once, those of the next batches: its numpy calls for a
-# single batch would take two to four times as long for each position.
-_MIN_POSITIONS = 8192
+# Positions that a sampler is asked for at once, those of the next batches, at least of one: its
+# numpy calls for a single batch would take two to four times as long for each position.
+_MAX_POSITIONS = 8192
 MAX_MASK_TRIES = 100  # records looked at for the first good mask
+MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
 
 
 class BatchPlan(NamedTuple):
@@ -128,12 +129,12 @@ class Reader(abc.ABC):
     Attributes:
       source: the records.
       mask_fill: the value of integer masks in blank rows.
-      features: the form that features must have; None while the first record is looked at.
+      form: that all records must have; None while the first is looked at.
     """
 
     source: Any
     mask_fill: int
-    features: FeatureSpec | None = None
+    form: RecordForm | None = None
 
     @property
     @abc.abstractmethod
@@ -160,8 +161,8 @@ class Reader(abc.ABC):
         """Return the form of the first record."""
 
     @abc.abstractmethod
-    def read_some(self, count: int, seed: int) -> Encoded:
-        """Return the images of up to `count` records, the same on every process."""
+    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
+        """Yield the images of up to `count` records, some at a time, the same on every process."""
 
     @abc.abstractmethod
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
@@ -215,11 +216,8 @@ class RecordReader(Reader):
 
     def read_first(self) -> RecordForm:
         first = self.read_rows(np.zeros(1, np.int64))
-        image = None
-        if isinstance(first.images, Pixels):
-            image = Column(first.images.array.dtype, first.images.array.shape[1:])
         mask = None if first.masks is None else self._mask_dtype()
-        return RecordForm(feature_spec(first.features), image, mask)
+        return RecordForm(feature_spec(first.features), _image_form(first.images), mask)
 
     def _mask_dtype(self) -> np.dtype:
         """Return the dtype of the first good mask."""
@@ -230,17 +228,18 @@ class RecordReader(Reader):
                 return dtype
         return np.dtype(np.uint8)
 
-    def read_some(self, count: int, seed: int) -> Encoded:
+    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
         positions = np.arange(min(count, len(self.source)))
-        chosen = permute(seed, 0, positions, len(self.source))
-        images, _ = self.source.read(np.sort(chosen))
-        if isinstance(images, Masked):
-            images = images.images
-        assert isinstance(images, Encoded)  # pixels have no canvas
-        return images
+        chosen = np.sort(permute(seed, 0, positions, len(self.source)))
+        for first in range(0, len(chosen), MAX_READ_RECORDS):
+            images, _ = self.source.read(chosen[first : first + MAX_READ_RECORDS])
+            if isinstance(images, Masked):
+                images = images.images
+            assert isinstance(images, Encoded)  # pixels have no canvas
+            yield images
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
-        count = max(1, _MIN_POSITIONS // len(plan.local))
+        count = max(1, _MAX_POSITIONS // len(plan.local))
         while True:
             started = time.perf_counter()
             spans = self._next_spans(plan, cursor, count)
@@ -261,9 +260,10 @@ class RecordReader(Reader):
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
         """Return up to `count` batches from `cursor` on, all of one epoch."""
-        spans = [next_span(cursor, self.length, plan.batch_size, plan.drop)]
+        length = self.length  # an order may have to count it
+        spans = [next_span(cursor, length, plan.batch_size, plan.drop)]
         while len(spans) < count and spans[-1].after.epoch == spans[0].epoch:
-            spans.append(next_span(spans[-1].after, self.length, plan.batch_size, plan.drop))
+            spans.append(next_span(spans[-1].after, length, plan.batch_size, plan.drop))
         return spans
 
     def _find_batches(self, epoch: int, positions: np.ndarray) -> Sequence[np.ndarray | Exception]:
@@ -309,22 +309,36 @@ class RecordReader(Reader):
 
     def read_rows(self, indices: np.ndarray) -> Rows:
         padding = indices == PADDING
-        records = np.where(padding, 0, indices)
-        images, columns = self.source.read(records)
+        if not padding.any():
+            return self._read_records(indices)
+
+        # A padding row is a copy of the record before it, of record 0 where there is no other: a
+        # read may take a while.
+        records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
+        place = np.maximum(np.cumsum(~padding) - 1, 0)
+        images, columns, masks = self._read_records(records)
+        if isinstance(images, Encoded):
+            images = without_bytes(images.take(place), padding)
+        else:
+            images = Pixels(images.array[place])
+        columns = {name: column[place] for name, column in columns.items()}
+        masks = None if masks is None else masks.take(place)
+        return Rows(images, blank_rows(columns, padding, self.mask_fill), masks)
+
+    def _read_records(self, records: np.ndarray) -> Rows:
+        """Return records int64[n], in the form of the first."""
+        answer = self.source.read(records)
+        _check_answer(answer)
+        images, columns = answer
         masks = None
         if isinstance(images, Masked):
             images, masks = images
             _check_masks(images, masks, columns, len(records))
         _check_images(images, len(records))
-        columns = narrow_features(columns, records)
-        if self.features is not None:
-            check_features(columns, self.features, len(records))
-        if not padding.any():
-            return Rows(images, columns, masks)
-
-        if isinstance(images, Encoded):
-            images = without_bytes(images, padding)
-        return Rows(images, blank_rows(columns, padding, self.mask_fill), masks)
+        rows = Rows(images, narrow_features(columns, records), masks)
+        if self.form is not None:
+            _check_form(rows, self.form)
+        return rows
 
     def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Rows]:
         indices = self._find_records(epoch, positions)
@@ -346,17 +360,62 @@ def without_bytes(encoded: Encoded, rows: np.ndarray) -> Encoded:
     return encoded._replace(lengths=np.where(rows, np.uint64(0), encoded.lengths))
 
 
-def _check_images(images: Encoded | Pixels, count: int) -> None:
-    if not isinstance(images, (Encoded, Pixels)):
-        raise TypeError(
-            "`source.read` must return (Encoded, features), or (Pixels, features), got "
-            f"{type(images).__name__}: `Encoded.from_bytes` takes a list of bytes."
+def _image_form(images: Encoded | Pixels) -> Column | None:
+    """Return the form of pixels; None for encoded images."""
+    if isinstance(images, Encoded):
+        return None
+    return Column(images.array.dtype, images.array.shape[1:])
+
+
+def _check_answer(answer: Any) -> None:
+    """Refuse what is no pair of images and columns."""
+    pair = isinstance(answer, (tuple, list)) and len(answer) == 2
+    if pair and isinstance(answer[0], (Encoded, Masked, Pixels)) and isinstance(answer[1], Mapping):
+        return
+    kinds = [type(part).__name__ for part in (answer if pair else [answer])]
+    raise TypeError(
+        "`source.read` must return (Encoded, features), (Masked, features) or (Pixels, features) "
+        f"with a dict of arrays, got {' and '.join(kinds)}: `Encoded.from_bytes` takes a list of "
+        "bytes."
+    )
+
+
+def _check_form(rows: Rows, form: RecordForm) -> None:
+    """Refuse records of another form than the first."""
+    check_features(rows.features, form.features)
+    image = _image_form(rows.images)
+    if image != form.image:
+        raise ValueError(
+            f"`source` must give images as {form.image or 'Encoded'} in every read, as in the "
+            f"first, got {image or 'Encoded'}."
         )
+    if (rows.masks is None) != (form.mask is None):
+        raise ValueError(
+            "`source` must give masks in every read or in none, as in the first, got "
+            f"{'none' if rows.masks is None else 'masks'}."
+        )
+
+
+def _check_images(images: Encoded | Pixels, count: int) -> None:
+    if isinstance(images, Pixels):
+        _check_pixels(images.array)
     found = len(images.array if isinstance(images, Pixels) else images.lengths)
     if found != count:
         raise ValueError(
             f"`source.read` must return one image for each of {count} records, got {found}."
         )
+
+
+def _check_pixels(array: Any) -> None:
+    found = type(array).__name__
+    if isinstance(array, np.ndarray):
+        if array.dtype == np.uint8 and array.ndim >= 3 and array.shape[3:] in ((), (1,), (3,)):
+            return
+        found = f"{array.dtype}{list(array.shape)}"
+    raise ValueError(
+        "`Pixels` must hold uint8[n, H, W, 3], or gray [n, H, W] or [n, H, W, 1], of NumPy, got "
+        f"{found}."
+    )
 
 
 def _check_masks(images: Any, masks: Encoded, columns: Features, count: int) -> None:

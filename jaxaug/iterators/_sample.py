@@ -13,7 +13,7 @@ from jaxaug.iterators._bad_records import BadRecordsError
 from jaxaug.iterators._batch_function import key_words, row_keys
 from jaxaug.iterators._plan import Plan
 from jaxaug.iterators._protocol import Pixels
-from jaxaug.iterators._reader import EncodedBatch
+from jaxaug.iterators._reader import PADDING, EncodedBatch
 from jaxaug.sharding._keys import TRANSFORM, split_words
 
 
@@ -23,7 +23,8 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     check_count("epoch", epoch)
 
     count = len(plan.layout.rows)
-    indices = np.full(count, index)
+    indices = np.full(count, PADDING)
+    indices[0] = index
     rows = plan.reader.read_rows(indices)
     records = EncodedBatch(epoch, np.full(count, position), indices, *rows)
     builder = plan.make_builder(plan.compiled_rows, "raise")

@@ -29,7 +29,7 @@ _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _MASK_64_BITS = (1 << 64) - 1
 
 
-def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
+def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int) -> np.ndarray:
     """Return the records at `positions` in the shuffle of `range(n)` by (seed, epoch).
 
     A keyed Feistel network permutes a nearly square table of rows and columns that covers n; a
@@ -39,7 +39,7 @@ def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
 
     Args:
       seed: any int; its low 64 bits count.
-      epoch: any int; its low 64 bits count.
+      epoch: any int; its low 64 bits count. int64[k] where the positions differ in it.
       positions: int64[k] in [0, n).
       n: number of records, 1 to 2^62.
 
@@ -60,14 +60,14 @@ def permute(seed: int, epoch: int, positions: np.ndarray, n: int) -> np.ndarray:
         raise ValueError(f"`n` must be within [1, 2^62], got {n}.")
     _check_positions(positions, n)
 
-    keys = _stream(_key(seed, epoch), _ROUNDS)
+    keys = np.broadcast_to(_stream(_keys(seed, epoch), _ROUNDS), (_ROUNDS, positions.size))
     rows = math.isqrt(n - 1) + 1  # rows * columns covers n and exceeds it by less than one row
     columns = -(-n // rows)
 
     records = _feistel(positions.astype(np.uint64), rows, columns, keys)
     outside = np.flatnonzero(records >= np.uint64(n))
     while outside.size:
-        records[outside] = _feistel(records[outside], rows, columns, keys)
+        records[outside] = _feistel(records[outside], rows, columns, keys[:, outside])
         outside = outside[records[outside] >= np.uint64(n)]
     return records.astype(np.int64)
 
@@ -208,8 +208,7 @@ class Weighted:
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
 
-        key = np.uint64(_key(self.seed, epoch))
-        bits = _mix(positions.astype(np.uint64) * _GOLDEN + key)
+        bits = _mix(positions.astype(np.uint64) * _GOLDEN + _keys(self.seed, epoch))
         uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
         draws = uniform * self._cumulative[-1]
         # side="right" finds the first record whose cumulative weight exceeds the draw: never one of
@@ -238,8 +237,9 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
 def check_sampler(sampler: Sampler, count: int) -> None:
     """Refuse a sampler that was made for another source than one of `count` records.
 
-    A sampler of the user's own is checked as it goes, by `find_records`.
+    The records of a sampler of the user's own are checked as it goes, by `find_records`.
     """
+    _check_length(sampler.length, "shuffle.length")
     if isinstance(sampler, Weighted) and len(sampler.weights) != count:
         raise ValueError(
             f"`shuffle` must have one weight for each of {count} records, got "
@@ -323,23 +323,29 @@ def _mix(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> _SHIFTS[2])
 
 
-def _stream(key: int, count: int) -> np.ndarray:
-    """Return the first `count` words of SplitMix64 started at `key`."""
+def _stream(keys: np.ndarray, count: int) -> np.ndarray:
+    """Return uint64[count, k], the first words of SplitMix64 started at each key uint64[k]."""
     steps = np.arange(1, count + 1, dtype=np.uint64)
-    return _mix(steps * _GOLDEN + np.uint64(key))
+    return _mix(steps[:, None] * _GOLDEN + keys)
 
 
-def _key(seed: int, epoch: int) -> int:
-    """Return one 64-bit key of a seed and an epoch.
+def _keys(seed: int, epoch: "int | np.ndarray") -> np.ndarray:
+    """Return uint64[1], a key of a seed and an epoch; of epochs int64[k], uint64[k].
 
     Mixing between the two keeps (1, 2) and (2, 1) apart.
     """
-    mixed_seed = int(_stream(seed & _MASK_64_BITS, 1)[0])
-    return int(_stream((mixed_seed + epoch) & _MASK_64_BITS, 1)[0])
+    mixed_seed = _stream(_low_word(seed), 1)[0]
+    epochs = epoch.astype(np.uint64) if isinstance(epoch, np.ndarray) else _low_word(epoch)
+    return _stream(mixed_seed + epochs, 1)[0]
+
+
+def _low_word(number: int) -> np.ndarray:
+    """Return uint64[1], the low 64 bits of an int."""
+    return np.array([int(number) & _MASK_64_BITS], np.uint64)
 
 
 def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:
-    """Return a permutation of `range(rows * columns)` at `values`.
+    """Return a permutation of `range(rows * columns)` at `values`, by the keys [rounds, k] of each.
 
     Row and column in turn are shifted by a keyed hash of the other.
     """
@@ -347,7 +353,7 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
     column_count = np.uint64(columns)
     one = np.uint64(1)
     row, column = np.divmod(values, column_count)
-    for even, odd in keys.reshape(-1, 2):
+    for even, odd in zip(keys[::2], keys[1::2]):
         # 63 bits of hash: the sum must not wrap.
         row = (row + (_mix(column + even) >> one)) % row_count
         column = (column + (_mix(row + odd) >> one)) % column_count
@@ -357,7 +363,7 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
 def _check_length(value: int, name: str = "length") -> None:
     if not is_int(value) or value < 1:
         raise ValueError(
-            f"`{name}` must be an int of at least 1 (a source must not be empty), got {value!r}."
+            f"`{name}` must be an int of at least 1 (an epoch must not be empty), got {value!r}."
         )
 
 

@@ -37,7 +37,8 @@ def show(
     shown. Needs matplotlib, the extra "show".
 
     Args:
-      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w].
+      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w]. Entries of
+        several arrays are not shown.
       count: images to show, at most.
       columns: images in a row.
       mean, std: those of `Normalize`, to be undone: a number, or one for each channel. Without,
@@ -69,7 +70,9 @@ def show(
     if "image" not in batch:
         raise ValueError(f'`batch` must have an "image", got {sorted(batch)}.')
 
-    arrays = {name: _local(value)[:count] for name, value in batch.items()}
+    nested = (Mapping, tuple, list)
+    names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
+    arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
     shown = len(arrays["image"])
     columns = min(columns, shown) or 1
     rows = -(-shown // columns)

@@ -20,6 +20,7 @@ from jaxaug.iterators._masks import stored_dtype
 from jaxaug.iterators._protocol import Stream
 from jaxaug.iterators._reader import (
     MAX_MASK_TRIES,
+    MAX_READ_RECORDS,
     PADDING,
     BatchPlan,
     EncodedBatch,
@@ -61,10 +62,11 @@ class StreamReader(Reader):
                 return dtype
         return np.dtype(np.uint8)
 
-    def read_some(self, count: int, seed: int) -> Encoded:
+    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
         del seed  # the first records are all that can be had
         records = itertools.islice(self.source.iterate(), count)
-        return Encoded.from_bytes([image for image, _ in records])
+        while images := [image for image, _ in itertools.islice(records, MAX_READ_RECORDS)]:
+            yield Encoded.from_bytes(images)
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         for epoch in itertools.count(cursor.epoch):
@@ -114,8 +116,8 @@ class StreamReader(Reader):
             encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
             others, masks = _split_masks([chunk[row][1] for row in rows])
             columns = stack_features(others, indices)
-            if self.features is not None:
-                check_features(columns, self.features, len(rows))
+            if self.form is not None:
+                check_features(columns, self.form.features)
         except Exception as error:
             return error
 

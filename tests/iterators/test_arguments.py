@@ -193,3 +193,19 @@ def test_features_with_the_names_of_a_batch_are_refused(name):
         ValueError, match=f"`source` must not have a feature named '{name}'.*Rename it"
     ):
         Loader(InMemory(jpegs(4), {name: np.arange(4)}), 4, sharding=one_device())
+
+
+def test_names_of_features_are_texts():
+    with pytest.raises(TypeError, match="names of features must be texts, got 3"):
+        Loader(
+            InMemory(jpegs(4), {"label": np.arange(4), 3: np.arange(4)}), 4, sharding=one_device()
+        )  # type: ignore
+
+
+def test_a_fingerprint_that_no_state_can_hold_is_named():
+    class Numbered(InMemory):
+        def fingerprint(self):
+            return 5
+
+    with pytest.raises(TypeError, match=r"`source.fingerprint` must return a str, got 5"):
+        Loader(Numbered(jpegs(4)), 4, sharding=one_device())

@@ -1,6 +1,7 @@
 """Records that cannot be decoded: raised, masked, replaced, counted once."""
 
 import contextlib
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
     ImageFolder,
     InMemory,
+    RandomAccess,
     _builder,
 )
 from tests.images import jpegs
@@ -254,3 +256,20 @@ def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
             "action": "replaced",
         }
         assert np.asarray(batch["valid"]).all()
+
+
+@pytest.mark.parametrize(
+    "names, file",
+    [
+        ({"path": Path("/a/b.jpg")}, "/a/b.jpg"),
+        ({"path": None, "key": 7}, "7"),
+        ({"path": None}, None),
+    ],
+)
+def test_a_bad_record_is_named_whatever_its_names_are(names, file):
+    items = [{"image": image, **names} for image in (*jpegs(1), b"no")]
+    source = RandomAccess(items, label=None, features=())
+    options = {"shuffle": False, "on_error": "mask", "max_bad": None}
+    with Loader(source, 2, sharding=one_device(), **options) as loader:
+        assert next(loader)["valid"].tolist() == [True, False]
+        assert [record["file"] for record in loader.stats["bad_records"]] == [file]

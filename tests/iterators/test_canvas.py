@@ -80,3 +80,19 @@ def test_without_an_index_headers_are_sampled(packed):
     subset = Subset(InMemory(images), np.array([38, 0, 38]))
     assert subset.headers(np.arange(3)) is None and pick_canvas(subset, 0) == (256, 192)
     assert pick_canvas(FromIterable([(image, {}) for image in images[38:]]), 0) == (200, 130)
+
+
+def test_images_are_read_a_few_at_a_time():
+    images = [encode(picture(0, 30, 50))] * 149 + [encode(picture(0, 300, 40))] * 8
+
+    class Counted(InMemory):
+        asked = ()
+
+        def read(self, indices):
+            self.asked += (len(indices),)
+            return super().read(indices)
+
+    source = Counted(images)
+    assert pick_canvas(source, 0) == (320, 64)
+    assert sum(source.asked) == 157 and max(source.asked) <= 64
+    assert pick_canvas(FromIterable([(image, {}) for image in images]), 0) == (320, 64)

@@ -185,3 +185,17 @@ def test_without_a_sharding_the_mesh_that_is_set_is_taken(source):
         pytest.raises(ValueError, match=r"`sharding` must be given.*\('a', 'b'\)"),
     ):
         Loader(source, 8)
+
+
+def test_a_loader_compiles_also_where_jit_is_disabled(source):
+    def transform(key, sample):
+        return {"image": sample["image"][:2]}
+
+    with Loader(source, 8, transform=transform, sharding=one_device()) as loader:
+        expected = np.asarray(next(loader)["image"])
+    jax.config.update("jax_disable_jit", True)  # of all threads, as JAX_DISABLE_JIT=1 is
+    try:
+        with Loader(source, 8, transform=transform, sharding=one_device()) as loader:
+            np.testing.assert_array_equal(next(loader)["image"], expected)
+    finally:
+        jax.config.update("jax_disable_jit", False)

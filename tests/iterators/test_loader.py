@@ -11,8 +11,10 @@ from jax.sharding import PartitionSpec as P
 
 from jaxaug import Loader
 from jaxaug.decode import decode_image
+from jaxaug.iterators import InMemory
 from jaxaug.sharding import batch_sharding
-from tests.iterators.loaders import N, by_index, jitter, one_device
+from tests.images import jpegs
+from tests.iterators.loaders import N, by_index, jitter, named_sharding, one_device
 
 
 def mesh(shape, names, kind):
@@ -160,3 +162,23 @@ def test_transfer_guard_and_thread_guard_pass(source):
             next(loader), next(loader)
     finally:
         jax.config.update("jax_transfer_guard", "allow")
+
+
+@pytest.mark.parametrize("kind", ["one", "eight", "reversed"])
+def test_rows_that_fill_up_a_batch_are_not_read(kind):
+    class Counted(InMemory):
+        asked = ()
+
+        def read(self, indices):
+            self.asked += (sorted(indices.tolist()),)
+            return super().read(indices)
+
+    source = Counted(jpegs(11), {"label": np.arange(11)})
+    options = {"shuffle": False, "last_batch": "pad", "epochs": 1}
+    with Loader(source, 8, sharding=named_sharding(kind), **options) as loader:
+        source.asked = ()
+        first, last = loader
+    assert source.asked == ([*range(8)], [8, 9, 10])
+    assert first["label"].tolist() == [*range(8)]
+    assert last["label"].tolist() == last["index"].tolist() == [8, 9, 10, -1, -1, -1, -1, -1]
+    assert last["valid"].tolist() == [True] * 3 + [False] * 5

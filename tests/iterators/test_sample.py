@@ -85,3 +85,19 @@ def test_what_cannot_be_sampled_is_named(images):
     with Loader(FromIterable([(image, {}) for image in images]), 8, shuffle=False) as loader:
         with pytest.raises(TypeError, match="random access"):
             loader.sample(0)
+
+
+def test_a_sample_reads_and_decodes_its_own_record_alone(images):
+    class Counted(InMemory):
+        asked = ()
+
+        def read(self, indices):
+            self.asked += (indices.tolist(),)
+            return super().read(indices)
+
+    source = Counted(images, {"label": np.arange(N)})
+    with Loader(source, 8, sharding=batch_sharding(jax.devices("cpu")[:4])) as loader:
+        source.asked = ()
+        assert loader.sample(5)["sample"]["label"] == 5
+        assert loader.decoder is not None
+        assert source.asked == ([5],) and loader.decoder.stats["images"] == 1

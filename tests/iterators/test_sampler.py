@@ -320,3 +320,47 @@ def test_with_replacement_the_position_is_part_of_the_key(source):
         batch = next(loader)
     assert batch["index"].tolist() == [5] * 8
     assert len({np.asarray(image).tobytes() for image in batch["image"]}) == 8
+
+
+def test_an_order_is_not_asked_for_its_length_with_each_batch(source):
+    class Counted(Listed):
+        asked = 0
+
+        @property
+        def length(self):
+            self.asked += 1
+            return len(self.listed)
+
+        @length.setter
+        def length(self, value):
+            del value
+
+    order = Counted(np.arange(2000) % N)
+    with Loader(source, 1, shuffle=order, sharding=one_device()) as loader:
+        next(loader)
+    assert order.asked < 20
+
+
+def test_positions_may_lie_in_epochs_of_their_own():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 10, 1000):
+        epochs = rng.integers(-3, 2**40, 50)
+        positions = rng.integers(0, n, 50)
+        found = permute(7, epochs, positions, n)
+        each = [permute(7, *pair, n)[0] for pair in zip(epochs.tolist(), positions[:, None])]
+        np.testing.assert_array_equal(found, each)
+
+
+@pytest.mark.parametrize("length", [0, 2.0, None])
+def test_an_order_of_no_length_is_named(source, length):
+    order = Listed([3, 1])
+    order.length = length
+    with pytest.raises(ValueError, match=r"`shuffle.length` must be an int of at least 1"):
+        Loader(source, 1, shuffle=order, sharding=one_device())
+
+
+def test_seeds_and_epochs_of_numpy_are_ints():
+    for make in (lambda seed: Shuffled(9, seed), lambda seed: Weighted(np.ones(9), seed)):
+        expected = make(3).records(2, np.arange(9))
+        found = make(np.int64(3)).records(np.int32(2), np.arange(9))
+        np.testing.assert_array_equal(found, expected)

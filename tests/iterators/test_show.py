@@ -135,3 +135,8 @@ def test_without_matplotlib_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match="show needs matplotlib: pip install"):
         show({"image": IMAGES})
+
+
+def test_entries_of_several_arrays_are_not_shown():
+    batch = {"image": np.zeros((2, 8, 9, 3), np.uint8), "more": {"label": np.zeros(2)}}
+    assert len(show(batch | {"pair": (np.zeros(2), np.zeros(2))}).axes) == 2

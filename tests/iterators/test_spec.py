@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.iterators import FromIterable, InMemory
+from jaxaug.iterators import FromIterable, InMemory, Masked, Pixels
 from jaxaug.iterators._features import narrow
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
@@ -87,6 +87,7 @@ def test_floats_are_rounded_to_float32():
         ("when", np.array(["2020-01-01"], "M8[D]"), r"'when' must be numbers.*float seconds"),
         ("wave", np.array([1j]), r"'wave' must be numbers.*real and imaginary"),
         ("odd", np.array([[1], None], object), r"'odd' must be numbers.*differ in shape"),
+        ("tiny", np.zeros(2, ml_dtypes.float4_e2m1fn), r"'tiny' must be numbers, got dtype float4"),
     ],
 )
 def test_what_would_change_or_has_no_number_is_named(name, column, message):
@@ -140,10 +141,18 @@ class Changing(InMemory):
         (lambda e, c: (e, {}), r"same features in every read, got \[\] after \['x'\]"),
         (
             lambda e, c: (e, {"x": c["x"][1:]}),
-            r"one row of feature 'x' for each of 4 records, got 3",
+            r"one row of feature 'x' for each of 4 records, got shape \[3\]",
         ),
         (lambda e, c: (e.take(slice(1, None)), c), r"one image for each of 4 records, got 3"),
-        (lambda e, c: ([b"image"], c), r"must return \(Encoded, features\).*got list"),
+        (lambda e, c: ([b"image"], c), r"must return \(Encoded, features\).*got list and dict"),
+        (lambda e, c: e, r"must return \(Encoded, features\).*got Encoded"),
+        (lambda e, c: (e, None), r"must return \(Encoded, features\).*got Encoded and NoneType"),
+        (lambda e, c: (e, {"x": 3}), r"one row of feature 'x' .* got shape \[\]"),
+        (lambda e, c: (Masked(e, e), c), r"masks in every read or in none.* got masks"),
+        (
+            lambda e, c: (Pixels(np.zeros((4, 9, 9, 3), np.uint8)), c),
+            r"images as Encoded in every read, as in the first, got uint8\[9, 9, 3\]",
+        ),
     ],
 )
 def test_a_source_is_held_to_what_it_showed_first(change, message):
@@ -151,6 +160,38 @@ def test_a_source_is_held_to_what_it_showed_first(change, message):
     source.change = change
     with Loader(source, 4, sharding=one_device()) as loader:
         with pytest.raises((ValueError, TypeError), match=message):
+            next(loader)
+
+
+class ChangingPixels(InMemory):
+    """Its fourth record and those behind it are as told."""
+
+    late = np.zeros((1, 9, 9, 3), np.uint8)
+
+    def read(self, indices):
+        images, columns = super().read(indices)
+        return (Pixels(self.late) if indices.max() > 2 else images), columns
+
+
+@pytest.mark.parametrize(
+    "shape, dtype, message",
+    [
+        ((1, 9, 8, 3), np.uint8, r"as uint8\[9, 9, 3\] in every read.* got uint8\[9, 8, 3\]"),
+        ((1, 9, 9, 3), np.int8, r"`Pixels` must hold uint8.* got int8\[1, 9, 9, 3\]"),
+        (
+            (1, 9, 9, 4),
+            np.uint8,
+            r"`Pixels` must hold uint8.* got uint8\[1, 9, 9, 4\]",
+        ),
+        ((1, 9), np.uint8, r"`Pixels` must hold uint8.* got uint8\[1, 9\]"),
+    ],
+)
+def test_pixels_are_held_to_their_form(shape, dtype, message):
+    source = ChangingPixels(np.zeros((4, 9, 9, 3), np.uint8))
+    source.late = np.zeros(shape, dtype)
+    with Loader(source, 1, shuffle=False, sharding=one_device()) as loader:
+        assert [next(loader)["index"].tolist() for _ in range(3)] == [[0], [1], [2]]
+        with pytest.raises(ValueError, match=message):
             next(loader)
 
 
@@ -208,6 +249,10 @@ def test_nested_dicts_and_tuples_are_welcome():
         (
             lambda key, sample: {"name": "x"},
             r"`transform` must return arrays and numbers, got 'x' as output\['name'\]",
+        ),
+        (
+            lambda key, sample: {"rng": key},
+            r"got a key as output\['rng'\]: return `jax.random.key_data\(key\)`",
         ),
         (
             lambda key, sample: sample["image"],
@@ -321,3 +366,9 @@ def test_canvas_is_an_argument_and_the_decoder_can_be_seen():
         assert loader.stats["shrunk"] == 4
     with pytest.raises(ValueError, match=r"`canvas` must be \(height, width\)"):
         Loader(InMemory(jpegs(4)), 4, canvas=20, sharding=one_device())
+
+
+def test_columns_without_numbers_are_split_over_devices_too():
+    column = np.zeros((N, 0, 4), np.float32)  # such as the boxes of images without any
+    batch = first_batch({"boxes": column}, sharding=batch_sharding(jax.devices("cpu")[:4]))
+    assert [shard.data.shape for shard in batch["boxes"].addressable_shards] == [(2, 0, 4)] * 4

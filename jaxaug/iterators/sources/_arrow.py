@@ -42,7 +42,6 @@ class ArrowFile(NamedTuple):
       rows: int64[groups], the rows of each group.
       read: (number of a group, names of columns) -> an Arrow table. One thread at a time.
       mapped: the bytes of a group lie in a mapped file, so that reading one costs nothing.
-      image_bytes: the size of the image column as it will be in memory.
     """
 
     schema: Any

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
+from jaxaug.iterators._features import column_bytes
 from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._local_disks import all_local
 
@@ -117,7 +118,7 @@ class LooseFiles:
         names = "\n".join(self._names).encode("utf-8", "surrogateescape")
         digest = hashlib.blake2b(names, digest_size=8)
         for column in columns:
-            digest.update(np.ascontiguousarray(column).tobytes())
+            digest.update(column_bytes(column))
         return digest.hexdigest()
 
 

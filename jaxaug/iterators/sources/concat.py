@@ -173,14 +173,20 @@ def _common_spec(sources: Sequence[Source]) -> dict[str, Column]:
       ValueError: they differ by more than the dtype, or the images do.
     """
     first_images, first_columns = sources[0].read(_FIRST)
-    spec = feature_spec(narrow_features(first_columns, _FIRST))
+    spec = _stored_spec(first_columns)
     for number, source in enumerate(sources[1:], 1):
         images, columns = source.read(_FIRST)
         _check_images(images, first_images, number)
-        found = feature_spec(narrow_features(columns, _FIRST))
+        found = _stored_spec(columns)
         for name in sorted({*spec, *found}):
             spec[name] = _common_column(name, spec.get(name), found.get(name), number)
     return spec
+
+
+def _stored_spec(columns: Features) -> dict[str, Column]:
+    """Return the form of columns in their own dtypes, which the Loader can narrow."""
+    narrow_features(columns, _FIRST)
+    return feature_spec({name: np.asarray(column) for name, column in columns.items()})
 
 
 def _common_column(name: str, first: Column | None, other: Column | None, number: int) -> Column:
@@ -198,7 +204,14 @@ def _common_column(name: str, first: Column | None, other: Column | None, number
             f"`sources` must have one shape for each feature, got feature {name!r} as {first} in "
             f"source 0 and {other} in source {number}: pad it to the larger."
         )
-    return Column(np.result_type(first.dtype, other.dtype), first.shape)
+    dtype = np.result_type(first.dtype, other.dtype)
+    if dtype.kind == "f" and first.dtype.kind in "iu" and other.dtype.kind in "iu":
+        raise ValueError(
+            f"`sources` must have one kind of integers for each feature, got feature {name!r} as "
+            f"{first} in source 0 and {other} in source {number}, which NumPy joins as floats: "
+            "convert one of them."
+        )
+    return Column(dtype, first.shape)
 
 
 _Images = Encoded | Masked | Pixels

@@ -9,6 +9,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators._features import column_bytes
 from jaxaug.iterators._protocol import Masked, Pixels
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
@@ -127,7 +128,8 @@ class InMemory:
             digest.update(self._masks.lengths.tobytes())
 
         for name, column in sorted(self._features.items()):
-            digest.update(name.encode() + column.tobytes())
+            digest.update(name.encode())
+            digest.update(column_bytes(column))
         return digest.hexdigest()
 
 

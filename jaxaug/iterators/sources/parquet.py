@@ -14,6 +14,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators._features import column_bytes
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
@@ -47,8 +48,8 @@ class Parquet:
       memory: bytes of decompressed images to keep.
 
     Raises:
-      SourceError: pyarrow is missing, a file is missing or damaged, a column is not there or of
-        another type, the files have different columns, or there are no records.
+      SourceError: pyarrow is missing, a file is missing or damaged, a column is not there, of
+        another type or without a number, the files have different columns, or there are no records.
 
     Example:
       >>> Parquet("train-*.parquet", image="image", label="label")  # doctest: +SKIP
@@ -205,7 +206,8 @@ class Parquet:
         known = json.dumps([names, sizes, *self._image_columns, self._starts.tolist()])
         digest = hashlib.blake2b(known.encode(), digest_size=8)
         for name, column in sorted(self._features.items()):
-            digest.update(name.encode() + np.ascontiguousarray(column).tobytes())
+            digest.update(name.encode())
+            digest.update(column_bytes(column))
         return digest.hexdigest()
 
     def _read_features(self) -> dict[str, np.ndarray]:
@@ -218,7 +220,19 @@ class Parquet:
         for number, group in self._groups:
             tables.append(self._opened[number].read(group, wanted))
         table = pyarrow.concat_tables(tables)
-        return _arrow.number_columns({self._names[name]: table[name] for name in wanted})
+        found = _arrow.number_columns({self._names[name]: table[name] for name in wanted})
+        self._check_found(found)
+        return found
+
+    def _check_found(self, found: Mapping[str, np.ndarray]) -> None:
+        """Raise SourceError where a column that was asked for holds nothing but null."""
+        asked = {*(self._wanted or ()), self._label} - {None}
+        empty = sorted(name for name in asked if self._names[name] not in found)
+        if empty:
+            raise SourceError(
+                f"no record has a number in {empty}: leave these columns out of `features`, and "
+                "pass label=None for no label."
+            )
 
     def _images(self, column: str, number: int, refused: dict[int, str]) -> "Images | str":
         """Return the images of a column in a group, or the reason why it cannot be read."""

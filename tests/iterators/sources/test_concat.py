@@ -59,7 +59,7 @@ def test_pixels_of_one_size_are_joined():
         (lambda: [InMemory(jpegs(2)), labelled(2)[0]], r"source 1 has a feature 'label', source 0"),
         (
             lambda: [labelled(2, x=np.zeros(2))[0], labelled(2, x=np.zeros((2, 3)))[0]],
-            r"feature 'x' as float32\[\] in source 0 and float32\[3\] in source 1",
+            r"feature 'x' as float64\[\] in source 0 and float64\[3\] in source 1",
         ),
         (
             lambda: [InMemory(np.zeros((2, 4, 6, 3), np.uint8)), InMemory(jpegs(2))],
@@ -220,3 +220,14 @@ def test_parts_of_joined_sources():
     source = Concat([labelled(3)[0], labelled(5, 10)[0]])
     part = Subset(source, source.features["label"] >= 10)
     assert part.read(np.arange(len(part)))[1]["label"].tolist() == [10, 11, 12, 13, 14]
+
+
+def test_integers_stay_integers():
+    unsigned = np.arange(2, dtype=np.uint64)
+    source = Concat([InMemory(jpegs(2), {"label": unsigned}) for _ in range(2)])
+    with Loader(source, 2, shuffle=False, sharding=one_device()) as loader:
+        assert next(loader)["label"].dtype == np.int32
+
+    signed = InMemory(jpegs(2), {"label": np.arange(2)})
+    with pytest.raises(ValueError, match=r"'label' as int64.* uint64.* in source 1.*convert one"):
+        Concat([signed, InMemory(jpegs(2), {"label": unsigned})])

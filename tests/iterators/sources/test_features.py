@@ -1,6 +1,7 @@
 """The columns of features that sources know without reading any image."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -106,3 +107,21 @@ def test_a_subset_of_a_source_without_columns(tmp_path):
         AttributeError, match=r"RandomAccess.* knows no features without reading its records"
     ):
         source.features  # noqa: B018
+
+
+def test_a_fingerprint_copies_no_column():
+    column = np.zeros((1000, 10_000), np.uint8)  # such as a memmap of masks
+    source = InMemory([b"image"] * 1000, {"mask": column})
+    tracemalloc.start()
+    try:
+        first = source.fingerprint()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < column.nbytes / 10
+
+    column[-1, -1] = 1
+    assert source.fingerprint() != first
+    assert InMemory([b"image"] * 1000, {"mask": np.asfortranarray(column)}).fingerprint() == (
+        source.fingerprint()
+    )

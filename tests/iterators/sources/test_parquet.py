@@ -130,6 +130,12 @@ def test_nulls(tmp_path):
     write(tmp_path / "b.parquet", pa.table({**data, "label": [1, None, 3]}), "parquet")
     with pytest.raises(SourceError, match="`label`: 1 of 3 records have none"):
         Parquet(tmp_path / "b.parquet")
+    nothing = pa.array([None] * 3, pa.int32())
+    write(tmp_path / "c.parquet", pa.table({**data, "label": nothing, "x": nothing}), "parquet")
+    assert Parquet(tmp_path / "c.parquet", label=None).features == {}
+    for options, column in (({}, "label"), ({"label": None, "features": ["x"]}, "x")):
+        with pytest.raises(SourceError, match=rf"no record has a number in \['{column}'\]"):
+            Parquet(tmp_path / "c.parquet", **options)
 
 
 def test_images_in_files_of_their_own(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.errors import SourceError
+from jaxaug.iterators._features import round_to_float32
 
 # Limits of the images whose headers are read in one call.
 _MAX_CHUNK_IMAGES = 256
@@ -252,16 +253,21 @@ def feature_columns(
 
 
 def _user_dtype(values: np.ndarray) -> type:
-    """Return the dtype that users get: int32 where it holds all values, else int64; float32.
+    """Return the dtype that users get: int32 or float32, bytes and bools as they are.
 
-    Bytes and bools stay what they are.
+    Values that these would change keep 64 bits, and the Loader names the first of them.
     """
-    if values.dtype.kind == "f":
+    if values.dtype.kind == "f" and values.dtype.itemsize <= 4:
         return np.float32
+    if values.dtype.kind == "f":
+        _, infinite, changed = round_to_float32(values)
+        return np.float64 if (infinite | changed).any() else np.float32
     if values.dtype in (np.uint8, np.bool_):
         return values.dtype.type
     limits = np.iinfo(np.int32)
-    return np.int32 if limits.min <= values.min() and values.max() <= limits.max else np.int64
+    if limits.min <= values.min() and values.max() <= limits.max:
+        return np.int32
+    return np.uint64 if values.dtype == np.uint64 else np.int64
 
 
 def _smallest(column: np.ndarray) -> np.ndarray:

@@ -138,3 +138,20 @@ def test_bytes_of_tf_examples_are_columns_where_they_are_named(tmp_path):
     assert column.dtype == np.uint8 and column[1].tolist() == [1, 2, 3, 4, 5, 6]
     assert source.describe(1)["text"] == "a"
     assert list(TFRecord(path, **names).features) == ["label"]
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (np.float64(2**24 + 1), r"be exact in float32, got 16777217.0 in record 2"),
+        (np.float64(1e300), r"fit float32, got 1e\+300 in record 2"),
+        (np.uint64(2**64 - 1), r"fit int32, got 18446744073709551615 in record 2"),
+    ],
+)
+def test_a_number_that_would_change_is_left_for_the_loader_to_refuse(tmp_path, value, message):
+    arrays = [np.zeros((), value.dtype) for _ in range(COUNT)]
+    arrays[2] = np.array(value)
+    source = opened(tmp_path, [{"x.npy": npy(array)} for array in arrays], features=["x.npy"])
+    with Loader(source, COUNT, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(ValueError, match=f"feature 'x.npy' must {message}"):
+            next(loader)
