@@ -179,7 +179,7 @@ class ColorJitter(ImageOp):
         """Draw the three factors, the shift and the order."""
         del info
         numbers = uniform(key, shape=(8,))
-        components = jnp.asarray(self._components, jnp.int32)
+        components = jnp.asarray(self.components, jnp.int32)
         return Jitter(
             between(numbers[0], *self.brightness),
             between(numbers[1], *self.contrast),
@@ -195,9 +195,9 @@ class ColorJitter(ImageOp):
 
     def apply(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components in their order."""
-        if not self._components:
+        if not self.components:
             return image
-        if len(self._components) == 1:  # XLA computes it in one pass with its neighbors
+        if len(self.components) == 1:  # XLA computes it in one pass with its neighbors
             return self._by_xla(params, image, info)
         return on_gpu(self._by_cuda, self._by_xla, params, image, info)
 
@@ -205,15 +205,15 @@ class ColorJitter(ImageOp):
         """Apply the components by CUDA kernels."""
         factors = (params.brightness, params.contrast, params.saturation, params.hue)
         facts = [*info.extent, *factors, *params.order]
-        settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self._components))
+        settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self.components))
         return cuda_jitter.jitter(settings, image, facts)
 
     def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by XLA, in the way that is fast on the device."""
         planes = to_planes(image)
-        if len(self._components) == 1:
+        if len(self.components) == 1:
             planes = self._in_two_passes(params, planes, info)
-        elif _CONTRAST in self._components:
+        elif _CONTRAST in self.components:
             in_a_loop = partial(self._in_a_loop, info=info)
             in_two_passes = partial(self._in_two_passes, info=info)
             planes = lax.platform_dependent(params, planes, cpu=in_a_loop, default=in_two_passes)
@@ -228,7 +228,7 @@ class ColorJitter(ImageOp):
         """
 
         def turn(planes: Array, component: Array) -> tuple[Array, None]:
-            mean = _mean_gray(planes, info) if _CONTRAST in self._components else None
+            mean = _mean_gray(planes, info) if _CONTRAST in self.components else None
             return self._turn(params, planes, component, mean), None
 
         return lax.scan(turn, planes, params.order)[0]
@@ -239,14 +239,14 @@ class ColorJitter(ImageOp):
         A GPU reads the image twice and writes it once; computing the first components twice costs
         less than writing what they give.
         """
-        order = [params.order[turn] for turn in range(len(self._components))]
+        order = [params.order[turn] for turn in range(len(self.components))]
         before = planes
         seen_contrast = jnp.bool_(False)
         for component in order:
             seen_contrast = seen_contrast | (component == _CONTRAST)
             turned = self._turn(params, before, component, None)
             before = jnp.where(seen_contrast, before, turned)
-        mean = _mean_gray(before, info) if _CONTRAST in self._components else None
+        mean = _mean_gray(before, info) if _CONTRAST in self.components else None
 
         for component in order:
             planes = self._turn(params, planes, component, mean)
@@ -258,7 +258,7 @@ class ColorJitter(ImageOp):
         return self.brightness, self.contrast, self.saturation, self.hue
 
     @property
-    def _components(self) -> tuple[int, ...]:
+    def components(self) -> tuple[int, ...]:
         """The components that are asked for."""
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
@@ -279,10 +279,10 @@ class ColorJitter(ImageOp):
         blended = factor * planes
         if mean is not None:
             blended = blended + only(_CONTRAST, 1 - factor) * mean
-        if _SATURATION in self._components:
+        if _SATURATION in self.components:
             blended = blended + (only(_SATURATION, 1 - factor) * _gray(planes))[None]
         blended = jnp.clip(blended, 0.0, 1.0)
-        if _HUE not in self._components:
+        if _HUE not in self.components:
             return blended
         turned = only(_HUE, (params.hue != 0).astype(jnp.float32))
         shifted = jnp.clip(shift_hue(planes, params.hue), 0.0, 1.0)
