@@ -22,11 +22,13 @@ from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
 from jaxaug.augment._used import info_of
+from jaxaug.augment._values import on_rgb
 from jaxaug.augment.random import between, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
 
 
+@on_rgb
 def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
     """Return image * `brightness_factor`.
 
@@ -41,9 +43,10 @@ def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    return _floating(image) * brightness_factor
+    return image * brightness_factor
 
 
+@on_rgb
 def adjust_contrast(image: Array, contrast_factor: Scalar, size: Any = None) -> Array:
     """Return the blend with the mean of the gray values: f * image + (1 - f) * mean.
 
@@ -60,11 +63,12 @@ def adjust_contrast(image: Array, contrast_factor: Scalar, size: Any = None) -> 
 
     Differs from torchvision in not clipping.
     """
-    planes = to_planes(_floating(image))
+    planes = to_planes(image)
     mean = _mean_gray(planes, info_of(image, size))
     return from_planes(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
+@on_rgb
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
     """Return the blend with the gray values: f * image + (1 - f) * gray.
 
@@ -79,10 +83,11 @@ def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    planes = to_planes(_floating(image))
+    planes = to_planes(image)
     return from_planes(saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None])
 
 
+@on_rgb
 def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
     """Return the image with the hue of its HSV form shifted.
 
@@ -95,9 +100,10 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
       >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return from_planes(shift_hue(to_planes(_floating(image)), hue_factor))
+    return from_planes(shift_hue(to_planes(image), hue_factor))
 
 
+@on_rgb
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
     """Return 0.2989 red + 0.587 green + 0.114 blue.
 
@@ -110,7 +116,7 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
       >>> print(rgb_to_grayscale(jnp.array([[[0.0, 1.0, 0.0]]])))
       [[[0.587]]]
     """
-    gray = _gray(to_planes(_floating(image)))
+    gray = _gray(to_planes(image))
     return jnp.repeat(gray[:, :, None], num_output_channels, axis=2)
 
 
@@ -330,16 +336,6 @@ def _mean_gray(planes: Array, info: ImageInfo) -> Array:
         return exact_sum(gray) / gray.size
     height, width = info.extent
     return exact_sum(jnp.where(used, gray, 0.0)) / (height * width)
-
-
-def _floating(image: Array) -> Array:
-    image = jnp.asarray(image)
-    if not jnp.issubdtype(image.dtype, jnp.floating) or image.ndim != 3 or image.shape[2] != 3:
-        got = f"{image.dtype}{list(image.shape)}"
-        raise TypeError(
-            f"expected a float image [h, w, 3] in [0, 1], got {got}: call `to_float` first."
-        )
-    return image
 
 
 def _as_factor_range(name: str, value) -> tuple[float, float]:

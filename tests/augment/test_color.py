@@ -25,6 +25,16 @@ def test_factors(name, value):
     np.testing.assert_allclose(np.clip(out, 0, 1), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_half_precision_is_the_rounded_result_of_float32(name, dtype):
+    image = jnp.asarray(IMAGE, dtype)
+    adjust = getattr(F, f"adjust_{name}")
+    expected = adjust(image.astype(jnp.float32), 0.4).astype(dtype)
+    assert adjust(image, 0.4).dtype == dtype
+    np.testing.assert_array_equal(adjust(image, 0.4), expected)
+
+
 @pytest.mark.parametrize("turns", [-0.5, -0.21, 0.0, 0.1, 0.5])
 def test_hue(turns):
     np.testing.assert_allclose(F.adjust_hue(IMAGE, turns), reference.hue(IMAGE, turns), atol=2e-6)
