@@ -55,8 +55,8 @@ def unit(image: Array) -> Array:
 
 
 def standardized(image: Array, shift: Any, scale: Any) -> Array:
-    """Return (image - shift) / scale, each a number or one for each channel."""
-    shift, scale = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (shift, scale))
+    """Return (image - shift) / scale of float32, each a number or one for each channel."""
+    shift, scale = (jnp.asarray(value, jnp.float32).reshape(1, 1, -1) for value in (shift, scale))
     return (image - shift) / scale
 
 

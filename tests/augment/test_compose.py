@@ -367,6 +367,15 @@ def test_wrong_samples(image, error, message):
         A.RandomHorizontalFlip()(KEY, image)
 
 
+def test_normalize_takes_floats_and_keeps_their_dtype():
+    with pytest.raises(TypeError, match=r"got uint8\[44, 60, 3\]: call `to_float` first"):
+        A.functional.normalize(jnp.asarray(IMAGE), 0.5, 0.25)
+    half = jnp.asarray(IMAGE / 255, jnp.float16)
+    expected = (half.astype(jnp.float32) - 0.485) / 0.229
+    found = A.functional.normalize(half, 0.485, 0.229)
+    np.testing.assert_array_equal(found, expected.astype(jnp.float16))
+
+
 def test_wrong_chains():
     with pytest.raises(ValueError, match=r"Normalize must be the last transform"):
         A.Compose([A.Normalize(0.5, 0.5), A.CenterCrop(8)])
