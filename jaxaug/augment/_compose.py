@@ -17,7 +17,7 @@ from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resampling import Resampling, agreed
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._targets import MASK_FILL, Targets, as_added
-from jaxaug.augment._transform import Geometric, Output, Transform, leaves
+from jaxaug.augment._transform import Output, Transform, leaves
 from jaxaug.augment._warp import Warp
 
 
@@ -190,7 +190,7 @@ class Compose(Transform):
     def geometric(self) -> bool:
         """True where the whole chain is one resample."""
         steps = leaves(self)
-        if not all(isinstance(step, Geometric) for step in steps):
+        if not all(step.geometric for step in steps):
             return False
         return (self.fuse or len(steps) < 2) and agreed(steps) is not None
 
