@@ -97,12 +97,8 @@ class Warp(NamedTuple):
         """
         dx, dy = jnp.asarray(dx, jnp.float32), jnp.asarray(dy, jnp.float32)
         if dx.shape == info.canvas:
-            bend = Bend(dx, dy)
-        else:
-            height, width = info.extent
-            spacing = (width / (dx.shape[1] - 1), height / (dx.shape[0] - 1))
-            bend = Bend(dx, dy, (0.0, 0.0), spacing)
-        return cls(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
+            return bent(info, Bend(dx, dy))
+        return bent(info, Bend.between_edges(dx, dy, *info.extent))
 
     @property
     def axis_aligned(self) -> bool:
@@ -155,6 +151,11 @@ class Warp(NamedTuple):
 def shifted(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: bool) -> Warp:
     """Return the window with the corner (top, left); `fits` when it certainly lies inside."""
     return Warp(Matrix(x1=left, y1=top), canvas, size, integer_aligned=True, inside_source=fits)
+
+
+def bent(info: ImageInfo, bend: Bend) -> Warp:
+    """Return the warp of displacements, which are scaled down where they would fold the image."""
+    return Warp(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
 
 
 def has_static_shape(canvas: Canvas) -> bool:
