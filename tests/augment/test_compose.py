@@ -307,9 +307,17 @@ def test_an_output_with_values_of_its_own_is_not_taken_for_its_parent():
         def values(self, image):
             return 1 - image
 
-    chain = [A.RandomRotation(50), Inverted(0.5, 0.5)]
+    class Mixin:
+        def values(self, image):
+            return 1 - image
+
+    class Mixed(Mixin, A.Normalize):
+        """Values from elsewhere than its own body."""
+
     expected = 1 - run(A.Compose([A.RandomRotation(50), A.ToFloat()]), IMAGE)
-    np.testing.assert_allclose(run(A.Compose(chain), IMAGE), expected, rtol=0, atol=1e-6)
+    for output in (Inverted(0.5, 0.5), Mixed(0.5, 0.5)):
+        found = run(A.Compose([A.RandomRotation(50), output]), IMAGE)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_lambda_is_any_function_of_key_and_image():
