@@ -48,6 +48,16 @@ def on_rgb(function: _PureHalf[_Arguments]) -> _PureHalf[_Arguments]:
     return checked
 
 
+def as_image(image: Any) -> Array:
+    """Return an image [H, W, C] or a plane [H, W], checked to be one."""
+    image = jnp.asarray(image)
+    if image.ndim not in (2, 3):
+        raise ValueError(
+            f"expected one image (h, w, channels), got {image.shape}: batches go through jax.vmap."
+        )
+    return image
+
+
 def unit(image: Array) -> Array:
     """Return `image` as float32 in [0, 1]."""
     values = image.astype(jnp.float32)
