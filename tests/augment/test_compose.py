@@ -357,6 +357,16 @@ def test_lambda_is_any_function_of_key_and_image():
             TypeError,
             r"uint8 image, or a float image .*, got int32\[8, 8, 3\]",
         ),
+        (
+            np.zeros((8, 8, 3), np.uint16),
+            TypeError,
+            r"got uint16\[8, 8, 3\]: divide by its largest value, 65535 ",
+        ),
+        (
+            np.linspace(-1, 1, 192, dtype=np.float32).reshape(8, 8, 3),
+            ValueError,
+            r"float image in \[0, 1\], got values from -1 ",
+        ),
         ({"pixels": 1}, ValueError, r"a sample must have an 'image', got the keys \['pixels'\]"),
         (
             {"image": IMAGE, "size": np.zeros(2, np.float32)},
