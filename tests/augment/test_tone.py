@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from jaxaug.augment import histogram, tone
+from jaxaug.augment import RandomToneCurve, histogram, tone
 
 RNG = np.random.default_rng(0)
 RAMP = np.arange(256, dtype=np.uint8).reshape(8, 32, 1).repeat(3, 2)
@@ -117,6 +117,12 @@ def test_tone_curve_of_each_channel():
     for channel in range(3):
         alone = tone.tone_curve(floats(NOISE), low[channel], high[channel])
         np.testing.assert_array_equal(out[:, :, channel], alone[:, :, channel])
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_curves_of_other_channels_than_the_image_has_are_refused(channels):
+    with pytest.raises(ValueError, match=rf"`low_y` must be .* channel of .*{channels}\), got 3"):
+        RandomToneCurve(per_channel=True, p=1.0)(jax.random.key(0), np.zeros((4, 5, channels)))
 
 
 @pytest.mark.parametrize("tiles", [(8, 8), (2, 3), (1, 1)])
