@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
+from jaxaug._checks import check_choice, is_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import BOX_FORMATS, moved_info
-from jaxaug.augment._fields import store
+from jaxaug.augment._fields import plain, store
 from jaxaug.augment._group import GroupOp
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
@@ -82,9 +82,10 @@ class Compose(Transform):
     def __post_init__(self):
         store(self, transforms=as_transforms(self.transforms))
         check_choice("fuse", self.fuse, (True, False))
-        if not isinstance(self.mask_fill, int) or isinstance(self.mask_fill, bool):
+        if not is_int(self.mask_fill):
             expected = "an int, the class index to ignore"
             raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
+        store(self, mask_fill=plain(self.mask_fill))
 
         check_choice("box_format", self.box_format, BOX_FORMATS)
         store(self, targets=as_added(self.targets))

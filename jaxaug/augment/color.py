@@ -342,7 +342,7 @@ def _as_factor_range(name: str, value) -> tuple[float, float]:
     """Return (max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
     value = plain(value)
     if isinstance(value, (int, float)):
-        if value < 0:
+        if not 0 <= value < float("inf"):
             raise ValueError(
                 f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
             )

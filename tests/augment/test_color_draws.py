@@ -136,6 +136,8 @@ WRONG = [
     (lambda: augment.RandomSolarize(128), r"`threshold` must be a number in \[0.0, 1.0\], got 128"),
     (lambda: augment.LookupTable([0.0, 1.0]), "`table` must be 256 numbers in"),
     (lambda: augment.GaussianBlur(4), "`kernel_size` must be an odd int of at least 1, got 4"),
+    (lambda: augment.GaussianBlur((3, 5, 7)), "`kernel_size` must be an odd int or two"),
+    (lambda: augment.ColorJitter(float("nan")), "`brightness` must be one number of at least 0"),
     (lambda: augment.JPEG((10.5, 20)), "`quality` must be one or two ints"),
     (lambda: augment.JPEG(0), "`quality`"),
     (lambda: augment.ChannelDropout((1, 4)), "`channel_drop_range`"),
