@@ -387,7 +387,7 @@ def _share_of(side: Scalar, share: Array) -> Array:
 
 
 def _remainder(value: Array, period: Array) -> Array:
-    """Return `value` modulo a period of at least 2, half a pixel away from the next."""
+    """Return `value` modulo a period of at least 2."""
     return value - period * jnp.floor(value / period)
 
 

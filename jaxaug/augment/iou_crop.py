@@ -170,7 +170,7 @@ class RandomIoUCrop(Geometric):
 
 
 def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
-    """Return whether box n has its center inside window m, bool[m, n], and their IoU."""
+    """Return bool[m, n], True where box n has its center inside window m, and the IoU of both."""
     top, left, height, width = (windows[:, i, None].astype(jnp.float32) for i in range(4))
     x0, y0, x1, y1 = (boxes[None, :, i] for i in range(4))
     center_x = (x0 + x1) / 2

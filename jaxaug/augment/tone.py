@@ -1,8 +1,8 @@
 """Transforms of tone: each value by itself, through a curve or in steps.
 
 The pure functions take float images [H, W, C] in [0, 1] and do not clip. Those with steps
-(posterize, solarize, lookup_table) decide on the nearest of the 256
-levels, so that a float image gives what its 8-bit form gives.
+(posterize, solarize, lookup_table) decide on the nearest of the 256 levels, so that a float image
+gives what its 8-bit form gives.
 """
 
 from dataclasses import KW_ONLY, dataclass
