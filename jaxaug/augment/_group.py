@@ -128,3 +128,9 @@ def check_mixed(transform: Any, group: Sample) -> None:
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got"
             f" {', '.join(map(repr, behind))} beside them: take them out of the sample before."
         )
+    if "labels" in group and "labels" not in transform.per_box:
+        raise ValueError(
+            f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got 'labels'"
+            " beside them: call a class of each image 'label', and name classes of boxes,"
+            " `per_box=('labels',)`."
+        )

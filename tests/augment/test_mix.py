@@ -238,6 +238,12 @@ def test_errors_are_named():
         A.CutMix()(KEYS[0], whole)
     with pytest.raises(ValueError, match=r"mixes 'image', .* got 'keypoints' beside them"):
         A.MixUp(3)(KEYS[0], {**whole, "keypoints": np.zeros((2, 1, 2), np.float32)})
+    with pytest.raises(
+        ValueError, match=r"mixes 'image', 'label', .* 'labels' beside them: call a"
+    ):
+        A.MixUp(3)(KEYS[0], {"image": whole["image"], "labels": np.arange(2, dtype=np.int32)})
+    with pytest.raises(ValueError, match=r"Mosaic mixes .* `per_box=\('labels',\)`"):
+        A.Mosaic(8)(KEYS[0], {"image": group(4)["image"], "labels": np.zeros((4, 3), np.int32)})
     with pytest.raises(TypeError, match=r"MixUp needs a group of samples, a dict .* got float32\["):
         A.MixUp(3)(KEYS[0], whole["image"].astype(np.float32))
     with pytest.raises(ValueError, match=r"a group must have an 'image', got the keys \['pixels'"):
