@@ -26,6 +26,12 @@ class Bend(NamedTuple):
     origin: tuple[Scalar, Scalar] = (0.5, 0.5)
     spacing: tuple[Scalar, Scalar] = (1.0, 1.0)
 
+    @classmethod
+    def between_edges(cls, dx: Array, dy: Array, height: Scalar, width: Scalar) -> "Bend":
+        """Return displacements at the nodes of an even grid from edge to edge of an image."""
+        rows, columns = dx.shape
+        return cls(dx, dy, (0.0, 0.0), (width / (columns - 1), height / (rows - 1)))
+
     def pull(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the images of points of the output."""
         dx, dy = self._displacement(x, y)

@@ -95,7 +95,7 @@ def _through_a_loop(value: Array) -> Array:
     """Carry `value` through a loop of two turns, which XLA does not fuse across.
 
     A turn multiplies one element by a one that XLA cannot foresee: it removes a loop that changes
-      nothing.
+    nothing.
     """
 
     def turn(i: Array, carried: Array) -> Array:

@@ -1,6 +1,7 @@
 """Boxes and keypoints: how they move with an image, their formats, and the rows that are left."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -145,7 +146,8 @@ def clipped(boxes: Array, window: Sequence[Scalar]) -> Array:
 
 
 def area(boxes: Array) -> Array:
-    """Return the areas [n] of xyxy boxes [n, 4]."""
+    """Return the areas float32[n] of xyxy boxes [n, 4]."""
+    boxes = boxes.astype(jnp.float32)  # those of float16 end at 65,504 square pixels
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
 
 
@@ -166,6 +168,9 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
     Returns:
       The sample with "boxes_valid" bool[n], and "box_count" or "boxes_count" brought up to date
       where there is one.
+
+    Raises:
+      ValueError: for a named entry that does not have n rows.
     """
     order = jnp.argsort(jnp.logical_not(keep))  # stable
     count = jnp.sum(keep, dtype=jnp.int32)
@@ -173,11 +178,22 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
     sample = {**sample, "boxes_valid": valid}
     for name in ("boxes", *per_box):
         if name in sample:
-            sample[name] = _blanked(jnp.take(sample[name], order, axis=0), valid)
+            rows = _rows(name, sample[name], keep.shape[0])
+            sample[name] = _blanked(jnp.take(rows, order, axis=0), valid)
     for name in COUNTS:
         if name in sample:
             sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
     return sample
+
+
+def _rows(name: str, value: Any, count: int) -> Array:
+    """Return an entry, checked to have so many rows."""
+    rows = jnp.asarray(value)
+    if rows.shape[:1] != (count,):
+        raise ValueError(
+            f"`{name}` must have a row for each of the {count} boxes, got {rows.shape}."
+        )
+    return rows
 
 
 def _blanked(rows: Array, valid: Array) -> Array:

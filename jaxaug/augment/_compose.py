@@ -7,17 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
+from jaxaug._checks import check_choice, is_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import BOX_FORMATS, moved_info
-from jaxaug.augment._fields import store
+from jaxaug.augment._fields import plain, store
 from jaxaug.augment._group import GroupOp
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resampling import Resampling, agreed
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._targets import MASK_FILL, Targets, as_added
-from jaxaug.augment._transform import Geometric, Output, Transform, leaves
+from jaxaug.augment._transform import Output, Transform, leaves
 from jaxaug.augment._warp import Warp
 
 
@@ -56,9 +56,9 @@ class Compose(Transform):
       TypeError: for something that is not a transform, an image that is neither uint8 nor floating,
         or a key that is none.
       ValueError: for an output that is not the last, a nested chain with other settings, anything
-        but one image (h, w, channels) or a mask that does not fit it, float values above 1 (seen
-        outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, and on tracing for
-        a run whose output has no static shape.
+        but one image (h, w, channels) or a mask that does not fit it, float values beyond [0, 1]
+        (seen outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, and on
+        tracing for a run whose output has no static shape.
 
     Example:
       >>> import jax
@@ -82,9 +82,10 @@ class Compose(Transform):
     def __post_init__(self):
         store(self, transforms=as_transforms(self.transforms))
         check_choice("fuse", self.fuse, (True, False))
-        if not isinstance(self.mask_fill, int) or isinstance(self.mask_fill, bool):
+        if not is_int(self.mask_fill):
             expected = "an int, the class index to ignore"
             raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
+        store(self, mask_fill=plain(self.mask_fill))
 
         check_choice("box_format", self.box_format, BOX_FORMATS)
         store(self, targets=as_added(self.targets))
@@ -190,7 +191,7 @@ class Compose(Transform):
     def geometric(self) -> bool:
         """True where the whole chain is one resample."""
         steps = leaves(self)
-        if not all(isinstance(step, Geometric) for step in steps):
+        if not all(step.geometric for step in steps):
             return False
         return (self.fuse or len(steps) < 2) and agreed(steps) is not None
 

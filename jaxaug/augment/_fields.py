@@ -133,6 +133,14 @@ def as_padding(name: str, value: Any) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
+def as_names(name: str, value: Any) -> tuple[str, ...]:
+    """Return the names of entries of a sample as a tuple."""
+    names = plain(value)
+    if not isinstance(names, tuple) or not all(isinstance(each, str) for each in names):
+        raise ValueError(f"`{name}` must be a list of names of entries, got {value!r}.")
+    return names
+
+
 def plain(value: Any) -> Any:
     """Return numpy scalars as Python numbers, arrays and lists as tuples, others as they are."""
     if hasattr(value, "tolist"):

@@ -1,6 +1,7 @@
 """The kind of transform that mixes several images: MixUp, CutMix, Mosaic."""
 
 import abc
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Operator, Parameters, chosen
+from jaxaug.augment._state import check_key
 
 _CHANNELS = (1, 3, 4)
 _LEFT_BEHIND = ("keypoints", "masks")  # entries that cannot be mixed
@@ -55,16 +57,31 @@ class GroupOp(Operator):
 
     def __call__(self, key: Key, group: Sample) -> Sample:
         """Transform one group; groups go through `jax.vmap`, with one key per group."""
+        check_key(key, group)
+        self._check_group(group)
         group = jax.tree.map(jnp.asarray, dict(group))
-        size = group["image"].shape[0]
-        if size != self.group_size:
-            raise ValueError(
-                f"{type(self).__name__} mixes groups of {self.group_size}, got {size} images."
-            )
         info = group_info(group)
         drawn = self.draw(key, info)
         result = self.apply(drawn.params, dict(group), info)
         return chosen(drawn.applied, result, group)
+
+    def _check_group(self, group: Any) -> None:
+        """Raise where `group` is no sample of `group_size` images."""
+        name, count = type(self).__name__, self.group_size
+        if not isinstance(group, Mapping):
+            got = type(group).__name__
+            if hasattr(group, "dtype"):
+                got = f"{group.dtype}{list(group.shape)}"
+            expected = f"a dict {{'image': [{count}, H, W, C], ...}}"
+            raise TypeError(f"{name} needs a group of samples, {expected}, got {got}.")
+        if "image" not in group:
+            raise ValueError(f"a group must have an 'image', got the keys {sorted(group)}.")
+        size = jnp.shape(group["image"])[0]
+        if size != count:
+            raise ValueError(
+                f"{name} mixes groups of {count}, got {size} images: give it to"
+                f" Loader(batch_transform=...), or groups [n, {count}, ...] through jax.vmap."
+            )
 
 
 def group_info(group: Sample) -> ImageInfo:
@@ -110,4 +127,10 @@ def check_mixed(transform: Any, group: Sample) -> None:
         raise ValueError(
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got"
             f" {', '.join(map(repr, behind))} beside them: take them out of the sample before."
+        )
+    if "labels" in group and "labels" not in transform.per_box:
+        raise ValueError(
+            f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got 'labels'"
+            " beside them: call a class of each image 'label', and name classes of boxes,"
+            " `per_box=('labels',)`."
         )

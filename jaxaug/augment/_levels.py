@@ -32,7 +32,7 @@ def through_levels(image: Array, steps: Sequence[LevelStep], epilogue: Epilogue 
 
 
 def by_pixel(image: Array, steps: Sequence[LevelStep], epilogue: Epilogue | None) -> Array:
-    """Return it, computed for each pixel."""
+    """Return the result of `through_levels`, computed for each pixel."""
     values = unit(image)
     for transform, drawn, info in steps:
         values = transform.apply_drawn(drawn, values, info)
@@ -40,7 +40,7 @@ def by_pixel(image: Array, steps: Sequence[LevelStep], epilogue: Epilogue | None
 
 
 def by_table(image: Array, steps: Sequence[LevelStep], epilogue: Epilogue | None) -> Array:
-    """Return it, computed for each level."""
+    """Return the result of `through_levels`, computed for each level and looked up."""
     levels = image.astype(jnp.int32)
     # From the image: a batch that is sharded explicitly needs a table of each image.
     zero = 0 * levels.sum(dtype=jnp.int32)

@@ -225,20 +225,21 @@ def _is_key(value: Any) -> bool:
 
 
 def _check_values(image: Any) -> None:
-    """Raise for float values above 1, where they can be read: not while tracing."""
+    """Raise for float values beyond [0, 1], where they can be read: not while tracing."""
     if isinstance(image, Tracer) or not isinstance(image, (np.ndarray, jax.Array)):
         return
     if not jnp.issubdtype(image.dtype, jnp.floating) or image.size == 0:
         return
-    largest = float(np.asarray(image).max())
-    if largest > 1 + _OVERSHOOT:
+    values = np.asarray(image)
+    smallest, largest = float(values.min()), float(values.max())
+    if smallest < -_OVERSHOOT or largest > 1 + _OVERSHOOT:
         raise ValueError(
-            f"expected a float image in [0, 1], got values up to {largest:g}: divide by 255, or"
-            " give uint8."
+            f"expected a float image in [0, 1], got values from {smallest:g} to {largest:g}:"
+            " bring them there (8-bit levels: divide by 255), or give uint8."
         )
 
 
-_OVERSHOOT = 1e-2  # what float arithmetic and half precision may leave above 1
+_OVERSHOOT = 1e-2  # what float arithmetic and half precision may leave below 0 and above 1
 
 
 _USUAL_CHANNELS = (1, 2, 3, 4)
@@ -253,6 +254,8 @@ def _check_image(image: Array) -> None:
     if image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
         got = f"{image.dtype}{list(shape)}"
         hint = "convert 0 to 255 with .astype('uint8')"
+        if image.dtype == jnp.uint16:
+            hint = "divide by its largest value, 65535 or less, for floats"
         raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {got}: {hint}.")
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Sample, Scalar
+from jaxaug.augment._boundary import computed_once
 from jaxaug.augment._boxes import (
     as_boxes,
     as_points,
@@ -167,7 +168,8 @@ def _moved_image(image: Array, extent, warp: Warp, settings: Settings) -> Array:
     moved = resample(planes, extent, warp, interpolation, padding_mode, 0.0)
     if image.dtype == jnp.uint8 and moved.dtype != jnp.uint8:
         moved = jnp.round(jnp.clip(moved, 0.0, 1.0) * 255)
-    return _planes_first("image", moved.astype(image.dtype), image.ndim)
+    # Without the boundary a later resample, or a choice, would compute it once for each reading.
+    return _planes_first("image", computed_once(moved.astype(image.dtype)), image.ndim)
 
 
 def _planes_last(kind: str, value: Array) -> Array:

@@ -317,8 +317,9 @@ class Output(Transform):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        if "values" in cls.__dict__ and "_epilogue" not in cls.__dict__:
-            cls._epilogue = Output._epilogue  # an inherited one would be of other values
+        owner: Any = next(each for each in cls.__mro__ if "_epilogue" in each.__dict__)
+        if cls.values is not owner.values:
+            cls._epilogue = Output._epilogue  # the inherited one is of other values
 
     def sample(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""

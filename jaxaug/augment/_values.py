@@ -48,6 +48,16 @@ def on_rgb(function: _PureHalf[_Arguments]) -> _PureHalf[_Arguments]:
     return checked
 
 
+def as_image(image: Any) -> Array:
+    """Return an image [H, W, C] or a plane [H, W], checked to be one."""
+    image = jnp.asarray(image)
+    if image.ndim not in (2, 3):
+        raise ValueError(
+            f"expected one image (h, w, channels), got {image.shape}: batches go through jax.vmap."
+        )
+    return image
+
+
 def unit(image: Array) -> Array:
     """Return `image` as float32 in [0, 1]."""
     values = image.astype(jnp.float32)
@@ -55,8 +65,8 @@ def unit(image: Array) -> Array:
 
 
 def standardized(image: Array, shift: Any, scale: Any) -> Array:
-    """Return (image - shift) / scale, each a number or one for each channel."""
-    shift, scale = (jnp.asarray(value, image.dtype).reshape(1, 1, -1) for value in (shift, scale))
+    """Return (image - shift) / scale of float32, each a number or one for each channel."""
+    shift, scale = (jnp.asarray(value, jnp.float32).reshape(1, 1, -1) for value in (shift, scale))
     return (image - shift) / scale
 
 

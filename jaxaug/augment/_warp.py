@@ -94,15 +94,19 @@ class Warp(NamedTuple):
           dx, dy: float[h, w], pixels, cast to float32. Where [h, w] is the canvas, one
             displacement per pixel, else nodes of an even grid from edge to edge of the used part,
             at least 2 by 2.
+
+        Raises:
+          ValueError: for arrays of other shapes.
         """
         dx, dy = jnp.asarray(dx, jnp.float32), jnp.asarray(dy, jnp.float32)
-        if dx.shape == info.canvas:
-            bend = Bend(dx, dy)
-        else:
-            height, width = info.extent
-            spacing = (width / (dx.shape[1] - 1), height / (dx.shape[0] - 1))
-            bend = Bend(dx, dy, (0.0, 0.0), spacing)
-        return cls(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
+        if dx.shape == dy.shape == info.canvas:
+            return bent(info, Bend(dx, dy))
+        if dx.shape != dy.shape or dx.ndim != 2 or min(dx.shape) < 2:
+            raise ValueError(
+                f"`dx` and `dy` must have one shape, that of the canvas {info.canvas} or at least 2"
+                f" by 2 nodes, got {dx.shape} and {dy.shape}."
+            )
+        return bent(info, Bend.between_edges(dx, dy, *info.extent))
 
     @property
     def axis_aligned(self) -> bool:
@@ -157,6 +161,11 @@ def shifted(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits:
     return Warp(Matrix(x1=left, y1=top), canvas, size, integer_aligned=True, inside_source=fits)
 
 
+def bent(info: ImageInfo, bend: Bend) -> Warp:
+    """Return the warp of displacements, which are scaled down where they would fold the image."""
+    return Warp(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
+
+
 def has_static_shape(canvas: Canvas) -> bool:
     """Return True where `canvas` is the shape of an array, not a bound."""
     return all(isinstance(side, int) for side in canvas)
@@ -184,15 +193,26 @@ def select(index: Array, branches: Sequence[Any]) -> Any:
     return _chosen(index, branches)
 
 
+def check_one_frame(branches: Sequence[Warp | ImageInfo]) -> None:
+    """Raise where the branches of a choice lead to frames of several shapes."""
+    canvases = [branch.canvas for branch in branches]
+    if len(set(canvases)) > 1:
+        raise ValueError(
+            f"a choice needs branches to frames of one shape, got canvases {canvases}: let an op of"
+            " fixed size such as CenterCrop follow in each of them, or choose before the ops that"
+            " differ."
+        )
+    if len({branch.size is None for branch in branches}) > 1:
+        raise ValueError(
+            "a choice needs branches to frames of one shape, got branches some of which have a"
+            ' "size" of their own: give the sample a "size", the used (height, width), so that all'
+            " have one."
+        )
+
+
 def _chosen_warp(index: Array, branches: Sequence[Warp]) -> Warp:
     first = branches[0]
-    for other in branches[1:]:
-        if other.canvas != first.canvas or (other.size is None) != (first.size is None):
-            raise ValueError(
-                "a choice needs branches to frames of one shape, got canvases"
-                f" {[branch.canvas for branch in branches]}: let an op of fixed size such as"
-                " CenterCrop follow in each of them, or choose before the ops that differ."
-            )
+    check_one_frame(branches)
     shrink_y, shrink_x = (max(bounds) for bounds in zip(*(each.max_shrink for each in branches)))
     return Warp(
         _chosen_matrix(index, [branch.matrix for branch in branches]),

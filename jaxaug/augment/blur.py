@@ -45,9 +45,7 @@ def gaussian_blur(image: Array, kernel_size: Any, sigma: Any = None, size: Any =
 
     Differs from torchvision in taking images smaller than the kernel.
     """
-    sizes = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-    check_kernel_size(sizes[0])
-    check_kernel_size(sizes[1])
+    sizes = _as_kernel_sizes(kernel_size)
     if sigma is None:
         sigma = [0.15 * taps + 0.35 for taps in sizes]
     sigma = jnp.broadcast_to(jnp.asarray(sigma, jnp.float32), (2,))
@@ -179,10 +177,12 @@ class GaussianBlur(ImageOp):
 
     def __post_init__(self):
         super().__post_init__()
-        sizes = plain(self.kernel_size)
-        for taps in sizes if isinstance(sizes, tuple) else (sizes,):
-            check_kernel_size(taps)
-        store(self, kernel_size=sizes, sigma=as_range("sigma", as_pair(self.sigma), 0.0))
+        _as_kernel_sizes(self.kernel_size)
+        store(
+            self,
+            kernel_size=plain(self.kernel_size),
+            sigma=as_range("sigma", as_pair(self.sigma), 0.0),
+        )
 
     def sample(self, key: Key, info: ImageInfo) -> Array:
         """Draw the standard deviation."""
@@ -351,6 +351,16 @@ class MedianBlur(ImageOp):
         """Filter the used part."""
         del params
         return median_blur(image, self.kernel_size, info.size)
+
+
+def _as_kernel_sizes(kernel_size: Any) -> tuple[int, int]:
+    """Return the taps (along x, along y) of one odd int or two."""
+    sizes = as_pair(kernel_size)
+    if not isinstance(sizes, tuple) or len(sizes) != 2:
+        raise ValueError(f"`kernel_size` must be an odd int or two, got {kernel_size!r}.")
+    for taps in sizes:
+        check_kernel_size(taps)
+    return sizes
 
 
 def _taps_for(reach: float) -> int:

@@ -22,11 +22,13 @@ from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
 from jaxaug.augment._used import info_of
+from jaxaug.augment._values import on_rgb
 from jaxaug.augment.random import between, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
 
 
+@on_rgb
 def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
     """Return image * `brightness_factor`.
 
@@ -41,9 +43,10 @@ def adjust_brightness(image: Array, brightness_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    return _floating(image) * brightness_factor
+    return image * brightness_factor
 
 
+@on_rgb
 def adjust_contrast(image: Array, contrast_factor: Scalar, size: Any = None) -> Array:
     """Return the blend with the mean of the gray values: f * image + (1 - f) * mean.
 
@@ -60,11 +63,12 @@ def adjust_contrast(image: Array, contrast_factor: Scalar, size: Any = None) -> 
 
     Differs from torchvision in not clipping.
     """
-    planes = to_planes(_floating(image))
+    planes = to_planes(image)
     mean = _mean_gray(planes, info_of(image, size))
     return from_planes(contrast_factor * planes + (1 - contrast_factor) * mean)
 
 
+@on_rgb
 def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
     """Return the blend with the gray values: f * image + (1 - f) * gray.
 
@@ -79,10 +83,11 @@ def adjust_saturation(image: Array, saturation_factor: Scalar) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    planes = to_planes(_floating(image))
+    planes = to_planes(image)
     return from_planes(saturation_factor * planes + ((1 - saturation_factor) * _gray(planes))[None])
 
 
+@on_rgb
 def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
     """Return the image with the hue of its HSV form shifted.
 
@@ -95,9 +100,10 @@ def adjust_hue(image: Array, hue_factor: Scalar) -> Array:
       >>> adjust_hue(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3)[0, 0].round(3).tolist()
       [0.0, 1.0, 0.0]
     """
-    return from_planes(shift_hue(to_planes(_floating(image)), hue_factor))
+    return from_planes(shift_hue(to_planes(image), hue_factor))
 
 
+@on_rgb
 def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
     """Return 0.2989 red + 0.587 green + 0.114 blue.
 
@@ -110,7 +116,7 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
       >>> print(rgb_to_grayscale(jnp.array([[[0.0, 1.0, 0.0]]])))
       [[[0.587]]]
     """
-    gray = _gray(to_planes(_floating(image)))
+    gray = _gray(to_planes(image))
     return jnp.repeat(gray[:, :, None], num_output_channels, axis=2)
 
 
@@ -179,7 +185,7 @@ class ColorJitter(ImageOp):
         """Draw the three factors, the shift and the order."""
         del info
         numbers = uniform(key, shape=(8,))
-        components = jnp.asarray(self._components, jnp.int32)
+        components = jnp.asarray(self.components, jnp.int32)
         return Jitter(
             between(numbers[0], *self.brightness),
             between(numbers[1], *self.contrast),
@@ -195,9 +201,9 @@ class ColorJitter(ImageOp):
 
     def apply(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components in their order."""
-        if not self._components:
+        if not self.components:
             return image
-        if len(self._components) == 1:  # XLA computes it in one pass with its neighbors
+        if len(self.components) == 1:  # XLA computes it in one pass with its neighbors
             return self._by_xla(params, image, info)
         return on_gpu(self._by_cuda, self._by_xla, params, image, info)
 
@@ -205,15 +211,15 @@ class ColorJitter(ImageOp):
         """Apply the components by CUDA kernels."""
         factors = (params.brightness, params.contrast, params.saturation, params.hue)
         facts = [*info.extent, *factors, *params.order]
-        settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self._components))
+        settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self.components))
         return cuda_jitter.jitter(settings, image, facts)
 
     def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by XLA, in the way that is fast on the device."""
         planes = to_planes(image)
-        if len(self._components) == 1:
+        if len(self.components) == 1:
             planes = self._in_two_passes(params, planes, info)
-        elif _CONTRAST in self._components:
+        elif _CONTRAST in self.components:
             in_a_loop = partial(self._in_a_loop, info=info)
             in_two_passes = partial(self._in_two_passes, info=info)
             planes = lax.platform_dependent(params, planes, cpu=in_a_loop, default=in_two_passes)
@@ -228,7 +234,7 @@ class ColorJitter(ImageOp):
         """
 
         def turn(planes: Array, component: Array) -> tuple[Array, None]:
-            mean = _mean_gray(planes, info) if _CONTRAST in self._components else None
+            mean = _mean_gray(planes, info) if _CONTRAST in self.components else None
             return self._turn(params, planes, component, mean), None
 
         return lax.scan(turn, planes, params.order)[0]
@@ -239,14 +245,14 @@ class ColorJitter(ImageOp):
         A GPU reads the image twice and writes it once; computing the first components twice costs
         less than writing what they give.
         """
-        order = [params.order[turn] for turn in range(len(self._components))]
+        order = [params.order[turn] for turn in range(len(self.components))]
         before = planes
         seen_contrast = jnp.bool_(False)
         for component in order:
             seen_contrast = seen_contrast | (component == _CONTRAST)
             turned = self._turn(params, before, component, None)
             before = jnp.where(seen_contrast, before, turned)
-        mean = _mean_gray(before, info) if _CONTRAST in self._components else None
+        mean = _mean_gray(before, info) if _CONTRAST in self.components else None
 
         for component in order:
             planes = self._turn(params, planes, component, mean)
@@ -258,7 +264,7 @@ class ColorJitter(ImageOp):
         return self.brightness, self.contrast, self.saturation, self.hue
 
     @property
-    def _components(self) -> tuple[int, ...]:
+    def components(self) -> tuple[int, ...]:
         """The components that are asked for."""
         return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
 
@@ -279,10 +285,10 @@ class ColorJitter(ImageOp):
         blended = factor * planes
         if mean is not None:
             blended = blended + only(_CONTRAST, 1 - factor) * mean
-        if _SATURATION in self._components:
+        if _SATURATION in self.components:
             blended = blended + (only(_SATURATION, 1 - factor) * _gray(planes))[None]
         blended = jnp.clip(blended, 0.0, 1.0)
-        if _HUE not in self._components:
+        if _HUE not in self.components:
             return blended
         turned = only(_HUE, (params.hue != 0).astype(jnp.float32))
         shifted = jnp.clip(shift_hue(planes, params.hue), 0.0, 1.0)
@@ -332,21 +338,11 @@ def _mean_gray(planes: Array, info: ImageInfo) -> Array:
     return exact_sum(jnp.where(used, gray, 0.0)) / (height * width)
 
 
-def _floating(image: Array) -> Array:
-    image = jnp.asarray(image)
-    if not jnp.issubdtype(image.dtype, jnp.floating) or image.ndim != 3 or image.shape[2] != 3:
-        got = f"{image.dtype}{list(image.shape)}"
-        raise TypeError(
-            f"expected a float image [h, w, 3] in [0, 1], got {got}: call `to_float` first."
-        )
-    return image
-
-
 def _as_factor_range(name: str, value) -> tuple[float, float]:
     """Return (max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
     value = plain(value)
     if isinstance(value, (int, float)):
-        if value < 0:
+        if not 0 <= value < float("inf"):
             raise ValueError(
                 f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
             )

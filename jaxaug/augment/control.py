@@ -26,7 +26,7 @@ from jaxaug.augment._state import Note, State, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._transform import Output, Pointwise, Transform, leaves
 from jaxaug.augment._values import unit
-from jaxaug.augment._warp import Warp, select
+from jaxaug.augment._warp import Warp, check_one_frame, select
 
 _NOTHING = Compose(())
 
@@ -369,9 +369,7 @@ def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> St
 def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
     """Return the facts of a traced index."""
     first = infos[0]
-    if len({(info.canvas, info.size is None) for info in infos}) > 1:
-        canvases = [info.canvas for info in infos]
-        raise ValueError(f"a choice needs branches to frames of one shape, got {canvases}.")
+    check_one_frame(infos)
     size = None if first.size is None else select(index, [info.size for info in infos])
     boxes = None if first.boxes is None else select(index, [info.boxes for info in infos])
     return ImageInfo(first.canvas, size, boxes, first.epoch)

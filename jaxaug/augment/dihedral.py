@@ -13,6 +13,7 @@ import numpy as np
 from jaxaug._typing import Array, Key
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Geometric
+from jaxaug.augment._values import as_image
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix
 from jaxaug.augment.random import integers
@@ -22,7 +23,7 @@ def rot90(image: Array, k: int = 1) -> Array:
     """Return the image after `k` quarter turns, counter-clockwise on screen.
 
     Args:
-      image: any dtype, [H, W, C].
+      image: any dtype, [H, W, C] or [H, W].
       k: a static int.
 
     Returns:
@@ -35,14 +36,14 @@ def rot90(image: Array, k: int = 1) -> Array:
 
     Equals `numpy.rot90`.
     """
-    return jnp.rot90(image, k)
+    return jnp.rot90(as_image(image), k)
 
 
 def transpose(image: Array) -> Array:
     """Return the image mirrored along its main diagonal: (x, y) -> (y, x).
 
     Args:
-      image: any dtype, [H, W, C].
+      image: any dtype, [H, W, C] or [H, W].
 
     Returns:
       [W, H, C].
@@ -52,7 +53,7 @@ def transpose(image: Array) -> Array:
       >>> transpose(jnp.arange(4).reshape(2, 2, 1))[:, :, 0].tolist()
       [[0, 2], [1, 3]]
     """
-    return jnp.swapaxes(image, 0, 1)
+    return jnp.swapaxes(as_image(image), 0, 1)
 
 
 # ---- transforms

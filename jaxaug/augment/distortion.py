@@ -14,10 +14,11 @@ import numpy as np
 
 from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key
+from jaxaug.augment._bend import Bend
 from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import Range, as_range, as_symmetric_range, store
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._warp import Warp
+from jaxaug.augment._warp import Warp, bent
 from jaxaug.augment.random import between, uniform
 
 # Nodes along each axis for smooth displacements: a cell is 8 pixels of 512, over which the defaults
@@ -84,7 +85,7 @@ class GridDistortion(Bordered):
         shape = (self.num_steps + 1, self.num_steps + 1)
         dx = jnp.broadcast_to(shifts[1][None, :] * width, shape)
         dy = jnp.broadcast_to(shifts[0][:, None] * height, shape)
-        return Warp.displaced(info, dx, dy)
+        return bent(info, Bend.between_edges(dx, dy, height, width))
 
 
 class Lens(NamedTuple):
@@ -135,7 +136,8 @@ class OpticalDistortion(Bordered):
         x, y = (coordinates - np.float32(0.5) for coordinates in _even_grid(_NODES))
         squared = x * x + y * y
         along = params.k * (squared + squared * squared)
-        return Warp.displaced(info, x * along * width, y * along * height)
+        dx, dy = x * along * width, y * along * height
+        return bent(info, Bend.between_edges(dx, dy, height, width))
 
 
 class ThinPlate(NamedTuple):
@@ -199,7 +201,8 @@ class ThinPlateSpline(Bordered):
         field = jnp.zeros((2, _NODES, _NODES), jnp.float32)
         for i, basis in enumerate(_spline_basis(count)):
             field = field + params.displacements[:, i // count, i % count, None, None] * basis[None]
-        return Warp.displaced(info, field[0] * width, field[1] * height)
+        dx, dy = field[0] * width, field[1] * height
+        return bent(info, Bend.between_edges(dx, dy, height, width))
 
 
 def _even_grid(nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,8 +19,7 @@ from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import Pair, as_xy, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
-from jaxaug.augment._warp import Warp
-from jaxaug.augment.matrix import Matrix
+from jaxaug.augment._warp import Warp, bent
 from jaxaug.augment.random import uniform
 
 _TRUNCATE = 4.0  # standard deviations on either side, as in torchvision
@@ -133,7 +132,7 @@ class ElasticTransform(Bordered):
             (0.0, 0.0),
             (spacing_x, spacing_y),
         )
-        return Warp(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
+        return bent(info, bend)
 
 
 def _spacing(sigma: float) -> float:

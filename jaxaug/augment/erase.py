@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import (
     Channels,
@@ -18,6 +19,7 @@ from jaxaug.augment._fields import (
     as_probability,
     as_range,
     as_symmetric_range,
+    plain,
     store,
 )
 from jaxaug.augment._info import ImageInfo
@@ -162,7 +164,7 @@ class RandomErasing(Occlusion):
             raise ValueError(f"`value` must be a color or 'random', got {self.value!r}.")
         if not isinstance(self.value, str):
             store(self, value=as_color("value", self.value))
-        _check_mask_fill(self.mask_fill)
+        store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
     def sample(self, key: Key, info: ImageInfo) -> tuple[Holes, Key | None]:
         """Draw the window and, for "random", the key of the noise."""
@@ -235,7 +237,7 @@ class CoarseDropout(Occlusion):
             width=as_range("width", self.width, 0.0, 1.0),
             value=as_color("value", self.value),
         )
-        _check_mask_fill(self.mask_fill)
+        store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
     def sample(self, key: Key, info: ImageInfo) -> Holes:
         """Draw the windows, those beyond the drawn number with no height."""
@@ -306,7 +308,7 @@ class GridDropout(Occlusion):
             degrees=as_symmetric_range("degrees", self.degrees),
             value=as_color("value", self.value),
         )
-        _check_mask_fill(self.mask_fill)
+        store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
     def sample(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the grid."""
@@ -385,7 +387,7 @@ def _share_of(side: Scalar, share: Array) -> Array:
 
 
 def _remainder(value: Array, period: Array) -> Array:
-    """Return `value` modulo a period of at least 2, half a pixel away from the next."""
+    """Return `value` modulo a period of at least 2."""
     return value - period * jnp.floor(value / period)
 
 
@@ -408,6 +410,8 @@ def _as_counts(name: str, value: Any) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _check_mask_fill(mask_fill: Any) -> None:
-    if mask_fill is not None and (not isinstance(mask_fill, int) or isinstance(mask_fill, bool)):
+def _as_mask_fill(mask_fill: Any) -> int | None:
+    """Return an int of Python, or None."""
+    if mask_fill is not None and not is_int(mask_fill):
         raise ValueError(f"`mask_fill` must be None or an int, a class index, got {mask_fill!r}.")
+    return plain(mask_fill)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Geometric
+from jaxaug.augment._values import as_image
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import Matrix
 
@@ -15,28 +16,28 @@ def horizontal_flip(image: Array) -> Array:
     """Return the image mirrored left to right: x -> width - x.
 
     Args:
-      image: any dtype, [H, W, C].
+      image: any dtype, [H, W, C] or [H, W].
 
     Example:
       >>> import jax.numpy as jnp
       >>> horizontal_flip(jnp.arange(3).reshape(1, 3, 1))[0, :, 0].tolist()
       [2, 1, 0]
     """
-    return jnp.flip(image, 1)
+    return jnp.flip(as_image(image), 1)
 
 
 def vertical_flip(image: Array) -> Array:
     """Return the image mirrored top to bottom: y -> height - y.
 
     Args:
-      image: any dtype, [H, W, C].
+      image: any dtype, [H, W, C] or [H, W].
 
     Example:
       >>> import jax.numpy as jnp
       >>> vertical_flip(jnp.arange(3).reshape(3, 1, 1))[:, 0, 0].tolist()
       [2, 1, 0]
     """
-    return jnp.flip(image, 0)
+    return jnp.flip(as_image(image), 0)
 
 
 @dataclass(frozen=True)

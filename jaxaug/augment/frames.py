@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._compose import Compose, as_transforms
-from jaxaug.augment._fields import store
+from jaxaug.augment._fields import as_names, store
 from jaxaug.augment._state import begin, check_key
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._transform import Transform
@@ -56,7 +56,7 @@ class Frames:
     def __post_init__(self):
         as_transforms([self.transform])
         check_choice("per_frame", self.per_frame, (True, False))
-        store(self, entries=tuple(self.entries))
+        store(self, entries=as_names("entries", self.entries))
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform the frames of one video; see the class."""

@@ -92,6 +92,11 @@ class RandomIoUCrop(Geometric):
         )
         check_positive_int("trials", self.trials)
 
+    @property
+    def geometric(self) -> bool:
+        """False: it drops boxes, too, which a map does not."""
+        return False
+
     def sample(self, key: Key, info: ImageInfo) -> IoUCrop:
         """Draw the options and the windows, and take the first that will do."""
         if info.boxes is None:
@@ -101,8 +106,8 @@ class RandomIoUCrop(Geometric):
         least = self._options(numbers[4 * count :])
         windows = self._windows(numbers[: 4 * count].reshape(4, count), info)
         inside, overlap = _overlaps(windows, info.boxes.astype(jnp.float32))
-        good = inside.any(axis=1) & (jnp.max(jnp.where(inside, overlap, -1.0), axis=1) >= least)
-        good = good & self._shaped(windows)
+        largest = jnp.max(jnp.where(inside, overlap, -1.0), axis=1, initial=-1.0)
+        good = inside.any(axis=1) & (largest >= least) & self._shaped(windows)
 
         # Chosen by comparisons: they work on every explicit mesh.
         first = jnp.argmax(good | (least >= 1)).astype(jnp.int32)
@@ -165,7 +170,7 @@ class RandomIoUCrop(Geometric):
 
 
 def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
-    """Return whether box n has its center inside window m, bool[m, n], and their IoU."""
+    """Return bool[m, n], True where box n has its center inside window m, and the IoU of both."""
     top, left, height, width = (windows[:, i, None].astype(jnp.float32) for i in range(4))
     x0, y0, x1, y1 = (boxes[None, :, i] for i in range(4))
     center_x = (x0 + x1) / 2

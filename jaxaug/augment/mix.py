@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import clipped, packed, present
-from jaxaug.augment._fields import as_number, as_probability, store
+from jaxaug.augment._fields import as_names, as_number, as_probability, store
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import chosen
@@ -47,7 +47,7 @@ class Blending(GroupOp):
         super().__post_init__()
         if self.num_classes is not None:
             check_positive_int("num_classes", self.num_classes)
-        store(self, per_box=tuple(self.per_box))
+        store(self, per_box=as_names("per_box", self.per_box))
 
     def neutral(self, params: Blend) -> Blend:
         """Return the weights that change nothing."""

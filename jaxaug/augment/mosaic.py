@@ -10,7 +10,17 @@ import jax.numpy as jnp
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import area, clipped, packed, present
-from jaxaug.augment._fields import Color, Range, Size, as_color, as_number, as_range, as_size, store
+from jaxaug.augment._fields import (
+    Color,
+    Range,
+    Size,
+    as_color,
+    as_names,
+    as_number,
+    as_range,
+    as_size,
+    store,
+)
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._targets import MASK_FILL, mask_value
@@ -96,7 +106,7 @@ class Mosaic(GroupOp):
             center=as_range("center", self.center, 0.0, 1.0),
             fill=as_color("fill", self.fill),
             min_visibility=as_number("min_visibility", self.min_visibility, 0.0, 1.0),
-            per_box=tuple(self.per_box),
+            per_box=as_names("per_box", self.per_box),
         )
 
     def sample(self, key: Key, info: ImageInfo) -> Layout:

@@ -10,11 +10,12 @@ from jaxaug._typing import Array
 from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._fields import Channels, as_channels, store
 from jaxaug.augment._transform import Output
-from jaxaug.augment._values import standardized
+from jaxaug.augment._values import on_image, standardized
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
 
 
+@on_image
 def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence[float]) -> Array:
     """Return (image - mean) / std, per channel.
 

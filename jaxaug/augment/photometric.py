@@ -75,14 +75,23 @@ class RandomPhotometricDistort(ImageOp):
         brightness, contrast, saturation, hue = (
             jnp.where(on, value, none) for on, value, none in zip(applied, drawn, neutral)
         )
-        # The numbers of `Jitter.order`: contrast is 1.
-        turns = jnp.where(numbers[9] < 0.5, jnp.array([0, 1, 2, 3]), jnp.array([0, 2, 3, 1]))
-        jitter = Jitter(brightness, contrast, saturation, hue, turns.astype(jnp.int32))
+        early, late = self._turns((0, 1, 2, 3)), self._turns((0, 2, 3, 1))  # contrast is 1
+        turns = jnp.where(numbers[9] < 0.5, early, late)
+        jitter = Jitter(brightness, contrast, saturation, hue, turns)
         same = jnp.arange(3, dtype=jnp.int32)
         permutation = jnp.where(applied[4], order(numbers[10:]), same)
         return Distortion(jitter, permutation)
 
     def apply(self, params: Distortion, image: Array, info: ImageInfo) -> Array:
         """Apply the steps in their order."""
-        jitter = ColorJitter(self.brightness, self.contrast, self.saturation, self.hue)
-        return permute_channels(jitter.apply(params.jitter, image, info), params.permutation)
+        jittered = self._jitter.apply(params.jitter, image, info)
+        return permute_channels(jittered, params.permutation)
+
+    @property
+    def _jitter(self) -> ColorJitter:
+        """The transform that does all but the order of the channels."""
+        return ColorJitter(self.brightness, self.contrast, self.saturation, self.hue)
+
+    def _turns(self, order: tuple[int, ...]) -> Array:
+        """Return those of `order` that the jitter has, as `Jitter.order`."""
+        return jnp.array([turn for turn in order if turn in self._jitter.components], jnp.int32)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import COUNTS, area, clamp_bounding_boxes, packed, present
-from jaxaug.augment._fields import as_number, store
+from jaxaug.augment._fields import as_names, as_number, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._state import State, resampled
@@ -33,7 +33,8 @@ class SanitizeBoxes(Transform):
         padding is 0, that of integers -1.
 
     Raises:
-      ValueError: on a call, for a sample without "boxes".
+      ValueError: on a call, for a sample without "boxes", for an entry of `per_box` without a row
+        per box, and for "labels" that have one but are not in `per_box`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -57,7 +58,7 @@ class SanitizeBoxes(Transform):
             min_size=as_number("min_size", self.min_size, 0.0, _LARGEST),
             min_area=as_number("min_area", self.min_area, 0.0, _LARGEST),
             min_visibility=as_number("min_visibility", self.min_visibility, 0.0, 1.0),
-            per_box=tuple(self.per_box),
+            per_box=as_names("per_box", self.per_box),
         )
 
     def sample(self, key: Key, info: ImageInfo) -> None:
@@ -79,8 +80,19 @@ class SanitizeBoxes(Transform):
             raise ValueError(
                 f"SanitizeBoxes needs 'boxes' in the sample, got {sorted([*state.rest, 'image'])}."
             )
+        self._check_labels(state.rest)
         rest = self._left(state.rest, state.info)
         return state._replace(rest=rest, info=state.info._replace(boxes=rest["boxes"]))
+
+    def _check_labels(self, sample: Sample) -> None:
+        """Raise where labels of the usual name would stay as they are while boxes change places."""
+        if "labels" not in sample or "labels" in self.per_box:
+            return
+        if jnp.shape(sample["labels"]) == sample["boxes"].shape[:1]:
+            raise ValueError(
+                "`labels` has a row for each box and would not go along with them: call it"
+                " 'box_labels', or write SanitizeBoxes(..., per_box=('labels',))."
+            )
 
     def _left(self, sample: Sample, info: ImageInfo) -> Sample:
         """Return the sample with the boxes that are left."""

@@ -1,8 +1,8 @@
 """Transforms of tone: each value by itself, through a curve or in steps.
 
 The pure functions take float images [H, W, C] in [0, 1] and do not clip. Those with steps
-(posterize, solarize, lookup_table) decide on the nearest of the 256
-levels, so that a float image gives what its 8-bit form gives.
+(posterize, solarize, lookup_table) decide on the nearest of the 256 levels, so that a float image
+gives what its 8-bit form gives.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -148,11 +148,9 @@ def tone_curve(image: Array, low_y: Scalar, high_y: Scalar) -> Array:
 
     Reference: `albumentations.RandomToneCurve`.
     """
-    low_y = jnp.asarray(low_y, jnp.float32)
-    high_y = jnp.asarray(high_y, jnp.float32)
     rest = 1 - image
-    low = _by_channel(low_y) * (3 * rest * rest * image)
-    high = _by_channel(high_y) * (3 * rest * image * image)
+    low = _by_channel("low_y", low_y, image) * (3 * rest * rest * image)
+    high = _by_channel("high_y", high_y, image) * (3 * rest * image * image)
     return low + high + image * image * image
 
 
@@ -390,6 +388,12 @@ class RandomToneCurve(Pointwise):
         return tone_curve(image, params.low_y, params.high_y)
 
 
-def _by_channel(value: Array) -> Array:
+def _by_channel(name: str, value: Scalar, image: Array) -> Array:
     """Return one number as it is, and [C] as [1, 1, C]."""
+    value = jnp.asarray(value, jnp.float32)
+    if value.shape not in ((), image.shape[2:]):
+        raise ValueError(
+            f"`{name}` must be one number, or one for each channel of the image {image.shape}, got"
+            f" {value.size}."
+        )
     return value if value.ndim == 0 else value[None, None]

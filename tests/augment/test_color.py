@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.augment import ColorJitter, Grayscale, ImageInfo
+from jaxaug.augment import ColorJitter, Grayscale, ImageInfo, RandomPhotometricDistort
 from jaxaug.augment import functional as F
 from jaxaug.augment._sums import exact_sum
 from tests.reference import color as reference
@@ -23,6 +23,16 @@ def test_factors(name, value):
     out = getattr(F, f"adjust_{name}")(IMAGE, value)
     expected = getattr(reference, name)(IMAGE.astype(np.float64), value)
     np.testing.assert_allclose(np.clip(out, 0, 1), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_half_precision_is_the_rounded_result_of_float32(name, dtype):
+    image = jnp.asarray(IMAGE, dtype)
+    adjust = getattr(F, f"adjust_{name}")
+    expected = adjust(image.astype(jnp.float32), 0.4).astype(dtype)
+    assert adjust(image, 0.4).dtype == dtype
+    np.testing.assert_array_equal(adjust(image, 0.4), expected)
 
 
 @pytest.mark.parametrize("turns", [-0.5, -0.21, 0.0, 0.1, 0.5])
@@ -83,6 +93,13 @@ def test_contrast_takes_the_mean_of_the_used_part():
     transform = ColorJitter(contrast=(0.5, 0.5))
     out = transform(KEY, {"image": canvas, "size": jnp.array([9, 13], jnp.int32)})["image"]
     np.testing.assert_allclose(out[:9, :13], reference.contrast(IMAGE, 0.5), atol=1e-6)
+
+
+def test_photometric_distort_of_contrast_alone_changes_contrast():
+    alone = RandomPhotometricDistort((1, 1), (0.5, 0.5), (1, 1), (0, 0), p=1.0)
+    out = np.sort(alone(KEY, IMAGE), axis=2)  # in whatever order of the channels
+    expected = np.sort(reference.contrast(IMAGE, 0.5), axis=2)
+    np.testing.assert_allclose(out, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (1, 4096), (4096, 1), (4096, 4096)])

@@ -119,11 +119,25 @@ def test_photometric_distort_tosses_a_coin_for_each_part():
     assert {tuple(row) for row in order.astype(int)} == {(0, 1, 2, 3), (0, 2, 3, 1)}
 
 
+NEUTRAL = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}
+
+
+@pytest.mark.parametrize("left_out", [("hue",), ("contrast",), ("brightness", "saturation")])
+def test_photometric_distort_has_a_turn_for_each_part_that_changes(left_out):
+    """The jitter takes no more turns than that: another one would be left out, whichever it is."""
+    distort = augment.RandomPhotometricDistort(**{name: NEUTRAL[name] for name in left_out})
+    *_, order, _ = draws(distort)
+    changing = [number for number, name in enumerate(NEUTRAL) if name not in left_out]
+    assert {tuple(sorted(row)) for row in order.astype(int)} == {tuple(changing)}
+
+
 WRONG = [
     (lambda: augment.RandomPosterize(9), "`bits` must be an int of 0 to 8, got 9"),
     (lambda: augment.RandomSolarize(128), r"`threshold` must be a number in \[0.0, 1.0\], got 128"),
     (lambda: augment.LookupTable([0.0, 1.0]), "`table` must be 256 numbers in"),
     (lambda: augment.GaussianBlur(4), "`kernel_size` must be an odd int of at least 1, got 4"),
+    (lambda: augment.GaussianBlur((3, 5, 7)), "`kernel_size` must be an odd int or two"),
+    (lambda: augment.ColorJitter(float("nan")), "`brightness` must be one number of at least 0"),
     (lambda: augment.JPEG((10.5, 20)), "`quality` must be one or two ints"),
     (lambda: augment.JPEG(0), "`quality`"),
     (lambda: augment.ChannelDropout((1, 4)), "`channel_drop_range`"),

@@ -308,9 +308,17 @@ def test_an_output_with_values_of_its_own_is_not_taken_for_its_parent():
         def values(self, image):
             return 1 - image
 
-    chain = [A.RandomRotation(50), Inverted(0.5, 0.5)]
+    class Mixin:
+        def values(self, image):
+            return 1 - image
+
+    class Mixed(Mixin, A.Normalize):
+        """Values from elsewhere than its own body."""
+
     expected = 1 - run(A.Compose([A.RandomRotation(50), A.ToFloat()]), IMAGE)
-    np.testing.assert_allclose(run(A.Compose(chain), IMAGE), expected, rtol=0, atol=1e-6)
+    for output in (Inverted(0.5, 0.5), Mixed(0.5, 0.5)):
+        found = run(A.Compose([A.RandomRotation(50), output]), IMAGE)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_lambda_is_any_function_of_key_and_image():
@@ -350,6 +358,16 @@ def test_lambda_is_any_function_of_key_and_image():
             TypeError,
             r"uint8 image, or a float image .*, got int32\[8, 8, 3\]",
         ),
+        (
+            np.zeros((8, 8, 3), np.uint16),
+            TypeError,
+            r"got uint16\[8, 8, 3\]: divide by its largest value, 65535 ",
+        ),
+        (
+            np.linspace(-1, 1, 192, dtype=np.float32).reshape(8, 8, 3),
+            ValueError,
+            r"float image in \[0, 1\], got values from -1 ",
+        ),
         ({"pixels": 1}, ValueError, r"a sample must have an 'image', got the keys \['pixels'\]"),
         (
             {"image": IMAGE, "size": np.zeros(2, np.float32)},
@@ -366,6 +384,15 @@ def test_lambda_is_any_function_of_key_and_image():
 def test_wrong_samples(image, error, message):
     with pytest.raises(error, match=message):
         A.RandomHorizontalFlip()(KEY, image)
+
+
+def test_normalize_takes_floats_and_keeps_their_dtype():
+    with pytest.raises(TypeError, match=r"got uint8\[44, 60, 3\]: call `to_float` first"):
+        A.functional.normalize(jnp.asarray(IMAGE), 0.5, 0.25)
+    half = jnp.asarray(IMAGE / 255, jnp.float16)
+    expected = (half.astype(jnp.float32) - 0.485) / 0.229
+    found = A.functional.normalize(half, 0.485, 0.229)
+    np.testing.assert_array_equal(found, expected.astype(jnp.float16))
 
 
 def test_wrong_chains():

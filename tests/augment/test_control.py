@@ -162,6 +162,14 @@ def test_crops_of_one_size_may_be_branches():
         augment.RandomApply([augment.CenterCrop(6)])(jax.random.key(0), IMAGE)
 
 
+def test_branches_of_which_some_give_a_size_are_refused():
+    sized = augment.ScaleJitter(IMAGE.shape[:2], (1.0, 1.0))
+    assert sized(jax.random.key(0), {"image": IMAGE})["image"].shape == IMAGE.shape
+    for choice in (augment.RandomApply([sized]), augment.OneOf([sized, augment.GaussianBlur(3)])):
+        with pytest.raises(ValueError, match='some of which have a "size" of their own: give the'):
+            choice(jax.random.key(0), IMAGE)
+
+
 def test_arguments():
     no_list: Any = LEFT
     a_class: Any = augment.RandomInvert

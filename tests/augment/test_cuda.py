@@ -46,6 +46,10 @@ CHAINS = {
     "perspective": augment.Compose([augment.RandomPerspective(0.6, 1.0), TO_FLOAT]),
     "jitter": augment.Compose([augment.ColorJitter(0.4, 0.4, 0.4, 0.3), TO_FLOAT]),
     "jitter of two": augment.Compose([augment.ColorJitter(0.4, 0.4), TO_FLOAT]),
+    "distortion without hue": augment.Compose(
+        [augment.RandomPhotometricDistort(hue=(0, 0)), TO_FLOAT]
+    ),
+    "small on its canvas": augment.Compose([augment.ScaleJitter(64, (0.1, 0.3)), TO_FLOAT]),
     "tones": augment.Compose(
         [
             augment.CenterCrop(48),

@@ -30,6 +30,17 @@ def expected(image, element):
     return np.rot90(np.swapaxes(image, 0, 1) if element >= 4 else image, element % 4)
 
 
+MOVES = [F.horizontal_flip, F.vertical_flip, F.rot90, F.transpose]
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+def test_a_batch_is_not_taken_for_an_image(move):
+    with pytest.raises(ValueError, match=r"expected one image .* got \(2, 4, 5, 3\): batches go"):
+        move(jnp.zeros((2, 4, 5, 3)))
+    plane = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    np.testing.assert_array_equal(move(plane), move(plane[:, :, None])[:, :, 0])
+
+
 ALWAYS = [A.RandomRotate90(p=1.0), A.RandomTranspose(p=1.0), A.RandomD4()]
 
 

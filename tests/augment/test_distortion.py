@@ -93,6 +93,22 @@ def test_the_lens_is_opencvs():
         np.testing.assert_allclose(ours - 0.5, theirs, atol=5e-3)
 
 
+@pytest.mark.parametrize(
+    "transform, side",
+    [(A.GridDistortion(5), 6), (LENS, 65), (PLATE, 65)],
+    ids=["grid", "lens", "plate"],
+)
+def test_nodes_are_no_pixels_where_their_numbers_agree(transform, side):
+    """The same draw bends an image of twice the side in the same shares."""
+    places = jnp.linspace(0.0, 1.0, 9)
+    shares = []
+    for length in (side, 2 * side):
+        info = A.ImageInfo((length, length))
+        warp = transform.warp(transform.sample(KEY, info), info)
+        shares.append(jnp.stack(warp.pull(places * length, places[::-1] * length)) / length)
+    np.testing.assert_allclose(shares[0], shares[1], atol=1e-5)
+
+
 def test_what_is_drawn():
     keys = jax.random.split(KEY, 20_000)
     info = A.ImageInfo((40, 60))

@@ -108,5 +108,7 @@ def test_what_is_refused():
         A.Frames(A.RandomRotation)
     with pytest.raises(ValueError, match="`per_frame` must be one of True, False, got 2"):
         A.Frames(CHAIN, per_frame=2)
+    with pytest.raises(ValueError, match=r"`entries` must be a list of names .* got 'labels'"):
+        A.Frames(CHAIN, entries="labels")
     with pytest.raises(TypeError, match="MultiView and Frames stand for a whole chain"):
         A.Compose([clip])

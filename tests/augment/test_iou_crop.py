@@ -118,8 +118,25 @@ def test_after_a_flip_it_sees_the_boxes_where_they_are_and_replays():
     np.testing.assert_allclose(chain.apply(drawn, sample)["boxes"], out["boxes"], atol=1e-4)
 
 
-def test_without_any_box_nothing_is_cropped():
-    windows, kept = draw(A.RandomIoUCrop(), 50, np.zeros((3, 4), np.float32))
+@pytest.mark.parametrize("behind", [[], [A.RandomHorizontalFlip(1.0)]])
+def test_a_choice_drops_boxes_too(behind):
+    crop = A.RandomIoUCrop(sampler_options=(0.0,))
+    choice = A.RandomApply([crop, *behind], p=1.0)
+    sample = on_canvas(IMAGE, 200) | {"boxes": BOXES}
+    sample = jax.tree.map(jnp.asarray, sample)
+    key = jax.random.fold_in(KEY, 2)
+    drawn = choice.draw(key, A.ImageInfo(SHAPE, None, sample["boxes"]))
+    inner = drawn.params.drawn[0]
+    chain = A.Compose([crop, *behind])
+    expected = jax.jit(chain.apply)(inner.params if behind else (inner,), sample)
+    out = jax.jit(A.Compose([choice]).apply)((drawn,), sample)
+    assert (np.asarray(expected["boxes"])[:3] == 0).all(axis=1).any()
+    jax.tree.map(np.testing.assert_array_equal, out, expected)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_without_any_box_nothing_is_cropped(count):
+    windows, kept = draw(A.RandomIoUCrop(), 50, np.zeros((count, 4), np.float32))
     assert (windows == [0, 0, *SHAPE]).all() and kept.all()
 
 

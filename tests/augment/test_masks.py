@@ -126,6 +126,8 @@ def test_a_fill_that_does_not_fit_the_dtype_is_refused():
 def test_mask_fill_is_part_of_the_config():
     chain = A.Compose([A.CenterCrop(4)], mask_fill=7)
     assert "mask_fill=7" in repr(chain) and chain != A.Compose([A.CenterCrop(4)])
+    assert chain == A.Compose([A.CenterCrop(4)], mask_fill=np.int64(7))
+    assert A.CoarseDropout(mask_fill=np.int64(7)) == A.CoarseDropout(mask_fill=7)
 
 
 @pytest.mark.parametrize("entry", [{"mask": LABELS}, {"boxes": np.zeros((1, 4), np.float32)}])

@@ -238,6 +238,20 @@ def test_errors_are_named():
         A.CutMix()(KEYS[0], whole)
     with pytest.raises(ValueError, match=r"mixes 'image', .* got 'keypoints' beside them"):
         A.MixUp(3)(KEYS[0], {**whole, "keypoints": np.zeros((2, 1, 2), np.float32)})
+    with pytest.raises(
+        ValueError, match=r"mixes 'image', 'label', .* 'labels' beside them: call a"
+    ):
+        A.MixUp(3)(KEYS[0], {"image": whole["image"], "labels": np.arange(2, dtype=np.int32)})
+    with pytest.raises(ValueError, match=r"Mosaic mixes .* `per_box=\('labels',\)`"):
+        A.Mosaic(8)(KEYS[0], {"image": group(4)["image"], "labels": np.zeros((4, 3), np.int32)})
+    with pytest.raises(TypeError, match=r"MixUp needs a group of samples, a dict .* got float32\["):
+        A.MixUp(3)(KEYS[0], whole["image"].astype(np.float32))
+    with pytest.raises(ValueError, match=r"a group must have an 'image', got the keys \['pixels'"):
+        A.MixUp(3)(KEYS[0], {"pixels": whole["image"]})
+    with pytest.raises(TypeError, match="arguments are swapped"):
+        A.MixUp(3)(whole, KEYS[0])
+    with pytest.raises(ValueError, match=r"groups of 2, got 4 images: .* Loader\(batch_transform="):
+        A.MixUp(3)(KEYS[0], group(4))
     with pytest.raises(ValueError, match=r"`alpha` must be above 0"):
         A.MixUp(3, 0.0)
     with pytest.raises(ValueError, match=r"`num_classes` must be an int of at least 1, got 0"):

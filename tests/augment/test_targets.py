@@ -52,6 +52,18 @@ def test_a_second_image_is_resampled_as_the_first_and_not_recolored():
     np.testing.assert_array_equal(bytes_["other"], bytes_["image"])
 
 
+def test_a_second_image_has_boundaries_as_the_first_has():
+    """Without them a chain of choices took 20 minutes to compile for a CPU."""
+    chain = A.Compose([WARPS[0], A.GaussianBlur(3), WARPS[0]], targets={"depth": "image"})
+    sample = {"image": jnp.asarray(IMAGE), "depth": jnp.zeros(IMAGE.shape[:2])}
+
+    def barriers(*names):
+        given = {name: sample[name] for name in names}
+        return str(jax.make_jaxpr(chain)(KEY, given)).count("optimization_barrier")
+
+    assert barriers("image", "depth") > barriers("image")
+
+
 def test_targets_are_part_of_a_config_that_can_be_hashed():
     chain = A.Compose(WARPS, targets={"depth": "image"})
     assert hash(chain) == hash(A.Compose(WARPS, targets=[("depth", "image")]))
@@ -159,6 +171,36 @@ def test_boxes_are_clipped_dropped_and_packed(count_name):
         assert out[count_name] == count and out[count_name].dtype == np.int32
     again = run(A.SanitizeBoxes(2, 9), out)
     np.testing.assert_array_equal(again["boxes"], out["boxes"])
+
+
+TWO_OF_THREE = np.array([[0, 0, 0, 0], [1, 2, 9, 8], [3, 3, 9, 9]], np.float32)
+
+
+def test_entries_that_would_not_follow_their_boxes_are_refused():
+    sample = {"image": IMAGE, "boxes": TWO_OF_THREE, "labels": np.arange(3, dtype=np.int32)}
+    with pytest.raises(ValueError, match=r"`labels` has a row for each box .* per_box=\('labels',"):
+        run(A.SanitizeBoxes(), sample)
+    named = run(A.SanitizeBoxes(per_box=["labels"]), sample)
+    assert named["labels"].tolist() == [1, 2, -1]
+    planes = {**sample, "labels": np.zeros(IMAGE.shape[:2], np.int32)}
+    assert run(A.SanitizeBoxes(), planes)["labels"].shape == IMAGE.shape[:2]
+
+    with pytest.raises(ValueError, match=r"`labels` must have a row for each of the 3 boxes, got"):
+        run(A.SanitizeBoxes(per_box=["labels"]), {**sample, "labels": np.arange(2)})
+
+
+@pytest.mark.parametrize("build", [A.SanitizeBoxes, A.MixUp, A.CutMix, A.MixUpOrCutMix, A.Mosaic])
+def test_names_are_a_list(build):
+    with pytest.raises(ValueError, match=r"`per_box` must be a list of names .* got 'labels'"):
+        build(**{"size": 8} if build is A.Mosaic else {}, per_box="labels")
+
+
+def test_areas_of_half_precision_do_not_overflow():
+    boxes = np.array([[0, 0, 300, 300]], np.float16)  # 90,000, of at most 65,504
+    sample = {"image": np.zeros((320, 320, 1), np.uint8), "boxes": boxes}
+    out = run(A.SanitizeBoxes(), sample)
+    np.testing.assert_array_equal(out["boxes"], boxes)
+    assert out["boxes"].dtype == np.float16
 
 
 def test_visibility_is_that_after_the_whole_run():

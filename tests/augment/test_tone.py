@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from jaxaug.augment import histogram, tone
+from jaxaug.augment import RandomToneCurve, histogram, tone
 
 RNG = np.random.default_rng(0)
 RAMP = np.arange(256, dtype=np.uint8).reshape(8, 32, 1).repeat(3, 2)
@@ -119,6 +119,15 @@ def test_tone_curve_of_each_channel():
         np.testing.assert_array_equal(out[:, :, channel], alone[:, :, channel])
 
 
+@pytest.mark.parametrize("channels", [1, 4])
+def test_curves_of_other_channels_than_the_image_has_are_refused(channels):
+    with pytest.raises(ValueError, match=rf"`low_y` must be .* channel of .*{channels}\), got 3"):
+        RandomToneCurve(per_channel=True, p=1.0)(jax.random.key(0), np.zeros((4, 5, channels)))
+
+
+clahe = jax.jit(histogram.clahe, static_argnums=2)  # op by op each one would be compiled alone
+
+
 @pytest.mark.parametrize("tiles", [(8, 8), (2, 3), (1, 1)])
 @pytest.mark.parametrize("clip_limit", [1.0, 2.5, 40.0])
 @pytest.mark.parametrize("shape", [(48, 64), (37, 41), (40, 45)])
@@ -127,7 +136,7 @@ def test_clahe_is_that_of_opencv(tiles, clip_limit, shape):
     picture[: shape[0] // 2] //= 2
     opencv = cv2.createCLAHE(clip_limit, tiles[::-1])
     expected = np.stack([opencv.apply(picture[:, :, c].copy()) for c in range(2)], axis=2)
-    out = pixels(histogram.clahe(floats(picture), clip_limit, tiles))
+    out = pixels(clahe(floats(picture), clip_limit, tiles))
     assert np.abs(out.astype(int) - expected).max() <= 1
 
 

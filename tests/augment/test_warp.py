@@ -100,6 +100,14 @@ def test_a_steep_displacement_is_scaled_to_the_largest_gradient():
     np.testing.assert_array_equal(gentle.bounded().dx, gentle.dx)
 
 
+@pytest.mark.parametrize("shapes", [((1, 1), (1, 1)), ((3, 1), (3, 1)), ((3, 3), (4, 4))])
+def test_displacements_that_are_no_grid_are_refused(shapes):
+    dx, dy = map(jnp.zeros, shapes)
+    with pytest.raises(ValueError, match=r"`dx` and `dy` must have one shape, .* at least 2 by 2"):
+        A.Warp.displaced(A.ImageInfo((12, 14)), dx, dy)
+    assert A.Warp.displaced(A.ImageInfo((3, 1)), jnp.zeros((3, 1)), jnp.zeros((3, 1))).bends
+
+
 def test_targets_follow_a_displacement():
     labels = np.random.default_rng(0).integers(1, 200, (HEIGHT, WIDTH), dtype=np.uint8)
     drawn = np.repeat(labels[:, :, None], 3, axis=2)

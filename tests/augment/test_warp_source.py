@@ -147,6 +147,7 @@ CHAINS = {  # taps along an axis: 5 for a crop to 48, 25 to 8
     "strong bicubic shrink": crop(8, A.ToFloat(), interpolation="bicubic"),
     "perspective": A.Compose([A.RandomPerspective(0.6, 1.0), A.ToFloat()]),
     "normalize": crop(48, A.Normalize(MEAN, STD)),
+    "small on its canvas": A.Compose([A.ScaleJitter(64, (0.1, 0.3)), A.ToFloat()]),
     **{
         f"affine, {mode}": A.Compose([turn(mode), A.ToFloat()])
         for mode in ("edge", "reflect", "symmetric", "wrap", "constant")

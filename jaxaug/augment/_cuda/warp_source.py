@@ -52,7 +52,9 @@ __device__ Taps find_taps(float position, float scale, const Axis& axis, int cou
   taps.first = max(taps.first, (int)axis.low);
   taps.last = min(taps.last, (int)axis.high);
 #endif
-  taps.inside = taps.first >= 0 && (float)taps.last <= axis.extent - 1.0f;
+  // The unused part of a canvas may have no taps, and begin beyond the image.
+  taps.inside = taps.first >= 0 && taps.first <= taps.last &&
+                (float)taps.last <= axis.extent - 1.0f;
   return taps;
 }
 
