@@ -34,7 +34,7 @@ class Compose(Transform):
     Args:
       transforms: the transforms, of which only the last may be an output (`Normalize`, `ToFloat`).
         A nested `Compose` must have the same other settings.
-      fuse: False resamples after every transform, as torchvision does.
+      fuse: False resamples after every transform, as torchvision does; a choice is one transform.
       mask_fill: the value of an integer "mask" outside of the image: beyond "size", and where a
         warp or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
         custom. Boolean masks hold False there, floating ones 0.
