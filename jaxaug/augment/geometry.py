@@ -56,7 +56,7 @@ def affine(
     angle: Scalar = 0.0,
     translate: tuple[Scalar, Scalar] = (0.0, 0.0),
     scale: float = 1.0,
-    shear: tuple[Scalar, Scalar] = (0.0, 0.0),
+    shear: Scalar | tuple[Scalar, Scalar] = (0.0, 0.0),
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | tuple[float, ...] = 0.0,
@@ -70,7 +70,7 @@ def affine(
       translate: (x, y) in pixels, right and down.
       scale: above 0, static: below 1 it fixes the size of the antialiasing kernel.
       shear: (x, y) in degrees with torchvision's signs: positive x moves the top right, positive y
-        lifts the right side.
+        lifts the right side; a single number is x.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect", "symmetric" or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -89,6 +89,7 @@ def affine(
     """
     info = ImageInfo((image.shape[0], image.shape[1]))
     scale = _static_scale(scale)
+    shear = shear if isinstance(shear, (tuple, list)) else (shear, 0.0)
     matrix = _affine_matrix(info, angle, translate, scale, shear, center)
     warp = Warp.framing(info, matrix, max(1.0, 1 / scale))
     return warp_image(image, warp, interpolation, padding_mode, fill)

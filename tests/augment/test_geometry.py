@@ -95,6 +95,11 @@ def test_affine_does_what_it_drew():
     np.testing.assert_allclose(run(transform, NOISE), expected, atol=1e-5)
 
 
+def test_a_single_shear_is_that_of_x():
+    expected = F.affine(NOISE, shear=(10.0, 0.0))
+    np.testing.assert_array_equal(F.affine(NOISE, shear=10.0), expected)
+
+
 def test_turns_and_shears_without_a_scale_are_bilinear():
     """As in torchvision: only what shrinks is antialiased."""
     transform = RandomAffine((20, 20), shear=(30.0, 30.0, -25.0, -25.0), padding_mode="reflect")
