@@ -155,7 +155,7 @@ DRAWS = {
     "RandomTranslate": {".translate[0]": Rounded(-6, 6), ".translate[1]": Rounded(-3.2, 3.2)},
     "RandomZoomOut": {".side": Uniform(1.2, 2.0), ".place": Uniform(0, 1)},
     "SaltAndPepper": {".numbers": [Uniform(0.01, 0.06), Uniform(0.4, 0.6)]},
-    "ScaleJitter": {".scale": Uniform(0.1, 2.0)},
+    "ScaleJitter": {".scale": Uniform(0.5, 2.0)},
     "ShotNoise": {".numbers": Uniform(0.1, 0.3)},
     "SomeOf": BRANCHES | {".chosen": ELSEWHERE},
     "ThinPlateSpline": ELSEWHERE,
