@@ -164,6 +164,13 @@ def column_bytes(column: np.ndarray) -> memoryview:
     return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
 
 
+def hash_features(digest: Any, features: Features) -> None:
+    """Add the names and the columns of features to a digest of hashlib, in the order of names."""
+    for name, column in sorted(features.items()):
+        digest.update(name.encode())
+        digest.update(column_bytes(column))
+
+
 def stack_features(rows: Sequence[Features], indices: np.ndarray) -> dict[str, np.ndarray]:
     """Return narrowed columns of dicts of scalars and arrays, one dict for each of `indices`.
 

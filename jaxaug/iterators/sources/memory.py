@@ -9,7 +9,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import column_bytes
+from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked, Pixels
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
@@ -127,9 +127,7 @@ class InMemory:
         if self._masks is not None:
             digest.update(self._masks.lengths.tobytes())
 
-        for name, column in sorted(self._features.items()):
-            digest.update(name.encode())
-            digest.update(column_bytes(column))
+        hash_features(digest, self._features)
         return digest.hexdigest()
 
 

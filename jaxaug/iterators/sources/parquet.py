@@ -14,7 +14,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import column_bytes
+from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
@@ -205,9 +205,7 @@ class Parquet:
         sizes = [file.size for file in self._files]
         known = json.dumps([names, sizes, *self._image_columns, self._starts.tolist()])
         digest = hashlib.blake2b(known.encode(), digest_size=8)
-        for name, column in sorted(self._features.items()):
-            digest.update(name.encode())
-            digest.update(column_bytes(column))
+        hash_features(digest, self._features)
         return digest.hexdigest()
 
     def _read_features(self) -> dict[str, np.ndarray]:
