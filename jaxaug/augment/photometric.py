@@ -94,4 +94,5 @@ class RandomPhotometricDistort(ImageOp):
 
     def _turns(self, order: tuple[int, ...]) -> Array:
         """Return those of `order` that the jitter has, as `Jitter.order`."""
-        return jnp.array([turn for turn in order if turn in self._jitter.components], jnp.int32)
+        components = self._jitter.components
+        return jnp.array([turn for turn in order if turn in components], jnp.int32)

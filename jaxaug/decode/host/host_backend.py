@@ -45,9 +45,10 @@ class HostBackend:
         rows_per_device = len(headers.kind) // len(self._devices)
         blocks = [self._memory.take(rows_per_device) for _ in self._devices]
         canvases = [canvas for block in blocks for canvas in block.rows()]
-        for row in (headers.kind == BAD).nonzero()[0].tolist():
+        is_bad = headers.kind == BAD
+        for row in is_bad.nonzero()[0].tolist():
             canvases[row].clear()
-        good = (headers.kind != BAD).nonzero()[0].tolist()
+        good = (~is_bad).nonzero()[0].tolist()
         failures = self._fill(canvases, good, encoded, headers, size)
 
         shards = zip(blocks, self._devices)
