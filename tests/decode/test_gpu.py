@@ -28,7 +28,7 @@ def test_deterministic_leaves_the_queue_to_the_engines(gpu):
 
 
 def test_helpers_may_take_every_image_while_the_engines_are_busy(gpu, monkeypatch):
-    monkeypatch.setattr(host_threads, "_MIN_LARGE_IMAGE", 0)
+    monkeypatch.setattr(gpu_module, "_MIN_LARGE_IMAGE", 0)
     taken = []
     gpu.in_thread = taken.append
     images = jpegs(16) * 8

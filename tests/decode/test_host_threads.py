@@ -1,20 +1,31 @@
-"""The host threads of a GPU, and the helpers that take from the end of the queue."""
+"""The host threads of a GPU, and the helpers that take the largest images of the queue."""
 
+import io
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from jaxaug.decode.nvjpeg import gpu as gpu_module
 from jaxaug.decode.nvjpeg.row_queue import RowQueue
-from tests.decode.fake_gpu import check, decoder
-from tests.images import encode, jpegs
+from tests.decode.fake_gpu import check, check_fitted, decoder
+from tests.images import encode, jpegs, picture
+
+
+@pytest.fixture(autouse=True)
+def two_thousand_pixels_are_large(monkeypatch):
+    monkeypatch.setattr(gpu_module, "_MIN_LARGE_IMAGE", 2_000)
 
 
 def large_jpegs(count, seed=0):
-    """Return images of so many bytes that the threads help with them."""
-    return [image.ljust(190_000, b"\0") for image in jpegs(count, seed=seed)]
+    return jpegs(count, 40, 56, seed)
+
+
+def small_jpegs(count):
+    return jpegs(count, 40, 48)
 
 
 def test_both_sides_work_until_the_queue_is_empty(gpu):
@@ -46,14 +57,37 @@ def test_both_sides_work_until_the_queue_is_empty(gpu):
         assert decode.stats["host"] + decode.stats["engines"] == 512
 
 
-@pytest.mark.parametrize("size, threads", [(1, 0), (170_000, 0), (190_000, 6)])
-def test_threads_help_with_large_images(gpu, size, threads):
+@pytest.mark.parametrize("large, threads", [(0, 0), (240, 0), (280, 6), (512, 6)])
+def test_threads_help_where_most_images_are_large(gpu, large, threads):
     gpu.seconds = lambda n: 0.1
     seen = set()
     gpu.in_thread = lambda image: seen.add(threading.get_ident()) or time.sleep(0.02)
     with decoder() as decode:
-        check(decode, [image.ljust(size, b"\0") for image in jpegs(16)] * 32)
+        check(decode, large_jpegs(8) * (large // 8) + small_jpegs(8) * ((512 - large) // 8))
         assert len(seen) == threads and bool(decode.stats["host"]) == bool(threads)
+
+
+def test_helpers_take_the_largest_images_first_and_no_small_ones(gpu):
+    """The engines stand still; the images come in any order, half of the large ones for slots."""
+    sides = [(40, 51 + number) for number in range(28)] * 5
+    large = [encode(picture(row, *size), quality=95) for row, size in enumerate(sides)]
+    images = large + small_jpegs(100)
+    np.random.default_rng(8).shuffle(images)
+    taken = []
+    gpu.in_thread = taken.append
+    with decoder() as decode, ThreadPoolExecutor(1) as caller:
+        engines = decode._backend._gpus[0]._batched
+        with engines.permits, engines.permits:
+            checked = caller.submit(check_fitted, decode, images)
+            while len(taken) < len(large) and not checked.done():
+                time.sleep(0.01)
+            time.sleep(0.05)
+        checked.result()
+
+    assert sorted(taken) == sorted(large)
+    widths = [Image.open(io.BytesIO(image)).width for image in taken]
+    for place, width in enumerate(widths):  # six threads hold one each before they report it
+        assert width >= max(widths[place + 6 :], default=0)
 
 
 def test_engines_that_stand_still_do_not_hold_up_a_batch(gpu):
@@ -133,27 +167,37 @@ def test_an_exception_of_the_engines_ends_the_queue(gpu):
 
 def test_each_row_of_a_queue_is_taken_once():
     rows = np.random.default_rng(0).permutation(100_000)
-    queue = RowQueue(rows)
+    queue = RowQueue(rows, for_helpers=100_000)
     begin = threading.Barrier(4)
 
-    def take_last():
+    def help_():
         begin.wait()
-        return list(queue.pop_last())
+        return list(queue.pop_first())
 
-    def take_first():
+    def take():
         begin.wait()
         parts = []
         while queue:
-            parts.append(queue.take_first(64))
+            parts.append(queue.take_last(64))
         return [row for part in parts for row in rows[part].tolist()]
 
     with ThreadPoolExecutor(4) as pool:
-        tasks = [pool.submit(each) for each in (take_last, take_first, take_last, take_first)]
+        tasks = [pool.submit(each) for each in (help_, take, help_, take)]
         taken = [row for task in tasks for row in task.result()]
     assert len(taken) == 100_000 and sorted(taken) == list(range(100_000))
 
 
 def test_a_cleared_queue_has_no_rows():
-    queue = RowQueue(np.arange(5))
+    queue = RowQueue(np.arange(5), for_helpers=5)
     queue.clear()
-    assert not queue and list(queue.pop_last()) == [] and queue.take_first(3) == slice(5, 5)
+    assert not queue and list(queue.pop_first()) == [] and queue.take_last(3) == slice(5, 5)
+
+
+def test_helpers_leave_the_rows_behind_theirs():
+    queue = RowQueue(np.arange(5), for_helpers=3)
+    helper = queue.pop_first()
+    assert next(helper) == 0 and queue.left_for_helpers() == 2
+    assert queue.take_last(3) == slice(2, 5) and queue.left_for_helpers() == 1
+    assert list(helper) == [1] and not queue
+    whole = RowQueue(np.arange(5), for_helpers=3)
+    assert list(whole.pop_first()) == [0, 1, 2] and len(whole) == 2

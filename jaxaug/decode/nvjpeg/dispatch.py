@@ -104,22 +104,19 @@ def leave_rare_samplings(backends: np.ndarray, sampling: np.ndarray) -> np.ndarr
     """
     if len(backends) <= _MAX_RARITY:
         return backends
-    rows, kind, counts = count_samplings(backends, sampling)
+    rows = engine_rows(backends)
+    kind = _SAMPLINGS.searchsorted(sampling[rows])
+    counts = np.bincount(kind)
     rare = counts * _MAX_RARITY < counts.sum()
     left = backends.copy()
     left[rows[rare[kind]]] = HOST
     return left
 
 
-def count_samplings(
-    backends: np.ndarray, sampling: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the k rows for the engines, the number of the sampling of each, and the counts of all.
+def engine_rows(backends: np.ndarray) -> np.ndarray:
+    """Return int64[k], the rows for the engines.
 
     Args:
       backends: uint8[n], from `assign_backends`.
-      sampling: uint32[n], see `Headers`.
     """
-    rows = ((backends == ENGINE) | (backends == SLOT)).nonzero()[0]
-    kind = _SAMPLINGS.searchsorted(sampling[rows])
-    return rows, kind, np.bincount(kind, minlength=_SAMPLINGS.size)
+    return ((backends == ENGINE) | (backends == SLOT)).nonzero()[0]

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 
 from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
-from jaxaug.decode.nvjpeg.dispatch import SLOT, Batch, count_samplings, slot_bytes
+from jaxaug.decode.nvjpeg.dispatch import SLOT, Batch, engine_rows, slot_bytes
 from jaxaug.decode.nvjpeg.resample import RECORD
 
 # An image for the engines.
@@ -29,7 +29,7 @@ IMAGE = np.dtype(
 def images_for_engines(
     batch: Batch, pointers: np.ndarray, num_gpus: int, canvas_shape: tuple[int, int, int]
 ) -> list[np.ndarray]:
-    """Return the images for the engines of each GPU: `IMAGE`[k], those for slots first.
+    """Return the images for the engines of each GPU: `IMAGE`[k], the largest first.
 
     Args:
       batch: the rows of all GPUs, of each an equal number.
@@ -59,21 +59,15 @@ def images_for_engines(
 
 
 def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
-    """Return int64[k], the rows for the engines, GPU after GPU.
+    """Return int64[k], the rows for the engines, GPU after GPU, of each the largest images first.
 
-    The engines take the images from the start, so that they get what only they do well. Images for
-    slots come first, then the most common chroma sampling, of each the largest: a host thread that
-    takes a large image last holds up its batch.
+    Helpers take the first ones, which spare the engines the most, and of which the last to be taken
+    holds up its batch the least. In a call, the engines end together if the largest come first.
     """
-    headers = batch.headers
-    rows, kind, counts = count_samplings(batch.backends, headers.sampling)
-    place = np.empty(counts.size, np.int64)
-    place[(-counts).argsort(kind="stable")] = np.arange(counts.size)
-
-    direct = batch.backends[rows] != SLOT
-    group = (rows // rows_per_gpu * 2 + direct) * counts.size + place[kind]
-    pixels = headers.height[rows].astype(np.int64) * headers.width[rows]
-    return rows[((group << 32) - pixels).argsort()]  # a side has at most 16 bits
+    rows = engine_rows(batch.backends)
+    pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
+    gpu = rows // rows_per_gpu
+    return rows[((gpu << 32) - pixels).argsort(kind="stable")]  # a side has at most 16 bits
 
 
 def _slot_records(batch: Batch, rows: np.ndarray) -> np.ndarray:

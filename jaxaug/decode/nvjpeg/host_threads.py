@@ -13,12 +13,6 @@ from jaxaug.decode.nvjpeg.row_queue import RowQueue
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
-# Mean bytes of a batch's images from which threads help. Each image costs a helper the GIL some
-# five times. On an H200 with 16 cores a Loader delivers 20,000 unselected ImageNet images/s (of 111
-# kB) without helpers and 16,000 with 4; of images of 257 kB, 3 to 7 per cent more with 8. Decoding
-# several images in a native call without the GIL (nvImageCodec) brought 17,000 of the former.
-_MIN_LARGE_IMAGE = 180_000
-
 T = TypeVar("T")
 
 
@@ -49,28 +43,24 @@ class HostThreads:
         self._uploaders: list[Uploader] = []
         self._local = threading.local()
 
-    def can_help(self, batch: Batch) -> bool:
-        """Return True if the images of a batch are worth helping with."""
-        return self._num_helpers > 0 and bool(batch.encoded.lengths.mean() > _MIN_LARGE_IMAGE)
-
     def start(
         self, batch: Batch, pointers: np.ndarray, assigned: list[int], queue: RowQueue
     ) -> "HostWork":
-        """Begin to decode the assigned rows, and the rows at the end of the queue.
+        """Begin to decode the assigned rows, and the rows of the queue that are for helpers.
 
         Args:
           batch: n images.
           pointers: uint64[n], the address of each canvas.
           assigned: rows that only these threads decode.
-          queue: rows that others take from the beginning at the same time.
+          queue: rows that others take from the end at the same time.
         """
         work = HostWork(batch, pointers, queue, self._uploader)
         rows = iter(assigned)  # shared: each thread takes the next row when it is free
         try:
             for _ in range(min(self._num_threads, len(assigned))):
                 work.tasks.append(self._pool.submit(work.decode, rows))
-            for _ in range(min(self._num_helpers, len(queue))):
-                work.helper_tasks.append(self._helpers.submit(work.decode, queue.pop_last()))
+            for _ in range(min(self._num_helpers, queue.left_for_helpers())):
+                work.helper_tasks.append(self._helpers.submit(work.decode, queue.pop_first()))
         except BaseException:
             work.finish()
             raise
@@ -98,7 +88,7 @@ class HostWork:
     Args:
       batch: n images.
       pointers: uint64[n], the address of each canvas.
-      queue: rows that the helpers take from the end.
+      queue: rows of which the helpers take the first.
       uploader: returns the calling thread's own uploader.
 
     Attributes:
