@@ -5,6 +5,7 @@ GPU and normalized there. A worker makes whole batches, so that these come in bu
 one from each worker.
 """
 
+import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,10 @@ def open_torchvision(folder: Path, chain: str, batch: int, mean: Any, std: Any) 
     normalized = v2.Compose([v2.ToDtype(torch.float16, scale=True), v2.Normalize(mean, std)])
     images = datasets.ImageFolder(str(folder), transform)
 
+    # The workers start one after another, and each would import torch anew, for 8 s.
+    workers = multiprocessing.get_context("forkserver")
+    workers.set_forkserver_preload(["torchvision.datasets", "torchvision.transforms.v2"])
+
     # Without an end of the epoch: so few images do not keep all workers busy across it.
     endless = torch.utils.data.RandomSampler(images, replacement=True, num_samples=2**40)
     on_gpu = torch.cuda.is_available()
@@ -80,7 +85,7 @@ def open_torchvision(folder: Path, chain: str, batch: int, mean: Any, std: Any) 
         sampler=endless,
         num_workers=WORKERS,
         pin_memory=on_gpu,
-        multiprocessing_context="forkserver",
+        multiprocessing_context=workers,
     )
     batches = iter(loader)
 

@@ -176,7 +176,8 @@ def test_an_array_is_kept_until_torch_has_read_it(monkeypatch):
     """On the CPU, with events that a test can pass."""
     monkeypatch.setattr(torch.cuda, "Event", _Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    array = jnp.arange(12.0) + 1
+    with jax.default_device(jax.devices("cpu")[0]):
+        array = jnp.arange(12.0) + 1
     tensor = _to_torch._to_tensor(array)
     _to_torch._hold_until_read(tensor, array)
     array = weakref.ref(array)
