@@ -124,7 +124,7 @@ def test_slots_of_huge_images_are_counted_in_64_bits():
     assert slot_bytes(np.array([1], np.int32), np.array([1], np.int32), 3) == 256
 
 
-def test_each_gpu_has_its_largest_images_first():
+def test_each_gpu_has_images_for_slots_first_and_the_largest_of_both_kinds():
     rng = np.random.default_rng(3)
     encoded = Encoded.from_bytes([JPEGS["4:2:0"]] * 200)
     headers = read_headers(encoded)
@@ -135,7 +135,7 @@ def test_each_gpu_has_its_largest_images_first():
 
     rows = [row for row in range(200) if backends[row] in (ENGINE, SLOT)]
     pixels = np.prod(sides, axis=0, dtype=np.int64).tolist()
-    expected = sorted(rows, key=lambda row: (row // 50, -pixels[row]))
+    expected = sorted(rows, key=lambda row: (row // 50, backends[row] == ENGINE, -pixels[row]))
     assert order_for_engines(batch, 50).tolist() == expected
 
 

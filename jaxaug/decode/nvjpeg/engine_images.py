@@ -29,7 +29,7 @@ IMAGE = np.dtype(
 def images_for_engines(
     batch: Batch, pointers: np.ndarray, num_gpus: int, canvas_shape: tuple[int, int, int]
 ) -> list[np.ndarray]:
-    """Return the images for the engines of each GPU: `IMAGE`[k], the largest first.
+    """Return the images for the engines of each GPU: `IMAGE`[k], see `order_for_engines`.
 
     Args:
       batch: the rows of all GPUs, of each an equal number.
@@ -59,15 +59,16 @@ def images_for_engines(
 
 
 def order_for_engines(batch: Batch, rows_per_gpu: int) -> np.ndarray:
-    """Return int64[k], the rows for the engines, GPU after GPU, of each the largest images first.
+    """Return int64[k], the rows for the engines, GPU after GPU.
 
-    Helpers take the first ones, which spare the engines the most, and of which the last to be taken
-    holds up its batch the least. In a call, the engines end together if the largest come first.
+    Images for slots come first, as a call needs them, and of both kinds the largest. Helpers take
+    the first ones, which spare the engines the most. The engines end together if the largest images
+    of a call come first, and so do the helpers.
     """
     rows = engine_rows(batch.backends)
     pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]
-    gpu = rows // rows_per_gpu
-    return rows[((gpu << 32) - pixels).argsort(kind="stable")]  # a side has at most 16 bits
+    group = rows // rows_per_gpu * 2 + (batch.backends[rows] != SLOT)
+    return rows[((group << 32) - pixels).argsort()]  # a side has at most 16 bits
 
 
 def _slot_records(batch: Batch, rows: np.ndarray) -> np.ndarray:

@@ -119,7 +119,7 @@ class Gpu:
         Args:
           batch: n images.
           rows: those whose canvases are in the buffer, in its order.
-          images: `IMAGE`[k], those of the rows that are for the engines, the largest first.
+          images: those of the rows that are for the engines, from `images_for_engines`.
           buffer: from `take_buffer`.
           pointers: uint64[n], the address of each canvas.
         """
@@ -167,11 +167,11 @@ class Gpu:
             libnvjpeg.destroy("nvjpegDestroy", self._handle)
 
     def _count_for_helpers(self, batch: Batch, images: np.ndarray) -> int:
-        """Return how many of the images, the largest first, helpers may take.
+        """Return how many of the images, from the first on, helpers may take.
 
         Args:
           batch: n images.
-          images: `IMAGE`[k], the largest first.
+          images: `IMAGE`[k], from `images_for_engines`.
         """
         if not self._has_helpers:
             return 0
@@ -209,10 +209,8 @@ class Gpu:
           permit: of the caller, given back as soon as the engines are not needed any more.
         """
         try:
-            whole = images["slot_bytes"] > 0
-            if whole.any():
-                first_slots = np.concatenate([images[whole], images[~whole]])
-                self._decode_through_slots(first_slots, permit)
+            if images["slot_bytes"][0]:
+                self._decode_through_slots(images, permit)
             else:
                 self._call_engines(images, images["record"]["canvas"])
         except libnvjpeg.NvjpegError as error:
@@ -225,7 +223,7 @@ class Gpu:
         """Decode images of which some need a slot; the last call decodes the others, too.
 
         Args:
-          images: `IMAGE`[k], those for slots first.
+          images: `IMAGE`[k].
           permit: of the caller, given back before the last images are resampled. Before that, a
             thread that waits for a permit could have the region for which one with a permit waits.
         """

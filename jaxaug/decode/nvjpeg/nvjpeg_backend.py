@@ -7,7 +7,7 @@ slots, and a kernel shrinks and orients them. Host threads decode everything els
 or Pillow.
 
 With one GPU, host threads also help with batches of large images. The images of a batch wait in a
-queue, the largest first: the helpers take one by one from its start, the engines most of it at a
+queue, the largest in front: the helpers take one by one from its start, the engines most of it at a
 time from its end, so both finish together, however fast they are. With `deterministic` there are no
 helpers, because the pixels of an image may depend on its bytes alone. That needs engines: on GPUs
 without, a batched call decodes up to 50 images differently from more (nvjpeg.h). Nor are there
