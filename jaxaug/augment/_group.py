@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._operator import Operator, Parameters, chosen
+from jaxaug.augment._operator import Operator, Parameters, check_shapes, chosen
 from jaxaug.augment._state import check_key
 
 _CHANNELS = (1, 3, 4)
@@ -63,6 +63,7 @@ class GroupOp(Operator):
         info = group_info(group)
         drawn = self.draw(key, info)
         result = self.apply(drawn.params, dict(group), info)
+        check_shapes(self, drawn, result, group)
         return chosen(drawn.applied, result, group)
 
     def _check_group(self, group: Any) -> None:

@@ -77,3 +77,19 @@ def chosen(applied: Array | None, result: Any, before: Any) -> Any:
     if applied is None:
         return result
     return jax.tree.map(lambda a, b: jnp.where(applied, a, b), result, before)
+
+
+def check_shapes(operator: Operator, drawn: Drawn, result: Any, before: Any) -> None:
+    """Raise where a coin would choose between arrays of two shapes, which would be broadcast."""
+    if drawn.applied is None:
+        return
+
+    def check(path: Any, after: Any, given: Any) -> None:
+        if jnp.shape(after) != jnp.shape(given):
+            name = jax.tree_util.keystr(path, simple=True)
+            raise ValueError(
+                f"`p` of {type(operator).__name__} must be 1: it changes the shape of {name!r} from"
+                f" {jnp.shape(given)} to {jnp.shape(after)}, and all need the same."
+            )
+
+    jax.tree_util.tree_map_with_path(check, result, before)
