@@ -270,6 +270,16 @@ def test_config(mix):
     assert repr(mix).startswith(type(mix).__name__ + "(")
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+def test_both_layouts_of_any_number_of_channels(channels):
+    image = np.random.default_rng(0).uniform(0, 1, (2, 40, 60, channels)).astype(np.float32)
+    cut = jax.jit(A.CutMix())
+    for key in KEYS[:5]:
+        rows_last = cut(key, {"image": image})["image"]
+        rows_first = cut(key, {"image": image.transpose(0, 3, 1, 2)})["image"]
+        np.testing.assert_array_equal(np.asarray(rows_first).transpose(0, 2, 3, 1), rows_last)
+
+
 # ---- in a Loader
 
 
