@@ -167,8 +167,10 @@ class RandomZoomOut(Geometric):
         """Return the shift into the larger frame."""
         sides = jnp.stack([jnp.asarray(side, jnp.float32) for side in info.extent])
         frame = jnp.floor(sides * params.side)
-        top, left = jnp.floor((frame - sides) * params.place)
         rows, columns = (int(side * self.side_range[1]) for side in info.canvas)
+        # float32 may put a product just below a whole number on it.
+        frame = jnp.minimum(frame, jnp.asarray([rows, columns], jnp.float32))
+        top, left = jnp.floor((frame - sides) * params.place)
         return shifted(-top, -left, (rows, columns), frame.astype(jnp.int32), False)
 
     def resampling(self) -> Resampling:
