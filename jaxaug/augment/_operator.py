@@ -73,10 +73,13 @@ class Operator(abc.ABC):
 
 
 def chosen(applied: Array | None, result: Any, before: Any) -> Any:
-    """Return `result`, or `before` where the coin says no: pytrees of one structure."""
+    """Return `result`, or `before` where the coin says no: pytrees of one structure.
+
+    What is the same in both is left as it is.
+    """
     if applied is None:
         return result
-    return jax.tree.map(lambda a, b: jnp.where(applied, a, b), result, before)
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(applied, a, b), result, before)
 
 
 def check_shapes(operator: Operator, drawn: Drawn, result: Any, before: Any) -> None:
