@@ -280,6 +280,13 @@ def test_both_layouts_of_any_number_of_channels(channels):
         np.testing.assert_array_equal(np.asarray(rows_first).transpose(0, 2, 3, 1), rows_last)
 
 
+def test_a_chain_of_groups_without_room_for_boxes():
+    group = {"image": jnp.zeros((4, 8, 9, 3)), "boxes": jnp.zeros((4, 0, 4))}
+    mix = A.GroupCompose([A.MixUp()])
+    out = mix(KEYS[0], {name: value[:2] for name, value in group.items()})
+    assert out["boxes"].shape == (2, 0, 4) and out["image"].shape == (2, 8, 9, 3)
+
+
 # ---- in a Loader
 
 
