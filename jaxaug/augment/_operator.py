@@ -73,7 +73,26 @@ class Operator(abc.ABC):
 
 
 def chosen(applied: Array | None, result: Any, before: Any) -> Any:
-    """Return `result`, or `before` where the coin says no: pytrees of one structure."""
+    """Return `result`, or `before` where the coin says no: pytrees of one structure.
+
+    What is the same in both is left as it is.
+    """
     if applied is None:
         return result
-    return jax.tree.map(lambda a, b: jnp.where(applied, a, b), result, before)
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(applied, a, b), result, before)
+
+
+def check_shapes(operator: Operator, drawn: Drawn, result: Any, before: Any) -> None:
+    """Raise where a coin would choose between arrays of two shapes, which would be broadcast."""
+    if drawn.applied is None:
+        return
+
+    def check(path: Any, after: Any, given: Any) -> None:
+        if jnp.shape(after) != jnp.shape(given):
+            name = jax.tree_util.keystr(path, simple=True)
+            raise ValueError(
+                f"`p` of {type(operator).__name__} must be 1: it changes the shape of {name!r} from"
+                f" {jnp.shape(given)} to {jnp.shape(after)}, and all need the same."
+            )
+
+    jax.tree_util.tree_map_with_path(check, result, before)

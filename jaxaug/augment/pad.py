@@ -27,7 +27,7 @@ from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._transform import Geometric
-from jaxaug.augment._warp import Warp, shifted
+from jaxaug.augment._warp import Warp, has_static_shape, shifted
 from jaxaug.augment.matrix import scaling
 from jaxaug.augment.random import between, uniform
 
@@ -167,8 +167,12 @@ class RandomZoomOut(Geometric):
         """Return the shift into the larger frame."""
         sides = jnp.stack([jnp.asarray(side, jnp.float32) for side in info.extent])
         frame = jnp.floor(sides * params.side)
+        rows, columns = (side * self.side_range[1] for side in info.canvas)
+        if has_static_shape(info.canvas):
+            rows, columns = int(rows), int(columns)
+            # float32 may put a product just below a whole number on it.
+            frame = jnp.minimum(frame, jnp.asarray([rows, columns], jnp.float32))
         top, left = jnp.floor((frame - sides) * params.place)
-        rows, columns = (int(side * self.side_range[1]) for side in info.canvas)
         return shifted(-top, -left, (rows, columns), frame.astype(jnp.int32), False)
 
     def resampling(self) -> Resampling:

@@ -18,7 +18,7 @@ from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import Point, Range, as_point, as_symmetric_range, store
 from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment._resample import warp_image
-from jaxaug.augment._warp import Warp
+from jaxaug.augment._warp import Warp, has_static_shape
 from jaxaug.augment.geometry import affine
 from jaxaug.augment.matrix import Matrix, about, product, rotation, translation
 from jaxaug.augment.random import uniform
@@ -149,7 +149,9 @@ def _expanding(info: ImageInfo, angle: Array, degrees: tuple[float, float]) -> W
     height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
     canvas = _largest_frame(info.canvas, degrees)
     frame = jnp.ceil(jnp.stack(_turned_sides(height, width, radians, jnp)) - _ROUNDING)
-    frame = jnp.clip(frame, 1.0, jnp.asarray(canvas, jnp.float32))
+    if has_static_shape(canvas):
+        frame = jnp.minimum(frame, jnp.asarray(canvas, jnp.float32))
+    frame = jnp.maximum(frame, 1.0)
     return Warp(_turned(info, angle, (frame[0], frame[1])), canvas, frame.astype(jnp.int32))
 
 
@@ -167,8 +169,11 @@ def _turned_sides(height: Any, width: Any, radians: Any, numpy: Any = np) -> tup
     return height * cos + width * sin, width * cos + height * sin
 
 
-def _largest_frame(canvas: Canvas, degrees: tuple[float, float]) -> tuple[int, int]:
-    """Return the (height, width) that hold a canvas turned by any angle within `degrees`."""
+def _largest_frame(canvas: Canvas, degrees: tuple[float, float]) -> Canvas:
+    """Return the (height, width) that hold a canvas turned by any angle within `degrees`.
+
+    Whole pixels, or a bound where the canvas is one, see `Warp`.
+    """
     height, width = canvas
     low, high = (math.radians(angle) for angle in degrees)
     # Each side of the hull has its maxima where a diagonal lies along it.
@@ -179,7 +184,10 @@ def _largest_frame(canvas: Canvas, degrees: tuple[float, float]) -> tuple[int, i
         if first + turns * math.pi <= high:
             angles.append(first + turns * math.pi)
     sides = [_turned_sides(height, width, angle) for angle in angles]
-    return max(_whole(side[0]) for side in sides), max(_whole(side[1]) for side in sides)
+    largest = max(side[0] for side in sides), max(side[1] for side in sides)
+    if has_static_shape(canvas):
+        return _whole(largest[0]), _whole(largest[1])
+    return largest[0] + 1.0, largest[1] + 1.0  # frames are rounded up
 
 
 def _whole(length: float) -> int:

@@ -34,7 +34,7 @@ class SanitizeBoxes(Transform):
 
     Raises:
       ValueError: on a call, for a sample without "boxes", for an entry of `per_box` without a row
-        per box, and for "labels" that have one but are not in `per_box`.
+        per box, and for "labels" or "masks" that have one but are not in `per_box`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -85,13 +85,17 @@ class SanitizeBoxes(Transform):
         return state._replace(rest=rest, info=state.info._replace(boxes=rest["boxes"]))
 
     def _check_labels(self, sample: Sample) -> None:
-        """Raise where labels of the usual name would stay as they are while boxes change places."""
-        if "labels" not in sample or "labels" in self.per_box:
-            return
-        if jnp.shape(sample["labels"]) == sample["boxes"].shape[:1]:
+        """Raise where labels or masks of the usual name would stay while boxes change places."""
+        rows = sample["boxes"].shape[:1]
+        if "labels" not in self.per_box and jnp.shape(sample.get("labels", 0)) == rows:
             raise ValueError(
                 "`labels` has a row for each box and would not go along with them: call it"
                 " 'box_labels', or write SanitizeBoxes(..., per_box=('labels',))."
+            )
+        if "masks" not in self.per_box and jnp.shape(sample.get("masks", 0))[:1] == rows:
+            raise ValueError(
+                "`masks` has a row for each box and would not go along with them: write"
+                " SanitizeBoxes(..., per_box=('masks', ...))."
             )
 
     def _left(self, sample: Sample, info: ImageInfo) -> Sample:

@@ -8,7 +8,7 @@ import jax
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._compose import as_transforms
+from jaxaug.augment._compose import Compose, as_transforms
 from jaxaug.augment._fields import store
 from jaxaug.augment._state import check_key
 from jaxaug.augment._targets import Targets
@@ -29,8 +29,8 @@ class MultiView:
       and the other entries of the sample.
 
     Raises:
-      ValueError: for a mask, boxes or keypoints, for an entry of a view's name, and for a chain
-        that leaves images of different sizes on a canvas.
+      ValueError: for a mask, boxes, keypoints or what a chain names in `targets`, for an entry of a
+        view's name, and for a chain that leaves images of different sizes on a canvas.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -62,7 +62,9 @@ class MultiView:
         check_key(key, sample)
         given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
         result = {name: value for name, value in given.items() if name not in ("image", "size")}
-        refused = list(Targets().kinds(given))
+        chains = [chain for _, chain, _ in self.views]
+        added = [pair for each in chains if isinstance(each, Compose) for pair in each.targets]
+        refused = list(Targets(added=tuple(added)).kinds(given))
         if refused:
             names = ", ".join(map(repr, refused))
             raise ValueError(f"MultiView takes images alone, got {names} beside one.")

@@ -1,6 +1,7 @@
 """Videos: one draw for all frames, or one for each, against single images."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -112,3 +113,18 @@ def test_what_is_refused():
         A.Frames(CHAIN, entries="labels")
     with pytest.raises(TypeError, match="MultiView and Frames stand for a whole chain"):
         A.Compose([clip])
+
+
+def test_a_coin_leaves_what_all_frames_share_alone():
+    class Darker(A.SampleOp):
+        p = 0.5
+
+        def sample(self, key, info):
+            return None
+
+        def apply(self, params, sample, info):
+            return {**sample, "image": sample["image"] / 2}
+
+    video = {"image": jnp.ones((3, 8, 9, 3)), "label": jnp.int32(7)}
+    out = A.Frames(Darker())(KEY, video)
+    assert out["label"] == 7 and out["image"].shape == (3, 8, 9, 3)

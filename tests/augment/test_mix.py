@@ -270,6 +270,23 @@ def test_config(mix):
     assert repr(mix).startswith(type(mix).__name__ + "(")
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+def test_both_layouts_of_any_number_of_channels(channels):
+    image = np.random.default_rng(0).uniform(0, 1, (2, 40, 60, channels)).astype(np.float32)
+    cut = jax.jit(A.CutMix())
+    for key in KEYS[:5]:
+        rows_last = cut(key, {"image": image})["image"]
+        rows_first = cut(key, {"image": image.transpose(0, 3, 1, 2)})["image"]
+        np.testing.assert_array_equal(np.asarray(rows_first).transpose(0, 2, 3, 1), rows_last)
+
+
+def test_a_chain_of_groups_without_room_for_boxes():
+    group = {"image": jnp.zeros((4, 8, 9, 3)), "boxes": jnp.zeros((4, 0, 4))}
+    mix = A.GroupCompose([A.MixUp()])
+    out = mix(KEYS[0], {name: value[:2] for name, value in group.items()})
+    assert out["boxes"].shape == (2, 0, 4) and out["image"].shape == (2, 8, 9, 3)
+
+
 # ---- in a Loader
 
 

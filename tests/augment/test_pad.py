@@ -122,3 +122,28 @@ def test_letter_box_moves_the_targets():
     top = (64 - height) // 2
     pull = np.diag([97 / 40, 65 / height, 1]) @ shift(0, -top)
     check_targets(A.LetterBox((64, 40), fill=1.0), KEY, (65, 97), matrix_pull(pull), 1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("side, factor", [(100, 1.15), (100, 2.3)])
+def test_no_frame_is_larger_than_the_array_of_the_largest(side, factor):
+    """In float32 100 x 1.15 is 115, in float64 114.99999."""
+    zoom = A.RandomZoomOut(side_range=(factor, factor), p=1.0)
+    out = zoom(KEY, {"image": np.zeros((side, 4, 3), np.uint8)})
+    assert (
+        out["size"].tolist()
+        == list(out["image"].shape[:2])
+        == [int(side * factor), int(4 * factor)]
+    )
+
+
+def test_a_resize_without_a_static_shape_leaves_the_frame_without_one():
+    sample = {"image": picture(0, 40, 60), "size": np.array([30, 45], np.int32)}
+    zoom = A.RandomZoomOut(side_range=(1.5, 2.0), p=1.0)
+    with pytest.raises(ValueError, match=r"Resize\(10\) keeps the aspect .* a static shape"):
+        A.Compose([A.Resize(10), zoom])(KEY, sample)
+    chains = [
+        A.Compose([first, zoom, A.Resize((8, 8))])
+        for first in (A.Resize(10), A.Resize(10, (16, 16)))
+    ]
+    open_, bounded = (chain(KEY, sample)["image"].astype(np.int32) for chain in chains)
+    assert np.abs(open_ - bounded).max() <= 1

@@ -170,6 +170,10 @@ def test_arguments_of_views():
     views = augment.MultiView({"a": (crop, 1)})
     with pytest.raises(ValueError, match="got 'mask' beside"):
         views(KEY, {"image": IMAGE, "mask": IMAGE[:, :, 0]})
+    chain = augment.Compose([crop], targets={"depth": "image"})
+    views_of_depth = augment.MultiView({"b": (crop, 1), "a": (chain, 1)})
+    with pytest.raises(ValueError, match="got 'depth' beside"):
+        views_of_depth(KEY, {"image": IMAGE, "depth": IMAGE[:, :, 0]})
     with pytest.raises(ValueError, match="entry 'a'"):
         views(KEY, {"image": IMAGE, "a": 1})
     flips = augment.MultiView({"a": (augment.RandomHorizontalFlip(), 1)})

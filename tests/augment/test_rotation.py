@@ -10,6 +10,7 @@ from scipy import stats
 from jaxaug import augment as A
 from jaxaug.augment import functional as F
 from tests.augment.targets import check_targets, on_canvas
+from tests.images import picture
 from tests.reference import warp as reference
 from tests.reference.points import matrix_pull
 
@@ -158,3 +159,16 @@ def test_shear_and_translate_draw_uniformly():
 def test_a_translation_is_one_read_per_pixel():
     chain = A.Compose([A.RandomTranslate((0.3, 0.4))])
     assert "1 read per pixel" in chain.explain(A.ImageInfo((65, 97)))
+
+
+def test_a_resize_without_a_static_shape_leaves_the_expanded_frame_without_one():
+    sample = {"image": picture(0, 40, 60), "size": np.array([30, 45], np.int32)}
+    turn = A.RandomRotation((30, 30), expand=True)
+    with pytest.raises(ValueError, match=r"Resize\(10\) keeps the aspect .* a static shape"):
+        A.Compose([A.Resize(10), turn])(KEY, sample)
+    chains = [
+        A.Compose([first, turn, A.Resize((8, 8))])
+        for first in (A.Resize(10), A.Resize(10, (16, 16)))
+    ]
+    open_, bounded = (chain(KEY, sample)["image"].astype(np.int32) for chain in chains)
+    assert np.abs(open_ - bounded).max() <= 1

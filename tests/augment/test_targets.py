@@ -185,6 +185,15 @@ def test_entries_that_would_not_follow_their_boxes_are_refused():
     planes = {**sample, "labels": np.zeros(IMAGE.shape[:2], np.int32)}
     assert run(A.SanitizeBoxes(), planes)["labels"].shape == IMAGE.shape[:2]
 
+    masks = {
+        **sample,
+        "masks": np.arange(3, dtype=np.uint8)[:, None, None] * np.ones(IMAGE.shape[:2], np.uint8),
+    }
+    with pytest.raises(ValueError, match=r"`masks` has a row for each box .* per_box=\('masks',"):
+        run(A.SanitizeBoxes(per_box=["labels"]), masks)
+    named = run(A.SanitizeBoxes(per_box=["labels", "masks"]), masks)
+    assert named["masks"].max((1, 2)).tolist() == [1, 2, 0]
+
     with pytest.raises(ValueError, match=r"`labels` must have a row for each of the 3 boxes, got"):
         run(A.SanitizeBoxes(per_box=["labels"]), {**sample, "labels": np.arange(2)})
 

@@ -123,6 +123,52 @@ def test_p_below_1_needs_one_shape():
         run(Half())
 
 
+def test_p_below_1_broadcasts_nothing():
+    """One channel where three came, or [2, 2] soft labels where int[2] came, would be broadcast."""
+
+    @dataclass(frozen=True)
+    class First(A.ImageOp):
+        p: float = 0.5
+
+        def sample(self, key, info):
+            return None
+
+        def apply(self, params, image, info):
+            return image[:, :, :1]
+
+    @dataclass(frozen=True)
+    class Soft(A.SampleOp):
+        p: float = 0.5
+
+        def sample(self, key, info):
+            return None
+
+        def apply(self, params, sample, info):
+            return {**sample, "label": jax.nn.one_hot(sample["label"], 2)}
+
+    @dataclass(frozen=True)
+    class SoftGroup(A.GroupOp):
+        p: float = 0.5
+        group_size = 2
+
+        def sample(self, key, info):
+            return None
+
+        def apply(self, params, group, info):
+            return {**group, "label": jax.nn.one_hot(group["label"], 2)}
+
+    assert run(First(p=1.0)).shape == (20, 26, 1)
+    with pytest.raises(
+        ValueError, match=r"`p` of First must be 1: .* 'image' from \(20, 26, 3\) to"
+    ):
+        run(First())
+    with pytest.raises(ValueError, match=r"`p` of Soft must be 1: .* 'label' from \(\) to \(2,\)"):
+        run(Soft(), {"image": IMAGE, "label": jnp.int32(1)})
+    group = {"image": jnp.stack([IMAGE, IMAGE]), "label": jnp.arange(2, dtype=jnp.int32)}
+    with pytest.raises(ValueError, match=r"`p` of SoftGroup must be 1: .* from \(2,\) to \(2, 2\)"):
+        SoftGroup()(KEY, group)
+
+
 # ---- shapes and channels
 
 
