@@ -228,13 +228,13 @@ def _encode_numbers(numbers: np.ndarray, key: Key, record: int) -> bytes:
     """Return class numbers [h, w] as an uncompressed file of 8 bits, or of 16 for wider dtypes."""
     from PIL import Image
 
-    if numbers.dtype.itemsize == 1:
-        return _save(Image.fromarray(numbers.astype(np.uint8)), "BMP")
     if numbers.min() < 0 or numbers.max() > _MAX_UINT16:
         raise SourceError(
             f"record {record} must hold a mask of 0 to {_MAX_UINT16} under {key!r}, got "
             f"{numbers.min()} to {numbers.max()}."
         )
+    if numbers.dtype.itemsize == 1:
+        return _save(Image.fromarray(numbers.astype(np.uint8)), "BMP")
     return _save(Image.fromarray(numbers.astype(np.uint16)), "PNG", compress_level=0)
 
 
