@@ -326,6 +326,7 @@ def test_blank_rows_by_the_kind_of_column():
     features = {
         "label": np.arange(1, 7, dtype=np.uint8),
         "labels": np.ones((6, 3), np.int64),
+        "box_labels": np.ones((6, 2), np.int32),
         "score": np.ones(6),
         "uid": np.ones(6, np.int64),
         "flag": np.ones(6, bool),
@@ -336,6 +337,7 @@ def test_blank_rows_by_the_kind_of_column():
         batch = next(loader)
     for row in (5, 6, 7):
         assert batch["label"][row] == -1 and batch["labels"][row].tolist() == [-1] * 3
+        assert batch["box_labels"][row].tolist() == [-1] * 2
         assert batch["score"][row] == 0 and batch["uid"][row] == 0 and not batch["flag"][row]
     assert batch["label"].tolist()[:5] == [1, 2, 3, 4, 5]
 
