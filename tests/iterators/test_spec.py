@@ -322,6 +322,16 @@ def test_rows_that_are_not_valid_stay_blank_whatever_the_batch_transform_does():
     assert not np.asarray(batch["image"])[3].any()
 
 
+def test_a_batch_transform_gets_entries_without_numbers_too():
+    source = InMemory(jpegs(8), {"boxes": np.zeros((8, 0, 4), np.float32)})
+
+    def swap(key, group):
+        return {"boxes": group["boxes"][::-1], "image": group["image"][::-1]}
+
+    with Loader(source, 4, batch_transform=swap, sharding=one_device()) as loader:
+        assert next(loader)["boxes"].shape == (4, 0, 4)
+
+
 def test_blank_rows_by_the_kind_of_column():
     features = {
         "label": np.arange(1, 7, dtype=np.uint8),
