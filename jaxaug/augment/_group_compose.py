@@ -72,6 +72,9 @@ def _in_parts(transform: Any, key: Key, group: Sample, parts: int) -> Sample:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(parts, dtype=jnp.int32))
     if isinstance(transform, Transform):
         return jax.vmap(transform)(keys, group)
-    split = jax.tree.map(lambda value: value.reshape(parts, -1, *value.shape[1:]), group)
+    size = _group_size(transform)
+    split = jax.tree.map(lambda value: value.reshape(parts, size, *value.shape[1:]), group)
     mixed = jax.vmap(transform)(keys, split)
-    return jax.tree.map(lambda value: value.reshape(-1, *value.shape[2:]), mixed)
+    return jax.tree.map(
+        lambda value: value.reshape(math.prod(value.shape[:2]), *value.shape[2:]), mixed
+    )
