@@ -99,7 +99,8 @@ class BatchFunction(NamedTuple):
         assert self.batch_transform is not None
         size = group_size(self.batch_transform)
         batch = batch | {"valid": rows["valid"]}
-        groups = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+        count = len(rows["valid"]) // size
+        groups = jax.tree.map(lambda x: x.reshape(count, size, *x.shape[1:]), batch)
         words = rows["words"][::size]  # of the first row of each group
         keys = row_keys(seed, BATCH_TRANSFORM, words)
         mixed = self._mapped(self.batch_transform)(keys, groups)
@@ -108,7 +109,7 @@ class BatchFunction(NamedTuple):
         _check_output("batch_transform", mixed)
         _check_group(mixed, size)
 
-        mixed = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), mixed)
+        mixed = jax.tree.map(lambda x: x.reshape(count * size, *x.shape[2:]), mixed)
         return self._mapped(self._blank_unless)(rows["valid"], mixed)
 
     def _blank_unless(self, valid: Array, output: dict[str, Any]) -> dict[str, Any]:

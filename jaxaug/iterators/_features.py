@@ -10,6 +10,7 @@ from jaxaug._typing import Features
 
 # Class numbers: -1 in blank rows, so that no loss or metric takes such a row for class 0.
 LABELS = ("label", "labels")
+_BLANK_LABELS = (*LABELS, "box_labels")  # -1 means no box, as behind the last box of an image
 
 _INT32 = np.iinfo(np.int32)
 _MAX_EXACT_FLOAT32 = 2**24  # integers up to here are exact in float32
@@ -202,7 +203,7 @@ def blank_value(name: str, dtype: Any, mask_fill: int) -> int:
     """Return the value of a blank row: -1 in integer labels, `mask_fill` in masks, else 0."""
     if name == "mask":
         return mask_blank_value(dtype, mask_fill)
-    if name in LABELS and jnp.issubdtype(dtype, np.signedinteger):
+    if name in _BLANK_LABELS and jnp.issubdtype(dtype, np.signedinteger):
         return -1
     return 0
 

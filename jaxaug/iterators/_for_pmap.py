@@ -86,4 +86,4 @@ def _split_over(devices: list[Device]) -> NamedSharding:
 
 @jax.jit(static_argnums=1)
 def _add_axis(local: Array, count: int) -> Array:
-    return local.reshape(count, -1, *local.shape[1:])
+    return local.reshape(count, len(local) // count, *local.shape[1:])

@@ -140,8 +140,8 @@ class Repeat:
     @cached_property
     def _stops(self) -> np.ndarray:
         """float64[n], the ends of the records' stretches on a line as long as the epoch."""
-        stops = np.cumsum(self.factors)
-        return stops * (self.length / stops[-1])
+        stops = np.cumsum(_with_whole_sum(np.asarray(self.factors), self.length))
+        return stops * (self.length / stops[-1])  # corrects rounding alone
 
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the record at each of `positions` (int64[k] in [0, length)) of `epoch`."""
@@ -149,6 +149,22 @@ class Repeat:
         offset = float(draw[0]) / _GRID
         points = permute(self.seed, epoch, positions, self.length) + offset
         return np.searchsorted(self._stops, points, side="right").astype(np.int64)
+
+
+def _with_whole_sum(factors: np.ndarray, total: int) -> np.ndarray:
+    """Return the factors with fractions changed so that they sum to `total`, their sum rounded.
+
+    None leaves the two integers next to it: to scale the factors would give less than one
+    occurrence to a factor of 1.
+    """
+    whole = np.floor(factors)
+    fractions = factors - whole
+    found = fractions.sum()
+    wanted = total - whole.sum()
+    if wanted <= found:
+        return whole + fractions * (wanted / found if found else 0.0)
+    gaps = np.where(fractions > 0, 1 - fractions, 0)
+    return whole + fractions + gaps * ((wanted - found) / gaps.sum())
 
 
 def _check_weights(name: str, values: Sequence[float], count: int | None) -> np.ndarray:

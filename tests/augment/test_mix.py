@@ -337,3 +337,18 @@ def test_boxes_go_through_a_loader_with_padded_rows():
         assert (batch["box_labels"][row][:count] >= 0).all()
         assert set(batch["box_labels"][row]) <= {*batch["index"][row // 4 * 4 :][:4], -1}
         assert (batch["boxes"][row] >= 0).all() and (batch["boxes"][row] <= (56, 40) * 2).all()
+
+
+def test_a_chain_of_mixes_takes_entries_without_numbers():
+    class Swap(A.GroupOp):
+        group_size = 2
+
+        def sample(self, key, info):
+            return None
+
+        def apply(self, params, group, info):
+            return jax.tree.map(lambda rows: rows[::-1], group)
+
+    sample = {"image": np.zeros((2, 4, 5, 3), np.uint8), "note": np.zeros((2, 0), np.float32)}
+    mixed = A.GroupCompose([Swap(), Swap()])(KEYS[0], sample)
+    assert mixed["note"].shape == (2, 0)

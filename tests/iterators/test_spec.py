@@ -322,10 +322,21 @@ def test_rows_that_are_not_valid_stay_blank_whatever_the_batch_transform_does():
     assert not np.asarray(batch["image"])[3].any()
 
 
+def test_a_batch_transform_gets_entries_without_numbers_too():
+    source = InMemory(jpegs(8), {"boxes": np.zeros((8, 0, 4), np.float32)})
+
+    def swap(key, group):
+        return {"boxes": group["boxes"][::-1], "image": group["image"][::-1]}
+
+    with Loader(source, 4, batch_transform=swap, sharding=one_device()) as loader:
+        assert next(loader)["boxes"].shape == (4, 0, 4)
+
+
 def test_blank_rows_by_the_kind_of_column():
     features = {
         "label": np.arange(1, 7, dtype=np.uint8),
         "labels": np.ones((6, 3), np.int64),
+        "box_labels": np.ones((6, 2), np.int32),
         "score": np.ones(6),
         "uid": np.ones(6, np.int64),
         "flag": np.ones(6, bool),
@@ -336,6 +347,7 @@ def test_blank_rows_by_the_kind_of_column():
         batch = next(loader)
     for row in (5, 6, 7):
         assert batch["label"][row] == -1 and batch["labels"][row].tolist() == [-1] * 3
+        assert batch["box_labels"][row].tolist() == [-1] * 2
         assert batch["score"][row] == 0 and batch["uid"][row] == 0 and not batch["flag"][row]
     assert batch["label"].tolist()[:5] == [1, 2, 3, 4, 5]
 

@@ -179,7 +179,10 @@ def _are_numbers(values: list) -> bool:
 
 
 def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
-    """Return a feature of one record as the first record has it; ints must keep their value."""
+    """Return a feature of one record as the first record has it.
+
+    Integers must keep their value; floats are rounded, but neither to infinity nor whole numbers.
+    """
     found = number(value)
     wanted = f"record {record} must have {blank.dtype}{list(blank.shape)} under {key!r}"
     if found is None:
@@ -189,8 +192,12 @@ def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}: {hint}.")
     if found.dtype.kind not in _FITTING[blank.dtype.kind]:
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}.")
-    fitted = found.astype(blank.dtype, copy=False)
-    if blank.dtype.kind in "iu" and (fitted != found).any():
+    with np.errstate(over="ignore"):
+        fitted = found.astype(blank.dtype, copy=False)
+    rounded = fitted != found
+    if blank.dtype.kind == "f":
+        rounded &= np.isinf(fitted) | (found == np.trunc(found))
+    if rounded.any():
         raise SourceError(f"{wanted}, got {found.tolist()}.")
     return fitted
 
@@ -228,13 +235,13 @@ def _encode_numbers(numbers: np.ndarray, key: Key, record: int) -> bytes:
     """Return class numbers [h, w] as an uncompressed file of 8 bits, or of 16 for wider dtypes."""
     from PIL import Image
 
-    if numbers.dtype.itemsize == 1:
-        return _save(Image.fromarray(numbers.astype(np.uint8)), "BMP")
     if numbers.min() < 0 or numbers.max() > _MAX_UINT16:
         raise SourceError(
             f"record {record} must hold a mask of 0 to {_MAX_UINT16} under {key!r}, got "
             f"{numbers.min()} to {numbers.max()}."
         )
+    if numbers.dtype.itemsize == 1:
+        return _save(Image.fromarray(numbers.astype(np.uint8)), "BMP")
     return _save(Image.fromarray(numbers.astype(np.uint16)), "PNG", compress_level=0)
 
 

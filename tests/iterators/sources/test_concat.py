@@ -186,6 +186,17 @@ def test_records_are_repeated_by_their_factors(factors):
     assert len(orders) > 10
 
 
+@pytest.mark.parametrize(
+    "factors", [[1, 1, 0.3], [1, 2.75, 1, 1], [0.9, 0.6, 0], [2, 2, 0.4], [1.0] * 9 + [1.26] * 5]
+)
+def test_a_factor_is_rounded_down_or_up_where_their_sum_is_no_integer(factors):
+    order = Repeat(factors, seed=2)
+    assert order.length == round(sum(factors))
+    for records in records_of(order, 200):
+        counts = np.bincount(records, minlength=len(factors))
+        assert (counts >= np.floor(factors)).all() and (counts <= np.ceil(factors)).all()
+
+
 @pytest.mark.parametrize("factors", [[], [-1, 2], [0, 0.2], [[1]], [np.inf]])
 def test_repeat_factors_that_are_none(factors):
     with pytest.raises(ValueError, match="`factors` must be"):

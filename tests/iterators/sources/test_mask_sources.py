@@ -118,6 +118,7 @@ def test_masks_of_one_bit_are_zero_and_one():
         (picture(0, 40, 56), r"must hold a mask of integers \[h, w\] under 'mask', got uint8\[40"),
         (np.zeros((40, 56)), r"must hold a mask of integers \[h, w\] under 'mask', got float64"),
         (np.full((40, 56), -1), "must hold a mask of 0 to 65535 under 'mask', got -1 to -1"),
+        (np.full((40, 56), -1, np.int8), "must hold a mask of 0 to 65535 under 'mask', got -1"),
         ({"path": "/nowhere.png"}, "'/nowhere.png' cannot be read"),
     ],
 )

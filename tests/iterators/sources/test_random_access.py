@@ -194,6 +194,17 @@ def test_an_odd_item_is_a_bad_record_and_no_more(change, reason, missing, wrap):
         assert loader.stats["bad_records"][0]["reason"] == found["error"]
 
 
+@pytest.mark.parametrize("value", [0.1, np.inf, 2**25])
+@pytest.mark.parametrize("bad", [1e300, 2**24 + 1, -(2.0**24) - 1])
+def test_a_number_that_float32_would_change_is_a_bad_record(value, bad):
+    rows = [{"image": b"x", "x": x} for x in (np.float32(1), value, bad, np.nan)]
+    source = RandomAccess(rows, label=None)
+    encoded, features = source.read(np.arange(4))
+    assert encoded.lengths.astype(bool).tolist() == [True, True, False, True]
+    np.testing.assert_array_equal(features["x"], np.array([1, value, 0, np.nan], np.float32))
+    assert "must have float32[] under 'x', got" in source.describe(2)["error"]
+
+
 def test_the_first_good_item_says_which_features_there_are():
     rows = items(6)
     rows[0] |= {"label": None, "pair": "odd"}
