@@ -13,7 +13,6 @@ LABELS = ("label", "labels")
 _BLANK_LABELS = (*LABELS, "box_labels")  # -1 means no box, as behind the last box of an image
 
 _INT32 = np.iinfo(np.int32)
-_MAX_EXACT_FLOAT32 = 2**24  # integers up to here are exact in float32
 
 
 class Column(NamedTuple):
@@ -81,7 +80,7 @@ def narrow(name: str, column: Any, indices: np.ndarray) -> np.ndarray:
         return column.astype(np.int32)
 
     if dtype.kind == "f" and dtype.itemsize > 4:
-        rounded, infinite, changed = round_to_float32(column)
+        rounded, infinite, changed = round_floats(column, np.dtype(np.float32))
         _check_values(name, column, infinite, indices, "fit float32", "scale it")
         _check_values(
             name, column, changed, indices, "be exact in float32", "pass whole numbers as integers"
@@ -96,17 +95,17 @@ def _has_whole_bytes(dtype: np.dtype) -> bool:
     return jnp.issubdtype(dtype, np.floating) and jnp.finfo(dtype).bits % 8 == 0
 
 
-def round_to_float32(column: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a column of floats as float32, and bool arrays of its shape that show the damage.
+def round_floats(numbers: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return numbers in a floating dtype, and bool arrays of their shape that show the damage.
 
-    The first is True where a finite number becomes infinite, the second where a whole number beyond
-    2^24 becomes another one.
+    The first is True where a finite number becomes infinite, the second where a whole number (for
+    float32: one beyond 2^24) becomes another one.
     """
     with np.errstate(over="ignore"):
-        rounded = column.astype(np.float32)
-    infinite = np.isinf(rounded) & np.isfinite(column)
-    whole = (column == np.trunc(column)) & (np.abs(column) > _MAX_EXACT_FLOAT32)
-    return rounded, infinite, whole & (rounded != column)
+        rounded = numbers.astype(dtype, copy=False)
+    infinite = np.isinf(rounded) & np.isfinite(numbers)
+    changed = (numbers == np.trunc(numbers)) & (rounded != numbers)
+    return rounded, infinite, changed
 
 
 # By numpy's kind of dtype.

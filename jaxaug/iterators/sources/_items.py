@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from jaxaug.errors import SourceError
+from jaxaug.iterators._features import round_floats
 from jaxaug.iterators.sources._files import local_path, reason
 
 Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
@@ -192,12 +193,13 @@ def _fit(key: Key, value: Any, blank: np.ndarray, record: int) -> np.ndarray:
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}: {hint}.")
     if found.dtype.kind not in _FITTING[blank.dtype.kind]:
         raise SourceError(f"{wanted}, got {found.dtype}{list(found.shape)}.")
-    with np.errstate(over="ignore"):
-        fitted = found.astype(blank.dtype, copy=False)
-    rounded = fitted != found
     if blank.dtype.kind == "f":
-        rounded &= np.isinf(fitted) | (found == np.trunc(found))
-    if rounded.any():
+        fitted, infinite, changed = round_floats(found, blank.dtype)
+        damaged = infinite | changed
+    else:
+        fitted = found.astype(blank.dtype, copy=False)
+        damaged = fitted != found
+    if damaged.any():
         raise SourceError(f"{wanted}, got {found.tolist()}.")
     return fitted
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import round_to_float32
+from jaxaug.iterators._features import round_floats
 
 # Limits of the images whose headers are read in one call.
 _MAX_CHUNK_IMAGES = 256
@@ -260,7 +260,7 @@ def _user_dtype(values: np.ndarray) -> type:
     if values.dtype.kind == "f" and values.dtype.itemsize <= 4:
         return np.float32
     if values.dtype.kind == "f":
-        _, infinite, changed = round_to_float32(values)
+        _, infinite, changed = round_floats(values, np.dtype(np.float32))
         return np.float64 if (infinite | changed).any() else np.float32
     if values.dtype in (np.uint8, np.bool_):
         return values.dtype.type
