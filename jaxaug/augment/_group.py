@@ -9,10 +9,9 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._operator import Operator, Parameters, check_shapes, chosen
-from jaxaug.augment._state import check_key
+from jaxaug.augment._operator import Operator, Parameters, chosen_alike
+from jaxaug.augment._state import USUAL_CHANNELS, check_key
 
-_CHANNELS = (1, 2, 3, 4)
 _LEFT_BEHIND = ("keypoints", "masks")  # entries that cannot be mixed
 
 
@@ -63,8 +62,7 @@ class GroupOp(Operator):
         info = group_info(group)
         drawn = self.draw(key, info)
         result = self.apply(drawn.params, dict(group), info)
-        check_shapes(self, drawn, result, group)
-        return chosen(drawn.applied, result, group)
+        return chosen_alike(self, drawn, result, group)
 
     def _check_group(self, group: Any) -> None:
         """Raise where `group` is no sample of `group_size` images."""
@@ -96,9 +94,7 @@ def group_info(group: Sample) -> ImageInfo:
 def channels_first(images: Array) -> bool:
     """Return True where images [g, ., ., .] have the layout CHW."""
     first, last = images.shape[1], images.shape[3]
-    if last in _CHANNELS:
-        return False
-    return first in _CHANNELS or first < last
+    return last not in USUAL_CHANNELS and first < last
 
 
 def soft_labels(transform: Any, group: Sample) -> Sample:

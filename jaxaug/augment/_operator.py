@@ -82,10 +82,10 @@ def chosen(applied: Array | None, result: Any, before: Any) -> Any:
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(applied, a, b), result, before)
 
 
-def check_shapes(operator: Operator, drawn: Drawn, result: Any, before: Any) -> None:
-    """Raise where a coin would choose between arrays of two shapes, which would be broadcast."""
+def chosen_alike(operator: Operator, drawn: Drawn, result: Any, before: Any) -> Any:
+    """Return `chosen`; raise where a coin would broadcast arrays of two shapes."""
     if drawn.applied is None:
-        return
+        return result
 
     def check(path: Any, after: Any, given: Any) -> None:
         if jnp.shape(after) != jnp.shape(given):
@@ -96,3 +96,4 @@ def check_shapes(operator: Operator, drawn: Drawn, result: Any, before: Any) -> 
             )
 
     jax.tree_util.tree_map_with_path(check, result, before)
+    return chosen(drawn.applied, result, before)

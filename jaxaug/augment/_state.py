@@ -242,14 +242,14 @@ def _check_values(image: Any) -> None:
 _OVERSHOOT = 1e-2  # what float arithmetic and half precision may leave below 0 and above 1
 
 
-_USUAL_CHANNELS = (1, 2, 3, 4)
+USUAL_CHANNELS = (1, 2, 3, 4)
 
 
 def _check_image(image: Array) -> None:
     shape = tuple(image.shape)
     if image.ndim != 3:
         raise ValueError(f"expected one image (h, w, channels), got {shape}{_rank_hint(shape)}.")
-    if shape[0] in _USUAL_CHANNELS and shape[2] not in _USUAL_CHANNELS:
+    if shape[0] in USUAL_CHANNELS and shape[2] not in USUAL_CHANNELS:
         raise ValueError(f"expected one image (h, w, channels), got {shape}: put channels last.")
     if image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
         got = f"{image.dtype}{list(shape)}"

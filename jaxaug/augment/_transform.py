@@ -17,7 +17,7 @@ from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._levels import LevelStep
-from jaxaug.augment._operator import Drawn, Operator, Parameters, check_shapes, chosen
+from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen, chosen_alike
 from jaxaug.augment._resampling import Resampling, check_resampling
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored
 from jaxaug.augment._state import warped as warped_state
@@ -245,8 +245,8 @@ class ImageOp(Transform):
         note = Note("image op", (type(self).__name__,), "reads the stored image", 1)
         state = state._replace(costly=True, notes=(*state.notes, note))
         if result.shape[:2] == state.info.canvas:
-            check_shapes(self, drawn, {"image": result}, {"image": image})
-            return state._replace(image=chosen(drawn.applied, result, image))
+            picked = chosen_alike(self, drawn, {"image": result}, {"image": image})
+            return state._replace(image=picked["image"])
 
         _check_alone(self, drawn, state, result)
         info = ImageInfo((result.shape[0], result.shape[1]), epoch=state.info.epoch)
@@ -287,8 +287,7 @@ class SampleOp(Transform):
         if not isinstance(result, Mapping) or "image" not in result:
             raise TypeError(f"{type(self).__name__}.apply must return a sample, got {result!r}.")
         result = {**result, "image": _checked(self, result["image"])}
-        check_shapes(self, drawn, result, sample)
-        result = chosen(drawn.applied, result, sample)
+        result = chosen_alike(self, drawn, result, sample)
         note = Note("sample op", (type(self).__name__,), "reads the stored image", 1)
         begun = begin(result, state.targets._replace(box_format="xyxy"))
         begun = begun._replace(targets=state.targets)

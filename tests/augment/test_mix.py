@@ -281,10 +281,19 @@ def test_both_layouts_of_any_number_of_channels(channels):
 
 
 def test_a_chain_of_groups_without_room_for_boxes():
-    group = {"image": jnp.zeros((4, 8, 9, 3)), "boxes": jnp.zeros((4, 0, 4))}
-    mix = A.GroupCompose([A.MixUp()])
-    out = mix(KEYS[0], {name: value[:2] for name, value in group.items()})
+    group = {
+        "image": jnp.zeros((4, 8, 9, 3)),
+        "boxes": jnp.zeros((4, 0, 4)),
+        "note": jnp.zeros((4, 0)),
+    }
+    two = {name: value[:2] for name, value in group.items()}
+    out = A.GroupCompose([A.MixUp()])(KEYS[0], two)
     assert out["boxes"].shape == (2, 0, 4) and out["image"].shape == (2, 8, 9, 3)
+    assert out["note"].shape == (2, 0)
+
+    four = group | {"image": jnp.zeros((4, 8, 9, 3), jnp.uint8)}
+    in_two_parts = A.GroupCompose([A.Mosaic((8, 9)), A.MixUp()])(KEYS[0], four)
+    assert in_two_parts["image"].shape == (4, 8, 9, 3) and in_two_parts["note"].shape == (4, 0)
 
 
 # ---- in a Loader
@@ -337,18 +346,3 @@ def test_boxes_go_through_a_loader_with_padded_rows():
         assert (batch["box_labels"][row][:count] >= 0).all()
         assert set(batch["box_labels"][row]) <= {*batch["index"][row // 4 * 4 :][:4], -1}
         assert (batch["boxes"][row] >= 0).all() and (batch["boxes"][row] <= (56, 40) * 2).all()
-
-
-def test_a_chain_of_mixes_takes_entries_without_numbers():
-    class Swap(A.GroupOp):
-        group_size = 2
-
-        def sample(self, key, info):
-            return None
-
-        def apply(self, params, group, info):
-            return jax.tree.map(lambda rows: rows[::-1], group)
-
-    sample = {"image": np.zeros((2, 4, 5, 3), np.uint8), "note": np.zeros((2, 0), np.float32)}
-    mixed = A.GroupCompose([Swap(), Swap()])(KEYS[0], sample)
-    assert mixed["note"].shape == (2, 0)
