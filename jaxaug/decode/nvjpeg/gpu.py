@@ -73,7 +73,6 @@ class Gpu:
         self._canvas_shape = canvas_shape
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
-        self._has_helpers = num_helpers > 0
         self._threads = HostThreads(self._ordinal, canvas_shape, num_threads, num_helpers)
         try:
             self._handle = _make_handle(deterministic)
@@ -173,7 +172,7 @@ class Gpu:
           batch: n images.
           images: `IMAGE`[k], from `images_for_engines`.
         """
-        if not self._has_helpers:
+        if not self._threads.num_helpers:
             return 0
         rows = images["row"]
         pixels = batch.headers.height[rows].astype(np.int64) * batch.headers.width[rows]

@@ -24,6 +24,9 @@ class HostThreads:
       canvas_shape: (H, W, channels) of each row.
       num_threads: threads for images that the engines cannot decode.
       num_helpers: threads for images that the engines could decode as well, if these are large.
+
+    Attributes:
+      num_helpers: as given.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class HostThreads:
         self._canvas_shape = canvas_shape
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
-        self._num_helpers = num_helpers
+        self.num_helpers = num_helpers
         self._helpers = ThreadPoolExecutor(max(1, num_helpers), thread_name_prefix="jaxaug-help")
         self._stream = cuda.create_stream()
         self._uploaders: list[Uploader] = []
@@ -59,7 +62,7 @@ class HostThreads:
         try:
             for _ in range(min(self._num_threads, len(assigned))):
                 work.tasks.append(self._pool.submit(work.decode, rows))
-            for _ in range(min(self._num_helpers, queue.left_for_helpers())):
+            for _ in range(min(self.num_helpers, queue.left_for_helpers())):
                 work.helper_tasks.append(self._helpers.submit(work.decode, queue.pop_first()))
         except BaseException:
             work.finish()
