@@ -10,6 +10,7 @@ import jaxaug
 from jaxaug._install import install_command, install_gpu_command
 from jaxaug.augment._boundary import cpu_advice
 from jaxaug.decode import Decoder
+from jaxaug.iterators._cpu_threads import deadlock_note
 
 _OPTIONAL = {
     "flax": f"the examples: {install_command('examples')}",
@@ -38,8 +39,9 @@ def report() -> Iterator[tuple[str, str]]:
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
     yield "decoder", _decoder()
-    if jax.default_backend() == "cpu" and (advice := cpu_advice()) is not None:
-        yield "jax", advice
+    if jax.default_backend() == "cpu":
+        advice = (cpu_advice(), deadlock_note(jax.local_devices()))
+        yield from (("jax", each) for each in advice if each is not None)
     if jax.default_backend() == "gpu":
         yield from _nvidia()
     for package, use in _OPTIONAL.items():

@@ -2,9 +2,12 @@
 errors.
 """
 
+import os
+
 import jax
 import pytest
 
+os.environ.setdefault("NPROC", "64")  # against deadlocks of jax before 0.12, see `_cpu_threads.py`
 jax.config.update("jax_num_cpu_devices", 8)
 
 

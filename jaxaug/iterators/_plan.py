@@ -15,6 +15,7 @@ from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn, ro
 from jaxaug.iterators._builder import BatchBuilder
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
 from jaxaug.iterators._compile import CompiledBatch, compile_batch
+from jaxaug.iterators._cpu_threads import deadlock_note
 from jaxaug.iterators._features import mask_blank_value
 from jaxaug.iterators._layout import RowLayout
 from jaxaug.iterators._masks import MaskDecoder
@@ -159,15 +160,19 @@ class Plan:
         }
 
     def notes(self, spec: dict[str, Any]) -> list[str]:
-        """Return the warnings about the canvas that the Loader picked."""
+        """Return the warnings about JAX's threads, and about the canvas that the Loader picked."""
+        note = deadlock_note(self.layout.devices)
+        notes = [] if note is None else [note]
         if self.choice is None or self.choice.uniform or "size" not in spec:
-            return []
+            return notes
+
         height, width = self.choice.canvas
         return [
+            *notes,
             f"the images have different sizes and lie on canvases of {height} x {width}, zero "
             'outside of their "size", which is still in the batch: let the transform end at one '
             "size, with CenterCrop, Resize or RandomResizedCrop, or have the model use "
-            '"size" (a `canvas=` of your own says that it does).'
+            '"size" (a `canvas=` of your own says that it does).',
         ]
 
 
