@@ -1,6 +1,7 @@
 """The memory that a process takes on the host and on the GPU."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 import threading
@@ -46,8 +47,10 @@ def resident(process: int) -> dict[str, int]:
 
 
 def gpu_gb() -> float:
-    """Return the GB in use on the first GPU, by all processes."""
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
+    """Return the GB in use on the first GPU that CUDA shows this process, by all processes."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    command += ["-i", visible]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
 
 
@@ -55,9 +58,9 @@ class Peak:
     """The most memory that a process takes: made before it starts, then `watching` it.
 
     Attributes:
-      gb: "host" is `resident_gb`; "GPU" is what the first GPU has more in use than before, which
-        is the memory of this process as long as others do not change theirs. Without `nvidia-smi`
-        there is no "GPU".
+      gb: "host" is `resident_gb`; "GPU" is what the first visible GPU has more in use than before,
+        which is the memory of this process as long as others do not change theirs. Without
+        `nvidia-smi` there is no "GPU".
     """
 
     def __init__(self):
