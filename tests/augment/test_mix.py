@@ -79,6 +79,19 @@ def test_mixup_weights_are_beta(alpha):
     assert abs(np.corrcoef(weights.T)[0, 1]) < 0.06
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1e3])
+def test_mixup_weights_of_extreme_parameters(alpha):
+    weights = params(A.MixUp(CLASSES, alpha)).weight
+    assert ((weights >= 0) & (weights <= 1)).all()
+    assert abs(weights.mean() - 0.5) < 0.05
+    np.testing.assert_allclose(weights.var(), 1 / (4 * (2 * alpha + 1)), rtol=0.1)
+
+
+def test_weights_are_drawn_without_loops():
+    traced = jax.jit(lambda key: A.MixUpOrCutMix(CLASSES).sample(key, INFO)).trace(KEYS[0])
+    assert "while" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_cutmix_windows_are_those_of_torchvision(alpha):
     rng = np.random.default_rng(3)
