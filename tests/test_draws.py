@@ -215,6 +215,14 @@ def test_every_parameter_is_distributed_as_said(name):
                 assert distribution.pvalue(values) > MIN_PVALUE, place
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_drawn_in_loops(name):
+    """A GPU waits for each turn of a loop, as those are that reject numbers."""
+    info = augment.ImageInfo(input_canvas(name), None, BOXES)
+    traced = jax.jit(lambda key: always(name).draw(key, info)).trace(jax.random.key(0))
+    assert "stablehlo.while" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
 @pytest.mark.parametrize("name", WITH_P)
 def test_the_coin_says_nothing_about_the_parameters(name):
     if not CASES[name].one_coin:

@@ -18,7 +18,7 @@ from jaxaug.augment._fields import as_names, as_number, as_probability, store
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import chosen
-from jaxaug.augment.random import uniform
+from jaxaug.augment.random import beta, uniform
 
 _LARGEST_ALPHA = 1e3
 
@@ -139,7 +139,7 @@ class MixUp(Blending):
 
     def sample(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the weights."""
-        return _whole(_beta(key, self.alpha), info)
+        return _whole(beta(key, self.alpha, (2,)), info)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class CutMix(Blending):
     def sample(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the windows."""
         center_key, share_key = jax.random.split(key)
-        return _window(uniform(center_key, shape=(2, 2)), _beta(share_key, self.alpha), info)
+        return _window(uniform(center_key, shape=(2, 2)), beta(share_key, self.alpha, (2,)), info)
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ class MixUpOrCutMix(Blending):
         """Draw both, and the coin."""
         number_key, mixup_key, cutmix_key = jax.random.split(key, 3)
         numbers = uniform(number_key, shape=(2, 3))
-        mixup = _whole(_beta(mixup_key, self.mixup_alpha), info)
-        cutmix = _window(numbers[:, :2], _beta(cutmix_key, self.cutmix_alpha), info)
+        mixup = _whole(beta(mixup_key, self.mixup_alpha, (2,)), info)
+        cutmix = _window(numbers[:, :2], beta(cutmix_key, self.cutmix_alpha, (2,)), info)
         cuts = numbers[:, 2] < self.cutmix_share
         return jax.vmap(chosen)(cuts, cutmix, mixup)
 
@@ -264,19 +264,6 @@ def uncovered(boxes: Array, window: Array) -> Array:
     high_x = jnp.where(as_high & (right >= x1), jnp.clip(left, x0, x1), x1)
     seen = (high_x > low_x) & (high_y > low_y)
     return jnp.where(seen[:, None], jnp.stack([low_x, low_y, high_x, high_y], axis=1), 0)
-
-
-def _beta(key: Key, alpha: float) -> Array:
-    """Draw float32[2] of Beta(alpha, alpha).
-
-    `jax.random.beta` rejects numbers in loops, which take a GPU five times as long as all the rest.
-    This is Devroye's formula for the symmetric distribution, which has no loop: Random Variate
-    Generation in One Line of Code, Winter Simulation Conference 1996.
-    """
-    first, second, side = uniform(key, shape=(3, 2))
-    spread = jnp.expm1(-jnp.log(first) / alpha) * jnp.cos(2 * jnp.pi * second) ** 2
-    distance = 0.5 / jnp.sqrt(1 + 1 / spread)
-    return jnp.where(side < 0.5, 0.5 - distance, 0.5 + distance)
 
 
 def _frame(info: ImageInfo) -> tuple[Array, Array]:

@@ -41,7 +41,7 @@ from jaxaug.augment.policy_tables import (
     TRIVIAL_AUGMENT_WIDE,
     Space,
 )
-from jaxaug.augment.random import integer, uniform
+from jaxaug.augment.random import beta, dirichlet, integer, uniform
 from jaxaug.augment.tone import RandomSolarize
 
 _BINS = 10  # of AutoAugment and AugMix
@@ -369,12 +369,9 @@ class AugMix(Policy):
     def _draw_weights(self, key: Key) -> Array:
         """Draw the weights of the image and of the chains."""
         image_key, chains_key = jax.random.split(key)
-        alphas = jnp.full(self.mixture_width, self.alpha, jnp.float32)
-        shares = jax.random.dirichlet(chains_key, alphas, dtype=jnp.float32)
-        kept, mixed = jax.random.dirichlet(
-            image_key, jnp.full(2, self.alpha, jnp.float32), (), jnp.float32
-        )
-        return jnp.concatenate([kept[None], mixed * shares])
+        mixed = beta(image_key, self.alpha)
+        shares = dirichlet(chains_key, self.alpha, self.mixture_width)
+        return jnp.concatenate([1 - mixed[None], mixed * shares])
 
     def _operated(self, slot: Slot, image: Array, info: ImageInfo) -> Array:
         """Return the image after one operation."""
