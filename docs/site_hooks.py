@@ -21,6 +21,7 @@ from site_api import api_page, documented, not_described, page_path  # noqa: E40
 COPIED = {
     "README.md": "index.md",
     "benchmarks/RESULTS.md": "benchmarks.md",
+    "benchmarks/LESSONS.md": "lessons.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }

@@ -109,7 +109,7 @@ def test_every_stored_run_is_on_the_page():
     assert re.findall(r"\(benchmarks/(.*?)\.svg\)", page) == stored
     lines = set(page.splitlines())
     assert set(text.splitlines()) <= lines  # nothing is lost
-    assert page.index("## Stored runs") < page.index("## CPU beside DALI")
+    assert page.index("## Stored runs") < page.index("## From tar")
 
 
 def test_the_medians_of_a_run_that_the_results_name_are_in_their_tables():
