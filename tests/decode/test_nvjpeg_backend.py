@@ -16,8 +16,8 @@ from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.decode.nvjpeg import canvas_buffers
 from jaxaug.decode.nvjpeg import gpu as gpu_module
-from tests.decode.fake_gpu import CANVAS, HostBuffer, check, decoder
-from tests.images import encode, jpegs
+from tests.decode.fake_gpu import CANVAS, HostBuffer, check, decoder, turned
+from tests.images import encode, jpegs, picture
 
 
 def test_several_gpus_leave_their_queues_to_the_engines(gpu):
@@ -27,6 +27,34 @@ def test_several_gpus_leave_their_queues_to_the_engines(gpu):
         images = decode.decode([*jpegs(15), progressive] * 32)
         assert gpu.calls == [240, 240] and decode.stats["host"] == 32
         assert [len(pixels) for pixels in images.pixels] == [256, 256] and images.valid.all()
+
+
+@pytest.fixture
+def mixed_images(gpu):
+    """320 images: upright, larger than the canvas, turned, for the hosts, bad, refused, skipped."""
+    images = []
+    for number in range(40):
+        large = encode(picture(number, 90 + number, 70), quality=90)
+        progressive = encode(picture(number, 30, 20 + number), progressive=True)
+        refused, skipped, *others = jpegs(4)
+        gpu.refused.add(refused + bytes([number]))
+        gpu.skipped.add(skipped + bytes([number]))
+        marked = [refused + bytes([number]), skipped + bytes([number])]
+        images += [*others, large, turned(number, 40, 50, 6), progressive, b"no image", *marked]
+    return images
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_the_shards_of_many_gpus_are_those_of_one(gpu, mixed_images, gpus):
+    with decoder(deterministic=True) as one, decoder(gpus, deterministic=True) as many:
+        alone = one.decode(mixed_images)
+        shards = many.decode(mixed_images)
+        assert len(shards.pixels) == gpus
+        assert many.stats | {"device_bytes": 0} == one.stats | {"device_bytes": 0}
+        np.testing.assert_array_equal(np.concatenate(shards.pixels), alone.pixels)
+        assert alone.pixels.any(axis=(1, 2, 3)).sum() == 280
+        for name in ("size", "original_size", "valid"):
+            np.testing.assert_array_equal(getattr(shards, name), getattr(alone, name))
 
 
 def test_an_exception_of_one_gpu_leaves_the_buffers_of_all(gpu):
