@@ -125,9 +125,11 @@ class _Values:
             return
         lengths = [len(numbers) for numbers in self._waiting]
         arrays = [np.asarray(numbers) for numbers in self._waiting]
-        rows = [each for each in arrays if each.size or each.ndim > 1] or arrays[:1]
-        _check_rows(self._name, [*self._chunks[:1], *rows])
-        self._chunks.append(np.concatenate(rows))
+        # An empty list says nothing of dtype and shape: NumPy takes it for floats.
+        rows = [each for each in arrays if each.size or each.ndim > 1]
+        if rows:
+            _check_rows(self._name, [*self._chunks[:1], *rows])
+            self._chunks.append(np.concatenate(rows))
         self._lengths.append(np.array([self._records, lengths], np.int64))
         self._waiting = []
         self._records = []
@@ -137,7 +139,7 @@ class _Values:
         records, lengths = np.concatenate(self._lengths, axis=1)
         counts = np.zeros(count, np.int64)
         counts[records] = lengths
-        return np.concatenate(self._chunks), counts
+        return np.concatenate(self._chunks or [_NO_VALUES]), counts
 
 
 def _check_rows(name: str, arrays: Sequence[np.ndarray]) -> None:

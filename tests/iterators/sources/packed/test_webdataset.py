@@ -15,6 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder
 from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources._read import BlockReader, FileReader
+from jaxaug.iterators.sources.packed import columns
 from jaxaug.iterators.sources.packed import index as index_file
 from jaxaug.iterators.sources.packed.tar import members
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -427,6 +428,16 @@ def test_features_of_json_are_chosen_and_renamed(tmp_path):
         source, 2, shuffle=False, sharding=batch_sharding(jax.devices("cpu")[:1])
     ) as loader:
         assert next(loader)["uid"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 256])
+def test_records_without_numbers_leave_the_others_as_they_are(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(columns, "_MAX_CHUNK_IMAGES", chunk)
+    found = [{"ids": ids} for ids in ([], [], [16_777_217, 4], [])]
+    source = WebDataset(shard_of(tmp_path, found), features=["ids"])
+    assert source.features["ids"].dtype == np.int32
+    assert source.features["ids"].tolist() == [[0, 0], [0, 0], [16_777_217, 4], [0, 0]]
+    assert source.features["ids_count"].tolist() == [0, 0, 2, 0]
 
 
 @pytest.mark.parametrize(
