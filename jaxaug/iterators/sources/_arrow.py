@@ -10,7 +10,7 @@ import numpy as np
 from jaxaug._install import install_command
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, is_remote, reason
-from jaxaug.iterators.sources.packed.columns import FEATURE, feature_columns
+from jaxaug.iterators.sources.packed.columns import FEATURE, check_count_name, feature_columns
 
 _PARQUET = b"PAR1"
 _ARROW = b"ARROW1"
@@ -234,16 +234,18 @@ def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise SourceError(f"column {name!r} holds {values.max()}, which int64 does not.")
         keep = values.dtype.type if values.dtype.kind == "f" or values.dtype == np.uint8 else None
         made = feature_columns(name, values, counts, -1 if name == "label" else 0, keep)
+        if name == "label":
+            _check_label(made)
+        check_count_name(name, made, columns.keys())
         for prefixed, array in made.items():
             found[prefixed.removeprefix(FEATURE)] = array
-    _check_label(found)
     return found
 
 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
     """Refuse rows without a single label; rows of several need no count, as -1 ends them."""
-    counts = columns.pop("label_count", None)
-    if counts is not None and columns["label"].ndim == 1:
+    counts = columns.pop(f"{FEATURE}label_count", None)
+    if counts is not None and columns[FEATURE + "label"].ndim == 1:
         missing = int((counts != 1).sum())
         raise SourceError(f"`label`: {missing} of {counts.size} records have none: leave them out.")
 

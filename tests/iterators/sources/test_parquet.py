@@ -138,6 +138,24 @@ def test_nulls(tmp_path):
             Parquet(tmp_path / "c.parquet", **options)
 
 
+def test_counts_take_no_other_columns_name(tmp_path):
+    data = {"image": pa.array(containers.jpegs(2), pa.binary()), "x": [[1.0], [1.0, 2.0]]}
+    for number, order in enumerate((["image", "x", "x_count"], ["image", "x_count", "x"])):
+        columns = {name: (data | {"x_count": [7, 8]})[name] for name in order}
+        write(tmp_path / f"{number}.parquet", pa.table(columns), "parquet")
+        with pytest.raises(SourceError, match=r"'x' varies in length.* would be called 'x_count'"):
+            Parquet(tmp_path / f"{number}.parquet", label=None)
+
+
+@pytest.mark.parametrize("label", [[4, 5], [[4, 6], [5, 7]], [[4], [5, 7]]])
+def test_a_column_beside_the_label_may_be_called_label_count(tmp_path, label):
+    data = {"image": pa.array(containers.jpegs(2), pa.binary()), "label": label}
+    write(tmp_path / "a.parquet", pa.table(data | {"label_count": [8, 1]}), "parquet")
+    features = Parquet(tmp_path / "a.parquet").features
+    assert features["label_count"].tolist() == [8, 1]
+    assert features["label"][1].tolist() == label[1]
+
+
 def test_images_in_files_of_their_own(tmp_path):
     images = containers.jpegs(3)
     for number in (0, 2):

@@ -1,7 +1,7 @@
 """Columns of an index, made from records that are found one by one in a container file."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -165,14 +165,14 @@ def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
     for name in sorted(names):
         values, counts = _join_feature(name, filled)
         made = feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
-        _check_count_name(name, made, names)
+        if name == "label":
+            _check_label(made)
+        check_count_name(name, made, names)
         columns |= made
-    if "label" in names:
-        _check_label(columns)
     return columns
 
 
-def _check_count_name(name: str, made: Mapping[str, np.ndarray], names: set[str]) -> None:
+def check_count_name(name: str, made: Mapping[str, np.ndarray], names: Collection[str]) -> None:
     """Raise SourceError where the counts of a feature would be called as another feature is."""
     if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
         raise SourceError(

@@ -440,6 +440,14 @@ def test_records_without_numbers_leave_the_others_as_they_are(tmp_path, monkeypa
     assert source.features["ids_count"].tolist() == [0, 0, 2, 0]
 
 
+@pytest.mark.parametrize("label", [[4, 5], [[4, 6], [5, 7]], [[4], [5, 7]]])
+def test_a_feature_beside_the_label_may_be_called_label_count(tmp_path, label):
+    found = [{"label": each, "label_count": 8} for each in label]
+    features = WebDataset(shard_of(tmp_path, found)).features
+    assert features["label_count"].tolist() == [8, 8]
+    assert features["label"][1].tolist() == label[1]
+
+
 @pytest.mark.parametrize(
     "label, expected",
     [("cls", [4, 4]), ("label", [1, 2]), ("kind", [[5, 6], [7, -1]]), (None, None)],
