@@ -156,6 +156,19 @@ def test_a_column_beside_the_label_may_be_called_label_count(tmp_path, label):
     assert features["label"][1].tolist() == label[1]
 
 
+def test_labels_of_one_byte_are_padded_as_all_are(tmp_path):
+    kind = pa.list_(pa.uint8())
+    data = {"image": pa.array(containers.jpegs(3), pa.binary())}
+    labels = {"label": pa.array([[255, 2], [], [7]], kind)}
+    write(tmp_path / "a.parquet", pa.table(data | labels), "parquet")
+    source = Parquet(tmp_path / "a.parquet")
+    assert source.features["label"].tolist() == [[255, 2], [-1, -1], [7, -1]]
+    labels = {"label": pa.array([3, None, 4], pa.uint8())}
+    write(tmp_path / "b.parquet", pa.table(data | labels), "parquet")
+    with pytest.raises(SourceError, match="`label`: 1 of 3 records have none"):
+        Parquet(tmp_path / "b.parquet")
+
+
 def test_images_in_files_of_their_own(tmp_path):
     images = containers.jpegs(3)
     for number in (0, 2):

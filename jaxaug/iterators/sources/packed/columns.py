@@ -246,7 +246,8 @@ def feature_columns(
             f"feature {name!r} has up to {most} numbers a record, too many to pad "
             f"{counts.size} records to: leave it out by naming the `features` that you need."
         )
-    padded = np.full((counts.size, most, *rest), fill, values.dtype)
+    signed = np.int32 if fill < 0 and values.dtype == np.uint8 else values.dtype
+    padded = np.full((counts.size, most, *rest), fill, signed)
     padded[np.arange(most) < counts[:, None]] = values
     return {
         FEATURE + name: padded[:, 0] if single else padded,
