@@ -135,10 +135,19 @@ def _braces(pattern: str) -> list[str]:
     if names:
         inside = names.split(",")
     else:
-        inside = [f"{n:0{len(low)}d}" for n in range(int(low), int(high) + 1)]
+        inside = _numbers(low, high)
     before = pattern[: match.start()]
     rests = _braces(pattern[match.end() :])
     return [before + one + rest for one in inside for rest in rests]
+
+
+def _numbers(first: str, last: str) -> list[str]:
+    """Return the numbers from one to another, up or down, in digits with the zeros of either."""
+    start = int(first)
+    stop = int(last)
+    step = 1 if start <= stop else -1
+    width = next((len(bound) for bound in (first, last) if bound.startswith("0")), 0)
+    return [f"{number:0{width}d}" for number in range(start, stop + step, step)]
 
 
 def _matches(pattern: str) -> list[str]:

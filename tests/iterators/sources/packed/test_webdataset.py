@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import subprocess
 import tarfile
 
 import jax
@@ -142,6 +143,18 @@ def test_several_shards_by_braces(tmp_path):
     assert [source.describe(index)["record_in_file"] for index in range(7)] == [0, 1, 2, 0, 1, 0, 1]
     with pytest.raises(SourceError, match=r"a-003.tar' cannot be opened"):
         WebDataset(str(tmp_path / "a-{000..003}.tar"))
+
+
+@pytest.mark.parametrize(
+    "braces", ["{10..8}", "{010..8}", "{3..001}", "{0..2}", "{00..2}", "{10..08}", "{10..0}"]
+)
+def test_braces_are_those_of_bash(tmp_path, braces):
+    told = subprocess.run(["bash", "-c", f"echo {braces}"], capture_output=True, check=True)
+    names = told.stdout.decode().split()
+    for name in names:
+        (tmp_path / f"{name}.tar").write_bytes(b"")
+    found = list_files([tmp_path / f"{names[0]}.tar", str(tmp_path / f"{braces}.tar")])
+    assert [os.path.basename(file.path) for file in found[1:]] == [f"{name}.tar" for name in names]
 
 
 @pytest.mark.parametrize(
