@@ -47,8 +47,9 @@ class Coco:
       image_ids: int64[n], the "id" of each image: `source.image_ids[batch["index"]]`.
 
     Raises:
-      SourceError: the file is missing, no COCO instances file, has no images, names unknown ones,
-        or has more than 254 classes or objects in an image, where the masks have numbers of them.
+      SourceError: the file is missing, no COCO instances file, has no images, two of one id, names
+        unknown ones, or has more than 254 classes or objects in an image, where the masks have
+        numbers of them.
 
     Example:
       >>> import tempfile
@@ -78,7 +79,10 @@ class Coco:
             names = [str(entry["file_name"]) for entry in found["images"]]
             if not names:
                 raise SourceError(f"`annotations` {self._annotations!r} has no images.")
-            objects = _objects(found["annotations"], self.image_ids, [key for key, _ in categories])
+            category_ids = np.array([key for key, _ in categories], np.int64)
+            _check_unique("images", self.image_ids)
+            _check_unique("categories", category_ids)
+            objects = _objects(found["annotations"], self.image_ids, category_ids)
             self._features = _pad(objects, len(names))
             self._masks = None if mask is None else _Masks(mask, found, objects, self.image_ids)
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -142,6 +146,13 @@ def _load(path: str) -> dict[str, Any]:
     return found
 
 
+def _check_unique(what: str, ids: np.ndarray) -> None:
+    """Raise ValueError where two entries have one id: boxes could be of either."""
+    found, counts = np.unique(ids, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"two or more {what} have the id {int(found[counts > 1][0])}")
+
+
 class _Objects(NamedTuple):
     """The objects of all images, image by image, in the file's order within one.
 
@@ -161,14 +172,14 @@ class _Objects(NamedTuple):
 
 
 def _objects(
-    entries: Sequence[dict[str, Any]], image_ids: np.ndarray, category_ids: Sequence[int]
+    entries: Sequence[dict[str, Any]], image_ids: np.ndarray, category_ids: np.ndarray
 ) -> _Objects:
     """Return the objects that are no crowds and whose boxes have an area."""
     single = [entry for entry in entries if not entry.get("iscrowd")]
     boxes = np.array([_box(entry) for entry in single], np.float64).reshape(-1, 4)
     solid = np.flatnonzero((boxes[:, 2:] > 0).all(axis=1))
     chosen = [single[number] for number in solid.tolist()]
-    label = _ranks(chosen, "category_id", np.array(category_ids, np.int64))
+    label = _ranks(chosen, "category_id", category_ids)
     image = _ranks(chosen, "image_id", image_ids)
 
     order = np.argsort(image, kind="stable")

@@ -403,6 +403,14 @@ def test_coco_boxes_are_scaled_with_their_image(tmp_path):
         ),
         ({"categories": None}, "no COCO instances file: TypeError"),
         ({"images": [{"id": 1}]}, "no COCO instances file: KeyError: 'file_name'"),
+        (
+            {"images": [{"id": key, "file_name": f"{key}.jpg"} for key in (50, 7, 9, 7)]},
+            "two or more images have the id 7",
+        ),
+        (
+            {"categories": [{"id": key, "name": f"{key}"} for key in (3, 90, 3.0)]},
+            "two or more categories have the id 3",
+        ),
     ],
 )
 def test_coco_files_that_will_not_do(tmp_path, changes, message):
