@@ -36,7 +36,8 @@ class ImageFolder:
 
     Raises:
       SourceError: the folder is missing, holds no images, one below it cannot be read, a class
-        folder has no images, or there are images in a folder that `classes` does not name.
+        folder has no images, there are images beside the class folders, or in a folder that
+        `classes` does not name.
       ValueError: `classes` are no names, or hold one twice.
 
     Example:
@@ -56,7 +57,7 @@ class ImageFolder:
         folders = [name.split(os.sep, 1)[0] if os.sep in name else "." for name in names]
         found = sorted(set(folders))
         if classes is None:
-            _check_none_empty(str(self.root), found, below)
+            _check_no_shift(str(self.root), found, names, below)
         self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
         _check_all_named(str(self.root), found, self.classes)
         ranks = {name: rank for rank, name in enumerate(self.classes)}
@@ -119,10 +120,20 @@ def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _check_none_empty(root: str, found: list[str], below: list[str]) -> None:
-    """Raise SourceError where a class folder is empty, which would shift the labels behind it."""
+def _check_no_shift(root: str, found: list[str], names: list[str], below: list[str]) -> None:
+    """Raise SourceError where labels would not be what they are in a folder of the same classes.
+
+    Images beside the class folders would be a class of their own, the first one; an empty class
+    folder would be none.
+    """
     if found == ["."]:
         return
+    beside = [name for name in names if os.sep not in name]
+    if beside:
+        raise SourceError(
+            f"images in no class folder below {root!r}: {listed(beside)}. Remove them, or name '.' "
+            "in classes=[...], which makes them a class."
+        )
     empty = [name for name in below if name not in found and not name.startswith(".")]
     if empty:
         raise SourceError(

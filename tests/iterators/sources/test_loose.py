@@ -190,6 +190,15 @@ def test_a_class_folder_without_images_is_an_error(tmp_path):
         ImageFolder(tmp_path)
 
 
+def test_images_beside_class_folders_are_an_error(tmp_path):
+    class_folders(tmp_path, cat=1, dog=1)
+    (tmp_path / "cover.png").write_bytes(b"image")
+    what = r"images in no class folder below '.*': 'cover.png'\. Remove them, or name '\.' in"
+    with pytest.raises(SourceError, match=what):
+        ImageFolder(tmp_path)
+    assert ImageFolder(tmp_path, ["cat", "dog", "."]).labels.tolist() == [0, 2, 1]
+
+
 def test_empty_folders_that_are_no_classes(tmp_path):
     class_folders(tmp_path / "flat", thumbnails=0)
     (tmp_path / "flat" / "a.jpg").write_bytes(b"image")
