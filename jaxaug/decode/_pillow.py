@@ -128,7 +128,7 @@ def upright_rgb(
 ) -> "Image.Image":
     """Return the upright image in mode RGB.
 
-    Alpha is dropped; of 16 bits the upper 8 are kept, as Pillow does for RGB.
+    Alpha is dropped; of 12 or 16 bits the upper 8 are kept, as Pillow does for RGB.
 
     Raises:
       DecodeError: the pixels are damaged, or of a mode without an agreed conversion to 8 bits; the
@@ -136,7 +136,8 @@ def upright_rgb(
     """
     with _as_decode_error(format):
         image = _open_of_size(data, format, stored_size)
-        return _to_rgb(_upright(image, format, orientation), format)
+        low_bits = _low_bits(image)
+        return _to_rgb(_upright(image, format, orientation), format, low_bits)
 
 
 def upright_gray(
@@ -155,8 +156,9 @@ def upright_gray(
         image = _open_of_size(data, format, stored_size)
         if ycbcr:
             image.draft("L", None)  # type: ignore[arg-type]
+        low_bits = _low_bits(image)
         image = _upright(image, format, orientation)
-        return image if image.mode == "L" else _to_rgb(image, format).convert("L")
+        return image if image.mode == "L" else _to_rgb(image, format, low_bits).convert("L")
 
 
 def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -> np.ndarray:
@@ -187,11 +189,21 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
 
 def _level_distance(image: "Image.Image") -> int:
     """Return what Pillow multiplies gray of 2 or 4 bits by, to fill 8; else 1."""
+    return {"L;2": 85, "L;4": 17}.get(_rawmode(image), 1)
+
+
+def _low_bits(image: "Image.Image") -> int:
+    """Return how many bits of gray of 12 or 16 do not fit into 8."""
+    return 4 if _rawmode(image) == "I;12" else 8
+
+
+def _rawmode(image: "Image.Image") -> str:
+    """Return the form of the pixels in the file, before they are loaded; "" if it is not known."""
     if not image.tile:  # type: ignore[attr-defined]
-        return 1
+        return ""
     arguments = image.tile[0][3]  # type: ignore[attr-defined]
     rawmode = arguments[0] if isinstance(arguments, tuple) else arguments
-    return {"L;2": 85, "L;4": 17}.get(rawmode, 1)
+    return rawmode if isinstance(rawmode, str) else ""
 
 
 def _has_16_bits(image: "Image.Image", format: str) -> bool:
@@ -203,11 +215,10 @@ def _loses_bits(image: "Image.Image", format: str) -> bool:
     """Return True for color of 16 bits, of which Pillow reads 8."""
     if image.getbands() == ("I",) or not image.tile:  # type: ignore[attr-defined]
         return False
-    arguments = image.tile[0][3]  # type: ignore[attr-defined]
     if format == "PPM":
+        arguments = image.tile[0][3]  # type: ignore[attr-defined]
         return isinstance(arguments, tuple) and arguments[-1] > 255
-    rawmode = arguments[0] if isinstance(arguments, tuple) else arguments
-    return format in ("PNG", "TIFF") and ";16" in rawmode
+    return format in ("PNG", "TIFF") and ";16" in _rawmode(image)
 
 
 def _open_of_size(
@@ -265,12 +276,12 @@ def _exif_behind_pixels(data: memoryview) -> bytes:
     return b""
 
 
-def _to_rgb(image: "Image.Image", format: str) -> "Image.Image":
+def _to_rgb(image: "Image.Image", format: str, low_bits: int) -> "Image.Image":
     from PIL import Image
 
     image.info.pop("transparency", None)
     if _has_16_bits(image, format):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = Image.fromarray((np.asarray(image) >> low_bits).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
     return image.convert("RGB")

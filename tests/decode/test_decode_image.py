@@ -361,6 +361,29 @@ def test_sixteen_bits_become_eight():
     )
 
 
+def tiff_of_twelve_bits(gray):
+    """A little-endian TIFF of one strip: two pixels in three bytes, the first one in front."""
+    height, width = gray.shape
+    first, second = gray.astype(np.uint32).reshape(-1, 2).T
+    pairs = (first << 12 | second).astype(">u4").view(np.uint8).reshape(-1, 4)
+    strip = pairs[:, 1:].tobytes()
+    fields = {256: width, 257: height, 258: 12, 259: 1, 262: 1, 273: 0, 277: 1, 278: height}
+    fields |= {279: len(strip)}
+    fields[273] = 8 + 2 + 12 * len(fields) + 4
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, fields[tag]) for tag in sorted(fields))
+    directory = struct.pack("<H", len(fields)) + entries + bytes(4)
+    return b"II*\0" + struct.pack("<I", 8) + directory + strip
+
+
+def test_twelve_bits_become_eight():
+    deep = np.arange(0, 4096, 3, dtype=np.uint16)[:1360].reshape(34, 40)
+    file = tiff_of_twelve_bits(deep)
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), deep)
+    exact = deep.astype(np.float64) * 255 / 4095
+    np.testing.assert_allclose(decode_image(file)[:, :, 1], exact, atol=1)
+    np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
+
+
 def test_pixels_without_an_agreed_range_are_refused():
     file = save(Image.fromarray(PICTURE[:, :, 0].astype(np.float32)), "TIFF")
     with pytest.raises(DecodeError, match="TIFF pixels of mode F have no agreed range"):
