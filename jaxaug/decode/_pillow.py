@@ -11,7 +11,7 @@ import io
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _ORIENTATION = 0x0112  # the EXIF and TIFF tag
+_PHOTOMETRIC = 0x0106  # TIFF's PhotometricInterpretation
+_WHITE_IS_ZERO = 0
 # (transpose, flip_x, flip_y) -> Pillow's name for these steps at once.
 _TRANSPOSES = {
     (False, True, False): "FLIP_LEFT_RIGHT",
@@ -136,8 +138,8 @@ def upright_rgb(
     """
     with _as_decode_error(format):
         image = _open_of_size(data, format, stored_size)
-        low_bits = _low_bits(image)
-        return _to_rgb(_upright(image, format, orientation), format, low_bits)
+        deep = _deep_gray(image, format)
+        return _to_rgb(_upright(image, format, orientation), format, deep)
 
 
 def upright_gray(
@@ -156,9 +158,9 @@ def upright_gray(
         image = _open_of_size(data, format, stored_size)
         if ycbcr:
             image.draft("L", None)  # type: ignore[arg-type]
-        low_bits = _low_bits(image)
+        deep = _deep_gray(image, format)
         image = _upright(image, format, orientation)
-        return image if image.mode == "L" else _to_rgb(image, format, low_bits).convert("L")
+        return image if image.mode == "L" else _to_rgb(image, format, deep).convert("L")
 
 
 def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -> np.ndarray:
@@ -192,9 +194,22 @@ def _level_distance(image: "Image.Image") -> int:
     return {"L;2": 85, "L;4": 17}.get(_rawmode(image), 1)
 
 
-def _low_bits(image: "Image.Image") -> int:
-    """Return how many bits of gray of 12 or 16 do not fit into 8."""
-    return 4 if _rawmode(image) == "I;12" else 8
+class _DeepGray(NamedTuple):
+    """The form of gray of 12 or 16 bits.
+
+    Attributes:
+      low_bits: that do not fit into 8.
+      inverted: 0 is white; Pillow turns only 8 bits around.
+    """
+
+    low_bits: int
+    inverted: bool
+
+
+def _deep_gray(image: "Image.Image", format: str) -> _DeepGray:
+    low_bits = 4 if _rawmode(image) == "I;12" else 8
+    tags = image.tag_v2 if format == "TIFF" else {}  # type: ignore[attr-defined]
+    return _DeepGray(low_bits, inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
 
 
 def _rawmode(image: "Image.Image") -> str:
@@ -276,12 +291,13 @@ def _exif_behind_pixels(data: memoryview) -> bytes:
     return b""
 
 
-def _to_rgb(image: "Image.Image", format: str, low_bits: int) -> "Image.Image":
+def _to_rgb(image: "Image.Image", format: str, deep: _DeepGray) -> "Image.Image":
     from PIL import Image
 
     image.info.pop("transparency", None)
     if _has_16_bits(image, format):
-        image = Image.fromarray((np.asarray(image) >> low_bits).astype(np.uint8))
+        levels = (np.asarray(image) >> deep.low_bits).astype(np.uint8)
+        image = Image.fromarray(~levels if deep.inverted else levels)
     if image.mode in ("I", "F"):
         raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
     return image.convert("RGB")

@@ -361,14 +361,10 @@ def test_sixteen_bits_become_eight():
     )
 
 
-def tiff_of_twelve_bits(gray):
-    """A little-endian TIFF of one strip: two pixels in three bytes, the first one in front."""
-    height, width = gray.shape
-    first, second = gray.astype(np.uint32).reshape(-1, 2).T
-    pairs = (first << 12 | second).astype(">u4").view(np.uint8).reshape(-1, 4)
-    strip = pairs[:, 1:].tobytes()
-    fields = {256: width, 257: height, 258: 12, 259: 1, 262: 1, 273: 0, 277: 1, 278: height}
-    fields |= {279: len(strip)}
+def tiff(strip, height, width, bits, photometric=1):
+    """A little-endian TIFF of one strip of gray; photometric 0 says that 0 is white."""
+    fields = {256: width, 257: height, 258: bits, 259: 1, 262: photometric, 273: 0, 277: 1}
+    fields |= {278: height, 279: len(strip)}
     fields[273] = 8 + 2 + 12 * len(fields) + 4
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, fields[tag]) for tag in sorted(fields))
     directory = struct.pack("<H", len(fields)) + entries + bytes(4)
@@ -377,11 +373,23 @@ def tiff_of_twelve_bits(gray):
 
 def test_twelve_bits_become_eight():
     deep = np.arange(0, 4096, 3, dtype=np.uint16)[:1360].reshape(34, 40)
-    file = tiff_of_twelve_bits(deep)
+    first, second = deep.astype(np.uint32).reshape(-1, 2).T  # two pixels in three bytes
+    pairs = (first << 12 | second).astype(">u4").view(np.uint8).reshape(-1, 4)
+    file = tiff(pairs[:, 1:].tobytes(), 34, 40, 12)
     np.testing.assert_array_equal(decode_image(file, "unchanged"), deep)
     exact = deep.astype(np.float64) * 255 / 4095
     np.testing.assert_allclose(decode_image(file)[:, :, 1], exact, atol=1)
     np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
+
+
+@pytest.mark.parametrize("photometric", [0, 1])
+def test_sixteen_bits_of_which_zero_is_white(photometric):
+    deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)
+    file = tiff(deep.astype("<u2").tobytes(), 30, 50, 16, photometric)
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), deep)
+    libtiffs = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_allclose(decode_image(file).astype(int), libtiffs, atol=1)
+    np.testing.assert_allclose(decode_image(file, "gray").astype(int), libtiffs[..., 0], atol=1)
 
 
 def test_pixels_without_an_agreed_range_are_refused():
