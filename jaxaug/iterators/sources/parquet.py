@@ -315,8 +315,9 @@ class _Cache:
     def put(self, key: tuple[str, int], images: Images) -> None:
         """Hold images, and drop the longest unused ones where there are too many."""
         with self._lock:
+            earlier = self._groups.pop(key, None)  # of a thread that read them at the same time
             self._groups[key] = images
-            self._held += images.bytes_held
+            self._held += images.bytes_held - (earlier.bytes_held if earlier else 0)
             if self._held <= self._memory:
                 return
             self._warn()

@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from jaxaug import Loader
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Parquet
+from jaxaug.iterators.sources import _arrow
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
 
@@ -191,6 +194,25 @@ def test_row_groups_that_do_not_fit_are_read_again(tmp_path):
     for row, image in enumerate(containers.jpegs(COUNT)):
         assert bytes(first.view(row)) == bytes(second.view(COUNT - 1 - row)) == image
     assert source._cache._held <= 2000
+
+
+def test_a_group_that_two_threads_read_at_once_is_held_once(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", table(), "parquet")
+    source = Parquet(tmp_path / "a.parquet")
+    both = threading.Barrier(2, timeout=60)
+    images_of = _arrow.images_of
+
+    def images_of_both(*arguments):
+        both.wait()  # neither has put its images into the cache yet
+        return images_of(*arguments)
+
+    monkeypatch.setattr(_arrow, "images_of", images_of_both)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(source.read, [np.arange(3)] * 2))
+    monkeypatch.undo()
+    alone = Parquet(tmp_path / "a.parquet")
+    alone.read(np.arange(3))
+    assert source._cache._held == alone._cache._held
 
 
 @pytest.mark.parametrize("form", FORMS)
