@@ -1,5 +1,6 @@
 """Records of packed files read into a staging buffer by a pool of threads."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -59,6 +60,7 @@ class Staged:
         self._threads = threads
         self._read = read or FileReader(allowed_open(len(files)), local)
         self._pool: ThreadPoolExecutor | None = None
+        self._process = os.getpid()  # whose threads those of the pool are
         self._lock = threading.Lock()
 
     def read(
@@ -157,8 +159,10 @@ class Staged:
 
     def _submit(self, act: Callable[..., None], *arguments: Any) -> Future:
         with self._lock:
-            if self._pool is None:
+            # A forked child has the pool of its parent, and none of the threads.
+            if self._pool is None or self._process != os.getpid():
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
+                self._process = os.getpid()
             return self._pool.submit(act, *arguments)
 
     def _abandon_pool(self) -> None:

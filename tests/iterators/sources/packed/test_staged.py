@@ -115,6 +115,27 @@ assert os.waitpid(child, 0)[1] == 0 and read()
     subprocess.run([sys.executable, "-c", code, files[0].path], check=True)
 
 
+def test_a_forked_child_reads_with_threads_of_its_own(tmp_path):
+    files, _ = noise(tmp_path, [3_000_000])
+    code = """
+import os, sys
+import numpy as np
+from jaxaug.iterators.sources import _libc
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources.packed.staged import Staged
+_libc.read_cached = lambda descriptors, *rest: np.full(len(descriptors), -1, np.int64)
+storage = Staged(list_files([sys.argv[1]]), timeout=5, retries=0)
+def failures():
+    return storage.read(np.zeros(1, int), np.zeros(1, int), np.full(1, 100))[1]
+assert not failures() and storage._pool is not None
+child = os.fork()
+if not child:
+    os._exit(1 if failures() else 0)
+assert os.waitpid(child, 0)[1] == 0 and not failures()
+"""
+    subprocess.run([sys.executable, "-c", code, files[0].path], check=True)
+
+
 class Faulty:
     """A `Read` that misbehaves at chosen calls for the ranges of one file."""
 
