@@ -178,12 +178,15 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
             raise DecodeError(f"{format} color of 16 bits: {advice}")
 
         levels = _level_distance(image)
+        highest = _highest_number(image, format)
         image = _upright(image, format, orientation)
         if image.mode == "RGBX":
             image = image.convert("RGB")
         pixels = np.array(image)
         if image.mode == "1":
             return pixels.astype(np.uint8)
+        if highest:
+            pixels = _despread(pixels, highest, 65535 if image.mode == "I" else 255)
         if _has_16_bits(image, format):
             return pixels.astype(np.uint16)
         return pixels if levels == 1 else pixels // np.uint8(levels)
@@ -192,6 +195,20 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
 def _level_distance(image: "Image.Image") -> int:
     """Return what Pillow multiplies gray of 2 or 4 bits by, to fill 8; else 1."""
     return {"L;2": 85, "L;4": 17}.get(_rawmode(image), 1)
+
+
+def _highest_number(image: "Image.Image", format: str) -> int:
+    """Return the highest number of a PGM or PPM if Pillow spreads them to fill 8 or 16 bits."""
+    if format != "PPM" or not image.tile:  # type: ignore[attr-defined]
+        return 0
+    arguments = image.tile[0][3]  # type: ignore[attr-defined]
+    return arguments[1] if isinstance(arguments, tuple) else 0
+
+
+def _despread(pixels: np.ndarray, highest: int, full: int) -> np.ndarray:
+    """Return the numbers 0 to `highest` that were spread over 0 to `full` and rounded."""
+    numbers = (pixels.astype(np.int64) * highest + full // 2) // full
+    return numbers.astype(pixels.dtype)
 
 
 class _DeepGray(NamedTuple):

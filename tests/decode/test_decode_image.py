@@ -227,6 +227,24 @@ def test_unchanged_keeps_what_a_file_stores():
         np.testing.assert_array_equal(pixels, stored)
 
 
+@pytest.mark.parametrize("highest", [1, 2, 20, 99, 128, 254, 255, 256, 1000, 40000, 65534, 65535])
+@pytest.mark.parametrize("text", [False, True])
+def test_unchanged_keeps_the_numbers_of_portable_graymaps(highest, text):
+    numbers = np.unique(np.linspace(0, highest, 1200).astype(np.int64))
+    kind = np.uint8 if highest < 256 else np.uint16
+    stored = numbers.astype(np.dtype(kind).newbyteorder(">")).tobytes()
+    pixels = " ".join(map(str, numbers)).encode() + b"\n" if text else stored
+    file = b"P%d %d 1 %d\n" % (2 if text else 5, numbers.size, highest) + pixels
+    found = decode_image(file, "unchanged")
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found[0], numbers)
+    gray = decode_image(file, "gray")[0]
+    np.testing.assert_allclose(gray, numbers.astype(np.float64) * 255 / highest, atol=1)
+    if highest < 256:
+        color = b"P6 1 1 %d\n" % highest + bytes([0, 1, highest])
+        assert decode_image(color, "unchanged").tolist() == [[[0, 1, highest]]]
+
+
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 @pytest.mark.parametrize("color", [0, 3])
 def test_unchanged_keeps_the_numbers_of_few_bits(bits, color):

@@ -48,9 +48,9 @@ def decode_image(
       "gray": uint8[h, w]; the Y channel of a JPEG, else 0.299 R + 0.587 G + 0.114 B of "rgb".
 
       "unchanged": uint8[h, w] of gray and of palettes, whose numbers stay, also those of 1, 2 and 4
-      bits; uint16[h, w] of gray with 16 bit; uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of
-      RGB; uint8[h, w, 4] of RGB with alpha, and of CMYK with 255 for full ink; int32 and
-      float32[h, w] of such TIFF files. PGM is scaled to 0..255 or 0..65535.
+      bits, and of a PGM or PPM whose highest number is not 255; uint16[h, w] of gray with 16 bit;
+      uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of RGB; uint8[h, w, 4] of RGB with alpha,
+      and of CMYK with 255 for full ink; int32 and float32[h, w] of such TIFF files.
 
     Raises:
       DecodeError: the bytes are no such image, or a truncated one, or one of too many pixels. With
