@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from jaxaug.decode._bmp import restore_palette
 from jaxaug.decode._orientation import steps
 from jaxaug.errors import DecodeError
 
@@ -92,7 +93,10 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
 
     try:
         with _PIXEL_LIMIT.lifted(stated_size(memoryview(data), format) or (1, 1)):
-            return plugin(io.BytesIO(data))
+            image = plugin(io.BytesIO(data))
+        if format == "BMP":
+            restore_palette(image, data)
+        return image
     except Exception as error:  # Pillow's parsers raise nearly every exception
         raise DecodeError(f"{format}: {error}") from error
 

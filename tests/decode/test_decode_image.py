@@ -133,6 +133,39 @@ def test_portable_pixmaps_as_text_and_of_sixteen_bits():
     np.testing.assert_array_equal(decode_image(b"P1 2 1\n1 0"), [[[0] * 3, [255] * 3]])
 
 
+def bmp(numbers, bits, grays):
+    """A BMP whose palette has these gray levels and no others, written by hand."""
+    height, width = numbers.shape
+    stride = -(-width * bits // 32) * 4
+    spread = (numbers[::-1, :, None] >> np.arange(bits - 1, -1, -1)) & 1
+    packed = np.packbits(spread.reshape(height, -1).astype(np.uint8), axis=1)
+    rows = np.pad(packed, [(0, 0), (0, stride - packed.shape[1])]).tobytes()
+    palette = b"".join(bytes((gray, gray, gray, 0)) for gray in grays)
+    sizes = (40, width, height, 1, bits, 0, len(rows), 0, 0, len(grays), 0)
+    form = struct.pack("<IiiHHIIiiII", *sizes)
+    start = 14 + len(form) + len(palette)
+    return b"BM" + struct.pack("<III", start + len(rows), 0, start) + form + palette + rows
+
+
+@pytest.mark.parametrize("width", [1, 7, 40])
+@pytest.mark.parametrize(
+    "bits, grays",
+    [
+        *[(bits, each) for bits in (1, 4, 8) for each in ((0, 255), (255, 0), (0,), (0, 1))],
+        *[(bits, range(count)) for bits in (4, 8) for count in (3, 16)],
+        (4, range(0, 256, 17)),
+        (8, range(256)),
+    ],
+)
+def test_bmps_of_few_gray_levels(bits, grays, width):
+    numbers = np.random.default_rng(0).integers(0, len(grays), (5, width)).astype(np.uint8)
+    file = bmp(numbers, bits, grays)
+    opencvs = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_array_equal(decode_image(file), opencvs)
+    np.testing.assert_array_equal(decode_image(file, "gray"), np.array(grays)[numbers])
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), numbers)
+
+
 def test_avif_stands_upright():
     exif = Image.Exif()
     exif[0x0112] = 6
