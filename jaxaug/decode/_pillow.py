@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode._bmp import restore_palette
 from jaxaug.decode._orientation import steps
+from jaxaug.decode._pixel_bits import restore_bits
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
     try:
         with _PIXEL_LIMIT.lifted(stated_size(memoryview(data), format) or (1, 1)):
             image = plugin(io.BytesIO(data))
-        if format == "BMP":
-            restore_palette(image, data)
+        restore_bits(image, format, data)
         return image
     except Exception as error:  # Pillow's parsers raise nearly every exception
         raise DecodeError(f"{format}: {error}") from error

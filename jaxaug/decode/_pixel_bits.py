@@ -1,0 +1,69 @@
+"""Files whose pixels Pillow would read with a wrong number of bits, without an error."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Palettes of BMPs that Pillow drops, by the mode that it takes instead.
+_PALETTES = {"1": bytes((0, 0, 0, 255, 255, 255)), "L": bytes(i for i in range(256) for _ in "RGB")}
+_BITS = {"1": 1, "L": 8}  # a pixel, with which it then reads the file
+_PALETTE_FORMS = {1: "P;1", 4: "P;4", 8: "P"}
+
+# Tags of TIFF 6.0, and a value.
+_BITS_PER_SAMPLE = 258
+_PLANAR_CONFIGURATION = 284
+_SEPARATE = 2
+
+
+def restore_bits(image: "Image.Image", format: str, data: memoryview | bytes) -> None:
+    """Have an image, not loaded yet, read with the bits a pixel that its file has."""
+    if format == "BMP":
+        _restore_palette(image, data)
+    elif format == "TIFF":
+        _restore_planes(image, data)
+
+
+def _restore_palette(image: Any, data: memoryview | bytes) -> None:
+    """Keep a palette of gray levels.
+
+    Pillow takes black and white for 1 bit a pixel and levels 0, 1, 2, ... for 8 bits, whatever the
+    header says.
+
+    Reference: BITMAPINFOHEADER and BITMAPCOREHEADER, learn.microsoft.com/windows/win32/api/wingdi.
+    """
+    is_core = int.from_bytes(data[14:18], "little") == 12
+    at = 24 if is_core else 28
+    bits = int.from_bytes(data[at : at + 2], "little")
+    if bits == _BITS.get(image.mode, bits) or bits not in _PALETTE_FORMS:
+        return
+    from PIL import ImagePalette
+
+    image.palette = ImagePalette.raw("RGB", _PALETTES[image.mode])
+    image._mode = "P"
+    (tile,) = image.tile
+    image.tile = [_with_form(tile, _PALETTE_FORMS[bits])]
+
+
+def _restore_planes(image: Any, data: memoryview | bytes) -> None:
+    """Read planes of 16 bits as such.
+
+    Without compression, Pillow reads all planes with 8. It has no codec for planes of CMYK with 16,
+    and so refuses these.
+    """
+    planes = image.tag_v2.get(_PLANAR_CONFIGURATION) == _SEPARATE and len(image.getbands()) > 1
+    if not planes or set(image.tag_v2.get(_BITS_PER_SAMPLE, ())) != {16}:
+        return
+
+    order = ";16B" if data[:2] == b"MM" else ";16L"
+    image.tile = [
+        _with_form(tile, tile[3][0] + order) if tile[0] == "raw" else tile for tile in image.tile
+    ]
+
+
+def _with_form(tile: Any, form: str) -> Any:
+    """Return one of the parts that Pillow decodes, with pixels of another form in the file."""
+    arguments = (form, *tile[3][1:])
+    if hasattr(tile, "_replace"):  # from Pillow 11 on
+        return tile._replace(args=arguments)
+    return (*tile[:3], arguments)
