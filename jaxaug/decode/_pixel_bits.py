@@ -1,5 +1,6 @@
 """Files whose pixels Pillow would read with a wrong number of bits, without an error."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,13 +16,22 @@ _BITS_PER_SAMPLE = 258
 _PLANAR_CONFIGURATION = 284
 _SEPARATE = 2
 
+# SOC and SIZ up to the number of components, of each of which three bytes follow: ITU-T T.800 A.5.1
+_JPEG2000_SIZE = re.compile(rb"\xff\x4f\xff\x51.{36}(..)", re.DOTALL)
+
 
 def restore_bits(image: "Image.Image", format: str, data: memoryview | bytes) -> None:
-    """Have an image, not loaded yet, read with the bits a pixel that its file has."""
+    """Have an image, not loaded yet, read with the bits a pixel that its file has.
+
+    Raises:
+      ValueError: Pillow cannot.
+    """
     if format == "BMP":
         _restore_palette(image, data)
     elif format == "TIFF":
         _restore_planes(image, data)
+    elif format == "JPEG2000":
+        _refuse_deep_color(data)
 
 
 def _restore_palette(image: Any, data: memoryview | bytes) -> None:
@@ -59,6 +69,22 @@ def _restore_planes(image: Any, data: memoryview | bytes) -> None:
     image.tile = [
         _with_form(tile, tile[3][0] + order) if tile[0] == "raw" else tile for tile in image.tile
     ]
+
+
+def _refuse_deep_color(data: memoryview | bytes) -> None:
+    """Raise ValueError for JPEG 2000 color of more than 8 bits.
+
+    Pillow rounds it to 8 and does not clip: 255.5 levels become 256, of which 0 is left, so that
+    white is black.
+    """
+    found = _JPEG2000_SIZE.search(data)
+    if found is None:
+        return
+    count = int.from_bytes(found[1], "big")
+    components = bytes(data[found.end() : found.end() + 3 * count])
+    bits = 1 + max((depth & 127 for depth in components[::3]), default=0)
+    if count > 1 and bits > 8:
+        raise ValueError(f"color of {bits} bits, whose white Pillow makes black: convert it to 8")
 
 
 def _with_form(tile: Any, form: str) -> Any:

@@ -422,6 +422,20 @@ def tiff(strip, height, width, bits, photometric=1):
     return b"II*\0" + struct.pack("<I", 8) + directory + strip
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_deep_white_of_jpeg_2000_is_not_black(channels):
+    deep = np.linspace(0, 65535, 64 * 64 * channels).round().astype(np.uint16)
+    file = cv2.imencode(".jp2", deep.reshape(64, 64, channels))[1].tobytes()
+    if channels == 1:
+        exact = deep.reshape(64, 64) * (255 / 65535)
+        np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
+        return
+    assert "JPEG2000: color of 16 bits" in read_headers(Encoded.from_bytes([file])).reason[0]
+    for mode in ("rgb", "gray", "unchanged"):
+        with pytest.raises(DecodeError, match="whose white Pillow makes black: convert it to 8"):
+            decode_image(file, mode)
+
+
 def test_twelve_bits_become_eight():
     deep = np.arange(0, 4096, 3, dtype=np.uint16)[:1360].reshape(34, 40)
     first, second = deep.astype(np.uint32).reshape(-1, 2).T  # two pixels in three bytes

@@ -55,7 +55,7 @@ def decode_image(
     Raises:
       DecodeError: the bytes are no such image, or a truncated one, or one of too many pixels. With
         "unchanged" also PNG, TIFF and PPM color of 16 bits, of which Pillow reads only 8.
-        JPEG 2000 and AVIF color of more than 8 bits is reduced to 8.
+        AVIF color of more than 8 bits is reduced to 8, JPEG 2000 color of more is refused.
       TypeError: `data` is not bytes-like.
       ValueError: an argument is wrong.
 
