@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxaug.decode._orientation import steps
-from jaxaug.decode._pixel_bits import restore_bits
+from jaxaug.decode._pixel_bits import low_zeros, restore_bits
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
         if highest:
             pixels = _despread(pixels, highest, 65535 if image.mode == "I" else 255)
         if _has_16_bits(image, format):
-            return pixels.astype(np.uint16)
+            return pixels.astype(np.uint16) >> low_zeros(format, data)
         return pixels if levels == 1 else pixels // np.uint8(levels)
 
 

@@ -31,7 +31,7 @@ def restore_bits(image: "Image.Image", format: str, data: memoryview | bytes) ->
     elif format == "TIFF":
         _restore_planes(image, data)
     elif format == "JPEG2000":
-        _refuse_deep_color(data)
+        _refuse_rounding(image, data)
 
 
 def _restore_palette(image: Any, data: memoryview | bytes) -> None:
@@ -71,20 +71,33 @@ def _restore_planes(image: Any, data: memoryview | bytes) -> None:
     ]
 
 
-def _refuse_deep_color(data: memoryview | bytes) -> None:
-    """Raise ValueError for JPEG 2000 color of more than 8 bits.
+def _refuse_rounding(image: "Image.Image", data: memoryview | bytes) -> None:
+    """Raise ValueError for JPEG 2000 of more than 8 bits that Pillow would round to 8.
 
-    Pillow rounds it to 8 and does not clip: 255.5 levels become 256, of which 0 is left, so that
-    white is black.
+    That is color, and gray of 9 bits in a JP2. It does not clip: 255.5 levels become 256, of which
+    0 is left, so that white is black.
     """
+    bits = max(_jpeg2000_depths(data), default=0)
+    if bits > 8 and not image.mode.startswith("I"):
+        raise ValueError(
+            f"{image.mode} of {bits} bits, whose white Pillow makes black: convert it to 8"
+        )
+
+
+def low_zeros(format: str, data: memoryview | bytes) -> int:
+    """Return how many zeros Pillow adds behind the bits of JPEG 2000 gray, to fill 16."""
+    depths = _jpeg2000_depths(data) if format == "JPEG2000" else []
+    return max(0, 16 - depths[0]) if len(depths) == 1 and depths[0] > 8 else 0
+
+
+def _jpeg2000_depths(data: memoryview | bytes) -> list[int]:
+    """Return the bits of each component; [] if they are not found."""
     found = _JPEG2000_SIZE.search(data)
     if found is None:
-        return
+        return []
     count = int.from_bytes(found[1], "big")
     components = bytes(data[found.end() : found.end() + 3 * count])
-    bits = 1 + max((depth & 127 for depth in components[::3]), default=0)
-    if count > 1 and bits > 8:
-        raise ValueError(f"color of {bits} bits, whose white Pillow makes black: convert it to 8")
+    return [1 + (depth & 127) for depth in components[::3]]
 
 
 def _with_form(tile: Any, form: str) -> Any:

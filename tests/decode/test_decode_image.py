@@ -430,10 +430,29 @@ def test_deep_white_of_jpeg_2000_is_not_black(channels):
         exact = deep.reshape(64, 64) * (255 / 65535)
         np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
         return
-    assert "JPEG2000: color of 16 bits" in read_headers(Encoded.from_bytes([file])).reason[0]
+    assert "JPEG2000: RGB" in read_headers(Encoded.from_bytes([file])).reason[0]
     for mode in ("rgb", "gray", "unchanged"):
         with pytest.raises(DecodeError, match="whose white Pillow makes black: convert it to 8"):
             decode_image(file, mode)
+
+
+@pytest.mark.parametrize("bits", [9, 10, 12, 15, 16])
+def test_gray_of_jpeg_2000_keeps_its_numbers(bits):
+    """A file of 16 bits whose header then says fewer: what is coded counts from the middle."""
+    numbers = np.linspace(0, 2**bits - 1, 64 * 64).round().astype(np.uint16).reshape(64, 64)
+    shifted = numbers + np.uint16(2**15 - 2 ** (bits - 1))
+    lossless = [cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000]
+    file = bytearray(cv2.imencode(".jp2", shifted, lossless)[1].tobytes())
+    for place in (file.find(b"ihdr") + 14, file.find(b"\xff\x4f\xff\x51") + 42):
+        assert file[place] == 15
+        file[place] = bits - 1
+    if bits == 9:
+        with pytest.raises(DecodeError, match="JPEG2000: L of 9 bits, whose white Pillow makes"):
+            decode_image(file)
+        return
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), numbers)
+    exact = numbers * (255 / (2**bits - 1))
+    np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
 
 
 def test_twelve_bits_become_eight():
