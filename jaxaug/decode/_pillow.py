@@ -297,7 +297,10 @@ def _read_orientation(image: "Image.Image", data: memoryview) -> int:
         exif = _exif_behind_pixels(data)
         if exif:
             image.info["exif"] = exif
-    return Image.Image.getexif(image).get(_ORIENTATION, 1)
+    try:
+        return Image.Image.getexif(image).get(_ORIENTATION, 1)
+    except Exception:  # damaged metadata cost no image, as in a JPEG
+        return 1
 
 
 def _exif_behind_pixels(data: memoryview) -> bytes:

@@ -523,6 +523,15 @@ def test_jpegs_that_pillow_reads_stand_upright_damaged_or_not(name, orientation)
     np.testing.assert_array_equal(decode_image(insert(file, b"rubbish")), with_pillow(file))
 
 
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("exif", [b"Exif\0\0hello, no TIFF", b"Exif\0\0II*\0\xff\xff\xff\xff"])
+def test_damaged_exif_costs_no_image(kind, exif):
+    lossless = {"lossless": True} if kind == "WEBP" else {}
+    plain = decode_image(save(Image.fromarray(PICTURE), kind, **lossless))
+    damaged = save(Image.fromarray(PICTURE), kind, exif=exif, **lossless)
+    np.testing.assert_array_equal(decode_image(damaged), plain)
+
+
 def test_the_orientation_of_a_png_may_stand_behind_its_pixels():
     exif = exif_segment(6, ">")[10:]
     chunk = b"eXIf" + exif
