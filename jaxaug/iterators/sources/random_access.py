@@ -102,7 +102,8 @@ class RandomAccess:
         items = [blank if isinstance(item, Exception) else item for item in self._items(indices)]
         columns = {}
         for key, name in self._names.items():
-            columns[name] = np.stack([item.numbers[key] for item in items])
+            numbers = [item.numbers[key] for item in items]
+            columns[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
         images = Encoded.from_bytes([item.image for item in items])
         if self._mask is None:
             return images, columns

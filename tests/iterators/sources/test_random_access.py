@@ -10,7 +10,7 @@ import pytest
 
 from jaxaug import Loader
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators import Source
+from jaxaug.iterators import Concat, InMemory, Source
 from jaxaug.iterators.sources.random_access import RandomAccess
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
@@ -80,6 +80,18 @@ class Broken(list):
 class BrokenBatched(Broken):
     def __getitems__(self, indices):
         return [self[index] for index in indices]
+
+
+def test_no_records_have_columns_too():
+    """As where a mask chooses none."""
+    (image,) = containers.jpegs(1)
+    items = [{"image": image, "label": 3, "box": np.zeros(4, np.float32)} for _ in range(2)]
+    source = RandomAccess(items)
+    other = InMemory([image], {"label": [5], "box": np.ones((1, 4), np.float32)})
+    for empty in (source, Concat([source, other])):
+        encoded, features = empty.read(np.zeros(0, np.int64))
+        assert len(encoded.lengths) == 0
+        assert features["label"].shape == (0,) and features["box"].shape == (0, 4)
 
 
 @pytest.mark.parametrize("wrap", [Broken, BrokenBatched])
