@@ -66,9 +66,16 @@ def _check_rows(sharding: NamedSharding, shape: tuple[int, ...]) -> None:
 
 
 def _to_stacked(batch: Batch) -> Batch:
-    count = jax.local_device_count()
     with no_mesh():
-        return jax.tree.map(lambda array: _add_axis(_spread(array), count), batch)
+        return jax.tree.map(_stack, batch)
+
+
+def _stack(array: Array) -> Array:
+    """Return the local rows of an array as [local devices, rows per device, ...]."""
+    devices = jax.local_devices()
+    stacked = _add_axis(_spread(array), len(devices))
+    # Moves nothing, but XLA holds an array without numbers whole on each device.
+    return jax.device_put(stacked, _split_over(devices))
 
 
 def _spread(array: Array) -> Array:

@@ -82,8 +82,9 @@ def test_a_mesh_of_fewer_devices_is_spread_over_all(source):
 
 
 @pytest.mark.parametrize("kind", ["eight", "reversed"])
-def test_entries_without_numbers_have_the_axis_too(kind):
+def test_entries_without_numbers_are_taken_by_pmap_too(kind):
     source = InMemory(jpegs(16), {"boxes": np.zeros((16, 0, 4), np.float32)})
     with Loader(source, 16, sharding=named_sharding(kind)) as loader:
         batch = next(iter(for_pmap(loader)))
     assert batch["boxes"].shape == (8, 2, 0, 4)
+    assert jax.pmap(lambda each: each["boxes"])(batch).shape == (8, 2, 0, 4)
