@@ -176,9 +176,11 @@ class Loader(Checkpointable):
 
         A position that `set_state` gave is kept: the next loop continues from there.
         """
-        upcoming = self._consumer.upcoming
-        if upcoming.position > 0 and upcoming != self._consumer.start:
-            self._consumer.move(Cursor(upcoming.epoch + 1, 0))
+        delivered = self._consumer.delivered  # what failed does not count
+        epoch = self._consumer.upcoming.epoch
+        begun = delivered.epoch == epoch and delivered.position > 0
+        if begun and delivered != self._consumer.start:
+            self._consumer.move(Cursor(epoch + 1, 0))
 
     def sample(self, index: int, epoch: int = 0, *, position: int | None = None) -> dict[str, Any]:
         """Return one record as the Loader delivers it in `epoch`, before `batch_transform`.

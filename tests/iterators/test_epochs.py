@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory
 from tests.images import jpegs
 from tests.iterators.loaders import one_device
@@ -83,6 +84,25 @@ def test_restart_goes_on_where_set_state_put_the_loader(source):
         next(loader)
         loader.restart()
         assert indices(loader) == second
+
+
+@pytest.mark.parametrize("start", [0, 4])
+def test_restart_keeps_an_epoch_of_which_no_batch_was_delivered(start):
+    """The first batch fails: of an epoch, or behind the position that was set."""
+    images = jpegs(N)
+    images[start] = b"broken"
+    rest = [[i, i + 1] for i in range(start + 2, N, 2)]
+    with make(InMemory(images), shuffle=False) as loader:
+        for epoch in range(2):
+            loader.set_state(loader.get_state() | {"epoch": epoch, "position": start})
+            with pytest.raises(DecodeError):
+                next(loader)
+            loader.restart()
+            assert indices(loader) == rest
+        with pytest.raises(DecodeError):  # with two batches before it where `start` is 4
+            list(loader)
+        loader.restart()
+        assert loader.get_state()["epoch"] == (2 if start == 0 else 3)
 
 
 def test_a_loop_over_used_up_epochs_warns(source):
