@@ -21,8 +21,9 @@ class Mix:
 
     In an epoch of n positions, source s has n weights[s] / sum(weights) of them, rounded, at places
     that each epoch shuffles. The records of a source come in a shuffle of their own, which
-    continues across epochs: none comes twice before all have come once, however small or large the
-    share. Position p of epoch e is a pure function of (seed, e, p): a resume is exact.
+    continues across epochs: at the end of each epoch, all have come equally often or some once more
+    than others, however small or large the share. Within an epoch one may come again before all
+    have come. Position p of epoch e is a pure function of (seed, e, p): a resume is exact.
 
     Args:
       lengths: int[k], the records of each source, `Concat.lengths`.

@@ -133,8 +133,9 @@ def test_a_mix_takes_each_source_without_replacement_across_epochs():
     assert np.bincount(drawn, minlength=77)[:50].tolist() == [10] * 50
     assert set(np.bincount(drawn, minlength=77)[50:57].tolist()) == {35, 36}
     assert set(np.bincount(drawn, minlength=77)[57:].tolist()) == {12, 13}
-    first = np.concatenate(epochs[:2])
-    assert len(set(first[first < 50].tolist())) == 40  # not one record twice before all had a turn
+    for end in range(1, 26):
+        counts = np.bincount(np.concatenate(epochs[:end]), minlength=77)
+        assert all(np.ptp(counts[start:stop]) <= 1 for start, stop in ((0, 50), (50, 57), (57, 77)))
 
 
 def test_a_mix_is_a_pure_function_of_the_position():
