@@ -161,7 +161,7 @@ class Decoder:
             return self._decode(encoded)
 
     def _decode(self, encoded: Encoded) -> ImageBatch:
-        decoded = self._decode_rows(encoded, None)
+        decoded = self._decode_rows(encoded, None, None)
         if decoded.failures and self.on_error == "raise":
             decoded.release(None)
             row = min(decoded.failures)
@@ -177,7 +177,12 @@ class Decoder:
             valid=decoded.valid,
         )
 
-    def decode_rows(self, encoded: Encoded, headers: Headers | None = None) -> DecodedBatch:
+    def decode_rows(
+        self,
+        encoded: Encoded,
+        headers: Headers | None = None,
+        padding: np.ndarray | None = None,
+    ) -> DecodedBatch:
         """Decode n images for a loader, without errors for bad images and without a copy.
 
         Args:
@@ -186,6 +191,7 @@ class Decoder:
             of tables, ends and formats. The sides and components of a JPEG are always compared with
             its own frame header; one that differs is checked in full. Images of more than the
             Decoder's `max_pixels` are bad in any case.
+          padding: bool[n], rows without an image, which `stats` does not count; None for none.
 
         Returns:
           DecodedBatch; its `release` must be called.
@@ -197,9 +203,11 @@ class Decoder:
           RuntimeError: the Decoder was made before this process was forked.
         """
         with self._call():
-            return self._decode_rows(encoded, headers)
+            return self._decode_rows(encoded, headers, padding)
 
-    def _decode_rows(self, encoded: Encoded, headers: Headers | None) -> DecodedBatch:
+    def _decode_rows(
+        self, encoded: Encoded, headers: Headers | None, padding: np.ndarray | None
+    ) -> DecodedBatch:
         encoded = encoded.checked()
         count = len(encoded.lengths)
         if count % len(self.devices):
@@ -221,7 +229,7 @@ class Decoder:
 
         pixels = self._backend.decode(encoded, headers, size)
         decoded = make_batch(pixels, headers, bad, size, original_size, self.canvas)
-        self._count(decoded)
+        self._count(decoded, padding)
         return decoded
 
     @property
@@ -288,12 +296,13 @@ class Decoder:
             )
         return confirm_headers(encoded, headers, self.max_pixels)
 
-    def _count(self, decoded: DecodedBatch) -> None:
-        failed = len(decoded.failures)
+    def _count(self, decoded: DecodedBatch, padding: np.ndarray | None) -> None:
+        valid = decoded.valid if padding is None else decoded.valid[~padding]
+        images = int(np.count_nonzero(valid))
         height_differs, width_differs = (decoded.size != decoded.original_size).T
         counts = {
-            "images": len(decoded.valid) - failed,
-            "failed": failed,
+            "images": images,
+            "failed": len(valid) - images,
             "shrunk": int(np.count_nonzero(height_differs | width_differs)),
         }
         with self._lock:

@@ -97,7 +97,7 @@ def _decode(
 ) -> tuple[EncodedBatch, DecodedBatch]:
     """Return the batch with its masks decoded, and its images; a row needs both to be valid."""
     assert isinstance(records.images, Encoded)
-    decoded = decoder.decode_rows(records.images, headers)
+    decoded = decoder.decode_rows(records.images, headers, records.indices == PADDING)
     if masks is None:
         return records, decoded
 

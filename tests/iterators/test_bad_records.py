@@ -112,8 +112,8 @@ class Lending(Decoder):
         super().__init__(*args, **options)
         self.batches = []
 
-    def decode_rows(self, encoded, headers=None):
-        decoded = super().decode_rows(encoded, headers)
+    def decode_rows(self, encoded, headers=None, padding=None):
+        decoded = super().decode_rows(encoded, headers, padding)
         given_back = []
         self.batches.append(given_back)
 
@@ -240,8 +240,8 @@ def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
         decode_rows = decoder.decode_rows
         broken = {0}
 
-        def breaks(encoded, headers=None):
-            decoded = decode_rows(encoded, headers)
+        def breaks(*arguments):
+            decoded = decode_rows(*arguments)
             rows = {row: "torn" for row in broken}
             broken.clear()
             return decoded._replace(failures=rows)

@@ -123,10 +123,10 @@ def test_a_slow_transform_is_the_devices_time_not_the_consumers():
 
 
 class WaitsForCanvases(Decoder):
-    def decode_rows(self, encoded, headers=None):
+    def decode_rows(self, encoded, headers=None, padding=None):
         started = time.perf_counter()
         time.sleep(0.03)
-        decoded = super().decode_rows(encoded, headers)
+        decoded = super().decode_rows(encoded, headers, padding)
         return decoded._replace(wait_seconds=time.perf_counter() - started)
 
 
@@ -154,3 +154,19 @@ def test_what_passes_after_the_end_belongs_to_nobody(end):
         before = loader.stats
         time.sleep(0.02)
         assert loader.stats == before and before["seconds"] > 0
+
+
+@pytest.mark.parametrize("on_error", ["mask", "replace"])
+def test_a_decoder_counts_no_rows_that_fill_up_a_batch(on_error):
+    images = jpegs(10)
+    images[9] = b"broken"
+    options = {"on_error": on_error, "shuffle": False, "last_batch": "pad", "epochs": 1}
+    with Loader(InMemory(images), 8, sharding=one_device(), **options) as loader:
+        loader.sample(3)
+        for _ in loader:
+            pass
+        assert loader.decoder is not None
+        counts = loader.decoder.stats
+    # Nine records and the sample; a replacement is decoded in the place of the broken one.
+    expected = {"mask": (10, 1), "replace": (11, 0)}[on_error]
+    assert (counts["images"], counts["failed"]) == expected
