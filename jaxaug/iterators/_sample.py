@@ -41,8 +41,9 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     if isinstance(images, Pixels):
         original = images.array[0]
     else:
+        assert plan.decoder is not None
         mode = "rgb" if plan.function.channels == 3 else "gray"
-        original = decode_image(images.view(0), mode)
+        original = decode_image(images.view(0), mode, plan.decoder.max_pixels)
     return {
         "original": original,
         "sample": sample,

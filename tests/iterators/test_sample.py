@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.decode import decode_image
+from jaxaug.decode import Decoder, decode_image
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory, Weighted
 from jaxaug.sharding import batch_sharding
@@ -101,3 +101,15 @@ def test_a_sample_reads_and_decodes_its_own_record_alone(images):
         assert loader.sample(5)["sample"]["label"] == 5
         assert loader.decoder is not None
         assert source.asked == ([5],) and loader.decoder.stats["images"] == 1
+
+
+def test_the_original_may_have_as_many_pixels_as_the_decoder_allows(images, monkeypatch):
+    """As where a Decoder is made for images of more pixels than the default allows."""
+    expected = decode_image(images[3])
+    monkeypatch.setattr(decode_image, "__defaults__", ("rgb", 100))
+    devices = jax.devices("cpu")[:1]
+    with Decoder((40, 56), "host", devices, max_pixels=expected.size) as decoder:
+        sharding = batch_sharding(devices)
+        with Loader(InMemory(images), 4, decoder=decoder, sharding=sharding) as loader:
+            found = loader.sample(3)
+    np.testing.assert_array_equal(found["original"], expected)
