@@ -76,7 +76,8 @@ def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int)
 class Sampler(Protocol):
     """The order of a source's records.
 
-    Make a sampler of your own a dataclass, and a resume checks its fields too.
+    Make a sampler of your own a dataclass, and a resume checks its fields too: numbers, texts and
+    arrays of NumPy, and tuples, lists and dataclasses of them.
 
     Attributes:
       with_replacement: an epoch may hold a record twice, so its key depends on the position too.
@@ -280,10 +281,10 @@ def find_records(sampler: Sampler, epoch: int, positions: np.ndarray, count: int
     return records.astype(np.int64, copy=False)
 
 
-def sampler_name(sampler: Sampler) -> str:
+def sampler_name(sampler: object) -> str:
     """Return the name by which a state knows a sampler.
 
-    It is the kind, and the parameters if it is a dataclass, arrays as a hash.
+    It is the kind, and the parameters if it is a dataclass, arrays, tuples and lists as a hash.
 
     Example:
       >>> sampler_name(Shuffled(5, seed=1))
@@ -304,13 +305,19 @@ def sampler_name(sampler: Sampler) -> str:
 def _value_name(value: object) -> str:
     """Return a text that is the same in every process: the type's name where no value prints so."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufUS":
-        digest = hashlib.blake2b(value.tobytes(), digest_size=4).hexdigest()
-        return f"{value.dtype}{list(value.shape)} {digest}"
+        return f"{value.dtype}{list(value.shape)} {_digest(value.tobytes())}"
+    if isinstance(value, (tuple, list)):
+        names = ", ".join(map(_value_name, value))
+        return f"{type(value).__name__}[{len(value)}] {_digest(names.encode())}"
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (bool, int, float, str, type(None))):
         return repr(value)
-    return type(value).__name__
+    return type(value).__name__ if isinstance(value, type) else sampler_name(value)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

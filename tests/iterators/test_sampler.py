@@ -1,5 +1,6 @@
 """Samplers: a permutation each epoch, uniform, the same everywhere; draws; samplers of users."""
 
+import copy
 import dataclasses
 
 import jax
@@ -195,6 +196,31 @@ def test_orders_of_ones_own_are_named_alike_in_every_process():
         pass
 
     assert sampler_name(Plain()) == "Plain"  # type: ignore
+
+
+def test_the_name_of_an_order_tells_of_tuples_lists_and_dataclasses_in_it():
+    @dataclasses.dataclass
+    class Stages:
+        orders: object
+        kind: type = Shuffled
+
+    values = [
+        (1, 2),
+        (2, 1),
+        [1, 2],
+        [[1], [2]],
+        [[1, 2], []],
+        Shuffled(4),
+        Shuffled(4, seed=1),
+        [Shuffled(4), 3],
+        [Shuffled(5), 3],
+        (np.arange(3), 1),
+        (np.arange(1, 4), 1),
+    ]
+    names = [sampler_name(Stages(value)) for value in values]  # type: ignore
+    assert len(set(names)) == len(values)
+    assert names == [sampler_name(Stages(copy.deepcopy(value))) for value in values]  # type: ignore
+    assert len(sampler_name(Stages([0.5] * 10_000))) < 100  # type: ignore
 
 
 def test_records_of_an_order_may_be_a_list_and_none():
