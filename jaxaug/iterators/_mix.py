@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from jaxaug._checks import check_positive_int
-from jaxaug.iterators._sampler import permute
+from jaxaug.iterators._sampler import check_seed, permute
 
 # The epoch's own draws are those of a permutation that no source uses.
 _OFFSETS = -1
@@ -56,6 +56,7 @@ class Mix:
         weights = _check_weights("weights", self.weights, lengths.size)
         if self.num_samples is not None:
             check_positive_int("num_samples", self.num_samples)
+        check_seed(self.seed)
         # Lists are the same orders as their arrays.
         object.__setattr__(self, "lengths", lengths.astype(np.int64))
         object.__setattr__(self, "weights", weights)
@@ -89,7 +90,7 @@ class Mix:
             draws = epoch * share + slots[chosen] - self._slots[source]
             length = int(self.lengths[source])
             passes, places = np.divmod(draws, length)
-            seed = self.seed + (source + 1) * _GRID
+            seed = int(self.seed) + (source + 1) * _GRID
             records[chosen] = starts[source] + permute(seed, passes, places, length)
         return records
 
@@ -126,6 +127,7 @@ class Repeat:
         factors = _check_weights("factors", self.factors, None)
         if round(factors.sum()) < 1:
             raise ValueError(f"`factors` must be of a sum of at least 1, got {factors.sum()}.")
+        check_seed(self.seed)
         object.__setattr__(self, "factors", factors)
 
     @property
@@ -146,7 +148,7 @@ class Repeat:
 
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the record at each of `positions` (int64[k] in [0, length)) of `epoch`."""
-        draw = permute(self.seed + _OFFSETS, epoch, np.zeros(1, np.int64), _GRID)
+        draw = permute(int(self.seed) + _OFFSETS, epoch, np.zeros(1, np.int64), _GRID)
         offset = float(draw[0]) / _GRID
         points = permute(self.seed, epoch, positions, self.length) + offset
         return np.searchsorted(self._stops, points, side="right").astype(np.int64)

@@ -153,6 +153,7 @@ class Shuffled:
 
     def __post_init__(self):
         _check_length(self.length)
+        check_seed(self.seed)
 
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the records at `positions` of this epoch's shuffle."""
@@ -193,6 +194,7 @@ class Weighted:
             )
         if self.num_samples is not None:
             _check_length(self.num_samples, "num_samples")
+        check_seed(self.seed)
         object.__setattr__(self, "weights", weights)  # a list is the same as its array
 
     @property
@@ -233,6 +235,12 @@ def balanced_weights(labels: np.ndarray) -> np.ndarray:
     """
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return 1.0 / counts[inverse]
+
+
+def check_seed(seed: object) -> None:
+    """Raise ValueError unless a seed is an int."""
+    if not is_int(seed):
+        raise ValueError(f"`seed` must be an int, got {seed!r}.")
 
 
 def check_sampler(sampler: Sampler, count: int) -> None:

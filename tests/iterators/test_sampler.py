@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxaug import Decoder, Loader
-from jaxaug.iterators import InMemory
+from jaxaug.iterators import InMemory, Mix, Repeat
 from jaxaug.iterators._sampler import (
     Sequential,
     Shuffled,
@@ -385,8 +385,25 @@ def test_an_order_of_no_length_is_named(source, length):
         Loader(source, 1, shuffle=order, sharding=one_device())
 
 
-def test_seeds_and_epochs_of_numpy_are_ints():
-    for make in (lambda seed: Shuffled(9, seed), lambda seed: Weighted(np.ones(9), seed)):
-        expected = make(3).records(2, np.arange(9))
-        found = make(np.int64(3)).records(np.int32(2), np.arange(9))
+SEEDED = {
+    "Shuffled": lambda seed: Shuffled(9, seed),
+    "Weighted": lambda seed: Weighted(np.ones(9), seed),
+    "Mix": lambda seed: Mix([6, 3], [1, 1], seed),
+    "Repeat": lambda seed: Repeat([1, 2, 3, 3], seed),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+@pytest.mark.parametrize("make", SEEDED.values(), ids=list(SEEDED))
+def test_seeds_and_epochs_of_numpy_are_ints(make, dtype):
+    for seed in (0, 3):
+        expected = make(seed).records(2, np.arange(9))
+        found = make(dtype(seed)).records(np.int32(2), np.arange(9))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("seed", [1.5, 2.0, True, None, "3"])
+@pytest.mark.parametrize("make", SEEDED.values(), ids=list(SEEDED))
+def test_a_seed_that_is_no_int_is_refused(make, seed):
+    with pytest.raises(ValueError, match="`seed` must be an int, got"):
+        make(seed)
