@@ -17,7 +17,13 @@ from jaxaug.iterators._features import (
     feature_spec,
     mask_blank_value,
 )
-from jaxaug.iterators._place import check_mask_shape, place_mask, place_points
+from jaxaug.iterators._place import (
+    check_mask_shape,
+    mask_names,
+    place_mask,
+    place_masks,
+    place_points,
+)
 from jaxaug.iterators._reader import RecordForm
 from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key, split_words
 
@@ -76,13 +82,16 @@ class BatchFunction(NamedTuple):
         epoch: Array,
         valid: Array,
         sample: dict[str, Array],
-        placement: dict[str, Array],
+        placement: dict[str, dict[str, Array]],
     ) -> dict[str, Any]:
         sample = dict(sample)
         sample["image"] = _with_channels(sample["image"], self.channels)
-        if placement:
-            fill = mask_blank_value(sample["mask"].dtype, self.mask_fill)
-            sample["mask"] = place_mask(sample["mask"], **placement, canvas=self.canvas, fill=fill)
+        for name, place in placement.items():
+            if name == "mask":
+                fill = mask_blank_value(sample[name].dtype, self.mask_fill)
+                sample[name] = place_mask(sample[name], **place, canvas=self.canvas, fill=fill)
+            else:
+                sample[name] = place_masks(sample[name], **place, canvas=self.canvas, fill=0)
 
         output = sample
         if self.transform is not None:
@@ -190,9 +199,10 @@ def row_shapes(
         sample["image"] = shape(*form.image)
 
     placement = {}
-    if "mask" in sample:
-        check_mask_shape(sample["mask"].shape)
-        placement = {
+    for name in mask_names(sample):
+        if name == "mask":
+            check_mask_shape(sample[name].shape)
+        placement[name] = {
             "size": shape(np.int32, (2,)),
             "original_size": shape(np.int32, (2,)),
             "orientation": shape(np.uint8, ()),

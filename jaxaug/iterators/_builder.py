@@ -15,7 +15,7 @@ from jaxaug.iterators._compile import CompiledBatch
 from jaxaug.iterators._features import blank_rows
 from jaxaug.iterators._layout import RowLayout
 from jaxaug.iterators._masks import MaskDecoder
-from jaxaug.iterators._place import check_masks, place_points
+from jaxaug.iterators._place import check_masks, mask_names, place_points
 from jaxaug.iterators._protocol import Pixels
 from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
 from jaxaug.sharding._keys import split_words
@@ -160,11 +160,18 @@ class BatchBuilder:
 
         sample = place_points(features, images.size, images.original_size, images.orientation)
         placement = {}
-        if "mask" in sample and self._masks is None:  # else it lies on the canvas already
+        for name in mask_names(sample):
+            if name == "mask" and self._masks is not None:
+                continue  # it lies on the canvas already
             check_masks(
-                sample["mask"], images.original_size, images.orientation, valid, records.indices
+                name,
+                sample[name],
+                images.original_size,
+                images.orientation,
+                valid,
+                records.indices,
             )
-            placement = {
+            placement[name] = {
                 "size": images.size,
                 "original_size": images.original_size,
                 "orientation": images.orientation,

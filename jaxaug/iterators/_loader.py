@@ -54,7 +54,7 @@ class Loader(Checkpointable):
       canvas: (H, W) that images are decoded to. By default the size of the images where all have
         one, else what fits 95 per cent of them on each side, at most 1,024.
       mask_fill: what a "mask" of integers [n, Hm, Wm(, C)] holds outside of its image; bool has
-        False, float 0.
+        False, float 0. The "masks" [n, k, Hm, Wm] of instances have 0.
       max_bad: the largest share of records, among the last 10,000 of this process, that may be
         masked or replaced; where at least 100 exceed it, a DecodeError names ten of them. None sets
         no limit. A warning tells of the first bad record, the tenth, the hundredth, and so on.

@@ -3,6 +3,9 @@
 They follow their image: turned upright by its EXIF orientation, and scaled as it was.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -96,21 +99,30 @@ def _place(
     return np.stack([x * scale_x, y * scale_y], axis=-1).astype(np.float32)
 
 
+def mask_names(features: Mapping[str, Any]) -> list[str]:
+    """Return the names of the columns of masks: "mask", and "masks" [n, k, Hm, Wm] of instances."""
+    names = [name for name in ("mask", "masks") if name in features]
+    return [name for name in names if name == "mask" or len(features[name].shape) == 4]
+
+
 def check_masks(
+    name: str,
     mask: np.ndarray,
     original_size: np.ndarray,
     orientation: np.ndarray,
     valid: np.ndarray,
     indices: np.ndarray,
 ) -> None:
-    """Refuse masks [n, Hm, Wm(, C)] that are smaller than the stored image of a valid row.
+    """Refuse masks [n, Hm, Wm(, C)], or [n, k, Hm, Wm] of instances, that are smaller than the
+    stored image of a valid row.
 
     Raises:
       ValueError: names the record and both sizes.
     """
     transposed = TRANSPOSE[orientation][:, None]
     stored = np.where(transposed, original_size[:, ::-1], original_size)
-    larger = (stored > np.array(mask.shape[1:3])).any(axis=1)
+    sides = mask.shape[2:4] if name == "masks" else mask.shape[1:3]
+    larger = (stored > np.array(sides)).any(axis=1)
     small = valid & larger
     if not small.any():
         return
@@ -118,9 +130,10 @@ def check_masks(
     row = int(np.flatnonzero(small)[0])
     height, width = stored[row].tolist()
     raise ValueError(
-        f"feature 'mask' must be at least as large as its stored image, {height} x {width} pixels "
-        f"in record {int(indices[row])}, got {mask.shape[1]} x {mask.shape[2]}: its top-left part "
-        "is used, so pad masks of images of different sizes to the largest."
+        f"feature {name!r} must be at least as large as its stored image, {height} x {width} "
+        f"pixels in record {int(indices[row])}, got {sides[0]} x {sides[1]}: its top-left part "
+        "is used, so pad masks of images of different sizes to the largest. Data that is no mask "
+        "needs another name."
     )
 
 
@@ -131,6 +144,11 @@ def check_mask_shape(shape: tuple[int, ...]) -> None:
             "feature 'mask' must be [n, height, width] or [n, height, width, channels], got "
             f"{list(shape)}: other data needs another name."
         )
+
+
+def place_masks(masks: Array, **place: Any) -> Array:
+    """Return the masks of instances [k, Hm, Wm] on the canvas, [k, H, W], see `place_mask`."""
+    return jnp.moveaxis(place_mask(jnp.moveaxis(masks, 0, -1), **place), -1, 0)
 
 
 def place_mask(

@@ -59,6 +59,41 @@ def test_masks_follow_exif_and_shrinking_as_pillow_does(canvas):
         np.testing.assert_array_equal(batch["mask"][row], expected)
 
 
+@pytest.mark.parametrize("canvas", [(60, 90), (24, 40), (17, 19)])
+@pytest.mark.parametrize("encoded", [False, True])
+def test_masks_of_instances_follow_exif_and_shrinking_too(canvas, encoded):
+    masks = np.random.default_rng(0).integers(0, 2, (8, 3, 60, 70), np.uint8)
+    images = [encode(picture(i, 45, 61), exif=exif(i + 1)) for i in range(8)]
+    classes = [encode(mask[1, :45, :61], "PNG") for mask in masks] if encoded else None
+    source = InMemory(images, {"masks": masks}, masks=classes)
+    options = {"shuffle": False, "sharding": one_device(), "canvas": canvas}
+    with Loader(source, 8, mask_fill=0, **options) as loader:
+        batch = jax.device_get(next(loader))
+        assert loader.element_spec["masks"].shape == batch["masks"].shape == (8, 3, *canvas)
+    for row in range(8):
+        size = tuple(batch["size"][row].tolist())
+        for plane, mask in zip(batch["masks"][row], masks[row]):
+            expected = expected_mask(mask[:45, :61], row + 1, size, canvas, 0)
+            np.testing.assert_array_equal(plane, expected)
+        if encoded:
+            np.testing.assert_array_equal(batch["mask"][row], batch["masks"][row, 1])
+
+
+def test_masks_of_instances_smaller_than_their_image_are_named():
+    source = InMemory(jpegs(4), {"masks": np.zeros((4, 2, 28, 28), np.bool_)})
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        with pytest.raises(ValueError, match=r"'masks' must be at least .* 40 x 56 .* got 28 x 28"):
+            next(loader)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (5, 6)])
+def test_what_else_is_called_masks_stays(shape):
+    column = np.random.default_rng(0).integers(0, 2, (4, *shape), np.uint8)
+    source = InMemory(jpegs(4), {"masks": column})
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        np.testing.assert_array_equal(next(loader)["masks"], column)
+
+
 def test_the_mask_of_an_image_is_on_its_pixels():
     """A picture whose mask is its own brightness: both are shrunk and turned alike."""
     half = np.zeros((96, 64, 3), np.uint8)
