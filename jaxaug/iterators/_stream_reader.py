@@ -32,6 +32,7 @@ from jaxaug.iterators._reader import (
 from jaxaug.iterators._state import Cursor
 
 _BYTES = (bytes, bytearray, memoryview)
+_MAX_RECORDS = 2**31  # of an epoch: their numbers are int32 in a batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,11 @@ class StreamReader(Reader):
         rows = np.where(padding, 0, plan.local).tolist()
         indices = np.where(padding, position, positions)
         try:
+            if position + len(chunk) > _MAX_RECORDS:
+                raise ValueError(
+                    '`source` must yield at most 2^31 records an epoch, as their "index" is int32, '
+                    "got more: let it end earlier, and the next epoch begins."
+                )
             encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
             others, masks = _split_masks([chunk[row][1] for row in rows])
             columns = stack_features(others, indices)

@@ -1,9 +1,16 @@
 """Streams: batches in their own order, padding, resume."""
 
+import itertools
+
+import numpy as np
+import pytest
+
 from jaxaug import Loader
-from jaxaug.iterators import (
-    FromIterable,
-)
+from jaxaug.iterators import FromIterable
+from jaxaug.iterators._features import Column
+from jaxaug.iterators._reader import BatchPlan, EncodedBatch, RecordForm
+from jaxaug.iterators._state import Cursor
+from jaxaug.iterators._stream_reader import StreamReader
 from tests.iterators.loaders import jitter, one_device
 
 
@@ -21,3 +28,17 @@ def test_stream_yields_in_order_pads_and_resumes(images):
         assert [batch["index"].tolist() for batch in loader] == [[4, 5, 6], [7, 8, 9]]
     with Loader(source, 4, epochs=1, **(options | {"last_batch": "drop"})) as loader:
         assert len(list(loader)) == 2
+
+
+def test_numbers_of_records_beyond_int32_are_an_error(images):
+    """A stream without an end, such as one of shards in a cycle, would come to 2^31."""
+    source = FromIterable(lambda: ((images[0], {"label": i}) for i in itertools.count()))
+    form = RecordForm({"label": Column(np.dtype(np.int32), ())})
+    reader = StreamReader(source=source, mask_fill=255, form=form)
+    plan = BatchPlan(4, np.arange(4), True, None)
+    chunk = [(images[0], {"label": 0})] * 4
+    last = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 4))
+    assert isinstance(last, EncodedBatch) and last.indices.max() == 2**31 - 1
+    beyond = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 3))
+    with pytest.raises(ValueError, match=r"`source` must yield at most 2\^31 records an epoch"):
+        raise beyond  # type: ignore
