@@ -201,8 +201,9 @@ class Resources:
         self._closed = False
 
     def start(self, pipeline: Pipeline[BuiltBatch]) -> Pipeline[BuiltBatch]:
-        """Keep a pipeline; end it at once if another thread has closed the Loader meanwhile."""
-        self.pipeline = pipeline
+        """Keep a pipeline and start it; end it if another thread has closed the Loader."""
+        self.pipeline = pipeline  # first: whoever is interrupted stops it
+        pipeline.start()
         if self._closed:
             self.abandon()
         return pipeline

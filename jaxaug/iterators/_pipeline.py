@@ -73,6 +73,9 @@ class Pipeline(Generic[T]):
         self._at_end: Callable[[], None] | None = None
         self._waiter: ThreadPoolExecutor | None = None
         self._thread = threading.Thread(target=self._run, name="jaxaug-reader", daemon=True)
+
+    def start(self) -> None:
+        """Start the threads; an interrupt may come in between, after which `stop` ends them."""
         _running.add(self)
         self._thread.start()
 
@@ -122,7 +125,8 @@ class Pipeline(Generic[T]):
         """Wait until the threads have ended; warn if a read keeps one alive."""
         if threading.current_thread() is self._thread:
             return
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.is_alive():  # not if an interrupt came before it started
+            self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             warnings.warn(
                 f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends "

@@ -197,6 +197,23 @@ def test_an_interrupt_does_not_wait_for_a_source_for_ever(monkeypatch):
         assert next(loader)["valid"].all()  # still usable
 
 
+def test_an_interrupt_while_the_threads_start_leaves_none(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        if thread.name == "jaxaug-reader":
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+    with Loader(InMemory(jpegs(N)), 4, shuffle=False, sharding=one_device()) as loader:
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(loader)
+        assert soon(lambda: not any(t.name == "jaxaug-reader" for t in threads()))
+        assert next(loader)["index"].tolist() == [0, 1, 2, 3]
+
+
 def test_stats_count_what_was_delivered():
     with Loader(InMemory(jpegs(N)), 4, prefetch=3, sharding=one_device()) as loader:
         next(loader)
