@@ -1,6 +1,7 @@
 """Checks of arguments. Each message names the argument, the expectation and the value."""
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -65,3 +66,14 @@ def check_size(name: str, value: Any) -> None:
         raise ValueError(
             f"`{name}` must be (height, width), two ints of at least 1, got {value!r}."
         )
+
+
+def takes_two(function: Callable[..., Any]) -> bool:
+    """Return False where `function` certainly cannot be called as function(key, value)."""
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True

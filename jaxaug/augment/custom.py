@@ -1,13 +1,12 @@
 """Operators of one's own: `Lambda` wraps a function of (key, image)."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxaug._checks import takes_two
 from jaxaug._typing import Array, Key
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
@@ -40,7 +39,7 @@ class Lambda(ImageOp):
             raise TypeError(
                 f"`function` must be a function of (key, image), got {self.function!r}."
             )
-        if not _takes_two(self.function):
+        if not takes_two(self.function):
             raise TypeError(
                 f"`function` must take two arguments, (key, image), got {self.function!r}:"
                 " write Lambda(lambda key, image: ...)."
@@ -63,14 +62,3 @@ class Lambda(ImageOp):
         if shape[:2] == info.canvas:
             return info
         return ImageInfo(shape[:2], epoch=info.epoch)
-
-
-def _takes_two(function: Callable[..., Any]) -> bool:
-    """Return False where `function` certainly cannot be called as function(key, image)."""
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature
-        return True
-    return True

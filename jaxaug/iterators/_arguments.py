@@ -1,6 +1,7 @@
 """Checks of a Loader's arguments: each by itself, against each other, and against the source."""
 
 import dataclasses
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from jaxaug._checks import (
     check_probability,
     check_size,
     is_int,
+    takes_two,
 )
 from jaxaug.decode import Decoder
 from jaxaug.iterators._batch_function import Transform, group_size
@@ -67,8 +69,8 @@ def check_options(options: Options) -> None:
     if options.max_bad is not None:
         check_probability("max_bad", options.max_bad)
 
-    _check_function("transform", options.transform)
-    _check_function("batch_transform", options.batch_transform)
+    _check_function("transform", options.transform, "sample")
+    _check_function("batch_transform", options.batch_transform, "group")
     _check_decoder(options.decoder, options.canvas)
 
 
@@ -80,7 +82,9 @@ def _check_source(source: Any) -> None:
         return
 
     has_items = hasattr(source, "__getitem__") and hasattr(source, "__len__")
-    if has_items and not isinstance(source, (list, tuple)):
+    if isinstance(source, (str, os.PathLike)):
+        remedy = "open the path by a source such as ImageFolder(path)"
+    elif has_items and not isinstance(source, (list, tuple)):
         remedy = "wrap it in jaxaug.iterators.RandomAccess"
     else:
         remedy = (
@@ -93,16 +97,21 @@ def _check_source(source: Any) -> None:
     )
 
 
-def _check_function(name: str, function: Any) -> None:
-    """Refuse a transform that is no function, or a class where an instance of it was meant."""
+def _check_function(name: str, function: Any, given: str) -> None:
+    """Refuse a transform that is no function of (key, `given`), or a class."""
     if isinstance(function, type):
         raise TypeError(
             f"`{name}` is the class {function.__name__}: write {function.__name__}(...)."
         )
     if function is not None and not callable(function):
         raise TypeError(
-            f"`{name}` must be a function (key, sample) -> sample, got {type(function).__name__}: "
-            "jaxaug.augment's `Compose` makes one of a list."
+            f"`{name}` must be a function (key, {given}) -> {given}, got "
+            f"{type(function).__name__}: jaxaug.augment's `Compose` makes one of a list."
+        )
+    if function is not None and not takes_two(function):
+        raise TypeError(
+            f"`{name}` must take two arguments, (key, {given}), got {function!r}: write "
+            f"def function(key, {given})."
         )
 
 

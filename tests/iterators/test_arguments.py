@@ -1,6 +1,7 @@
 """Wrong arguments of a Loader fail at its construction, by name."""
 
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -74,6 +75,8 @@ def mesh(shape, names, kind):
             r"`shuffle` .* at most 24 records.*Shuffled\(length=25",
         ),
         ({"source": [1, 2]}, TypeError, "see jaxaug.iterators.Source"),
+        ({"source": "train"}, TypeError, r"got str: .* such as ImageFolder\(path\)"),
+        ({"source": Path("a.tar")}, TypeError, r"got \w*Path: .* such as ImageFolder\(path\)"),
         ({"source": FromIterable([])}, ValueError, "`shuffle` must be False"),
         ({"source": FromIterable([]), "shuffle": False}, ValueError, "at least one record"),
     ],
@@ -105,6 +108,14 @@ def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
         (
             {"transform": [augment.RandomHorizontalFlip()]},
             r"`transform` must be a function .* `Compose` makes one",
+        ),
+        (
+            {"transform": lambda image: image},
+            r"`transform` must take two arguments, \(key, sample\)",
+        ),
+        (
+            {"batch_transform": lambda group: group},
+            r"`batch_transform` must take two arguments, \(key, group\)",
         ),
     ],
 )
