@@ -139,9 +139,11 @@ def _share(part: Any) -> Fraction:
     elif isinstance(part, (float, np.floating, Fraction)) and 0 <= part <= 1:
         share = Fraction(float(part)).limit_denominator(_MAX_DENOMINATOR)
     else:
+        several = isinstance(part, (list, tuple))
+        remedy = f": write split(source, {', '.join(map(repr, part))})" if several else ""
         raise ValueError(
             '`parts` must be shares such as 0.9 or "90%", or slices "[start:stop]" with numbers or '
-            f'per cent, such as "[:90%]" and "[100:2000]", got {part!r}.'
+            f'per cent, such as "[:90%]" and "[100:2000]", got {part!r}{remedy}.'
         )
     return share
 

@@ -215,6 +215,7 @@ def test_wrong_parts_are_refused(part):
     [
         ((), "`parts` must name at least one"),
         ((0.9, 0.2), "shares of 1 in all at most, got 0.9, 0.2"),
+        (([0.8, 0.2],), r"got \[0.8, 0.2\]: write split\(source, 0.8, 0.2\)"),
         (("90%", "10.1%"), "shares of 1 in all"),
         (("[:50%]", 0.5), "all shares or all slices"),
         (("[100:90%]",), "both bounds as numbers or both in per cent"),
