@@ -57,8 +57,9 @@ class Compose(Transform):
         or a key that is none.
       ValueError: for an output that is not the last, a nested chain with other settings, anything
         but one image (h, w, channels) or a mask that does not fit it, float values beyond [0, 1]
-        (seen outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, and on
-        tracing for a run whose output has no static shape.
+        (seen outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, boxes named
+        "bbox" or "bboxes" that would stay behind, and on tracing for a run whose output has no
+        static shape.
 
     Example:
       >>> import jax

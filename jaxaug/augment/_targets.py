@@ -22,6 +22,7 @@ from jaxaug.augment._warp import Warp
 MASK_FILL = 255  # what losses ignore by custom
 KINDS = ("image", "mask", "masks", "boxes", "keypoints")
 _OWN_KIND = KINDS[1:]  # names that say their kind
+_OTHER_NAMES = ("bbox", "bboxes")  # of boxes, in other libraries
 _PLANES = ("image", "mask", "masks")  # kinds with pixels
 
 
@@ -78,8 +79,10 @@ class Targets(NamedTuple):
           warp: the pull map.
           settings: those of the image's resample; masks are read with "nearest".
         """
+        kinds = self.kinds(sample)
+        _check_names(sample, kinds)
         moved = dict(sample)
-        for name, kind in self.kinds(sample).items():
+        for name, kind in kinds.items():
             moved[name] = self._moved(kind, sample[name], extent, warp, settings)
         return moved
 
@@ -132,6 +135,16 @@ def mask_value(dtype: Any, mask_fill: int) -> Array:
             " the mask another dtype."
         )
     return jnp.asarray(mask_fill, dtype)
+
+
+def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
+    """Raise ValueError for boxes by another name, which would not move with their image."""
+    for name in _OTHER_NAMES:
+        if name in sample and name not in moving:
+            raise ValueError(
+                f"{name!r} would stay where it is while the image moves: name it 'boxes', or give"
+                f' Compose(..., targets={{"{name}": "boxes"}}).'
+            )
 
 
 def _checked(name: str, kind: str, value: Array, image: Array) -> Array:
