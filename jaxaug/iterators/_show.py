@@ -1,5 +1,6 @@
 """A figure of a batch, to look at what the network is given."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_CLIPPED_QUIETLY = 0.5  # beyond [0, 1], which noise and bright colors may be
 _MASK_WEIGHT = 0.4
 _SHOWN_SHARES = 2  # of a soft label
 _TILE_INCHES = 2.2
@@ -42,7 +44,8 @@ def show(
       count: images to show, at most.
       columns: images in a row.
       mean, std: those of `Normalize`, to be undone: a number, or one for each channel. Without,
-        floats are taken as values in [0, 1]; what is beyond is clipped.
+        floats are taken as values in [0, 1]; what is beyond is clipped, far beyond with a
+        warning.
       names: of the classes, by label.
 
     Returns:
@@ -73,6 +76,7 @@ def show(
     nested = (Mapping, tuple, list)
     names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
+    _warn_of_clipping(arrays["image"], mean, std)
     shown = len(arrays["image"])
     columns = min(columns, shown) or 1
     rows = -(-shown // columns)
@@ -92,6 +96,20 @@ def _local(value: Any) -> np.ndarray:
     if not isinstance(value, jax.Array):
         return np.asarray(value)
     return np.concatenate(jax.device_get(local_shards(value)))
+
+
+def _warn_of_clipping(images: np.ndarray, mean: Any, std: Any) -> None:
+    """Warn of images that were normalized, and whose mean and std were not given."""
+    given = np.any(mean) or np.any(np.asarray(std) != 1)
+    if given or images.dtype in (np.uint8, np.bool_) or images.size == 0:
+        return
+    low, high = float(images.min()), float(images.max())
+    if low < -_CLIPPED_QUIETLY or high > 1 + _CLIPPED_QUIETLY:
+        warnings.warn(
+            f"the images have values from {low:.2f} to {high:.2f}, shown clipped to [0, 1]: give "
+            "the `mean` and `std` of Normalize.",
+            stacklevel=3,
+        )
 
 
 def _title(sample: Mapping[str, Any], names: Sequence[str] | None) -> str:

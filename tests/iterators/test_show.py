@@ -1,6 +1,7 @@
 """Figures of batches."""
 
 import sys
+import warnings
 
 import jax
 import numpy as np
@@ -53,6 +54,20 @@ def test_without_a_mean_floats_are_values_and_clipped():
     assert viewable(np.full((2, 3), 7, np.uint8)).tolist() == [[[7] * 3] * 3] * 2
     assert viewable(np.ones((2, 3, 4), np.uint8)).shape == (2, 3, 3)
     assert viewable(np.array([[True]])).tolist() == [[[255] * 3]]
+
+
+@pytest.mark.parametrize("layout", ["HWC", "CHW"])
+def test_normalized_images_without_their_mean_are_warned_of(layout):
+    chain = augment.Compose([augment.Normalize(0.5, 0.25, layout=layout)])
+    keys = jax.random.split(jax.random.key(0), 4)
+    batch = {"image": jax.vmap(chain)(keys, IMAGES)}
+    with pytest.warns(UserWarning, match=r"values from -\d\.\d+ to .*: give the `mean` and `std`"):
+        show(batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        show(batch, mean=0.5, std=0.25)
+        show({"image": IMAGES / 255})
+        show({"image": IMAGES})
 
 
 def test_titles_tell_label_index_and_what_is_not_valid():
