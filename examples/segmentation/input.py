@@ -7,32 +7,29 @@ from PIL import Image
 
 from jaxaug import Loader, augment
 from jaxaug.augment import recipes
-from jaxaug.iterators import InMemory
+from jaxaug.iterators import PairedFolders
 
+IGNORED = 255  # in masks: beyond the image, of rows that are not valid, of unknown classes
 AUGMENTATIONS = ("none", "scale", "scale_color")
 
 
-def open_split(data: Path, split: str) -> InMemory:
-    """Return a split of the folder that `examples/shapes.py` writes, or of one laid out alike.
-
-    The images stay encoded. The masks, all of one size, are read into memory, as the feature
-    "mask", which the Loader and the transforms move with the image.
-    """
-    paths = sorted((data / split).glob("*.jpg"))
-    masks = []
-    for path in paths:
-        with Image.open(data / f"{split}_masks" / f"{path.stem}.png") as mask:
-            masks.append(np.asarray(mask))
-    return InMemory([path.read_bytes() for path in paths], {"mask": np.stack(masks)})
+def open_split(data: Path, split: str) -> PairedFolders:
+    """Return a split of the folder that `examples/shapes.py` writes, or of one laid out alike."""
+    return PairedFolders(data / split, data / f"{split}_masks")
 
 
-def count_classes(source: InMemory) -> int:
-    """Return the number of classes of the masks."""
-    return int(source.features["mask"].max()) + 1
+def count_classes(data: Path, split: str) -> int:
+    """Return the number of classes of the masks; 255 is none."""
+    highest = 0
+    for path in (data / f"{split}_masks").iterdir():
+        with Image.open(path) as mask:
+            classes = np.asarray(mask)
+        highest = max(highest, int(classes.max(initial=0, where=classes != IGNORED)))
+    return 1 + highest
 
 
 def train_loader(
-    source: InMemory, augmentation: str, size: int, batch_size: int, epochs: int, seed: int
+    source: PairedFolders, augmentation: str, size: int, batch_size: int, epochs: int, seed: int
 ) -> Loader:
     """Return shuffled, augmented, full batches of `epochs` epochs, squares of `size` pixels."""
     if augmentation == "none":
@@ -44,7 +41,7 @@ def train_loader(
     return Loader(source, batch_size, transform=transform, seed=seed, epochs=epochs)
 
 
-def test_loader(source: InMemory, size: int, batch_size: int) -> Loader:
+def test_loader(source: PairedFolders, size: int, batch_size: int) -> Loader:
     """Return ordered batches of one epoch, whole images; the last is padded."""
     # Whole images, up to half as wide again as high; what they do not fill is ignored.
     transform = recipes.segmentation_eval(size, canvas=(size, 3 * size // 2))

@@ -19,13 +19,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxaug
 
-IGNORED = 255  # the mask's value beyond the image, and of rows that are not valid
-
 
 def train(options: argparse.Namespace) -> dict:
     """Train and evaluate; return the losses of the epochs and the metrics."""
     source = inputs.open_split(options.data, "train")
-    num_classes = inputs.count_classes(source)
+    num_classes = inputs.count_classes(options.data, "train")
     with inputs.train_loader(
         source, options.augment, options.size, options.batch_size, options.epochs, options.seed
     ) as loader:
@@ -59,7 +57,7 @@ def create(
 def train_step(model: models.UNet, optimizer: nnx.Optimizer, batch: dict) -> jax.Array:
     """Make one step on a global batch; return the mean loss of the pixels that count."""
     mask = batch["mask"].astype(jnp.int32)
-    counts = mask != IGNORED
+    counts = mask != inputs.IGNORED
 
     def mean_loss(model: models.UNet) -> jax.Array:
         logits = model(batch["image"], train=True)
@@ -79,7 +77,7 @@ def count_pixels(model: models.UNet, batch: dict) -> jax.Array:
     classes = logits.shape[-1]
     mask = batch["mask"].astype(jnp.int32)
     # What does not count goes to a cell beyond the matrix.
-    cell = jnp.where(mask != IGNORED, mask * classes + logits.argmax(axis=-1), classes**2)
+    cell = jnp.where(mask != inputs.IGNORED, mask * classes + logits.argmax(axis=-1), classes**2)
     return jnp.bincount(cell.ravel(), length=classes**2 + 1)[:-1].reshape(classes, classes)
 
 

@@ -55,3 +55,27 @@ def test_learns(shapes, tmp_path):
     assert results["losses"][-1] < 0.8 * results["losses"][0]
     assert len(results["iou"]) == 4 and results["images"] == 10
     assert results["iou"][0] > 0.5
+
+
+@pytest.mark.training
+def test_takes_masks_of_any_size_and_ignores_255(tmp_path):
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for number in range(8):
+            height, width = rng.integers(40, 90, 2)
+            mask = rng.integers(0, 3, (height, width), np.uint8)
+            mask[:4] = 255
+            for folder, name, pixels in (
+                (split, f"{number}.JPEG", 80 * np.minimum(mask, 3)),
+                (f"{split}_masks", f"{number}.png", mask),
+            ):
+                (tmp_path / folder).mkdir(exist_ok=True)
+                Image.fromarray(pixels).save(tmp_path / folder / name)
+
+    run(
+        EXAMPLES / "segmentation" / "train.py",
+        *("--data", tmp_path, "--size", 32, "--width", 4, "--levels", 2, "--batch-size", 8),
+        *("--epochs", 2, "--results", tmp_path / "results.json"),
+    )
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["iou"]) == 3 and results["images"] == 8
