@@ -142,8 +142,8 @@ def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
     for name in _OTHER_NAMES:
         if name in sample and name not in moving:
             raise ValueError(
-                f"{name!r} would stay where it is while the image moves: name it 'boxes', or give"
-                f' Compose(..., targets={{"{name}": "boxes"}}).'
+                f"{name!r} would stay where it is while the image moves: name it 'boxes', give"
+                f' Compose(..., targets={{"{name}": "boxes"}}), or leave it out.'
             )
 
 

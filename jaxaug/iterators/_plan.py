@@ -163,8 +163,8 @@ class Plan:
         """Return the warnings about JAX's threads, and about the canvas that the Loader picked."""
         note = deadlock_note(self.layout.devices)
         notes = [] if note is None else [note]
-        if self.choice is None or self.choice.uniform or "size" not in spec:
-            return notes
+        if self.choice is None or self.choice.uniform or "size" not in spec or "mask" in spec:
+            return notes  # `mask_fill` says where there is no image
 
         height, width = self.choice.canvas
         return [

@@ -74,7 +74,7 @@ def test_targets_are_part_of_a_config_that_can_be_hashed():
 def test_boxes_by_another_name_do_not_stay_behind(name):
     sample = {"image": IMAGE, name: np.array([[1, 2, 3, 4]], np.float32)}  # 30 pixels wide
     flip = A.RandomHorizontalFlip(1.0)
-    with pytest.raises(ValueError, match=f"'{name}' would stay .*: name it 'boxes', or"):
+    with pytest.raises(ValueError, match=f"'{name}' would stay .*: name it 'boxes', give"):
         run(A.Compose([flip]), sample)
     moved = run(A.Compose([flip], targets={name: "boxes"}), sample)
     assert moved[name].tolist() == [[27, 2, 29, 4]]

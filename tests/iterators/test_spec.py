@@ -371,6 +371,14 @@ def test_padding_that_reaches_the_model_is_told_once():
     Loader(source, 4, canvas=(64, 64), sharding=one_device()).close()  # the user's own choice
 
 
+def test_padding_that_a_mask_marks_is_not_told(recwarn):
+    images = [encode(picture(i, 33 + i, 47), "PNG") for i in range(4)]
+    source = InMemory(images, {"mask": np.zeros((4, 36, 47), np.uint8)})
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        assert (next(loader)["mask"][0, 33:] == 255).all()
+    assert not [w for w in recwarn if "canvas" in str(w.message)]
+
+
 def test_canvas_is_an_argument_and_the_decoder_can_be_seen():
     with Loader(InMemory(jpegs(4)), 4, canvas=(20, 30), sharding=one_device()) as loader:
         assert loader.decoder is not None and loader.decoder.canvas == (20, 30)

@@ -245,7 +245,12 @@ class _Masks:
             self._add(int(objects.image[number]), int(numbers[number]), objects.entries[number])
 
     def _add(self, image: int, number: int, entry: dict[str, Any]) -> None:
-        segmentation = entry["segmentation"]
+        segmentation = entry.get("segmentation")
+        if segmentation is None:
+            raise SourceError(
+                f'annotation {entry.get("id")} has no "segmentation", from which `mask` draws: '
+                "leave `mask` out to read boxes alone."
+            )
         if isinstance(segmentation, list):  # of Python's floats, which take four times the memory
             segmentation = [np.asarray(part, np.float64) for part in segmentation]
         try:

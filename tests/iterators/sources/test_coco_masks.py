@@ -170,7 +170,8 @@ def test_image_ids_and_fingerprints(coco):
         ({"segmentation": [[1, 2, 3, 4]]}, "annotation 0: a polygon must be 3 or more pairs"),
         ({"segmentation": [[1, 2, 3, 4, 5, 6, 7]]}, "annotation 0: a polygon must be 3 or more"),
         ({"segmentation": {"size": [4, 5], "counts": "0"}}, r"a region of \(4, 5\) pixels in an"),
-        ({"segmentation": None}, "no COCO instances file: "),
+        ({"segmentation": 1.5}, "no COCO instances file: "),
+        ({"segmentation": None}, 'annotation 0 has no "segmentation".*: leave `mask` out'),
     ],
 )
 def test_regions_that_will_not_do(coco, changed, message):
