@@ -150,6 +150,7 @@ def _resize_onto_canvas(info: ImageInfo, shorter: int, canvas: tuple[int, int]) 
     short = jnp.minimum(height, width)
     rows = canvas[0]
     columns = canvas[1]
+    shorter = min(shorter, max(canvas))  # products with more may not fit an int32
     new_height = shorter * height // short
     new_width = shorter * width // short
     new_height, new_width = _shrink_to(rows, new_height, new_width, width * rows // height)

@@ -110,6 +110,17 @@ def test_resize_of_the_shorter_side_on_a_canvas():
         assert not pixels[height:].any() and not pixels[:, width:].any()
 
 
+def test_a_shorter_side_beyond_every_canvas_fills_it():
+    """Also where its product with the other side does not fit an int32."""
+    sample = on_canvas(picture(1, 40, 60))
+    for shorter in (30, 10**8, 2**31 - 1):
+        out = run(Resize(shorter, canvas=(24, 30)), sample)
+        assert out["size"].tolist() == [20, 30]
+        np.testing.assert_array_equal(
+            out["image"], run(Resize(29, canvas=(24, 30)), sample)["image"]
+        )
+
+
 def test_resize_of_plain_images():
     image = picture(1, 40, 57)
     assert run(Resize(16), image).shape == (16, 22, 3)  # int(16 * 57 / 40)
