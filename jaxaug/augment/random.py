@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment.matrix import is_static
 
+_RESOLUTION = 2**23  # the numbers of [0, 1) that `jax.random.uniform` draws, of float32
 _PROPOSALS = 8  # each is accepted with a probability of more than 0.95
 
 
@@ -29,6 +31,10 @@ def uniform(key: Key, low: float = 0.0, high: float = 1.0, shape: tuple[int, ...
 
 def integers(key: Key, low: Scalar, high: Scalar, shape: tuple[int, ...] = ()) -> Array:
     """Draw int32 numbers, uniform on low, ..., high - 1; the bounds may be traced.
+
+    Raises:
+      ValueError: for static bounds with more than 8388608 numbers between them, not all of which
+        would be drawn: use `jax.random.randint`.
 
     Example:
       >>> import jax
@@ -146,6 +152,11 @@ def integer(number: Array, low: Scalar, high: Scalar) -> Array:
       >>> int(integer(jnp.float32(0.99), 3, 6))
       5
     """
+    if is_static(low) and is_static(high) and int(high) - int(low) > _RESOLUTION:
+        raise ValueError(
+            f"`low` and `high` must have at most {_RESOLUTION} numbers between them, all that a"
+            f" float32 tells apart, got {low} and {high}: use `jax.random.randint`."
+        )
     low = jnp.asarray(low, jnp.int32)
     high = jnp.asarray(high, jnp.int32)
     steps = jnp.floor(number * (high - low).astype(jnp.float32)).astype(jnp.int32)

@@ -49,3 +49,16 @@ def test_a_small_alpha_gives_all_to_one(alpha):
 
 def test_one_share_is_everything():
     np.testing.assert_array_equal(draw(lambda key: random.dirichlet(key, 0.01, 1)), 1)
+
+
+def test_integers_reach_every_number():
+    numbers = draw(lambda key: random.integers(key, -(2**23) - 5, -5, (8,)))
+    assert numbers.dtype == np.int32
+    assert stats.kstest(numbers.ravel(), stats.uniform(-(2**23) - 5, 2**23).cdf).pvalue > MIN_PVALUE
+    assert stats.binomtest(int((numbers % 2).sum()), numbers.size).pvalue > MIN_PVALUE
+
+
+@pytest.mark.parametrize("bounds", [(0, 2**23 + 1), (0, 2**31 - 1), (-(2**31), 2**31 - 1)])
+def test_integers_of_a_range_that_float32_does_not_resolve_are_refused(bounds):
+    with pytest.raises(ValueError, match="at most 8388608 numbers"):
+        random.integers(KEYS[0], *bounds)
