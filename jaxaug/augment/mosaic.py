@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_positive_int
+from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import area, clipped, packed, present
 from jaxaug.augment._fields import (
@@ -19,6 +19,7 @@ from jaxaug.augment._fields import (
     as_number,
     as_range,
     as_size,
+    plain,
     store,
 )
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
@@ -100,11 +101,14 @@ class Mosaic(GroupOp):
         super().__post_init__()
         if self.num_classes is not None:
             check_positive_int("num_classes", self.num_classes)
+        if not is_int(self.mask_fill):
+            raise ValueError(f"`mask_fill` must be an int, a class index, got {self.mask_fill!r}.")
         store(
             self,
             size=as_size("size", self.size),
             center=as_range("center", self.center, 0.0, 1.0),
             fill=as_color("fill", self.fill),
+            mask_fill=plain(self.mask_fill),
             min_visibility=as_number("min_visibility", self.min_visibility, 0.0, 1.0),
             per_box=as_names("per_box", self.per_box),
         )
@@ -145,9 +149,10 @@ class Mosaic(GroupOp):
             fill = mask_value(group["mask"].dtype, self.mask_fill)
             mosaic["mask"] = _copied(group["mask"], quadrants, self.size, fill)
         if "label" in group:
+            labels = group["label"][quadrants.sample]
             shown = area(quadrants.window.astype(jnp.float32))
-            share = (shown / jnp.sum(shown))[:, None]
-            mosaic["label"] = jnp.sum(share * group["label"][quadrants.sample], axis=0)
+            share = jnp.expand_dims(shown / jnp.sum(shown), range(1, labels.ndim))
+            mosaic["label"] = jnp.sum(share * labels, axis=0)
         return self._with_boxes(mosaic, quadrants, group) if "boxes" in group else mosaic
 
     def _with_boxes(self, mosaic: Sample, quadrants: _Quadrants, group: Sample) -> Sample:

@@ -90,6 +90,22 @@ def test_a_mosaic_is_the_one_drawn_pixel_by_pixel(min_visibility):
         assert "size" not in out
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_floating_labels_of_any_shape_are_mixed_by_area(shape):
+    labels = np.random.default_rng(0).random((4, *shape)).astype(np.float32)
+    samples = {**group(), "label": np.arange(4, dtype=np.int32)}
+    shares = np.asarray(A.Mosaic(FRAME, num_classes=4)(KEYS[0], samples)["label"], np.float64)
+    out = A.Mosaic(FRAME)(KEYS[0], {**samples, "label": labels})["label"]
+    assert out.shape == labels.shape
+    np.testing.assert_allclose(out, np.tensordot(shares, labels, axes=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("mask_fill", [None, 1.5, True])
+def test_a_fill_that_is_no_class_is_refused(mask_fill):
+    with pytest.raises(ValueError, match="`mask_fill` must be an int"):
+        A.Mosaic(FRAME, mask_fill=mask_fill)
+
+
 def test_centers_and_orders_are_uniform():
     mosaic = A.Mosaic((1000, 2000), (0.25, 0.75))
     layout = jax.device_get(jax.vmap(lambda key: mosaic.sample(key, A.ImageInfo(CANVAS)))(KEYS))
