@@ -53,8 +53,9 @@ class Bend(NamedTuple):
         upper bound of how far the map stretches, everywhere between the nodes.
         """
         squares = [_steepness(field, self.spacing) for field in (self.dx, self.dy)]
-        gradient = jnp.sqrt(jnp.max(squares[0] + squares[1], initial=0.0))
-        share = jnp.minimum(1.0, MAX_GRADIENT / jnp.maximum(gradient, 1e-6))
+        steepest = jnp.max(squares[0] + squares[1], initial=0.0)
+        gradient = jnp.sqrt(jnp.maximum(steepest, 1e-12))  # the root's slope at 0 is infinite
+        share = jnp.minimum(1.0, MAX_GRADIENT / gradient)
         # Once for pixels and points, which would round them each in its own way.
         dx, dy = computed_once(self.dx * share), computed_once(self.dy * share)
         return self._replace(dx=dx, dy=dy)

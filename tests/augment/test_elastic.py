@@ -125,3 +125,15 @@ def test_the_pure_half_is_scipys_map():
         NOISE[:, :, 1].astype(np.float64), [y + shifts[1], x + shifts[0]], order=1, mode="mirror"
     )
     np.testing.assert_allclose(out[:, :, 1], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("nodes", [(5, 6), (3, 3)])
+def test_the_slope_at_no_displacement_is_that_of_the_image(nodes):
+    """It is where whoever optimizes a displacement begins."""
+    ramp = jnp.broadcast_to(0.125 * jnp.arange(6.0)[None, :, None], (5, 6, 1))
+
+    def shown(displacement):
+        return F.elastic(ramp, displacement, padding_mode="edge")[2, 3, 0]
+
+    slope = np.asarray(jax.grad(shown)(jnp.zeros((*nodes, 2))))
+    np.testing.assert_allclose(slope.sum(axis=(0, 1)), [0.125, 0.0], atol=1e-6)
