@@ -8,11 +8,19 @@ for one, and its rounding would depend on the batch size.
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_number, as_range, as_symmetric_range, store
+from jaxaug.augment._fields import (
+    Range,
+    as_number,
+    as_range,
+    as_symmetric_range,
+    plain,
+    store,
+)
 from jaxaug.augment._hsv import from_hsv, to_hsv
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Pointwise
@@ -26,18 +34,24 @@ def permute_channels(image: Array, permutation: Any) -> Array:
 
     Args:
       image: float [H, W, C] in [0, 1].
-      permutation: int[C], each of 0 to C - 1 once.
+      permutation: int[C], each of 0 to C - 1 once; static or traced.
 
     Example:
       >>> import jax.numpy as jnp
       >>> print(permute_channels(jnp.array([[[0.25, 0.5, 1.0]]]), [2, 0, 1])[0, 0])
       [1.   0.25 0.5 ]
     """
-    permutation = jnp.asarray(permutation, jnp.int32)
-    if permutation.shape != (image.shape[2],):
+    channels = image.shape[2]
+    given = permutation
+    permutation = jnp.asarray(given, jnp.int32)
+    if permutation.shape != (channels,):
         raise ValueError(
-            f"`permutation` must have one entry for each of the {image.shape[2]} channels, got the"
+            f"`permutation` must have one entry for each of the {channels} channels, got the"
             f" shape {permutation.shape}."
+        )
+    if not isinstance(given, jax.Array) and sorted(given) != list(range(channels)):
+        raise ValueError(
+            f"`permutation` must have each of 0 to {channels - 1} once, got {plain(given)}."
         )
     return jnp.take(image, permutation, axis=2, mode="clip")
 

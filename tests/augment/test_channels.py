@@ -21,6 +21,12 @@ def test_permute_channels():
         channels.permute_channels(IMAGE, [0, 1])
 
 
+@pytest.mark.parametrize("permutation", [(3, 2, 1), (2, 1, -3), np.array([0, 1, 1])])
+def test_what_is_no_permutation_is_refused(permutation):
+    with pytest.raises(ValueError, match="each of 0 to 2 once"):
+        channels.permute_channels(IMAGE, permutation)
+
+
 def test_drop_channels():
     expected = IMAGE.copy()
     expected[:, :, [0, 2]] = 0.5
