@@ -112,9 +112,9 @@ class MixUp(Blending):
 
     Returns:
       On a call `(key, group)` the group. A floating "mask" is blended, one of class indices
-      refused. "boxes" [n, 4] become [2n, 4], those of both, packed to the front; "box_weights"
-      float32[2n] has the weights of their images, "boxes_valid" bool[2n] marks them. Images of
-      different "size" lie at the top left of a frame that holds both.
+      refused. "boxes" [n, 4], xyxy, become [2n, 4], those of both, packed to the front;
+      "box_weights" float32[2n] has the weights of their images, "boxes_valid" bool[2n] marks them.
+      Images of different "size" lie at the top left of a frame that holds both.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -76,8 +76,8 @@ class Mosaic(GroupOp):
 
     Returns:
       On a call `(key, group)` the group, images and masks in their dtypes, without "size". "boxes"
-      [n, 4] become [4n, 4], cut at the quadrants and packed to the front; "boxes_valid" bool[4n]
-      marks them.
+      [n, 4], xyxy, become [4n, 4], cut at the quadrants and packed to the front; "boxes_valid"
+      bool[4n] marks them.
 
     Example:
       >>> import jax, jax.numpy as jnp
