@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._boxes import as_boxes
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Operator, Parameters, chosen_alike
 from jaxaug.augment._state import USUAL_CHANNELS, check_key
@@ -121,13 +122,15 @@ def soft_labels(transform: Any, group: Sample) -> Sample:
 
 
 def check_mixed(transform: Any, group: Sample) -> None:
-    """Raise where an entry of the group would not follow its image."""
+    """Raise where an entry of the group would not follow its image, or is not as it must be."""
     behind = [name for name in _LEFT_BEHIND if name in group]
     if behind:
         raise ValueError(
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got"
             f" {', '.join(map(repr, behind))} beside them: take them out of the sample before."
         )
+    if "boxes" in group:
+        as_boxes(group["boxes"][0])
     if "labels" in group and "labels" not in transform.per_box:
         raise ValueError(
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got 'labels'"

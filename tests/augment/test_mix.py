@@ -359,3 +359,13 @@ def test_boxes_go_through_a_loader_with_padded_rows():
         assert (batch["box_labels"][row][:count] >= 0).all()
         assert set(batch["box_labels"][row]) <= {*batch["index"][row // 4 * 4 :][:4], -1}
         assert (batch["boxes"][row] >= 0).all() and (batch["boxes"][row] <= (56, 40) * 2).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint16])
+@pytest.mark.parametrize("mix", [A.MixUp(), A.CutMix(), A.Mosaic(8)])
+def test_boxes_of_integers_are_refused(mix, dtype):
+    """As by transforms: their padding would be -1, and unsigned ones would wrap when shifted."""
+    boxes = jnp.ones((mix.group_size, 3, 4), dtype)
+    images = jnp.zeros((mix.group_size, 8, 8, 3), jnp.uint8)
+    with pytest.raises(ValueError, match=r"`boxes` must be float\[n, 4\]"):
+        mix(jax.random.key(0), {"image": images, "boxes": boxes})
