@@ -152,6 +152,7 @@ class Plan:
             "last_batch": options.last_batch,
             "on_error": options.on_error,
             "max_bad": options.max_bad,
+            "mask_fill": int(options.mask_fill),
             "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
             "fingerprint": self.run.fingerprint,
             "length": self.run.length,

@@ -14,12 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
+import numpy as np
 import pytest
 
+from jaxaug import Loader
 from jaxaug.errors import JaxaugError
-from jaxaug.iterators import _agreement
+from jaxaug.iterators import InMemory, _agreement
 from jaxaug.iterators._agreement import Peers, differences, flatten, name_processes, peers_of
 from jaxaug.sharding import batch_sharding
+from tests.images import jpegs
+from tests.iterators.loaders import one_device
 
 
 class Store:
@@ -107,6 +111,32 @@ float32 = jax.ShapeDtypeStruct((8,), "float32")
 @pytest.mark.parametrize("name, value", [("seed", 3), ("epochs", None), ("canvas", (64, 64))])
 def test_equal_facts_have_no_difference(name, value):
     assert differences({rank: flatten({name: value}) for rank in range(3)}) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"batch_size": 2},
+        {"seed": 1},
+        {"shuffle": False},
+        {"epochs": 3},
+        {"canvas": (16, 16)},
+        {"mask_fill": 0},
+        {"max_bad": 0.5},
+        {"last_batch": "pad"},
+        {"on_error": "mask"},
+    ],
+)
+def test_what_makes_a_batch_is_compared(changed):
+    source = InMemory(jpegs(4), {"mask": np.zeros((4, 64, 64), np.uint8)})
+
+    def facts(**changed):
+        arguments = {"batch_size": 4, "canvas": (64, 64), "sharding": one_device()} | changed
+        with Loader(source, **arguments) as loader:
+            return flatten(loader._plan.facts(loader.element_spec))
+
+    assert facts() == facts()
+    assert differences({0: facts(), 1: facts(**changed)})
 
 
 @pytest.mark.parametrize(
