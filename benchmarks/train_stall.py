@@ -1,7 +1,7 @@
 """Time a step of training alone, and while its input is decoded and augmented.
 
     python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc jitter] [--feeder jaxaug]
-        [--batch 256] [--steps 100] [--rounds 5] [--json FILE]
+        [--gpus 1] [--batch 256] [--steps 100] [--rounds 5] [--json FILE]
 
     resident     the step, again and again on one batch that stays on the device
     decoded      the same, beside a Loader without a transform, whose batch each step drops
@@ -10,7 +10,9 @@
 
 Each loss is read two steps late, as a training that logs does. The rungs take turns, round after
 round; the table gives medians, spreads and the ratio to "resident". With `--feeder dali`, a run of
-its own as its users have it, the rungs are "resident" and "fed" by DALI's JAX iterator.
+its own as its users have it, the rungs are "resident" and "fed" by DALI's JAX iterator. With
+`--gpus`, the training is data-parallel over several GPUs of this process: parameters on all of
+them, and `--batch` images on each.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from typing import Any
 
 import jax
 from images import write_tar
+from jax.sharding import NamedSharding, PartitionSpec
 from train_models import make_step
 from vs_dali import BATCH, dali_iterator, jaxaug_chain
 
@@ -37,12 +40,22 @@ WARM_UP = 10  # steps; more than any feeder keeps ready
 Batch = tuple[jax.Array, jax.Array]
 
 
+def batch_split(args: argparse.Namespace) -> NamedSharding:
+    """Return the sharding of a batch over the GPUs."""
+    from jaxaug.sharding import batch_sharding
+
+    return batch_sharding(jax.devices()[: args.gpus])
+
+
 def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batch], Batch]]:
     """Return by name a function of the resident batch that gives the batch of the next step."""
     from jaxaug import Decoder, Loader
     from jaxaug.iterators import WebDataset
 
-    options: dict[str, Any] = {"decoder": Decoder((640, 704))}
+    split = batch_split(args)
+    decoder = Decoder((640, 704), devices=split.mesh.devices.tolist())
+    options: dict[str, Any] = {"decoder": decoder, "sharding": split}
+    images = args.batch * args.gpus
 
     def beside(loader: Iterator[Any]) -> Callable[[Batch], Batch]:
         def resident(batch: Batch) -> Batch:
@@ -58,9 +71,9 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
 
         return step
 
-    rungs = {"decoded": beside(Loader(WebDataset(tar), args.batch, **options))}
+    rungs = {"decoded": beside(Loader(WebDataset(tar), images, **options))}
     for chain in args.chain:
-        loader = Loader(WebDataset(tar), args.batch, transform=jaxaug_chain(chain), **options)
+        loader = Loader(WebDataset(tar), images, transform=jaxaug_chain(chain), **options)
         rungs |= {f"beside {chain}": beside(loader), f"fed {chain}": fed(loader)}
     return rungs
 
@@ -107,13 +120,18 @@ def measure(tar: str, args: argparse.Namespace) -> dict[str, list[float]]:
     make = dali_rungs if args.feeder == "dali" else jaxaug_rungs
     # Before the step: its parameters start CUDA, and jaxaug must be imported before that.
     rungs = {"resident": lambda batch: batch, **make(tar, args)}
+    split = batch_split(args)
     step, state = make_step(args.model, SIDE)
+    state = jax.device_put(state, NamedSharding(split.mesh, PartitionSpec()))
 
-    shape = (args.batch, SIDE, SIDE, 3)
+    images = args.batch * args.gpus
     dtype = "float16" if args.feeder == "dali" else "bfloat16"
-    resident = (
-        jax.random.normal(jax.random.key(0), shape, dtype),
-        jax.random.randint(jax.random.key(1), (args.batch,), 0, 1000),
+    resident = jax.device_put(
+        (
+            jax.random.normal(jax.random.key(0), (images, SIDE, SIDE, 3), dtype),
+            jax.random.randint(jax.random.key(1), (images,), 0, 1000),
+        ),
+        split,
     )
     times: dict[str, list[float]] = {name: [] for name in rungs}
     for number in range(args.rounds + 1):  # the first compiles and fills the queues
@@ -134,11 +152,14 @@ def main() -> None:
     parser.add_argument("--chain", nargs="+", default=["rrc", "jitter"], help="of vs_dali.py")
     parser.add_argument("--feeder", choices=["jaxaug", "dali"], default="jaxaug")
     parser.add_argument("--load", type=float, default=0.9, help="of DALI's hardware decoder")
-    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=BATCH, help="for each GPU")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    if args.feeder == "dali" and args.gpus > 1:
+        parser.error("--feeder dali takes one GPU: its JAX iterator is measured as such")
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         tar = f"{folder}/images.tar"
@@ -146,16 +167,17 @@ def main() -> None:
         times = measure(tar, args)
 
     resident = times["resident"]
-    print(f"{args.model}, {args.feeder}, batch {args.batch}: ms a step")
+    images = args.batch * args.gpus
+    print(f"{args.model}, {args.feeder}, {args.gpus} GPUs, batch {images}: ms a step")
     for name, found in times.items():
         ratio = statistics.median(map(float.__truediv__, found, resident))
         low, high = min(found), max(found)
         median = statistics.median(found)
         print(f"{name:14s} {median:7.2f} ({low:.2f} to {high:.2f})  x {ratio:.3f}", flush=True)
     if args.json:
-        run = {"case": args.tar.name, "model": args.model, "batch": args.batch}
+        run = {"case": args.tar.name, "model": args.model, "batch": images}
         rows = [
-            {**run, "rung": name, args.feeder: [args.batch / each * 1e3 for each in found]}
+            {**run, "rung": name, args.feeder: [images / each * 1e3 for each in found]}
             for name, found in times.items()
         ]
         args.json.write_text(json.dumps(rows, indent=1))
