@@ -17,6 +17,7 @@ import pytest
 import simplejpeg
 from PIL import Image
 
+from jaxaug import Loader, augment
 from jaxaug.decode import Decoder, Encoded, _decoder, decode_image, read_headers
 from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.nvjpeg import canvas_buffers, image_slots, nvjpeg_backend
@@ -24,6 +25,8 @@ from jaxaug.decode.nvjpeg import gpu as gpu_module
 from jaxaug.decode.nvjpeg.batched_decoder import BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import CanvasBuffer
 from jaxaug.errors import DecodeError
+from jaxaug.iterators import InMemory
+from jaxaug.sharding import batch_sharding
 from tests.decode import fields
 from tests.decode.samples import patch_sof
 from tests.decode.test_stored_headers import lying_headers
@@ -96,6 +99,27 @@ def most() -> int:
 
 
 ON_ENGINES = ("444", "422", "420", "440", "gray", "restart", "larger", "exif")
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_the_shards_of_several_gpus_are_those_of_one(count):
+    devices = jax.devices("gpu")
+    if len(devices) < count:
+        pytest.skip(f"needs {count} GPUs")
+    source = InMemory([image for _ in range(8) for image in variants().values()])
+    chain = [augment.RandomResizedCrop(64), augment.ColorJitter(0.4, 0.4, 0.4, 0.1)]
+
+    def batches(devices, transform):
+        split = batch_sharding(devices)
+        with (
+            Decoder(CANVAS, "nvjpeg", devices, deterministic=True) as decoder,
+            Loader(source, 32, transform=transform, decoder=decoder, sharding=split) as loader,
+        ):
+            return [jax.device_get(batch) for batch in loader.steps(5)]
+
+    for transform in (None, augment.Compose(chain)):
+        for one, many in zip(batches(devices[:1], transform), batches(devices[:count], transform)):
+            jax.tree.map(np.testing.assert_array_equal, one, many)
 
 
 def test_each_form_of_jpeg_goes_its_way_and_looks_the_same(engines):
