@@ -69,6 +69,22 @@ def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
         assert one.stats["host"] == 1 and one.stats["engines"] == len(WHOLE)
 
 
+@pytest.mark.parametrize("sizes", [(2**20, 100_000), (100_000, 2**20), (2**20, 0)])
+def test_the_smallest_gpu_decides_which_images_fit_a_region(gpu, monkeypatch, sizes):
+    """GPUs of one host may have different memory, or be too old for NVRTC: then it has none."""
+    left = list(sizes)
+
+    def make_regions(canvas_shape):
+        size = left.pop(0)
+        return image_slots.RegionPool(HostResampler(3), 3, size, canvas_shape) if size else None
+
+    monkeypatch.setattr(gpu_module, "_make_regions", make_regions)
+    large = encode(picture(0, 200, 300), quality=95)
+    with decoder(2, deterministic=True) as two:
+        assert two.decode([large, *WHOLE[:2], large]).valid.all()
+        assert two.stats["host"] == (2 if min(sizes) else 4)
+
+
 @pytest.mark.parametrize("fault", ["refused", "skipped"])
 def test_whole_images_that_the_engines_do_not_decode_go_to_the_host(gpu, fault):
     setattr(gpu, fault, set(WHOLE[3:12:4]))

@@ -127,7 +127,7 @@ class NvjpegBackend:
     def _decode(
         self, encoded: Encoded, headers: Headers, size: np.ndarray, rows_per_gpu: int
     ) -> DecodedPixels:
-        max_slot_bytes = self._gpus[0].max_slot_bytes
+        max_slot_bytes = min(gpu.max_slot_bytes for gpu in self._gpus)  # their memory may differ
         backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
         if self._has_helpers:
             backends = leave_rare_samplings(backends, headers.sampling)
