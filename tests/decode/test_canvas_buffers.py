@@ -111,14 +111,33 @@ class HostDevice:
                 ctypes.memmove(to + row * to_pitch, source + row * pitch, width)
 
 
-@pytest.mark.parametrize("shape", [(8, 9, 3), (8, 9, 1), (5, 1, 1), (1, 2, 1), (1, 1, 1)])
-def test_the_sentinel_shows_which_canvases_were_not_written(monkeypatch, shape):
+@pytest.fixture
+def device(monkeypatch):
+    """A `HostDevice` in the place of CUDA."""
     device = HostDevice()
     for name in ("call", "allocate", "pinned_array"):
         monkeypatch.setattr(cuda, name, getattr(device, name))
     monkeypatch.setattr(cuda, "create_stream", lambda: 0)
     kinds = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)
     monkeypatch.setattr(cuda, "runtime", lambda: SimpleNamespace(cudaMemcpyKind=kinds))
+    return device
+
+
+def test_buffers_of_small_batches_do_not_all_grow(device):
+    """Six batches of ten rows at once, then of forty and of ten by turns: the budget is kept."""
+    budget = 80 * math.prod(SHAPE)
+    pool = canvas_buffers.BufferPool(0, SHAPE, budget)
+    for buffer in [pool.take(10)[0] for _ in range(6)]:
+        pool.give_back(buffer)
+    for turn in range(24):
+        taken = [pool.take(40 if turn % 3 else 10)[0] for _ in range(2)]
+        assert pool.bytes_held <= budget, turn
+        for buffer in taken:
+            pool.give_back(buffer)
+
+
+@pytest.mark.parametrize("shape", [(8, 9, 3), (8, 9, 1), (5, 1, 1), (1, 2, 1), (1, 1, 1)])
+def test_the_sentinel_shows_which_canvases_were_not_written(device, shape):
     buffer = canvas_buffers.CanvasBuffer(shape)
     size = math.prod(shape)
     for _ in range(2):

@@ -78,6 +78,7 @@ class BufferPool:
         while True:
             buffer = self._take(rows)
             try:
+                self._make_room(buffer, rows)
                 return buffer, buffer.prepare(rows)
             except MemoryError:
                 if not self._remove(buffer):
@@ -128,9 +129,25 @@ class BufferPool:
                 self._buffers.append(buffer)
                 return buffer
 
-            buffer = idle[0] if idle else self._free[0]
+            buffer = max(idle, key=lambda each: each.bytes_held) if idle else self._free[0]
             self._free.remove(buffer)
             return buffer
+
+    def _make_room(self, buffer: "CanvasBuffer", rows: int) -> None:
+        """Free others, of smaller batches, if the budget does not suffice for this one to grow.
+
+        By turns, all buffers would grow to the largest batch.
+        """
+        growth = rows * math.prod(self._canvas_shape) - buffer.bytes_held
+        others = []
+        with self._changed:
+            held = sum(each.bytes_held for each in self._buffers)
+            while growth > 0 and self._free and held + growth > self._budget:
+                others.append(self._free.pop(0))
+                self._buffers.remove(others[-1])
+                held -= others[-1].bytes_held
+        for other in others:
+            other.close()
 
     def _remove(self, buffer: "CanvasBuffer") -> bool:
         """Free a buffer for good and allow no more than are left; return False if none is left."""
