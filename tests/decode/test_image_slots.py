@@ -61,6 +61,33 @@ def test_a_longer_table_is_made_a_few_times_only(gpu, monkeypatch):
     assert tables == [4, 8, 16, 32]
 
 
+def test_a_table_without_page_locked_memory_leaves_the_region_usable(gpu, monkeypatch):
+    """What is freed twice is an error of CUDA, in every later batch."""
+    monkeypatch.setattr(image_slots, "_MIN_RECORDS", 4)
+    freed = []
+    failing = []
+
+    def call(name, *given):
+        if name == "cudaFreeHost":
+            freed.append(given[0])
+        return gpu.memory.call(name, *given)
+
+    def pinned_array(shape):
+        if failing:
+            raise MemoryError(failing.pop())
+        return gpu.memory.pinned_array(shape)
+
+    with decoder(deterministic=True) as one:
+        check_fitted(one, WHOLE[:3])
+        monkeypatch.setattr(cuda, "call", call)
+        monkeypatch.setattr(cuda, "pinned_array", pinned_array)
+        failing.append("no page-locked memory")
+        with pytest.raises(MemoryError, match="page-locked"):
+            one.decode(WHOLE)
+        check_fitted(one, WHOLE)
+    assert freed and len(set(freed)) == len(freed) and 0 not in freed
+
+
 def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
     monkeypatch.setattr(gpu_module, "_MAX_REGION", 100_000)
     large = encode(picture(0, 200, 300), quality=95)

@@ -174,8 +174,10 @@ class SlotRegion:
     def _free_table(self) -> None:
         if self._table:
             cuda.call("cudaFree", self._table)
+        if self._records_address:
             cuda.call("cudaFreeHost", self._records_address)
         self._table = 0
+        self._records_address = 0
         self._records = np.zeros(0, RECORD)
 
     def _synchronize(self) -> None:
