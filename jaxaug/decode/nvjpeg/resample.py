@@ -28,6 +28,7 @@ RECORD = np.dtype(
 
 # Threads per side of a block, square so that transposed images read few cache lines, too.
 _BLOCK_SIDE = 16
+_MAX_IMAGES = 65_535  # of a launch: the most blocks along z
 _SENTINEL_BLOCK = 128  # threads of a block that writes sentinels
 
 # Weights as Pillow's: a triangle of half-width max(1, scale) about the output pixel's center (i +
@@ -154,10 +155,12 @@ class Resampler(NamedTuple):
         """
         columns = -(-int(records["out_width"].max()) // _BLOCK_SIDE)
         rows = -(-int(records["out_height"].max()) // _BLOCK_SIDE)
-        grid = (columns, rows, len(records))
         block = (_BLOCK_SIDE, _BLOCK_SIDE, 1)
-        arguments = (np.uint64(table), np.int32(pitch), _pack(sentinel))
-        self.resample_kernel.launch(stream, grid, block, *arguments)
+        for start in range(0, len(records), _MAX_IMAGES):
+            grid = (columns, rows, min(_MAX_IMAGES, len(records) - start))
+            address = np.uint64(table + start * RECORD.itemsize)
+            arguments = (address, np.int32(pitch), _pack(sentinel))
+            self.resample_kernel.launch(stream, grid, block, *arguments)
 
 
 def _pack(sentinel: np.ndarray) -> np.int32:
