@@ -171,7 +171,7 @@ def _add_pack(commands) -> None:
         "--masks", help="the folder with a mask for each image, which then have no class folders"
     )
     parser.add_argument("--names", help="with --masks: a text file that names the images to take")
-    parser.set_defaults(run=_pack)
+    parser.set_defaults(run=_pack, error=parser.error)
 
 
 def _add_doctor(commands) -> None:
@@ -271,6 +271,8 @@ def _pack(arguments: argparse.Namespace) -> None:
     from jaxaug._pack import measure_reads, pack_files
     from jaxaug.iterators import FileList, ImageFolder, PairedFolders
 
+    if arguments.names is not None and arguments.masks is None:
+        arguments.error("--names goes with --masks: without them, list the images in a text file")
     if arguments.masks is not None:
         source = PairedFolders(arguments.images, arguments.masks, arguments.names)
     elif os.path.isfile(arguments.images):

@@ -244,6 +244,19 @@ def test_pack_takes_pairs_of_images_and_masks(tmp_path, capsys):
     assert bytes(masked.images.view(0)) == containers.jpegs(3)[2] and not features
 
 
+def test_pack_refuses_names_that_would_choose_nothing(tmp_path, capsys):
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    for number, image in enumerate(containers.jpegs(3)):
+        (tmp_path / "train" / "cat" / f"{number}.jpg").write_bytes(image)
+    (tmp_path / "names.txt").write_text("0\n")
+    arguments = ["pack", str(tmp_path / "train"), str(tmp_path / "train.tar")]
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--names", str(tmp_path / "names.txt")])
+    assert ended.value.code == 2
+    assert "--names goes with --masks" in capsys.readouterr().err
+    assert not (tmp_path / "train.tar").exists()
+
+
 def test_index_takes_the_extension_of_masks(tmp_path, capsys):
     image = containers.jpegs(1)[0]
     (tmp_path / "a.tar").write_bytes(containers.tar({"a.jpg": image, "a.seg.png": b"mask"}))
