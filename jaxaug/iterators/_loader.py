@@ -61,9 +61,9 @@ class Loader(Checkpointable):
       last_batch: "drop" the tail of an epoch, or "pad" it with blank rows.
       on_error: what happens to a record that cannot be decoded: "raise" DecodeError, "mask" (a
         blank row), or "replace" (the next decodable record of the epoch's order takes its place,
-        with its own index and key). Each is counted and named in `stats`. After an exception the
-        next call returns the batch after the one that failed; until then `get_state()` is the
-        position before the failed one.
+        with its own index and key). Each is counted in `stats`, the first 1,000 are named. After an
+        exception the next call returns the batch after the one that failed; until then
+        `get_state()` is the position before the failed one.
       sharding: a NamedSharding that splits the batch axis over some mesh axes and replicates over
         the rest; by default the mesh of `jax.set_mesh` if that has one axis, else all of
         `jax.devices()`. Where it spans processes, these compare data, order and options when the
@@ -226,13 +226,14 @@ class Loader(Checkpointable):
     def stats(self) -> dict[str, Any]:
         """The counts, the bad records and the speed of what this process has delivered so far.
 
-        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), "bad_records" by name,
-        "images_per_second", "seconds" by a clock that is paused from the end of an epoch's loop, or
-        an exception, until the next batch is requested, and "shares", the share of that time, 0 to
-        1, in which each stage was busy: "reader" gets bytes; "decoder" decodes; "device" is the
-        launch on it, the wait for canvases that it still reads, and the time that you held an
-        unfinished batch; "consumer" is the rest of the time between two batches: your code, and
-        your steps as far as you wait for them. "bottleneck" is the stage with the largest share.
+        Counts ("batches", "images", "bad", "masked", "replaced", "shrunk"), the first 1,000
+        "bad_records" by name, "images_per_second", "seconds" by a clock that is paused from the end
+        of an epoch's loop, or an exception, until the next batch is requested, and "shares", the
+        share of that time, 0 to 1, in which each stage was busy: "reader" gets bytes; "decoder"
+        decodes; "device" is the launch on it, the wait for canvases that it still reads, and the
+        time that you held an unfinished batch; "consumer" is the rest of the time between two
+        batches: your code, and your steps as far as you wait for them. "bottleneck" is the stage
+        with the largest share.
         """
         return self._consumer.stats.snapshot()
 
