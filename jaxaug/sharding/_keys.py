@@ -77,11 +77,12 @@ def sample_keys(
 
 
 def _to_words(numbers: "np.ndarray | Array") -> Array:
-    """Return int[n] numbers below 2^31 as words uint32[n, 2]; words stay as they are."""
+    """Return int[n] numbers as words uint32[n, 2]; words stay as they are."""
     if numbers.ndim == 2:
         return jnp.asarray(numbers, "uint32")
-    low = jnp.asarray(numbers, "uint32")
-    return jnp.stack([jnp.zeros_like(low), low], axis=1)
+    wide = numbers.dtype.itemsize == 8
+    high, low = split_words(numbers) if wide else (jnp.zeros_like(numbers), numbers)
+    return jnp.stack([jnp.asarray(high, "uint32"), jnp.asarray(low, "uint32")], axis=1)
 
 
 def _fold_words(key: Key, words: Array) -> Key:

@@ -111,6 +111,17 @@ def test_sample_keys_fold_both_words():
     )
 
 
+@pytest.mark.parametrize("number", [7, 2**31 + 7, 2**32 + 7, 2**40 + 7])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_sample_keys_of_large_numbers_are_those_of_their_words(number, dtype):
+    words = np.array([split_words(number)], np.uint32)
+    root = jax.random.key(0)
+    numbers = np.array([number], dtype)
+    assert key_bits(sample_keys(root, 0, numbers)) == key_bits(sample_keys(root, 0, words))
+    found = key_bits(sample_keys(root, 0, words, numbers))
+    assert found == key_bits(sample_keys(root, 0, words, words))
+
+
 @pytest.mark.parametrize("seed", [9, 2**40 + 9])
 def test_sample_keys_are_the_keys_of_a_loader_for_users_of_both(seed):
     root = jax.random.fold_in(jax.random.key(seed % 2**32), TRANSFORM)
