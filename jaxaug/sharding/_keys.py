@@ -48,14 +48,14 @@ def sample_keys(
 ) -> Key:
     """Return the keys of the records `index` in `epoch`: key[n].
 
-    Epoch, index and position are folded into `key` one after another, each number by its high and
-    its low word.
+    Epoch, index and position are folded into `key` one after another, the epoch as one word of 32
+    bits, the others by their high and their low word.
 
     Args:
       key: the key of the purpose, as in `jax.random.fold_in(jax.random.key(seed), 1)` for
         transforms.
       epoch: the number of the epoch, from 0; uint32[n] where the records differ in it.
-      index: int[n] record numbers below 2^31, or uint32[n, 2] (high, low) words.
+      index: int[n] record numbers, or uint32[n, 2] (high, low) words.
       position: the positions of the records in the epoch, in the form of `index`; given where a
         sampler draws with replacement, so that a record drawn twice has two keys.
 
