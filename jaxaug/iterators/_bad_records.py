@@ -135,6 +135,7 @@ class _Replacement:
         self._reader = reader
         self._tries = np.zeros(len(records.indices), np.int64)
         self._bad: list[BadRecord] = []
+        self._first: dict[int, DecodeError] = {}  # by row, of the record that is replaced
 
     def decode(self) -> DecodedRows:
         """Return the decoded batch, all of its rows good."""
@@ -183,9 +184,10 @@ class _Replacement:
         """Remember the rows that fail for the first time; raise for one that was tried enough."""
         first = {row: error for row, error in errors.items() if self._tries[row] == 0}
         self._bad += _notes(first, "replaced")
-        for row, error in sorted(errors.items()):
+        self._first |= first
+        for row in sorted(errors):
             if self._tries[row] == _MAX_REPLACEMENT_TRIES:
-                raise BadRecordsError(_exhausted(error), self._bad)
+                raise BadRecordsError(_exhausted(self._first[row]), self._bad)
 
 
 def _exhausted(error: DecodeError) -> DecodeError:

@@ -105,6 +105,16 @@ def test_all_records_broken_cannot_be_replaced():
             next(loader)
 
 
+def test_the_record_that_cannot_be_replaced_is_named():
+    source = InMemory([b"no"] * 40 + jpegs(8))
+    options = {"shuffle": False, "on_error": "replace", "canvas": (8, 8)}
+    with Loader(source, 4, sharding=one_device(), **options) as loader:
+        with pytest.raises(DecodeError, match="cannot decode record 0 ") as caught:
+            next(loader)
+        assert caught.value.index == 0
+        assert [record["index"] for record in loader.stats["bad_records"]] == [0, 1, 2, 3]
+
+
 class Lending(Decoder):
     """Notes for each batch how often its buffers are given back."""
 
