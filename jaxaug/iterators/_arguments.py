@@ -133,7 +133,8 @@ def check_stream_options(options: Options) -> None:
     """Refuse options that only a source with random access can follow."""
     if options.shuffle is not False:
         raise ValueError(
-            "`shuffle` must be False for a stream, which has an order of its own, got True."
+            "`shuffle` must be False for a stream, which has an order of its own, got "
+            f"{options.shuffle!r}."
         )
     if options.on_error == "replace":
         raise ValueError(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
-from jaxaug.iterators import FromIterable
+from jaxaug.iterators import FromIterable, Sequential
 from jaxaug.iterators._features import Column
 from jaxaug.iterators._reader import BatchPlan, EncodedBatch, RecordForm
 from jaxaug.iterators._state import Cursor
@@ -28,6 +28,14 @@ def test_stream_yields_in_order_pads_and_resumes(images):
         assert [batch["index"].tolist() for batch in loader] == [[4, 5, 6], [7, 8, 9]]
     with Loader(source, 4, epochs=1, **(options | {"last_batch": "drop"})) as loader:
         assert len(list(loader)) == 2
+
+
+@pytest.mark.parametrize("shuffle", [True, Sequential(4)])
+def test_an_order_for_a_stream_is_refused_by_its_name(images, shuffle):
+    stream = FromIterable([(image, {}) for image in images[:4]])
+    with pytest.raises(ValueError) as caught:
+        Loader(stream, 2, shuffle=shuffle, sharding=one_device())
+    assert str(caught.value).endswith(f"got {shuffle!r}.")
 
 
 def test_numbers_of_records_beyond_int32_are_an_error(images):
