@@ -21,6 +21,7 @@ _INODE = 1
 _SIZE = 6
 _TIME = 11
 _STATFS_WORDS = 16  # Linux's struct statfs in int64 (15) and one more; f_type comes first
+_IN_MEMORY = {0x01021994, 0x858458F6}  # f_type of tmpfs and ramfs: linux/magic.h
 # The asynchronous reads of one call. A context is counted twice as large, and a system may have
 # 65,536 in all (/proc/sys/fs/aio-max-nr).
 _MAX_EVENTS = 256
@@ -168,7 +169,8 @@ def read_cached(
     """Read ranges of files that the page cache holds, with two releases of the GIL for all of them.
 
     These are asynchronous reads of Linux (io_submit(2)) that may not wait, so each has ended when
-    `io_submit` returns. io_uring would need one release, but containers often forbid it.
+    `io_submit` returns. Files in memory never wait, and refuse the flag for it. io_uring would
+    need one release, but containers often forbid it.
 
     Args:
       descriptors, offsets, addresses, lengths: int64[k], of each range and of its destination.
@@ -179,11 +181,13 @@ def read_cached(
     """
     count = len(descriptors)
     done = np.full(count, -1, np.int64)
+    in_memory = count > 0 and _lies_in_memory(int(descriptors[0]))
+    flags = 0 if in_memory else getattr(os, "RWF_NOWAIT", 0)
     for first in range(0, count, _MAX_EVENTS):
         part = slice(first, first + _MAX_EVENTS)
         requests = np.zeros(len(descriptors[part]), _REQUEST)
         requests["data"] = np.arange(first, first + len(requests))
-        requests["flags"] = getattr(os, "RWF_NOWAIT", 0)
+        requests["flags"] = flags
         requests["descriptor"] = descriptors[part]
         requests["address"] = addresses[part]
         requests["length"] = lengths[part]
@@ -191,6 +195,15 @@ def read_cached(
         if not _submit(requests, done):
             break
     return done
+
+
+def _lies_in_memory(descriptor: int) -> bool:
+    """Return True for a file of tmpfs or ramfs, such as those in /dev/shm."""
+    call = _keeping_gil("fstatfs")
+    facts = np.zeros(_STATFS_WORDS, np.int64)
+    if call is None or call(descriptor, facts.ctypes.data):
+        return False
+    return int(facts[0]) & 0xFFFFFFFF in _IN_MEMORY
 
 
 def _submit(requests: np.ndarray, done: np.ndarray) -> bool:
@@ -284,7 +297,7 @@ def _python_stat(file: bytes | int) -> tuple[int, int, int, int]:
 
 @functools.cache
 def _keeping_gil(name: str) -> Any:
-    """Return stat, fstat, close or syscall, called with the GIL; None if this Linux lacks it.
+    """Return a function of the C library, called with the GIL; None if this Linux lacks it.
 
     glibc has the first two from 2.33 on. The layout of `struct stat` is known of two machines.
     """
@@ -298,6 +311,7 @@ def _keeping_gil(name: str) -> Any:
     function.argtypes = {
         "stat": (ctypes.c_char_p, pointer),
         "fstat": (ctypes.c_int, pointer),
+        "fstatfs": (ctypes.c_int, pointer),
         "close": (ctypes.c_int,),
         "syscall": (number, number, ctypes.c_char_p, pointer, number),
     }[name]

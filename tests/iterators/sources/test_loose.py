@@ -4,9 +4,11 @@ import gc
 import json
 import os
 import pickle
+import tempfile
 import threading
 import weakref
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -78,6 +80,20 @@ def test_threads_read_what_the_page_cache_does_not_hold(files, monkeypatch, cach
     # After a group of which less than half is held, no other is tried.
     assert len(held) == {0: 64, 1: 64, 40: 128, 70: 128, 150: 150}[cached]
     assert all(not is_open(descriptor) for descriptor in descriptors)
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a file system in memory")
+def test_files_in_memory_are_read_without_threads(monkeypatch):
+    """A file system such as tmpfs refuses reads that may not wait, although its files never do."""
+    monkeypatch.setattr(os, "preadv", lambda *arguments: 1 / 0)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        contents = [bytes([number]) * (1 + 100 * number) for number in range(100)]
+        for number, content in enumerate(contents):
+            Path(folder, str(number)).write_bytes(content)
+        encoded = _loose.LooseFiles(folder, [str(number) for number in range(100)]).read(
+            np.arange(99, -1, -1)
+        )
+        assert [bytes(encoded.view(row)) for row in range(100)] == contents[::-1]
 
 
 def is_open(descriptor):
