@@ -30,7 +30,7 @@ def seed_key(words: Array) -> Key:
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
-def split_words(number: "int | np.ndarray") -> tuple:
+def split_words(number: "int | np.ndarray | Array") -> tuple:
     """Return the (high, low) 32-bit words of a 64-bit number.
 
     Example:
