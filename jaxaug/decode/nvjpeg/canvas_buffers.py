@@ -54,6 +54,7 @@ class BufferPool:
     def __init__(self, ordinal: int, canvas_shape: tuple[int, int, int], budget: int):
         self._ordinal = ordinal
         self._canvas_shape = canvas_shape
+        self._row_bytes = math.prod(canvas_shape)
         self._max_count = MAX_BUFFERS
         self._budget = budget
         self._buffers: list[CanvasBuffer] = []
@@ -78,7 +79,9 @@ class BufferPool:
         while True:
             buffer = self._take(rows)
             try:
-                self._make_room(buffer, rows)
+                growth = rows * self._row_bytes - buffer.bytes_held
+                if growth > 0:
+                    self._make_room(growth)
                 return buffer, buffer.prepare(rows)
             except MemoryError:
                 if not self._remove(buffer):
@@ -116,7 +119,7 @@ class BufferPool:
 
     def _take(self, rows: int) -> "CanvasBuffer":
         """Return an idle buffer if there is one, else a new one, else the one given back first."""
-        batch_bytes = max(1, rows * math.prod(self._canvas_shape))
+        batch_bytes = max(1, rows * self._row_bytes)
         affordable = self._budget // batch_bytes
 
         with self._changed:
@@ -133,16 +136,15 @@ class BufferPool:
             self._free.remove(buffer)
             return buffer
 
-    def _make_room(self, buffer: "CanvasBuffer", rows: int) -> None:
-        """Free others, of smaller batches, if the budget does not suffice for this one to grow.
+    def _make_room(self, growth: int) -> None:
+        """Free idle buffers, of smaller batches, if the budget leaves no room for so many bytes.
 
         By turns, all buffers would grow to the largest batch.
         """
-        growth = rows * math.prod(self._canvas_shape) - buffer.bytes_held
         others = []
         with self._changed:
             held = sum(each.bytes_held for each in self._buffers)
-            while growth > 0 and self._free and held + growth > self._budget:
+            while self._free and held + growth > self._budget:
                 others.append(self._free.pop(0))
                 self._buffers.remove(others[-1])
                 held -= others[-1].bytes_held

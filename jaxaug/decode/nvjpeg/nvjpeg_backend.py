@@ -101,6 +101,7 @@ class NvjpegBackend:
             for device in devices:
                 gpu = Gpu(device, canvas_shape, threads_per_gpu, num_helpers, deterministic)
                 self._gpus.append(gpu)
+        self._max_slot_bytes = min(gpu.max_slot_bytes for gpu in self._gpus)  # memory may differ
 
     @property
     def bytes_held(self) -> int:
@@ -127,8 +128,7 @@ class NvjpegBackend:
     def _decode(
         self, encoded: Encoded, headers: Headers, size: np.ndarray, rows_per_gpu: int
     ) -> DecodedPixels:
-        max_slot_bytes = min(gpu.max_slot_bytes for gpu in self._gpus)  # their memory may differ
-        backends = assign_backends(headers, size, max_slot_bytes, self._canvas_shape[2])
+        backends = assign_backends(headers, size, self._max_slot_bytes, self._canvas_shape[2])
         if self._has_helpers:
             backends = leave_rare_samplings(backends, headers.sampling)
         batch = Batch(encoded, headers, size, backends)
