@@ -18,6 +18,7 @@ from jaxaug.augment._resampling import Resampling, agreed
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._targets import MASK_FILL, Targets, as_added
 from jaxaug.augment._transform import Output, Transform, leaves
+from jaxaug.augment._vary import vary_alike
 from jaxaug.augment._warp import Warp
 
 
@@ -133,6 +134,7 @@ class Compose(Transform):
 
     def apply(self, params: tuple[Drawn, ...], sample: Array | Sample) -> Any:
         """Transform one image or one sample with what `sample` drew: a replay."""
+        params, sample = vary_alike(params, sample)
         state = self.run(Drawn(params), begin(sample, self._targets()))
         result = finish(state)
         return result if isinstance(sample, Mapping) else result["image"]
@@ -222,6 +224,7 @@ class Compose(Transform):
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image or one sample; see the class."""
         check_key(key, sample)
+        key, sample = vary_alike(key, sample)
         result = finish(self._run_from(key, begin(sample, self._targets())))
         return result if isinstance(sample, Mapping) else result["image"]
 

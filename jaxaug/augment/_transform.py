@@ -23,6 +23,7 @@ from jaxaug.augment._state import Note, State, begin, check_key, finish, resampl
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._values import unit
+from jaxaug.augment._vary import vary_alike
 from jaxaug.augment._warp import Warp, select
 
 
@@ -94,6 +95,7 @@ class Transform(Operator):
         """
         self.check()
         check_key(key, sample)
+        key, sample = vary_alike(key, sample)
         state = begin(sample, Targets())
         drawn = self.draw(jax.random.fold_in(key, 0), state.info)
         result = finish(self.run(drawn, state))

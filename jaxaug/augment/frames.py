@@ -14,6 +14,7 @@ from jaxaug.augment._fields import as_names, store
 from jaxaug.augment._state import begin, check_key
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._transform import Transform
+from jaxaug.augment._vary import vary_alike
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Frames:
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform the frames of one video; see the class."""
         check_key(key, sample)
+        key, sample = vary_alike(key, sample)
         given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
         chain = self.transform
         chain = chain if isinstance(chain, Compose) else Compose([chain])
