@@ -148,18 +148,21 @@ class HostResampler:
 
     def fill_canvases(self, table, records, pitch, color, stream):
         for each in self._records(table, len(records)):
-            height = int(each["height"])
-            width = int(each["width"])
+            extent = tuple(
+                int(each[side]) * int(each["eighths"]) / 8 for side in ("width", "height")
+            )
+            width, height = map(math.ceil, extent)
             transpose, flip_x, flip_y = (
                 bool(each[name]) for name in ("transpose", "flip_x", "flip_y")
             )
             data = ctypes.string_at(int(each["slot"]), height * width * self.channels)
-            if data[:3] == color.tobytes():
+            if color is not None and data[:3] == color.tobytes():
                 continue
             wanted = (int(each["out_height"]), int(each["out_width"]))
             stored = wanted[::-1] if transpose else wanted
             whole = Image.frombytes("RGB" if self.channels == 3 else "L", (width, height), data)
-            shrunk = np.asarray(whole.resize(stored[::-1], Image.Resampling.BILINEAR))
+            box = (0, 0, *extent)
+            shrunk = np.asarray(whole.resize(stored[::-1], Image.Resampling.BILINEAR, box))
             shrunk = shrunk.reshape(*stored, self.channels)
             upright = shrunk.swapaxes(0, 1) if transpose else shrunk
             upright = upright[::-1] if flip_y else upright
@@ -199,7 +202,8 @@ def uploader_of(gpu):
     """Return an `Uploader` that writes late, in `finish`."""
 
     class Threads:
-        def __init__(self, ordinal, canvas_shape, stream):
+        def __init__(self, ordinal, canvas_shape, stream, resampler, max_slot_bytes):
+            self.bytes_held = gpu.thread_slot(max_slot_bytes)
             self.shape = canvas_shape
             self.started = []
 
@@ -226,12 +230,14 @@ def uploader_of(gpu):
 def gpu(monkeypatch):
     """A GPU to be configured by a test.
 
-    `calls` are the sizes of the batched calls; a thread calls `in_thread` before each image.
+    `calls` are the sizes of the batched calls; a thread calls `in_thread` before each image, and
+    `thread_slot` gives the bytes of its slot, of those that it may take at most.
     """
     gpu = SimpleNamespace(
         calls=[],
         seconds=lambda images: 0.0,
         in_thread=lambda image: None,
+        thread_slot=lambda most: 0,
         refused=set(),
         skipped=set(),
         memory=MEMORY,

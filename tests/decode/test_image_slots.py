@@ -9,7 +9,7 @@ from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg import gpu as gpu_module
 from jaxaug.decode.nvjpeg import image_slots
-from tests.decode.fake_gpu import WHOLE, HostResampler, check_fitted, decoder
+from tests.decode.fake_gpu import WHOLE, HostResampler, check, check_fitted, decoder
 from tests.images import encode, jpegs, picture
 
 
@@ -96,16 +96,41 @@ def test_an_image_larger_than_a_region_goes_to_the_host(gpu, monkeypatch):
         assert one.stats["host"] == 1 and one.stats["engines"] == len(WHOLE)
 
 
+def test_canvases_and_all_slots_together_take_what_they_may(gpu, monkeypatch):
+    """Those of the host threads, too, however many there are."""
+    budgets = []
+
+    class Pool(gpu_module.BufferPool):
+        def __init__(self, ordinal, canvas_shape, budget):
+            super().__init__(ordinal, canvas_shape, budget)
+            budgets.append(budget)
+
+    region = 100_000
+    monkeypatch.setattr(gpu_module, "_MAX_REGION", region)
+    monkeypatch.setattr(gpu_module, "BufferPool", Pool)
+    gpu.thread_slot = lambda most: most
+    progressive = [encode(picture(i, 40, 50), quality=95, progressive=True) for i in range(30)]
+    with decoder(deterministic=True) as one:
+        check(one, progressive)
+        threads = one.stats["device_bytes"]  # nothing else has memory here
+        assert 0 < threads <= region
+        assert budgets[0] + 3 * region + threads <= gpu_module._device_budget()
+
+
+@pytest.mark.filterwarnings("ignore:images larger than the canvas")
 @pytest.mark.parametrize("sizes", [(2**20, 100_000), (100_000, 2**20), (2**20, 0)])
 def test_the_smallest_gpu_decides_which_images_fit_a_region(gpu, monkeypatch, sizes):
     """GPUs of one host may have different memory, or be too old for NVRTC: then it has none."""
     left = list(sizes)
 
-    def make_regions(canvas_shape):
+    def compile_resampler(channels):
         size = left.pop(0)
-        return image_slots.RegionPool(HostResampler(3), 3, size, canvas_shape) if size else None
+        if not size:
+            raise LibraryError("no NVRTC here")
+        monkeypatch.setattr(gpu_module, "_MAX_REGION", size)
+        return HostResampler(channels)
 
-    monkeypatch.setattr(gpu_module, "_make_regions", make_regions)
+    monkeypatch.setattr(gpu_module, "compile_resampler", compile_resampler)
     large = encode(picture(0, 200, 300), quality=95)
     with decoder(2, deterministic=True) as two:
         assert two.decode([large, *WHOLE[:2], large]).valid.all()

@@ -663,6 +663,31 @@ def test_slots_are_filled_again_and_again(gpu, monkeypatch):
         assert decoder.stats["host"] == 0
 
 
+@pytest.mark.parametrize("output", ["rgb", "gray"])
+@pytest.mark.parametrize("canvas", [CANVAS, (64, 64), (500, 300)])
+def test_host_threads_shrink_and_turn_as_the_host_does(gpu, canvas, output):
+    """Progressive images, which the engines do not decode; the kernel shrinks and turns them."""
+    images = [
+        with_orientation(
+            encode(noisy(n, *size), quality=90, progressive=True, subsampling=n % 3), orientation
+        )
+        for n, size in enumerate(WHOLE_SIZES)
+        for orientation in range(1, 9)
+    ]
+    cpu = jax.devices("cpu")[:1]
+    with Decoder(canvas, "nvjpeg", gpu, output=output) as decoder:
+        held = decoder.stats["device_bytes"]
+        for _ in range(2):  # memory that was used before
+            found = decoder.decode(images)
+            with Decoder(canvas, "host", cpu, output=output) as host:
+                expected = host.decode(images)
+            np.testing.assert_array_equal(found.size, expected.size)
+            difference = np.asarray(found.pixels).astype(int) - np.asarray(expected.pixels)
+            assert np.abs(difference).max() <= 1
+        assert decoder.stats["host"] == 2 * len(images)
+        assert decoder.stats["device_bytes"] > held
+
+
 def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
     call = cuda.call
 

@@ -137,23 +137,53 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     row[:height, :width] = _shrink(image, size, image.size)
 
 
+def jpeg_scale(header: Headers, size: tuple[int, int]) -> int | None:
+    """Return at how many eighths `decode_jpeg` gives an image before it is shrunk and turned.
+
+    None for an image that is neither, and for one that Pillow decodes.
+
+    Args:
+      header: `Headers.row(i)` of a good image.
+      size: (h, w) of the upright image on the canvas.
+    """
+    if not _suits_turbojpeg(header):
+        return None
+    stored, wanted = _stored_sides(header, size)
+    if wanted == stored and header.orientation == 1:
+        return None
+    return _dct_scale(stored, wanted)
+
+
+def scaled_sides(header: Headers, scale: int) -> tuple[int, int]:
+    """Return the (h, w) that `decode_jpeg` gives at scale / 8; libjpeg rounds them up."""
+    return -(-int(header.height) * scale // 8), -(-int(header.width) * scale // 8)
+
+
+def _stored_sides(
+    header: Headers, size: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the (h, w) that is stored, and the one on the canvas as it would be stored."""
+    transpose, _, _ = steps(int(header.orientation))
+    height, width = size
+    wanted = (width, height) if transpose else size
+    return (int(header.height), int(header.width)), wanted
+
+
 def _decode_with_turbojpeg(
     data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray
 ) -> None:
     height, width = size
     channels = row.shape[2]
     orientation = int(header.orientation)
-    stored = (int(header.height), int(header.width))
-    transpose, _, _ = steps(orientation)
-    wanted = (width, height) if transpose else size
+    stored, wanted = _stored_sides(header, size)
 
     if wanted == stored and orientation == 1 and width == row.shape[1]:
         # The rows follow each other on the canvas as well: no copy.
-        _decode_jpeg(data, header, 8, channels, row)
+        decode_jpeg(data, header, 8, channels, row)
         return
 
     scale = _dct_scale(stored, wanted)
-    pixels = _decode_jpeg(data, header, scale, channels)
+    pixels = decode_jpeg(data, header, scale, channels)
     if wanted != stored:
         pixels = _shrink_scaled(pixels, stored, scale, wanted)
 
@@ -218,21 +248,23 @@ def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
     return scale if scale < 6 else 8
 
 
-def _decode_jpeg(
+def decode_jpeg(
     data: memoryview,
     header: Headers,
     scale: int,
     channels: int,
     buffer: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return uint8[h, w, channels] at scale / 8 of the stored size.
+    """Return uint8[h, w, channels] at scale / 8 of the stored size, as it is stored.
 
     The DCT is accurate, the upsampling "fancy". `buffer` receives the pixels if it is given.
+
+    Raises:
+      DecodeError: the pixels cannot be read; the buffer may be partly written.
     """
     import simplejpeg
 
-    height = -(-int(header.height) * scale // 8)
-    width = -(-int(header.width) * scale // 8)
+    height, width = scaled_sides(header, scale)
     colors = "RGB" if channels == 3 else "GRAY"
     options = {"min_height": height, "min_width": width, "buffer": buffer, "strict": False}
 

@@ -84,4 +84,5 @@ def _slot_records(batch: Batch, rows: np.ndarray) -> np.ndarray:
     records["transpose"] = TRANSPOSE[orientation]
     records["flip_x"] = FLIP_X[orientation]
     records["flip_y"] = FLIP_Y[orientation]
+    records["eighths"] = 8
     return records

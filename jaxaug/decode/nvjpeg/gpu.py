@@ -16,7 +16,7 @@ from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer
 from jaxaug.decode.nvjpeg.dispatch import HOST, Batch
 from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
-from jaxaug.decode.nvjpeg.resample import compile_resampler
+from jaxaug.decode.nvjpeg.resample import Resampler, compile_resampler
 from jaxaug.decode.nvjpeg.row_queue import RowQueue
 
 _REGIONS = MAX_RUNNING_CALLS + 1  # one for images that are resampled while others are decoded
@@ -32,7 +32,7 @@ _MIN_CALL = 64
 # 18,900 if the threads take those.
 _MIN_LARGE_IMAGE = 400_000
 # Fraction of many large images that the engines leave to the helpers at first: with the engines of
-# an H200, 8 decode a tenth.
+# an H200, 12 decode a tenth to a quarter.
 _HELP_FRACTION = 1 / 4
 
 _NO_ROWS = RowQueue(np.zeros(0, np.int64), 0)
@@ -73,7 +73,11 @@ class Gpu:
         self._canvas_shape = canvas_shape
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
-        self._threads = HostThreads(self._ordinal, canvas_shape, num_threads, num_helpers)
+        resampler = _make_resampler(canvas_shape[2])
+        region_bytes = min(int(_device_budget() * _REGION_FRACTION), _MAX_REGION)
+        self._threads = HostThreads(
+            self._ordinal, canvas_shape, num_threads, num_helpers, resampler, region_bytes
+        )
         try:
             self._handle = _make_handle(deterministic)
         except BaseException:
@@ -81,8 +85,11 @@ class Gpu:
             raise
 
         self._batched = BatchedDecoder(self._handle, canvas_shape[2])
-        self._regions = _make_regions(canvas_shape)
-        budget = _device_budget() - _REGIONS * self.max_slot_bytes
+        self._regions = None
+        budget = _device_budget()
+        if resampler is not None:
+            self._regions = RegionPool(resampler, _REGIONS, region_bytes, canvas_shape)
+            budget -= (_REGIONS + 1) * region_bytes  # one for the slots of the host threads
         self.buffers = BufferPool(self._ordinal, canvas_shape, budget)
 
     @property
@@ -94,7 +101,7 @@ class Gpu:
     def bytes_held(self) -> int:
         """The device memory that canvases and slots take now."""
         regions = 0 if self._regions is None else self._regions.bytes_held
-        return self.buffers.bytes_held + regions
+        return self.buffers.bytes_held + regions + self._threads.bytes_held
 
     def empty(self) -> jax.Array:
         """Return the pixels of a batch of no rows."""
@@ -309,10 +316,10 @@ def _make_handle(deterministic: bool) -> Any:
         return libnvjpeg.create_handle(libnvjpeg.GPU_HYBRID)
 
 
-def _make_regions(canvas_shape: tuple[int, int, int]) -> RegionPool | None:
-    """Return the regions of the current device, or None, with a warning, without their kernels."""
+def _make_resampler(channels: int) -> Resampler | None:
+    """Return the kernels for the current device, or None, with a warning, without NVRTC."""
     try:
-        resampler = compile_resampler(canvas_shape[2])
+        return compile_resampler(channels)
     except LibraryError as error:
         warnings.warn(
             f"images larger than the canvas, or turned by EXIF, are decoded on the host: {error}",
@@ -320,8 +327,6 @@ def _make_regions(canvas_shape: tuple[int, int, int]) -> RegionPool | None:
             stacklevel=2,
         )
         return None
-    size = min(int(_device_budget() * _REGION_FRACTION), _MAX_REGION)
-    return RegionPool(resampler, _REGIONS, size, canvas_shape)
 
 
 def _device_budget() -> int:

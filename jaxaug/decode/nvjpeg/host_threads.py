@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.dispatch import Batch
+from jaxaug.decode.nvjpeg.resample import Resampler
 from jaxaug.decode.nvjpeg.row_queue import RowQueue
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
@@ -24,6 +25,8 @@ class HostThreads:
       canvas_shape: (H, W, channels) of each row.
       num_threads: threads for images that the engines cannot decode.
       num_helpers: threads for images that the engines could decode as well, if these are large.
+      resampler: the kernels that shrink and turn images; None where they cannot be compiled.
+      slots_bytes: device memory at most for images that they shrink and turn.
 
     Attributes:
       num_helpers: as given.
@@ -35,6 +38,8 @@ class HostThreads:
         canvas_shape: tuple[int, int, int],
         num_threads: int,
         num_helpers: int,
+        resampler: Resampler | None,
+        slots_bytes: int,
     ):
         self._ordinal = ordinal
         self._canvas_shape = canvas_shape
@@ -43,8 +48,15 @@ class HostThreads:
         self.num_helpers = num_helpers
         self._helpers = ThreadPoolExecutor(max(1, num_helpers), thread_name_prefix="jaxaug-help")
         self._stream = cuda.create_stream()
+        self._resampler = resampler
+        self._max_slot_bytes = slots_bytes // (num_threads + num_helpers)
         self._uploaders: list[Uploader] = []
         self._local = threading.local()
+
+    @property
+    def bytes_held(self) -> int:
+        """The device memory that the slots of the threads take now."""
+        return sum(uploader.bytes_held for uploader in tuple(self._uploaders))
 
     def start(
         self, batch: Batch, pointers: np.ndarray, assigned: list[int], queue: RowQueue
@@ -80,7 +92,13 @@ class HostThreads:
     def _uploader(self) -> Uploader:
         """Return the calling thread's own uploader."""
         if not hasattr(self._local, "uploader"):
-            self._local.uploader = Uploader(self._ordinal, self._canvas_shape, self._stream)
+            self._local.uploader = Uploader(
+                self._ordinal,
+                self._canvas_shape,
+                self._stream,
+                self._resampler,
+                self._max_slot_bytes,
+            )
             self._uploaders.append(self._local.uploader)
         return self._local.uploader
 

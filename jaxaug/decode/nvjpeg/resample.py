@@ -13,7 +13,7 @@ from jaxaug.decode.native.kernels import Kernel, compile_kernels
 # One image of a launch, with the memory layout of the C++ struct `Image` below.
 RECORD = np.dtype(
     [
-        ("slot", np.uint64),  # address of the whole image, in rows of channels x width bytes
+        ("slot", np.uint64),  # address of the whole image, its rows without padding
         ("canvas", np.uint64),  # address of the canvas
         ("height", np.int32),  # as stored
         ("width", np.int32),
@@ -22,7 +22,7 @@ RECORD = np.dtype(
         ("transpose", np.int32),  # from stored to upright: transpose, then mirror
         ("flip_x", np.int32),
         ("flip_y", np.int32),
-        ("unused", np.int32),
+        ("eighths", np.int32),  # of the stored sides that the slot has, rounded up
     ]
 )
 
@@ -34,12 +34,13 @@ _SENTINEL_BLOCK = 128  # threads of a block that writes sentinels
 # Weights as Pillow's: a triangle of half-width max(1, scale) about the output pixel's center (i +
 # 1/2) scale, cut at the image's border and divided by their sum (Pillow, src/libImaging/Resample.c,
 # precompute_coeffs). The center is split into a whole and a fraction in integers, as float32 has no
-# digits left for the fraction of a large one.
+# digits left for the fraction of a large one. An image that libjpeg has decoded at some eighths
+# ends where that part of its stored side does, inside of its last pixel.
 _SOURCE = r"""
 struct Image {
   unsigned char* slot;
   unsigned char* canvas;
-  int height, width, out_height, out_width, transpose, flip_x, flip_y, unused;
+  int height, width, out_height, out_width, transpose, flip_x, flip_y, eighths;
 };
 
 struct Taps {
@@ -47,15 +48,18 @@ struct Taps {
   float center, inverse;  // of the first tap's center, in taps; 1 / half-width
 };
 
-__device__ Taps find_taps(int position, int in, int out) {
+__device__ int scaled(int side, int eighths) { return (side * eighths + 7) / 8; }
+
+__device__ Taps find_taps(int position, int side, int eighths, int out) {
+  int in = side * eighths;
   long long numerator = (2LL * position + 1) * in;
-  long long denominator = 2LL * out;
+  long long denominator = 16LL * out;
   int whole = (int)(numerator / denominator);
   float fraction = (float)(numerator % denominator) / (float)denominator;
-  float half = fmaxf((float)in / (float)out, 1.0f);
+  float half = fmaxf((float)in / (float)(8 * out), 1.0f);
   Taps taps;
   taps.first = max(0, whole + (int)floorf(fraction - half + 0.5f));
-  taps.last = min(in, whole + (int)floorf(fraction + half + 0.5f));
+  taps.last = min(scaled(side, eighths), whole + (int)floorf(fraction + half + 0.5f));
   taps.center = (float)(whole - taps.first) + fraction - 0.5f;
   taps.inverse = 1.0f / half;
   return taps;
@@ -93,13 +97,14 @@ extern "C" __global__ void resample(const Image* images, int pitch, int sentinel
   bool transpose = image.transpose;
   int stored_width = transpose ? image.out_height : image.out_width;
   int stored_height = transpose ? image.out_width : image.out_height;
-  Taps across = find_taps(transpose ? v : u, image.width, stored_width);
-  Taps down = find_taps(transpose ? u : v, image.height, stored_height);
+  int slot_width = scaled(image.width, image.eighths);
+  Taps across = find_taps(transpose ? v : u, image.width, image.eighths, stored_width);
+  Taps down = find_taps(transpose ? u : v, image.height, image.eighths, stored_height);
 
   float sums[CHANNELS] = {};
   float total = 0.0f;
   for (int j = down.first; j < down.last; ++j) {
-    const unsigned char* pixel = image.slot + ((size_t)j * image.width + across.first) * CHANNELS;
+    const unsigned char* pixel = image.slot + ((size_t)j * slot_width + across.first) * CHANNELS;
     float row_sums[CHANNELS] = {};
     float row_total = 0.0f;
     for (int i = 0; i < across.last - across.first; ++i, pixel += CHANNELS) {
@@ -142,24 +147,25 @@ class Resampler(NamedTuple):
         self.sentinel_kernel.launch(stream, grid, block, *arguments)
 
     def fill_canvases(
-        self, table: int, records: np.ndarray, pitch: int, sentinel: np.ndarray, stream: int
+        self, table: int, records: np.ndarray, pitch: int, sentinel: np.ndarray | None, stream: int
     ) -> None:
         """Start shrinking and orienting images from their slots to their canvases.
 
         Args:
-          table: address of the records on the device.
+          table: address of the records, which the device can read.
           records: the same records on the host.
           pitch: bytes of a canvas row.
-          sentinel: uint8[3]; slots that begin with it are left out.
+          sentinel: uint8[3]; slots that begin with it are left out. None leaves none out.
           stream: the kernel runs on it.
         """
         columns = -(-int(records["out_width"].max()) // _BLOCK_SIDE)
         rows = -(-int(records["out_height"].max()) // _BLOCK_SIDE)
         block = (_BLOCK_SIDE, _BLOCK_SIDE, 1)
+        without = np.int32(-1) if sentinel is None else _pack(sentinel)
         for start in range(0, len(records), _MAX_IMAGES):
             grid = (columns, rows, min(_MAX_IMAGES, len(records) - start))
             address = np.uint64(table + start * RECORD.itemsize)
-            arguments = (address, np.int32(pitch), _pack(sentinel))
+            arguments = (address, np.int32(pitch), without)
             self.resample_kernel.launch(stream, grid, block, *arguments)
 
 
