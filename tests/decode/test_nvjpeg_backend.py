@@ -237,6 +237,18 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
             assert decode.backend == "host"
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_without_memory_nothing_is_known_of_engines(gpu, monkeypatch, deterministic):
+    def create_handle(backend):
+        if backend == 3:
+            raise NvjpegError("nvjpegCreateEx", 5)
+
+    monkeypatch.setattr(gpu_module, "_make_handle", MAKE_HANDLE)
+    monkeypatch.setattr(gpu_module.libnvjpeg, "create_handle", create_handle)
+    with pytest.raises(MemoryError, match=r"no device memory for nvJPEG .*XLA_CLIENT_MEM_FRACTION"):
+        decoder(deterministic=deterministic)
+
+
 MAKE_HANDLE = gpu_module._make_handle
 
 

@@ -303,10 +303,13 @@ def _make_handle(deterministic: bool) -> Any:
 
     Raises:
       LibraryError: it has none, but the pixels must be deterministic.
+      MemoryError: the device has no memory left, which says nothing about engines.
     """
     try:
         return libnvjpeg.create_handle(libnvjpeg.HARDWARE)
     except libnvjpeg.NvjpegError as error:
+        if error.status == libnvjpeg.ALLOCATOR_FAILURE:
+            raise cuda.memory_error("for nvJPEG", error) from error
         if deterministic:
             raise LibraryError(
                 f"this GPU has no JPEG engines ({error}), and on its multiprocessors the pixels of "
