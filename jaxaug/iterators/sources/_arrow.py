@@ -167,8 +167,6 @@ def images_of(column: Any, mapped: bool) -> Images:
       SourceError: a column of another type.
     """
     pyarrow = import_pyarrow("pyarrow")
-    # One chunk is taken as it is: to combine it would copy.
-    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     paths = None
     data = column
     if pyarrow.types.is_struct(column.type):
@@ -176,7 +174,9 @@ def images_of(column: Any, mapped: bool) -> Images:
         compute = import_pyarrow("pyarrow.compute")
         paths = compute.struct_field(column, "path") if "path" in names else None
         data = compute.struct_field(column, "bytes")
-    addresses, lengths = _places(pyarrow, data)
+    # Chunk by chunk: to combine them would copy, and fails beyond 2 GiB.
+    places = [_places(pyarrow, chunk) for chunk in data.chunks]
+    addresses, lengths = (np.concatenate(parts) for parts in zip(*places))
     held = 0 if mapped else data.nbytes
     return Images(addresses, lengths, paths, data, held)
 

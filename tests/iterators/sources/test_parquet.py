@@ -196,6 +196,17 @@ def test_row_groups_that_do_not_fit_are_read_again(tmp_path):
     assert source._cache._held <= 2000
 
 
+def test_a_row_group_may_hold_more_than_2_gib():
+    """Its column has several chunks then, which Arrow cannot join."""
+    memory = np.zeros(3 << 29, np.uint8)  # never touched
+    data = pa.py_buffer(memory)
+    offsets = pa.py_buffer(np.array([0, 100, memory.size], np.int32))
+    chunk = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, data])
+    images = _arrow.images_of(pa.chunked_array([chunk, chunk]), False)
+    assert images.addresses.tolist() == [data.address, data.address + 100] * 2
+    assert images.lengths.tolist() == [100, memory.size - 100] * 2
+
+
 def test_a_group_that_two_threads_read_at_once_is_held_once(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", table(), "parquet")
     source = Parquet(tmp_path / "a.parquet")
