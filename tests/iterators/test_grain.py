@@ -1,6 +1,7 @@
 """A Loader as the first stage of a Grain pipeline."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,6 +65,17 @@ def test_iterators_have_places_of_their_own(source):
         two = iter(dataset)
         found = [labels(one, 1), labels(two, 2), labels(one, 3), labels(two, 2)]
     assert found[0] + found[2] == expected == found[1] + found[3]
+
+
+def test_iterators_of_several_threads_have_places_of_their_own(source):
+    with make(source) as loader:
+        dataset = dataset_of(loader).map(lambda batch: batch["label"])
+        expected = labels(iter(dataset), 4)
+        with ThreadPoolExecutor(2) as pool:
+            found = list(
+                pool.map(lambda batches: labels(batches, 4), [iter(dataset), iter(dataset)])
+            )
+    assert found == [expected, expected]
 
 
 def test_epochs_that_are_used_up_end_it(source):
