@@ -84,8 +84,18 @@ def cause_of(error: BaseException, path: str) -> BaseException | None:
 
 
 def local_path(path: PathLike) -> str:
-    """Return the absolute path of a local file, "~" expanded."""
-    return os.path.abspath(os.path.expanduser(path))
+    """Return the absolute path of a local file, "~" expanded.
+
+    Raises:
+      SourceError: it is a URL.
+    """
+    name = os.path.expanduser(path)
+    if is_remote(name):
+        raise SourceError(
+            f"{hide_secrets(name)!r} must be a path on this machine: URLs are read by WebDataset, "
+            "TFRecord and Parquet alone."
+        )
+    return os.path.abspath(name)
 
 
 def is_remote(path: str) -> bool:

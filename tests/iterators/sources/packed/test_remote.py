@@ -13,7 +13,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from jaxaug._pack import pack_files
 from jaxaug.errors import SourceError
+from jaxaug.iterators import Coco, FileList, ImageFolder, PairedFolders
 from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -374,3 +376,26 @@ def test_files_that_only_a_query_tells_apart(server):
     first, second = (WebDataset(f"{url}/get?file={name}") for name in "ab")
     assert first.index_path != second.index_path
     assert first.features["label"].tolist() == second.features["label"].tolist()[::-1]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        ImageFolder,
+        FileList,
+        lambda url: Coco("train", url),
+        lambda url: PairedFolders(url, "masks"),
+        lambda url: WebDataset("a.tar", index=url),
+        lambda url: pack_files(ImageFolder("train"), url),
+    ],
+    ids=["folder", "list", "coco", "pairs", "index", "pack"],
+)
+def test_a_url_is_no_folder_of_this_machine(tmp_path, monkeypatch, use):
+    """It would be one named "gs:" in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.jpg").write_bytes(containers.jpegs(1)[0])
+    (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    with pytest.raises(SourceError, match=r"'gs://bucket/a' must be a path on this machine: URLs"):
+        use("gs://bucket/a")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.tar", "train"]
