@@ -166,7 +166,9 @@ def _matches(pattern: str) -> list[str]:
         system.invalidate_cache()  # fsspec may hold a listing of earlier
         if "*" not in pattern:  # a URL may well hold a "?"
             return [pattern]
-        found = sorted(system.unstrip_protocol(name) for name in system.glob(below))
+        found = sorted(
+            _chained(pattern, system.unstrip_protocol(name)) for name in system.glob(below)
+        )
     elif not glob.has_magic(pattern):
         return [local_path(pattern)]
     else:
@@ -177,16 +179,28 @@ def _matches(pattern: str) -> list[str]:
     return found
 
 
+def _chained(pattern: str, path: str) -> str:
+    """Return the URL of a file that a pattern matches, in the chain "zip://*.tar::gs://b/a.zip".
+
+    Example:
+      >>> _chained("simplecache::gs://b/*.tar", "gs://b/1.tar")
+      'simplecache::gs://b/1.tar'
+    """
+    links = pattern.split("::")
+    place = next(number for number, link in enumerate(links) if is_remote(link))
+    return "::".join([*links[:place], path, *links[place + 1 :]])
+
+
 def stat_file(path: str) -> DataFile:
     try:
         if not is_remote(path):
             facts = os.stat(path)
             if stat.S_ISDIR(facts.st_mode):
-                raise SourceError(
-                    f"`paths`: {path!r} is a folder; name its files, for example {path}/*.tar."
-                )
+                raise _is_folder(path)
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
         info = _remote_facts(*file_system_of(path))
+        if info.get("type") == "directory":
+            raise _is_folder(hide_secrets(path))
     except SourceError:
         raise
     except Exception as error:  # each protocol has its own
@@ -199,6 +213,11 @@ def stat_file(path: str) -> DataFile:
         )
     stamps = (info[key] for key in _STAMP_KEYS if info.get(key))
     return DataFile(path, int(info["size"]), str(next(stamps, "")))
+
+
+def _is_folder(path: str) -> SourceError:
+    pattern = f"{path.rstrip('/')}/*.tar"
+    return SourceError(f"`paths`: {path!r} is a folder; name its files, for example {pattern}.")
 
 
 def _remote_facts(system: Any, name: str, retries: int = 3) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import importlib
 import socket
 import threading
 import traceback
+import zipfile
 import zlib
 from email.utils import formatdate
 from types import SimpleNamespace
@@ -399,3 +400,28 @@ def test_a_url_is_no_folder_of_this_machine(tmp_path, monkeypatch, use):
     with pytest.raises(SourceError, match=r"'gs://bucket/a' must be a path on this machine: URLs"):
         use("gs://bucket/a")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.tar", "train"]
+
+
+def test_patterns_of_chained_urls(tmp_path, monkeypatch):
+    """In an archive, and behind a cache on this machine."""
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shard = containers.tar(containers.labelled_files(2))
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for name in ("0.tar", "1.tar"):
+            archive.writestr(f"in/{name}", shard)
+            (tmp_path / name).write_bytes(shard)
+    source = WebDataset(f"zip://in/*.tar::file://{tmp_path}/all.zip")
+    encoded, _ = source.read(np.array([3]))
+    assert len(source) == 4 and bytes(encoded.view(0)) == containers.jpegs(2)[1]
+
+    cache = f"filecache::file://{tmp_path}"
+    files = list_files(f"{cache}/*.tar")
+    assert [file.path for file in files] == [f"{cache}/0.tar", f"{cache}/1.tar"]
+
+
+def test_a_remote_folder_is_no_file():
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.pipe("/folder_of_shards/0.tar", b"...")
+    with pytest.raises(SourceError, match=r"'memory://folder_of_shards/' is a folder; name its"):
+        list_files("memory://folder_of_shards/")
