@@ -19,7 +19,7 @@ _MAX_NUMBER = _regions.IGNORED - 1  # of a class or an object in a mask
 
 
 class Coco:
-    """Images with the boxes, and the regions, of a COCO instances file.
+    """Images with the boxes, and the regions, of a COCO instances file, or of one of LVIS.
 
     Features of each record, K being the most boxes that an image has:
 
@@ -35,8 +35,9 @@ class Coco:
     without area are left out, as training code does.
 
     Args:
-      images: the folder of the images.
-      annotations: the JSON file, such as `instances_train2017.json`.
+      images: the folder of the images; for LVIS the one that holds "train2017" and "val2017", as
+        each of its files names images of both.
+      annotations: the JSON file, such as `instances_train2017.json` or `lvis_v1_train.json`.
       mask: "classes" draws each object with 1 + its box label, and 255 where objects of two classes
         overlap. "objects" draws it with 1 + its place among the boxes, smaller boxes above larger
         ones: `mask == 1 + jnp.arange(K)[:, None, None]` is [K, H, W], a mask for each box. None for
@@ -76,7 +77,7 @@ class Coco:
                 (int(entry["id"]), str(entry["name"])) for entry in found["categories"]
             )
             self.image_ids = np.array([int(entry["id"]) for entry in found["images"]], np.int64)
-            names = [str(entry["file_name"]) for entry in found["images"]]
+            names = [_file_name(entry) for entry in found["images"]]
             if not names:
                 raise SourceError(f"`annotations` {self._annotations!r} has no images.")
             category_ids = np.array([key for key, _ in categories], np.int64)
@@ -144,6 +145,13 @@ def _load(path: str) -> dict[str, Any]:
             f"`annotations` {path!r} is no COCO instances file: it holds a {type(found).__name__}."
         )
     return found
+
+
+def _file_name(image: dict[str, Any]) -> str:
+    """Return the path of an image; LVIS names it by the end of a URL, ".../train2017/1.jpg"."""
+    if "file_name" not in image and "coco_url" in image:
+        return "/".join(str(image["coco_url"]).split("/")[-2:])
+    return str(image["file_name"])
 
 
 def _check_unique(what: str, ids: np.ndarray) -> None:

@@ -375,6 +375,18 @@ def write_coco(tmp_path, found):
     return path
 
 
+def test_files_of_lvis_name_images_by_the_end_of_a_url(tmp_path):
+    url = "http://images.cocodataset.org"
+    images = [
+        {"id": 7, "coco_url": f"{url}/train2017/000000000007.jpg"},
+        {"id": 9, "coco_url": f"{url}/val2017/000000000009.jpg"},
+        {"id": 50, "coco_url": f"{url}/val2017/000000000050.jpg", "file_name": "COCO_val_50.jpg"},
+    ]
+    source = Coco(tmp_path, write_coco(tmp_path, coco(images=images)))
+    paths = ["train2017/000000000007.jpg", "val2017/000000000009.jpg", "COCO_val_50.jpg"]
+    assert [source.path(i) for i in range(3)] == [str(tmp_path / path) for path in paths]
+
+
 def test_coco_boxes(tmp_path):
     source = Coco(tmp_path / "images", write_coco(tmp_path, coco()))
     assert isinstance(source, Source) and len(source) == 3 and source.classes == ("car", "brush")
