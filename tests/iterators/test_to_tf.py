@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.iterators import InMemory, to_tf
+from jaxaug.iterators import FromIterable, InMemory, to_tf
 from jaxaug.iterators._to_tf import _to_tensor
 from tests.images import jpegs
 from tests.iterators.loaders import N, named_sharding, one_device
@@ -102,3 +102,15 @@ def test_keras_trains_and_evaluates_on_whole_epochs(source):
             guess = model(batch["image"]).numpy().argmax(axis=1)
             right += int(((guess == batch["label"]) & batch["valid"]).numpy().sum())
     assert accuracy == pytest.approx(right / N)
+
+
+def test_a_dataset_of_encoded_images_is_a_stream():
+    images = jpegs(N)
+    dataset = tf.data.Dataset.from_tensor_slices({"image": images, "label": np.arange(N)})
+    options = {"shuffle": False, "sharding": one_device()}
+    with Loader(FromIterable(dataset), 8, **options) as loader:
+        found = next(loader)
+    with Loader(InMemory(images, {"label": np.arange(N)}), 8, **options) as loader:
+        expected = next(loader)
+    for name in ("image", "label"):
+        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(expected[name]))

@@ -254,6 +254,9 @@ def _stored_bytes(image: Any, record: int) -> bytes | None:
         image = image.get("bytes")
         if image is None and isinstance(path, str):
             return _read_file(path, record)
+    numpy = getattr(image, "numpy", None)
+    if numpy is not None and getattr(image, "shape", None) == ():
+        image = numpy()  # a string of TensorFlow
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     return None

@@ -32,10 +32,11 @@ class RandomAccess:
     without image: the Loader's `on_error` decides, and `describe` says why.
 
     Args:
-      source: the object. An image is the encoded bytes, {"bytes": bytes}, {"path": path} of a local
-        file, a Pillow image, or pixels uint8[h, w, 3] or [h, w]. Numbers and arrays of fixed shape,
-        numpy's or those of other libraries, become features of the dtype they have, lists of
-        numbers of one length where `features` names them; all else stays in `describe`.
+      source: the object. An image is the encoded bytes, also as a string of TensorFlow, {"bytes":
+        bytes}, {"path": path} of a local file, a Pillow image, or pixels uint8[h, w, 3] or [h, w].
+        Numbers and arrays of fixed shape, numpy's or those of other libraries, become features of
+        the dtype they have, lists of numbers of one length where `features` names them; all else
+        stays in `describe`.
       image: the key of the image, or its place in tuples.
       mask: the key or place of the mask, in the forms of an image; a Pillow image of a palette
         keeps its indices, an array is integers [h, w], at most 65,535. None for no masks. See
