@@ -144,8 +144,10 @@ class RandomAccess:
                 except SourceError as error:
                     item = error
             wrong = wrong or item
+        assert wrong is not None
         known = isinstance(wrong, SourceError)
-        raise SourceError(str(wrong) if known else f"record 0 cannot be read: {wrong}") from wrong
+        what = _reason(wrong)
+        raise SourceError(what if known else f"record 0 cannot be read: {what}") from wrong
 
     def _items(self, indices: np.ndarray) -> list[Item | Exception]:
         """Return each item, or why it cannot be had."""

@@ -289,6 +289,13 @@ def test_fingerprints_tell_data_sets_apart():
     assert len(prints) == 4 and RandomAccess(items(4)).fingerprint() in prints
 
 
+def test_an_object_without_items_by_number_is_told_how_it_fails():
+    """Such as a DataFrame of pandas, whose items are its columns."""
+    columns = {"image": [b""], "label": [1]}
+    with pytest.raises(SourceError, match="record 0 cannot be read: KeyError: 0"):
+        RandomAccess(columns)
+
+
 @pytest.mark.parametrize("path", ["a.parquet", Path("a.parquet")])
 def test_a_path_is_no_source_of_items(path):
     with pytest.raises(SourceError, match=r"got .*a.parquet'\)?: files are read by Parquet, Arr"):
