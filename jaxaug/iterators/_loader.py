@@ -145,6 +145,12 @@ class Loader(Checkpointable):
         rows = self._plan.batches.batch_size
         return f"Loader({self.source!r}, batch_size={rows}, order={self._plan.reader.sampler_name})"
 
+    def __reduce__(self):
+        raise TypeError(
+            "a Loader cannot be pickled or copied, as it holds threads and devices: make it where "
+            "it is used, from the same arguments, and `set_state` it to go on."
+        )
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rest of the current epoch, the whole of it at its start."""
         self._consumer.check_usable()

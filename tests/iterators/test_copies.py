@@ -11,7 +11,8 @@ import sys
 import numpy as np
 import pytest
 
-from jaxaug.iterators import RandomAccess, Subset, TFRecord, WebDataset, split
+from jaxaug.iterators import Loader, RandomAccess, Subset, TFRecord, WebDataset, split, to_numpy
+from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers, test_features
 
 
@@ -121,3 +122,10 @@ def test_a_copy_is_of_the_state_that_was_opened(tmp_path):
     assert duplicate.fingerprint() == source.fingerprint()
     assert duplicate.read(np.arange(2))[0].lengths.tolist() == [0, 0]
     assert "changed since it was indexed" in duplicate.describe(0)["error"]
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.deepcopy])
+def test_a_loader_says_why_it_cannot_be_copied(tmp_path, duplicate):
+    with Loader(test_features.webdataset(tmp_path), 2, sharding=one_device()) as loader:
+        with pytest.raises(TypeError, match="a Loader cannot be pickled or copied, as it holds"):
+            duplicate(to_numpy(loader))
