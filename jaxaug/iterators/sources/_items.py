@@ -1,12 +1,14 @@
 """Items of data sets in Python objects: their image, their label, their numbers."""
 
 import io
+import os
 import reprlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators._features import round_floats
 from jaxaug.iterators.sources._files import local_path, reason
@@ -252,11 +254,14 @@ def _stored_bytes(image: Any, record: int) -> bytes | None:
     if isinstance(image, Mapping):  # as Hugging Face stores them
         path = image.get("path")
         image = image.get("bytes")
-        if image is None and isinstance(path, str):
+        if image is None and isinstance(path, (str, os.PathLike)):
             return _read_file(path, record)
     numpy = getattr(image, "numpy", None)
     if numpy is not None and getattr(image, "shape", None) == ():
         image = numpy()  # a string of TensorFlow
+    if hasattr(image, "__array__") and getattr(image, "ndim", None) == 1:
+        data = np.asarray(image)  # as HDF5 and `torchvision.io.read_file` give files
+        image = data.tobytes() if data.dtype == np.uint8 else None
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     return None
@@ -274,12 +279,13 @@ def _encode(image: Any, record: int) -> bytes | None:
     return None
 
 
-def _read_file(path: str, record: int) -> bytes:
+def _read_file(path: PathLike, record: int) -> bytes:
     try:
         with open(local_path(path), "rb") as file:
             return file.read()
     except OSError as error:
-        raise SourceError(f"record {record}: {path!r} cannot be read: {reason(error)}.") from error
+        name = os.fspath(path)
+        raise SourceError(f"record {record}: {name!r} cannot be read: {reason(error)}.") from error
 
 
 def _is_pillow(image: Any) -> bool:

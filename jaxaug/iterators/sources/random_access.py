@@ -32,11 +32,11 @@ class RandomAccess:
     without image: the Loader's `on_error` decides, and `describe` says why.
 
     Args:
-      source: the object. An image is the encoded bytes, also as a string of TensorFlow, {"bytes":
-        bytes}, {"path": path} of a local file, a Pillow image, or pixels uint8[h, w, 3] or [h, w].
-        Numbers and arrays of fixed shape, numpy's or those of other libraries, become features of
-        the dtype they have, lists of numbers of one length where `features` names them; all else
-        stays in `describe`.
+      source: the object. An image is the encoded bytes, also as uint8[n] or a string of TensorFlow,
+        {"bytes": bytes}, {"path": path} of a local file, a Pillow image, or pixels uint8[h, w, 3]
+        or [h, w]. Numbers and arrays of fixed shape, numpy's or those of other libraries, become
+        features of the dtype they have, lists of numbers of one length where `features` names them;
+        all else stays in `describe`.
       image: the key of the image, or its place in tuples.
       mask: the key or place of the mask, in the forms of an image; a Pillow image of a palette
         keeps its indices, an array is integers [h, w], at most 65,535. None for no masks. See
@@ -116,9 +116,9 @@ class RandomAccess:
         if isinstance(item, Exception):
             return {"record": index, "error": _reason(item)}
         image = item.fields[self._image]
-        found = {"record": index}
+        found: dict[str, Any] = {"record": index}
         if isinstance(image, Mapping) and image.get("path"):
-            found["path"] = image["path"]
+            found["path"] = str(image["path"])
         for key, value in item.fields.items():
             if key not in (self._image, self._mask) and key not in self._names:
                 found[str(key)] = _text(value)

@@ -43,6 +43,19 @@ def test_pixels_of_one_channel_and_those_of_torch():
         RandomAccess([{"image": torch.zeros((3, 8, 9), dtype=torch.uint8), "label": 1}])
 
 
+def test_encoded_bytes_may_be_a_vector():
+    """As HDF5 and OpenCV give files, and `torchvision.io.read_file`."""
+    torch = pytest.importorskip("torch")
+    image = containers.jpegs(1)[0]
+    vector = np.frombuffer(image, np.uint8)
+    for each in (vector, torch.from_numpy(vector.copy())):
+        source = RandomAccess([{"image": each, "mask": each, "label": 1}], mask="mask")
+        found, _ = source.read(np.array([0]))
+        assert bytes(found.images.view(0)) == bytes(found.masks.view(0)) == image
+    with pytest.raises(SourceError, match=r"must hold pixels .* got float32\[9\]"):
+        RandomAccess([{"image": np.zeros(9, np.float32), "label": 1}])
+
+
 @pytest.mark.parametrize("mode", ["1", "P", "RGBA", "CMYK", "LA", "I;16"])
 def test_pillow_images_of_other_modes(mode):
     gray = np.random.default_rng(0).integers(0, 256, (5, 7), np.uint8)
