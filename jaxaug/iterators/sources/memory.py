@@ -20,9 +20,10 @@ class InMemory:
 
     Args:
       images: the bytes of each image; or pixels uint8[N, H, W, 3], or gray uint8[N, H, W] or [N, H,
-        W, 1], an array or an `np.memmap`, which must not change. Pixels go to the devices as they
-        are, through no Decoder; gray ones are repeated to three channels there.
-      features: arrays with one row for each image, such as {"label": int[N]}.
+        W, 1], an array of any library or an `np.memmap`, which must not change. Pixels go to the
+        devices as they are, through no Decoder; gray ones are repeated to three channels there.
+      features: arrays with one row for each image, such as {"label": int[N]}; a DataFrame of pandas
+        is its columns.
       masks: the encoded mask of each encoded image, see `Masked`; None for no masks. Those of
         pixels are a feature "mask", an array [N, H, W].
 
@@ -48,6 +49,8 @@ class InMemory:
         *,
         masks: Sequence[bytes] | None = None,
     ):
+        if getattr(images, "ndim", 1) > 1:
+            images = np.asanyarray(images)  # of any library; a memory map stays one
         if isinstance(images, np.ndarray) and images.dtype.kind not in "OS":
             _check_pixels(images)
         elif not isinstance(images, (Sequence, np.ndarray)) or isinstance(images, (bytes, str)):
@@ -58,6 +61,12 @@ class InMemory:
 
         if not len(images):
             raise SourceError("`images` must hold at least one image, got none.")
+        if not isinstance(images, np.ndarray) and getattr(images[0], "ndim", 1) > 1:
+            raise ValueError(
+                "`images` must be encoded bytes, or pixels in one array, got a list of arrays "
+                f"{list(np.shape(images[0]))}: join those of one size by `numpy.stack`, or use "
+                "RandomAccess."
+            )
 
         self._images: Encoded | np.ndarray
         if isinstance(images, np.ndarray) and images.dtype == np.uint8:
@@ -67,8 +76,9 @@ class InMemory:
 
         self._count = len(images)
         self._masks = None if masks is None else self._check_masks(masks)
+        columns = {} if features is None else features
         self._features = {
-            name: _feature(name, column, self._count) for name, column in (features or {}).items()
+            name: _feature(name, column, self._count) for name, column in columns.items()
         }
 
     def __len__(self) -> int:

@@ -131,11 +131,37 @@ def test_the_fingerprint_tells_other_pixels(pixels):
             "got generator: make a list of it, or use FromIterable",
         ),
         ({"a": b"x"}, TypeError, "got dict"),
+        (
+            [np.zeros((4, 5, 3), np.uint8)] * 2,
+            ValueError,
+            r"got a list of arrays \[4, 5, 3\]: join those of one size by `numpy.stack`",
+        ),
     ],
 )
 def test_wrong_images_are_named(images, error, message):
     with pytest.raises(error, match=message):
         InMemory(images)
+
+
+@pytest.mark.parametrize("library", ["jax", "torch"])
+def test_pixels_of_other_libraries(pixels, library):
+    as_array = jnp.asarray if library == "jax" else pytest.importorskip("torch").from_numpy
+    source = InMemory(as_array(pixels.copy()))
+    found, _ = source.read(np.array([2, 0]))
+    np.testing.assert_array_equal(found.array, pixels[[2, 0]])
+    assert source.fingerprint() == InMemory(pixels).fingerprint()
+
+
+class Frame(dict):
+    """Columns by name whose truth is ambiguous, as that of a DataFrame of pandas."""
+
+    def __bool__(self):
+        raise ValueError("The truth value of a DataFrame is ambiguous.")
+
+
+def test_features_may_be_a_data_frame(pixels):
+    source = InMemory(pixels, Frame(label=np.arange(N)))
+    assert source.features["label"].tolist() == list(range(N))
 
 
 def test_what_only_encoded_images_have_is_refused(pixels):
