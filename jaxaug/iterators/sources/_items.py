@@ -17,6 +17,7 @@ Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
 Wanted: TypeAlias = "Sequence[Any] | Mapping[Any, str] | None"
 
 _MAX_UINT16 = 2**16 - 1
+_ORIENTATION = 274  # EXIF's tag
 # Kinds of numpy's dtypes that fit into a column, by the kind of the column.
 _FITTING = {"b": "b", "i": "biu", "u": "biu", "f": "biuf"}
 
@@ -215,10 +216,10 @@ def encode_mask(mask: Any, key: Key, record: int) -> bytes:
     encoded = _stored_bytes(mask, record)
     if encoded is not None:
         return encoded
+    exif = None
     if _is_pillow(mask):
-        from PIL import ImageOps
-
-        mask = np.asarray(ImageOps.exif_transpose(mask))
+        exif = _load_pillow(mask, "mask", record)
+        mask = np.asarray(mask)
     if not hasattr(mask, "__array__") or not hasattr(mask, "dtype"):
         raise SourceError(
             f"record {record} must hold a mask under {key!r}, encoded bytes, a Pillow image or "
@@ -232,10 +233,10 @@ def encode_mask(mask: Any, key: Key, record: int) -> bytes:
             f"record {record} must hold a mask of integers [h, w] under {key!r}, got "
             f"{numbers.dtype}{list(numbers.shape)}."
         )
-    return _encode_numbers(numbers, key, record)
+    return _encode_numbers(numbers, key, record, exif)
 
 
-def _encode_numbers(numbers: np.ndarray, key: Key, record: int) -> bytes:
+def _encode_numbers(numbers: np.ndarray, key: Key, record: int, exif: Any) -> bytes:
     """Return class numbers [h, w] as an uncompressed file of 8 bits, or of 16 for wider dtypes."""
     from PIL import Image
 
@@ -244,9 +245,8 @@ def _encode_numbers(numbers: np.ndarray, key: Key, record: int) -> bytes:
             f"record {record} must hold a mask of 0 to {_MAX_UINT16} under {key!r}, got "
             f"{numbers.min()} to {numbers.max()}."
         )
-    if numbers.dtype.itemsize == 1:
-        return _save(Image.fromarray(numbers.astype(np.uint8)), "BMP")
-    return _save(Image.fromarray(numbers.astype(np.uint16)), "PNG", compress_level=0)
+    dtype = np.uint8 if numbers.dtype.itemsize == 1 else np.uint16
+    return _save(Image.fromarray(numbers.astype(dtype)), exif)
 
 
 def _stored_bytes(image: Any, record: int) -> bytes | None:
@@ -293,19 +293,36 @@ def _is_pillow(image: Any) -> bool:
 
 
 def _encode_pillow(image: Any, record: int) -> bytes:
-    """Return the upright pixels of a Pillow image, uncompressed."""
-    from PIL import ImageOps
+    """Return the pixels of a Pillow image, uncompressed, with its orientation.
+
+    The Loader turns it, and the masks and boxes that belong to its pixels with it.
+    """
+    exif = _load_pillow(image, "image", record)
+    if image.mode in ("I", "F"):
+        what = f"has a Pillow image of mode {image.mode!r}, which has no agreed range"
+        raise SourceError(f"record {record} {what}: convert it to 'RGB' or 'L'.")
+    known = image.mode in ("L", "RGB") or image.mode.startswith("I;16")
+    return _save(image if known else image.convert("RGB"), exif)
+
+
+def _load_pillow(image: Any, what: str, record: int) -> Any:
+    """Load the pixels of a Pillow image; return EXIF with its orientation, None if it is upright.
+
+    Raises:
+      SourceError: its file is damaged.
+    """
+    from PIL import Image
 
     try:
-        image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I;16"):
-            return _save(image, "PNG", compress_level=0)
-        if image.mode in ("I", "F"):
-            what = f"has a Pillow image of mode {image.mode!r}, which has no agreed range"
-            raise SourceError(f"record {record} {what}: convert it to 'RGB' or 'L'.")
-        return _save(image if image.mode in ("L", "RGB") else image.convert("RGB"), "BMP")
-    except (OSError, ValueError, SyntaxError) as error:  # Pillow on damaged files
-        raise SourceError(f"record {record}: the image cannot be decoded: {error}.") from error
+        image.load()  # before the orientation: a TIFF turns itself here
+        orientation = image.getexif().get(_ORIENTATION)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise SourceError(f"record {record}: the {what} cannot be decoded: {error}.") from error
+    if orientation not in range(2, 9):
+        return None
+    exif = Image.Exif()
+    exif[_ORIENTATION] = orientation
+    return exif
 
 
 def _encode_array(pixels: np.ndarray, record: int) -> bytes:
@@ -323,12 +340,16 @@ def _encode_array(pixels: np.ndarray, record: int) -> bytes:
             f"record {record} must hold pixels as uint8[h, w, 3] or [h, w], got "
             f"{pixels.dtype}{list(pixels.shape)}: {hint}."
         )
-    return _save(Image.fromarray(pixels), "BMP")
+    return _save(Image.fromarray(pixels))
 
 
-def _save(image: Any, format: str, **options: Any) -> bytes:
+def _save(image: Any, exif: Any = None) -> bytes:
+    """Return a Pillow image as an uncompressed file; BMP has neither 16 bits nor EXIF."""
     buffer = io.BytesIO()
-    image.save(buffer, format, **options)
+    if exif is None and image.mode in ("L", "RGB"):
+        image.save(buffer, "BMP")
+    else:
+        image.save(buffer, "PNG", compress_level=0, exif=exif)
     return buffer.getvalue()
 
 

@@ -29,7 +29,8 @@ class RandomAccess:
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
-    without image: the Loader's `on_error` decides, and `describe` says why.
+    without image: the Loader's `on_error` decides, and `describe` says why. A Pillow image is
+    turned by its EXIF with what belongs to its pixels, boxes and masks, as an encoded one is.
 
     Args:
       source: the object. An image is the encoded bytes, also as uint8[n] or a string of TensorFlow,

@@ -13,7 +13,10 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators import FromIterable, RandomAccess
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, picture
+from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
+
+BOXES = np.array([[3, 2, 20, 10]], np.float32)
 
 
 def pixels_of(source, row=0):
@@ -77,6 +80,40 @@ def test_pillow_images_are_turned_upright():
     Image.fromarray(pixels).save(buffer, "PNG", exif=exif)
     source = RandomAccess([{"image": Image.open(buffer), "label": 0}])
     np.testing.assert_array_equal(pixels_of(source), np.rot90(pixels, -1))
+
+
+def opened(pixels, orientation):
+    """A PNG as bytes, and as Pillow opens it."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    data = encode(pixels, "PNG", exif=exif)
+    return data, Image.open(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("mask_orientation", [1, 3])
+def test_what_belongs_to_a_pillow_image_turns_with_it(mask_orientation):
+    """As it does beside the bytes of the same file."""
+    numbers = (np.arange(40 * 56) % 251).astype(np.uint8).reshape(40, 56)
+    batches = []
+    for form in (0, 1):
+        mask = opened(numbers, mask_orientation)[form]
+        images = [opened(picture(i, 40, 56), i + 1)[form] for i in range(4)]
+        items = [{"image": image, "mask": mask, "boxes": BOXES} for image in images]
+        source = RandomAccess(items, mask="mask", label=None)
+        with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+            batches.append(next(loader))
+    for name in ("image", "mask", "boxes"):
+        np.testing.assert_array_equal(*(np.asarray(batch[name]) for batch in batches))
+    assert not np.array_equal(batches[1]["boxes"][2], BOXES)
+
+
+def test_a_pillow_mask_that_cannot_be_decoded_is_a_bad_record():
+    whole = encode(np.zeros((40, 56), np.uint8), "PNG")
+    masks = [Image.open(io.BytesIO(data)) for data in (whole, whole[:-40])]
+    items = [{"image": containers.jpegs(1)[0], "mask": mask} for mask in masks]
+    source = RandomAccess(items, mask="mask", label=None)
+    assert (source.read(np.arange(2))[0].masks.lengths > 0).tolist() == [True, False]
+    assert "record 1: the mask cannot be decoded" in source.describe(1)["error"]
 
 
 def test_a_pillow_image_that_cannot_be_decoded_is_a_bad_record():
