@@ -173,7 +173,7 @@ class Parquet:
             addresses[rows] = images.addresses[places]
             lengths[rows] = images.lengths[places]
             owners.append(images.owner)
-            owners.append(self._read_paths(images, rows, places, addresses, lengths))
+            owners.append(self._read_paths(images, rows, places, addresses, lengths, failed))
         return Encoded(addresses, lengths, owners)
 
     def describe(self, index: int) -> dict[str, Any]:
@@ -271,6 +271,7 @@ class Parquet:
         places: np.ndarray,
         addresses: np.ndarray,
         lengths: np.ndarray,
+        failed: dict[int, str],
     ) -> Encoded | None:
         """Read the images that are files of their own into the rows that have no bytes."""
         if images.paths is None:
@@ -282,6 +283,9 @@ class Parquet:
         files = read_files([path or "" for path in paths])
         addresses[empty] = files.addresses
         lengths[empty] = files.lengths
+        for row, path in zip(empty.tolist(), paths):
+            if path and not lengths[row]:
+                failed[row] = f"its file {path!r} {_unreadable(path)}"
         return files
 
     def _note(self, indices: np.ndarray, failed: dict[int, str]) -> None:
@@ -293,6 +297,15 @@ class Parquet:
                 self._failures[index] = failed[row]
             else:
                 self._failures.pop(index, None)
+
+
+def _unreadable(path: str) -> str:
+    """Return why no bytes of a file were read."""
+    try:
+        with open(path, "rb"):
+            return "is empty"
+    except OSError as error:
+        return f"cannot be read: {reason(error)}"
 
 
 class _Cache:

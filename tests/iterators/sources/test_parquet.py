@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -181,8 +182,16 @@ def test_images_in_files_of_their_own(tmp_path):
         for i in range(3)
     ]
     write(tmp_path / "a.arrow", pa.table({"image": pa.array(rows), "label": [0, 1, 2]}), "file")
-    encoded, _ = Parquet(tmp_path / "a.arrow").read(np.array([2, 1, 0]))
+    source = Parquet(tmp_path / "a.arrow")
+    encoded, _ = source.read(np.array([2, 1, 0]))
     assert [bytes(encoded.view(row)) for row in range(3)] == images[::-1]
+
+    (tmp_path / "0.jpg").unlink()
+    (tmp_path / "2.jpg").write_bytes(b"")
+    assert (source.read(np.arange(3))[0].lengths > 0).tolist() == [False, True, False]
+    message = re.escape(f"its file '{tmp_path}/0.jpg' cannot be read: No such file")
+    assert re.search(message, source.describe(0)["error"])
+    assert source.describe(2)["error"] == f"its file '{tmp_path}/2.jpg' is empty"
 
 
 def test_row_groups_that_do_not_fit_are_read_again(tmp_path):
