@@ -22,7 +22,7 @@ class TFDS(RandomAccess):
     Args:
       name: a name such as "imagenette/160px-v2", or the folder of a prepared data set (with
         dataset_info.json).
-      split: a TFDS split, such as "train" or "train[:90%]".
+      split: a TFDS split, such as "train" or, of ArrayRecord, "train[:90%]".
       data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or
         prepared.
       image, mask, label, features: as `RandomAccess` says, by TFDS's names.
@@ -31,7 +31,8 @@ class TFDS(RandomAccess):
       classes: the label's class names, or None.
 
     Raises:
-      SourceError: tensorflow_datasets is missing, or the data set is not there.
+      SourceError: tensorflow_datasets is missing, the data set is not there, or TFDS gives other
+        records than those of `split`, as of slices of Parquet.
 
     Example:
       >>> TFDS("imagenette/160px-v2", split="train")  # doctest: +SKIP
@@ -54,10 +55,17 @@ class TFDS(RandomAccess):
         undecoded = {name: skip for name in (image, mask) if name is not None}
         try:
             source = builder.as_data_source(split, decoders=undecoded)
+            count = builder.info.splits[split].num_examples
         except Exception as error:  # TFDS raises its own of many kinds; each says what is missing
             raise SourceError(
                 f"{os.fspath(name)!r}, split {split!r}, cannot be opened: {error}"
             ) from error
+        if len(source) != count:  # it takes no slices of Parquet
+            raise SourceError(
+                f"{os.fspath(name)!r}, split {split!r}, has {count} records, but TFDS gives "
+                f"{len(source)}: open whole splits, and take parts of them by "
+                "jaxaug.iterators.split or Subset."
+            )
         self._what = f"{builder.info.full_name}:{split}"
         known = builder.info.features
         names = getattr(known[label], "names", None) if label in known else None

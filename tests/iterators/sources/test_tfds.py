@@ -52,6 +52,7 @@ def prepared(tmp_path_factory):
                 yield i, {"image": image, "label": i % 2, "weight": i / 2, "name": f"n{i}"}
 
     TinyPictures(data_dir=str(root), file_format="array_record").download_and_prepare()
+    TinyPictures(data_dir=str(root / "parquet"), file_format="parquet").download_and_prepare()
     return root
 
 
@@ -96,6 +97,14 @@ def test_splits_of_tfds_are_other_data_sets(prepared):
     parts = [TFDS(folder, split=split) for split in ("train", "train[:50%]", "train[50%:]", "test")]
     assert [len(part) for part in parts] == [6, 3, 3, 2]
     assert len({part.fingerprint() for part in parts}) == 4
+
+
+def test_slices_that_tfds_does_not_take_are_an_error(prepared):
+    """Of Parquet it gives the whole split: training data would be in the validation."""
+    folder = prepared / "parquet" / "tiny_pictures" / "1.0.0"
+    assert len(TFDS(folder, split="train")) == 6 and len(TFDS(folder, split="train+test")) == 8
+    with pytest.raises(SourceError, match=r"'train\[:50%\]', has 3 records, but TFDS gives 6"):
+        TFDS(folder, split="train[:50%]")
 
 
 def test_data_sets_that_are_not_there(prepared):
