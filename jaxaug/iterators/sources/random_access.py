@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,7 +26,8 @@ class RandomAccess:
     or tuples with `image=0, label=1`. Each record is a Python object, some tens of microseconds;
     `TFRecord`, `WebDataset` and `Parquet` are the fast way. Of a Hugging Face data set, ask for
     undecoded images (`cast_column("image", Image(decode=False))`): they are decoded in batches
-    here, on the GPU where there is one.
+    here, on the GPU where there is one. One thread at a time asks for items, as data sets with an
+    open file need it.
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
@@ -77,6 +79,7 @@ class RandomAccess:
         if not len(source):
             raise SourceError("`source` must hold at least one item, got none.")
         self._source = source
+        self._one_at_a_time = threading.Lock()
         self._image = image
         self._mask = mask
         self._label = label
@@ -86,6 +89,13 @@ class RandomAccess:
         first = self._first_good()
         self._names = _items.choose_features(first, image, label, features, mask)
         self._blanks = _items.blank_numbers(first, self._names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._one_at_a_time = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -151,8 +161,14 @@ class RandomAccess:
         raise SourceError(what if known else f"record 0 cannot be read: {what}") from wrong
 
     def _items(self, indices: np.ndarray) -> list[Item | Exception]:
-        """Return each item, or why it cannot be had."""
-        numbers = np.asarray(indices).tolist()
+        """Return each item, or why it cannot be had.
+
+        Data sets of other libraries expect one thread: many move the position of an open file.
+        """
+        with self._one_at_a_time:
+            return self._take(np.asarray(indices).tolist())
+
+    def _take(self, numbers: list[int]) -> list[Item | Exception]:
         items: list[Any] | None = None
         together = getattr(self._source, "__getitems__", None)
         if together is not None and numbers:

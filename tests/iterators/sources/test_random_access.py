@@ -1,6 +1,8 @@
 """Items of other libraries as records."""
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -294,6 +296,38 @@ def test_an_object_without_items_by_number_is_told_how_it_fails():
     columns = {"image": [b""], "label": [1]}
     with pytest.raises(SourceError, match="record 0 cannot be read: KeyError: 0"):
         RandomAccess(columns)
+
+
+class OneFile:
+    """Items in one open file, of which each read first moves the position."""
+
+    def __init__(self, path, images):
+        self._ends = np.cumsum([0, *map(len, images)]).tolist()
+        path.write_bytes(b"".join(images))
+        self._file = open(path, "rb", buffering=0)
+
+    def __len__(self):
+        return len(self._ends) - 1
+
+    def __getitem__(self, index):
+        start, stop = self._ends[index : index + 2]
+        self._file.seek(start)
+        time.sleep(0)  # other threads run now
+        return {"image": self._file.read(stop - start), "label": index}
+
+
+def test_one_thread_at_a_time_asks_for_items(tmp_path):
+    """The threads of a Loader do: one reads ahead, others describe and replace bad records."""
+    images = [bytes([number]) * 9 for number in range(50)]
+    source = RandomAccess(OneFile(tmp_path / "images", images))
+
+    def read(start):
+        order = np.roll(np.arange(50), start)
+        encoded, _ = source.read(order)
+        return [bytes(encoded.view(row)) for row in range(50)] == [images[i] for i in order]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(40)))
 
 
 @pytest.mark.parametrize("path", ["a.parquet", Path("a.parquet")])
