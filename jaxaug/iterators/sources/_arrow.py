@@ -225,11 +225,14 @@ def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return columns of numbers by name, from Arrow's columns.
 
     Numbers become [n], lists of one length [n, k], others zero-padded [n, most] with
-    "<name>_count"; null is a list without numbers. Bytes of a fixed length become uint8[n, k].
+    "<name>_count"; null is a list without numbers. Bools stay bools, but for labels. Bytes of a
+    fixed length become uint8[n, k].
     """
     found = {}
     for name, column in columns.items():
         values, counts = _values_and_counts(column)
+        if name == "label" and values.dtype == np.bool_:
+            values = values.astype(np.int8)  # class 0 or 1
         if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
             raise SourceError(f"column {name!r} holds {values.max()}, which int64 does not.")
         keep = values.dtype.type if values.dtype.kind == "f" or values.dtype == np.uint8 else None
@@ -272,5 +275,5 @@ def _values_and_counts(column: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _numbers(pyarrow: Any, values: Any) -> np.ndarray:
     if pyarrow.types.is_boolean(values.type):
-        values = values.cast("int8")
+        return values.cast("int8").to_numpy().astype(np.bool_)  # Arrow has them as bits
     return np.asarray(values.to_numpy())

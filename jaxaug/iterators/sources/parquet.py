@@ -33,8 +33,8 @@ class Parquet:
     and up to `memory` bytes of them kept: a shuffle over more than that decompresses a group for
     almost every record, so keep it large, or convert the files once. Columns of numbers become
     features: numbers [n], lists of one length [n, k], other lists zero-padded [n, most] with
-    "<name>_count", bytes of a fixed length uint8[n, k]; a null counts as no number. All else stays
-    in `describe`.
+    "<name>_count", bytes of a fixed length uint8[n, k]; a null counts as no number. Bools stay
+    bools, but for labels. All else stays in `describe`.
 
     Files that change while they are open give bad records; one that is cut while a batch of it is
     decoded, or a disk that fails, ends the process where the file is mapped.

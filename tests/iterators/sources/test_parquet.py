@@ -12,7 +12,7 @@ import pytest
 
 from jaxaug import Loader
 from jaxaug.errors import SourceError
-from jaxaug.iterators import Parquet
+from jaxaug.iterators import Parquet, Subset
 from jaxaug.iterators.sources import _arrow
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
@@ -140,6 +140,23 @@ def test_nulls(tmp_path):
     for options, column in (({}, "label"), ({"label": None, "features": ["x"]}, "x")):
         with pytest.raises(SourceError, match=rf"no record has a number in \['{column}'\]"):
             Parquet(tmp_path / "c.parquet", **options)
+
+
+def test_bools_are_a_mask_and_as_labels_classes(tmp_path):
+    """As integers they would be the numbers of records for `Subset`."""
+    good = pa.array([True, False, None, True])
+    data = {"image": pa.array(containers.jpegs(4), pa.binary()), "label": [5, 6, 7, 8]}
+    lists = pa.array([[True], [], [False, True], [True]])
+    write(tmp_path / "a.parquet", pa.table(data | {"good": good, "lists": lists}), "parquet")
+    source = Parquet(tmp_path / "a.parquet")
+    good = source.features["good"]
+    assert good.dtype == source.features["lists"].dtype == np.bool_
+    assert Subset(source, good).features["label"].tolist() == [5, 8]
+    assert source.features["lists"].tolist()[1:3] == [[False, False], [False, True]]
+
+    source = Parquet(tmp_path / "a.parquet", label="lists", features=[])
+    assert source.features["label"].tolist() == [[1, -1], [-1, -1], [0, 1], [1, -1]]
+    assert source.features["label"].dtype == np.int32
 
 
 def test_counts_take_no_other_columns_name(tmp_path):
