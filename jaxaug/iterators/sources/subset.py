@@ -24,7 +24,8 @@ class Subset:
 
     Raises:
       SourceError: no records.
-      ValueError: a record outside the source, a mask of another length, or neither ints nor bools.
+      ValueError: a record outside the source, a mask of another length or of ints, or neither ints
+        nor bools.
 
     Example:
       >>> from jaxaug.iterators import InMemory
@@ -150,7 +151,17 @@ def _int_vector(records: Any, count: int) -> np.ndarray:
     if array.ndim != 1 or array.dtype.kind not in "biu":
         raise ValueError(f"{wanted}, got {array.dtype}{list(array.shape)}.")
     if array.dtype.kind != "b":
+        _check_no_mask(array, count)
         return array
     if array.size != count:
         raise ValueError(f"{wanted}, got {array.size} bools.")
     return np.flatnonzero(array)
+
+
+def _check_no_mask(numbers: np.ndarray, count: int) -> None:
+    """Raise ValueError for a mask of zeros and ones: as numbers it would be two records alone."""
+    if numbers.size == count > 2 and (numbers.min(), numbers.max()) == (0, 1):
+        raise ValueError(
+            f"`records` holds 0 and 1 alone, {count} times, one for each record of the source: a "
+            "mask must be bools, write `records != 0`."
+        )

@@ -33,6 +33,16 @@ def test_a_subset_reads_its_records(records):
         source.read(np.array([3]))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_a_mask_of_zeros_and_ones_is_refused(dtype):
+    """It is what a column of JSON or CSV is; as numbers it would be records 0 and 1, repeated."""
+    source = InMemory([b"a", b"b", b"c", b"d"])
+    with pytest.raises(ValueError, match=r"0 and 1 alone, 4 times, .* must be bools"):
+        Subset(source, np.array([0, 1, 1, 0], dtype))
+    assert len(Subset(source, np.array([0, 1, 1], dtype))) == 3
+    assert len(Subset(source, np.zeros(4, dtype))) == 4
+
+
 def test_a_subset_of_a_subset():
     assert labels(split(Subset(numbered(10), np.array([9, 4, 1, 0])), "[1:3]")) == [4, 1]
 
