@@ -40,6 +40,9 @@ def to_tf(loader: Loader, *, restart: bool = True, names: Sequence[str] | None =
     left early, and after `set_state` it is the rest of that epoch. Keras takes
     `to_tf(loader, names=("image", "label")).dataset()`.
 
+    Rows that are not valid have label -1: ignore_class=-1 of Keras's losses leaves them out, and
+    names=("image", "label", "valid") gives it the weights of its weighted metrics.
+
     On one CPU device the tensors share the JAX arrays' memory (DLPack). TensorFlow cannot be told
     to wait for a GPU's other streams, so batches of GPUs are copied through the host.
 
