@@ -27,7 +27,8 @@ class RandomAccess:
     `TFRecord`, `WebDataset` and `Parquet` are the fast way. Of a Hugging Face data set, ask for
     undecoded images (`cast_column("image", Image(decode=False))`): they are decoded in batches
     here, on the GPU where there is one. One thread at a time asks for items, as data sets with an
-    open file need it.
+    open file need it; two RandomAccess, such as those of both parts of torch's `random_split`, must
+    not share such a file: take parts by `split` instead.
 
     The first good item says which features there are, of which shape and dtype. An item that lacks
     one, holds None or text for it, or a number of another shape or kind, is a bad record like one
