@@ -57,7 +57,10 @@ def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int)
     """
     positions = np.asarray(positions, np.int64)
     if not 1 <= n <= 1 << 62:
-        raise ValueError(f"`n` must be within [1, 2^62], got {n}.")
+        raise ValueError(
+            f"`n`, the number of records, must be within [1, 2^62], got {n}: leave out a "
+            "`repeat()` of Grain without end, as a Loader begins each epoch by itself."
+        )
     _check_positions(positions, n)
 
     keys = np.broadcast_to(_stream(_keys(seed, epoch), _ROUNDS), (_ROUNDS, positions.size))

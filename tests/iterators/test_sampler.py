@@ -115,7 +115,7 @@ def test_positions_outside_are_refused():
     for wrong in ([-1], [10], [0, 11]):
         with pytest.raises(ValueError, match=r"`positions` must lie in \[0, 10\)"):
             permute(0, 0, np.array(wrong), 10)
-    with pytest.raises(ValueError, match="`n` must be within"):
+    with pytest.raises(ValueError, match=r"`n`, the number of records, .*: leave out a `repeat"):
         permute(0, 0, np.array([0]), 0)
     with pytest.raises(ValueError, match="`positions`"):
         Sequential(3).records(0, np.array([3]))
