@@ -36,7 +36,9 @@ _REQUEST = np.dtype(  # struct iocb, linux/aio_abi.h
 _OPENAT2 = 437
 _AT_FDCWD = -100
 _RESOLVE_CACHED = 0x20
-_OPEN_HOW = np.array([os.O_RDONLY | getattr(os, "O_CLOEXEC", 0), 0, _RESOLVE_CACHED], np.uint64)
+# Not blocking: to open a named pipe waits until someone writes to it.
+_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_OPEN_HOW = np.array([_OPEN_FLAGS, 0, _RESOLVE_CACHED], np.uint64)
 _OPEN_HOW_ADDRESS = _OPEN_HOW.ctypes.data
 
 

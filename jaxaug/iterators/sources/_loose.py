@@ -108,7 +108,11 @@ class LooseFiles:
         """Return the file's number and path, and "error" if it cannot be read now."""
         found: dict[str, Any] = {"record": index, "path": self.path(index)}
         try:
-            os.close(os.open(self.path(index), os.O_RDONLY))
+            descriptor = _open(self.path(index))
+            try:
+                os.pread(descriptor, 1, 0)  # a folder and a failing disk tell no sooner
+            finally:
+                os.close(descriptor)
         except OSError as error:
             found["error"] = f"cannot be read: {error.strerror}"
         return found
@@ -144,7 +148,7 @@ def read_files(paths: Iterable[str], free: _BufferPool | None = None) -> Encoded
         address = 0
         length = 0
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = _open(path)
             try:
                 address, length = chunks.read(descriptor)
             finally:
@@ -154,6 +158,13 @@ def read_files(paths: Iterable[str], free: _BufferPool | None = None) -> Encoded
         addresses.append(address)
         lengths.append(length)
     return Encoded(np.array(addresses, np.uint64), np.array(lengths, np.uint64), chunks)
+
+
+def _open(path: str) -> int:
+    """Return the descriptor of a file, of a pipe without waiting for someone to write to it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _read_cached(

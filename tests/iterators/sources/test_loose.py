@@ -4,6 +4,8 @@ import gc
 import json
 import os
 import pickle
+import subprocess
+import sys
 import tempfile
 import threading
 import weakref
@@ -172,6 +174,25 @@ def test_a_file_that_cannot_be_read_has_length_0_and_a_reason(files):
     lengths = source.read(np.arange(4)).lengths
     assert lengths[1] == lengths[2] == 0 and lengths[3] > 0
     assert source.describe(1)["error"] == "cannot be read: No such file or directory"
+    assert source.describe(2)["error"] == "cannot be read: Is a directory"
+
+
+def test_a_named_pipe_is_not_waited_for(files):
+    """In a child: whoever waits may hold the GIL, so that nothing ends it but a signal."""
+    folder, names, contents = files
+    (folder / names[1]).unlink()
+    os.mkfifo(folder / names[1])
+    code = """
+import sys
+import numpy as np
+from jaxaug.iterators.sources._loose import LooseFiles
+source = LooseFiles(sys.argv[1], sys.argv[2:])
+print(source.read(np.arange(3)).lengths.tolist(), source.describe(1)["error"])
+"""
+    command = [sys.executable, "-c", code, str(folder), *names[:3]]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    expected = [len(contents[0]), 0, len(contents[2])]
+    assert child.stdout == f"{expected} cannot be read: Illegal seek\n", child.stderr
 
 
 def test_a_folder_whose_links_go_round_in_circles(tmp_path):
