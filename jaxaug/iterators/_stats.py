@@ -21,7 +21,8 @@ class Stats:
     """
 
     def __init__(self, builders: int):
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may ask for the stats amidst any line of the main thread.
+        self._lock = threading.RLock()
         self._builders = builders
         # The clock: the seconds it ran before it was last started, and the time of that start.
         self._elapsed = 0.0

@@ -45,6 +45,24 @@ def test_stats_tell_rate_and_the_stage_that_is_always_at_work():
     np.testing.assert_allclose(stats["images_per_second"], stats["images"] / stats["seconds"])
 
 
+def test_a_signal_handler_may_ask_for_stats():
+    """It runs amidst any line of the main thread, also of those that count a batch."""
+    stats = Stats(builders=1)
+    asked = []
+
+    class Interrupted(dict):
+        def items(self):
+            asked.append(stats.snapshot()["batches"])
+            return super().items()
+
+    counting = threading.Thread(
+        target=stats.delivered, args=(Interrupted(images=4), [], {}), daemon=True
+    )
+    counting.start()
+    counting.join(20)
+    assert asked == [1] and stats.snapshot()["images"] == 4
+
+
 def test_a_slow_consumer_is_named():
     with Loader(InMemory(jpegs(N)), 4, sharding=one_device()) as loader:
         next(loader)
