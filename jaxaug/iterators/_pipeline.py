@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import os
 import threading
 import time
 import warnings
@@ -207,3 +208,5 @@ def _stop_all() -> None:
 
 
 atexit.register(_stop_all)
+# A fork has none of the threads, and maybe a lock that one of them held.
+os.register_at_fork(after_in_child=_running.clear)

@@ -169,6 +169,44 @@ def test_a_forked_child_is_told_that_it_has_no_threads():
     assert done.returncode == 0 and "CHILD 7" in done.stdout, (done.stdout, done.stderr[-2000:])
 
 
+FORKED_AMIDST = """
+import os, threading
+from jaxaug import Loader
+from jaxaug.iterators import InMemory
+from jaxaug.iterators._pipeline import _stop_all
+from tests.images import jpegs
+loader = Loader(InMemory(jpegs(12)), 4)
+next(loader)
+changed = loader._consumer._resources.pipeline._changed
+held = threading.Event()
+forked = threading.Event()
+
+def hold():
+    with changed:
+        held.set()
+        forked.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    _stop_all()  # as at the exit, where JAX's own end crashes in a fork
+    os._exit(7)
+forked.set()
+print("CHILD", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_ends_whatever_locks_were_held():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED_AMIDST],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "CHILD 7\n", done.stderr[-2000:]
+
+
 ENDS = """
 import sys
 from jaxaug import Loader
