@@ -194,7 +194,9 @@ class Parquet:
         texts = [name for name in opened.schema.names if name not in numbers]
         if texts:
             try:
-                found |= opened.read(group, texts).slice(place, 1).to_pylist()[0]
+                row = opened.read(group, texts).slice(place, 1)
+                row.validate(full=True)
+                found |= row.to_pylist()[0]
             except Exception as error:  # each format has its own
                 found["error"] = reason(error)
         return found
@@ -215,8 +217,11 @@ class Parquet:
         pyarrow = _arrow.import_pyarrow("pyarrow")
         wanted = list(self._names)
         tables = []
-        for number, group in self._groups:
-            tables.append(self._opened[number].read(group, wanted))
+        for number in range(len(self._groups)):
+            table = self._read_group(number, wanted)
+            if isinstance(table, str):
+                raise SourceError(f"{table}.")
+            tables.append(table)
         table = pyarrow.concat_tables(tables)
         found = _arrow.number_columns({self._names[name]: table[name] for name in wanted})
         self._check_found(found)
@@ -234,22 +239,35 @@ class Parquet:
 
     def _images(self, column: str, number: int, refused: dict[int, str]) -> "Images | str":
         """Return the images of a column in a group, or the reason why it cannot be read."""
-        file_number, group = self._groups[number]
+        file_number, _ = self._groups[number]
         if file_number in refused:
             return refused[file_number]
         images = self._cache.get((column, number))
         if images is not None:
             return images
-        opened = self._opened[file_number]
-        try:
-            table = opened.read(group, [column])
-            images = _arrow.images_of(table[column], opened.mapped)
-        except Exception as error:  # each format has its own
-            return (
-                f"{self._files[file_number].name!r}, group {group}, cannot be read: {reason(error)}"
-            )
+        table = self._read_group(number, [column])
+        if isinstance(table, str):
+            return table
+        images = _arrow.images_of(table[column], self._opened[file_number].mapped)
         self._cache.put((column, number), images)
         return images
+
+    def _read_group(self, number: int, columns: list[str]) -> Any:
+        """Return columns of a group, or the reason why it cannot be read.
+
+        Arrow does not look at what it reads: damaged offsets would lead anywhere in memory.
+        """
+        file_number, group = self._groups[number]
+        opened = self._opened[file_number]
+        try:
+            table = opened.read(group, columns)
+            table.validate(full=True)
+            if len(table) != opened.rows[group]:
+                raise ValueError(f"it has {len(table)} rows instead of {opened.rows[group]}")
+        except Exception as error:  # each format has its own
+            name = self._files[file_number].name
+            return f"{name!r}, group {group}, cannot be read: {reason(error)}"
+        return table
 
     def _changed_files(self, numbers: np.ndarray) -> dict[int, str]:
         """Return the errors of files that are not as they were, by number."""

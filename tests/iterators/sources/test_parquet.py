@@ -263,6 +263,30 @@ def test_a_file_that_was_written_to_gives_bad_records(tmp_path, form):
     assert "b.data' changed" in source.describe(7)["error"] and "error" not in source.describe(2)
 
 
+@pytest.mark.parametrize("column", ["image", "name", "boxes"])
+@pytest.mark.parametrize("form", ["file", "stream"])
+def test_damaged_offsets_lead_nowhere(tmp_path, form, column):
+    """Arrow takes them as they are, and whoever followed them would crash."""
+    path = tmp_path / "a.arrow"
+    made = table(struct=False)
+    write(path, made, form, rows=COUNT)
+    offsets = made[column].combine_chunks().buffers()[1].to_pybytes()[: 4 * (COUNT + 1)]
+    damaged = bytearray(offsets)
+    damaged[4 * 5 + 3] ^= 0x40  # the fifth ends a gigabyte later
+    assert path.read_bytes().count(offsets) == 1
+    path.write_bytes(path.read_bytes().replace(offsets, damaged))
+    what = r"a.arrow', group 0, cannot be read"
+    if column == "boxes":
+        with pytest.raises(SourceError, match=what):
+            Parquet(path)
+        return
+    source = Parquet(path)
+    lengths = source.read(np.arange(COUNT))[0].lengths
+    expected = [0 if column == "image" else len(image) for image in containers.jpegs(COUNT)]
+    assert lengths.tolist() == expected
+    assert "error" in source.describe(5) and ("error" in source.describe(0)) == (column == "image")
+
+
 def test_files_that_are_none(tmp_path):
     for name, data in (("a", b""), ("b", b"PAR1 no more"), ("c", b"ARROW1\0\0"), ("d", b"x" * 99)):
         (tmp_path / name).write_bytes(data)
