@@ -1,6 +1,7 @@
 """The command line: `python -m jaxaug COMMAND`."""
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -16,11 +17,17 @@ from jaxaug.errors import JaxaugError
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; of a signal as shells count it, 128 and more."""
     arguments = make_parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     try:
         with _sigterm_raises():
             arguments.run(arguments)
+            print(end="", flush=True)
     except JaxaugError as error:
         return _fail(str(error), 1)
+    except BrokenPipeError:  # whoever read the output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
         if error.filename is None:  # no file of the user's: a traceback tells more
             raise

@@ -48,6 +48,24 @@ def test_index_tells_where_it_wrote(tmp_path, capsys):
     assert WebDataset(tmp_path / "b.tar").index_path == str(path)
 
 
+def test_a_folder_whose_name_is_no_text_is_printed(tmp_path, capsys):
+    folder = tmp_path / os.fsdecode(b"\xe4")  # a letter in Latin-1, no UTF-8
+    folder.mkdir()
+    (folder / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    assert main(["index", str(folder / "b.tar")]) == 0
+    assert rf"index: {tmp_path}/\udce4/jaxaug-" in capsys.readouterr().out
+
+
+def test_whoever_reads_the_output_may_leave(tmp_path):
+    (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "jaxaug", "index", str(tmp_path / "b.tar")]
+    child = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert child.returncode == 128 + signal.SIGPIPE and child.stderr == ""
+
+
 def test_index_writes_where_it_is_told(tmp_path, capsys):
     (tmp_path / "b.tar").write_bytes(containers.tar(containers.labelled_files(2)))
     out = tmp_path / "elsewhere" / "b.idx"
