@@ -1,6 +1,7 @@
 """The command line: `python -m jaxaug COMMAND`."""
 
 import argparse
+import errno
 import io
 import os
 import signal
@@ -12,6 +13,8 @@ from typing import Any
 
 import jaxaug
 from jaxaug.errors import JaxaugError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
+        if error.errno in _FULL:  # tells no file, as it was open already
+            return _fail(f"{error.strerror}.", 1)
         if error.filename is None:  # no file of the user's: a traceback tells more
             raise
         return _fail(f"{error.filename!r}: {error.strerror}.", 1)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxaug.__main__ import main
+from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._pack import pack_files
 from jaxaug.iterators import ImageFolder, WebDataset
 from jaxaug.iterators.sources._byte_progress import byte_progress
@@ -112,6 +113,7 @@ def test_pack_to_a_full_disk_says_so_in_one_line(tmp_path):
     code = """
 import resource, sys
 from jaxaug.__main__ import main
+from jaxaug._demo.sheet import Row, contact_sheet
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 sys.exit(main(sys.argv[1:]))
 """
@@ -140,6 +142,7 @@ def test_a_signal_leaves_nothing_of_a_pack(tmp_path, number, status, said):
     code = """
 import sys, time
 from jaxaug.__main__ import main
+from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug import _pack
 _pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
@@ -160,6 +163,7 @@ def test_what_a_killed_pack_left_goes_with_the_next(tmp_path):
     code = """
 import sys, time
 from jaxaug.__main__ import main
+from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug import _pack
 _pack._add = lambda *arguments: print("writes", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
@@ -185,6 +189,16 @@ def test_commands_leave_signals_as_they_were(tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     assert main(["index", str(tmp_path / "missing.tar")]) == 1
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_sheet_on_a_full_disk_is_told_without_a_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sheet.png").symlink_to("/dev/full")
+    rows = [Row("", "", [np.zeros((2, 2, 3), np.uint8)])]
+    monkeypatch.setattr(
+        "jaxaug._demo.preview.draw_sheet", lambda _, out, *others: contact_sheet(rows, out, "")
+    )
+    assert main(["preview", "--out", str(tmp_path / "sheet.png")]) == 1
+    assert capsys.readouterr().err == "jaxaug: No space left on device.\n"
 
 
 def test_a_file_that_is_in_the_way_is_named_without_a_traceback(tmp_path, capsys):
