@@ -97,7 +97,19 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
         restore_bits(image, format, data)
         return image
     except Exception as error:  # Pillow's parsers raise nearly every exception
-        raise DecodeError(f"{format}: {error}") from error
+        raise DecodeError(f"{format}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """Return what an exception says, with its name where that is no sentence.
+
+    Example:
+      >>> _said(KeyError(320)), _said(MemoryError()), _said(OSError("image file is truncated"))
+      ('KeyError: 320', 'MemoryError', 'image file is truncated')
+    """
+    text = str(error)
+    name = type(error.__cause__ or error).__name__  # Pillow makes a SyntaxError of some
+    return text if " " in text else f"{name}: {text}".rstrip(": ")
 
 
 def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
@@ -118,7 +130,7 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
             width = int(tags[256])
             height = int(tags[257])
     except Exception as error:
-        raise DecodeError(f"{format}: {error}") from error
+        raise DecodeError(f"{format}: {_said(error)}") from error
 
     if min(height, width) < 1 or max(height, width) > _MAX_SIDE:
         raise DecodeError(f"{format}: {width} x {height} pixels")
@@ -286,7 +298,7 @@ def _as_decode_error(format: str) -> Iterator[None]:
     except DecodeError:
         raise
     except Exception as error:
-        raise DecodeError(f"{format}: {error}") from error
+        raise DecodeError(f"{format}: {_said(error)}") from error
 
 
 def _read_orientation(image: "Image.Image", data: memoryview) -> int:

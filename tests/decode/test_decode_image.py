@@ -671,6 +671,15 @@ def test_bad_bytes_raise_with_their_count(file):
         decode_image(file)
 
 
+def test_what_pillow_misses_is_no_bare_number():
+    """Its KeyError says no more than the tag."""
+    file = save(Image.fromarray(PICTURE).quantize(16), "TIFF")
+    tag = struct.pack("<HH", 320, 3)  # ColorMap, of SHORTs
+    assert file.count(tag) == 1
+    with pytest.raises(DecodeError, match="TIFF: KeyError: 320"):
+        decode_image(file.replace(tag, struct.pack("<HH", 318, 3)))
+
+
 def test_a_vast_header_is_refused_before_anything_is_allocated():
     file = patch_sof(PLAIN, 5, b"\xea\x60\xea\x60")
     decode_image(PLAIN)
