@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, pause
 from jaxaug.iterators.sources._read import FileReader, Read, allowed_open, read_fully
+from jaxaug.iterators.sources.packed.threads import Threads
 
 _MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
 _TASKS_PER_THREAD = 4  # that a batch is divided into
@@ -38,7 +39,8 @@ class Staged:
         most.
       local: all files lie on disks of this machine, see `FileReader`.
       timeout: seconds without any read finishing after which those under way, and those behind
-        them, count as failed; their threads are left behind until the system lets go of them.
+        them, count as failed; their threads are left behind until the system lets go of them, and
+        hold no process at its end.
       retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
       threads: reads under way at a time.
       read: how bytes are got; `FileReader()` if None.
@@ -59,7 +61,7 @@ class Staged:
         self._retries = retries
         self._threads = threads
         self._read = read or FileReader(allowed_open(len(files)), local)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Threads | None = None
         self._process = os.getpid()  # whose threads those of the pool are
         self._lock = threading.Lock()
 
@@ -161,7 +163,7 @@ class Staged:
         with self._lock:
             # A forked child has the pool of its parent, and none of the threads.
             if self._pool is None or self._process != os.getpid():
-                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jaxaug-read")
+                self._pool = Threads(self._threads, "jaxaug-read")
                 self._process = os.getpid()
             return self._pool.submit(act, *arguments)
 
@@ -169,7 +171,7 @@ class Staged:
         """Drop the pool: threads that hang cannot be ended, the next read starts new ones."""
         with self._lock:
             if self._pool is not None:
-                self._pool.shutdown(wait=False)
+                self._pool.close()
                 self._pool = None
 
 

@@ -291,6 +291,30 @@ def test_stalled_reads_leave_no_threads_behind(tmp_path, monkeypatch):
     assert not left
 
 
+HANGS = """
+import time
+import numpy as np
+from jaxaug.iterators.sources._files import DataFile
+from jaxaug.iterators.sources.packed.staged import Staged
+
+def read(file, offset, destination):
+    if offset:
+        time.sleep(3600)
+    return len(destination)
+
+storage = Staged([DataFile("a", 10**9, "")], timeout=0.2, retries=0, read=read)
+_, failures = storage.read(np.zeros(2, int), np.array([0, 10**8]), np.array([10, 10]))
+print(failures)
+"""
+
+
+def test_a_read_that_never_ends_does_not_hold_the_process():
+    child = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60
+    )
+    assert child.stdout == "{1: \"'a': no answer within 0.2 s\"}\n", child.stderr
+
+
 def test_a_read_that_ends_late_does_not_change_what_was_handed_over(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     files, contents = noise(tmp_path, [1000, 1000])
