@@ -86,7 +86,7 @@ def show(
         sample = {name: value[row] for name, value in arrays.items()}
         axes = figure.add_subplot(rows, columns, row + 1)
         axes.set_axis_off()
-        axes.set_title(_title(sample, names), fontsize="small")
+        axes.set_title(_title(sample, names), fontsize="small", parse_math=False)
         _draw(axes, sample, viewable(sample["image"], mean, std), names)
     return figure
 
@@ -137,7 +137,9 @@ def _label_text(label: np.ndarray, names: Sequence[str] | None) -> str:
 def _name(label: int, names: Sequence[str] | None) -> str:
     if label < 0:
         return "no label"
-    return names[label] if names is not None and label < len(names) else str(label)
+    if names is None or label >= len(names):
+        return str(label)
+    return str(names[label]).encode(errors="backslashreplace").decode()  # a folder's may be no text
 
 
 def _draw(
@@ -176,4 +178,5 @@ def _draw_box(
     if label is not None:
         paper = {"facecolor": color, "pad": 1, "linewidth": 0}
         text = _name(int(label), names)
-        axes.text(left, top, text, fontsize="x-small", bbox=paper, clip_on=True)
+        options = {"fontsize": "x-small", "clip_on": True, "parse_math": False}
+        axes.text(left, top, text, bbox=paper, **options)

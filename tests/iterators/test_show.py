@@ -81,6 +81,16 @@ def test_titles_tell_label_index_and_what_is_not_valid():
     assert titles(show(batch, names=["cat", "dog"], count=3)) == ["dog  #10", "cat  #11", "7  #12"]
 
 
+@pytest.mark.parametrize("name, title", [("to $5_$9", "to $5_$9"), ("d\udce4", r"d\udce4")])
+def test_names_are_neither_formulas_nor_errors(name, title):
+    boxes = np.array([[[1, 1, 5, 5]]], np.float32)
+    batch = {"image": IMAGES[:1], "label": np.array([0]), "boxes": boxes}
+    figure = show(batch | {"box_labels": np.array([[0]])}, names=[name])
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    assert axes.get_title() == axes.texts[0].get_text() == title
+
+
 def test_soft_labels_and_labels_of_several_numbers():
     soft = np.array([[0.3, 0.0, 0.7], [0.0, 1.0, 0.0]], np.float32)
     assert titles(show({"image": IMAGES[:2], "label": soft}, names="abc")) == [
