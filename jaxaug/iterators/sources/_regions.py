@@ -15,6 +15,7 @@ import numpy as np
 IGNORED = 255
 _SUBPIXELS = 5  # a polygon's outline is followed in steps of a fifth of a pixel
 _MIN_CORNERS = 3
+_MAX_CORNER = 2**20  # pixels from the origin: an outline takes memory for each of its steps
 
 Size = tuple[int, int]
 # Places int64[k] of one or several overlapping parts.
@@ -47,10 +48,19 @@ def check_segmentation(segmentation: Any, size: Size) -> None:
                     f"a polygon must be {_MIN_CORNERS} or more pairs of x and y, got "
                     f"{corners.tolist()}"
                 )
+            if not (np.abs(corners) <= _MAX_CORNER).all():  # also of NaN
+                raise ValueError(f"a polygon has the corners {corners.tolist()}")
         return
     found = tuple(map(int, segmentation["size"]))
     if found != size:
         raise ValueError(f"a region of {found} pixels in an image of {size}")
+    counts = segmentation["counts"]
+    if isinstance(counts, str):
+        return
+    lengths = np.asarray(counts, np.float64)
+    whole = lengths.ndim == 1 and ((lengths >= 0) & (lengths % 1 == 0)).all()
+    if not whole or lengths.sum() > size[0] * size[1]:
+        raise ValueError(f"runs of {counts} pixels in an image of {size}")
 
 
 def read_counts(text: str) -> list[int]:

@@ -201,6 +201,8 @@ def _objects(
 def _box(entry: dict[str, Any]) -> tuple[float, float, float, float]:
     """Return x, y, width, height."""
     x, y, width, height = map(float, entry["bbox"])
+    if not np.isfinite(x + y + width + height):
+        raise ValueError(f"annotation {entry.get('id')} has the box {entry['bbox']}")
     return x, y, width, height
 
 

@@ -168,8 +168,14 @@ def test_image_ids_and_fingerprints(coco):
     "changed, message",
     [
         ({"segmentation": [[1, 2, 3, 4]]}, "annotation 0: a polygon must be 3 or more pairs"),
+        ({"segmentation": [[1, 2, 3, 4, 5, float("nan")]]}, "annotation 0: a polygon has .* nan"),
+        ({"segmentation": [[1, 2, 3, 4, 5, 1e9]]}, r"annotation 0: a polygon has .*00.0\]"),
         ({"segmentation": [[1, 2, 3, 4, 5, 6, 7]]}, "annotation 0: a polygon must be 3 or more"),
         ({"segmentation": {"size": [4, 5], "counts": "0"}}, r"a region of \(4, 5\) pixels in an"),
+        *[
+            ({"segmentation": {"size": [40, 56], "counts": runs}}, "annotation 0: runs of")
+            for runs in ([9, -3, 9], [9, 3000], [9, 0.5], None, [[9]])
+        ],
         ({"segmentation": 1.5}, "no COCO instances file: "),
         ({"segmentation": None}, 'annotation 0 has no "segmentation".*: leave `mask` out'),
     ],

@@ -23,6 +23,8 @@ from jaxaug.iterators.sources import _libc, _loose
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 
+NAN = float("nan")
+
 
 @pytest.fixture
 def files(tmp_path):
@@ -458,6 +460,10 @@ def test_coco_boxes_are_scaled_with_their_image(tmp_path):
         (
             {"annotations": [{"image_id": 9, "category_id": 3, "bbox": [0, 0, 1]}]},
             "no COCO instances file",
+        ),
+        (
+            {"annotations": [{"id": 4, "image_id": 9, "category_id": 3, "bbox": [NAN, 0, 1, 1]}]},
+            r"annotation 4 has the box \[nan, 0, 1, 1\]",
         ),
         ({"categories": None}, "no COCO instances file: TypeError"),
         ({"images": [{"id": 1}]}, "no COCO instances file: KeyError: 'file_name'"),
