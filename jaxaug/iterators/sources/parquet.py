@@ -18,10 +18,20 @@ from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
-from jaxaug.iterators.sources._files import DataFile, common_folder, list_files, reason, stat_file
+from jaxaug.iterators.sources._files import (
+    DataFile,
+    common_folder,
+    is_remote,
+    list_files,
+    pause,
+    reason,
+    stat_file,
+)
 from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
+
+_REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
 
 
 class Parquet:
@@ -36,8 +46,9 @@ class Parquet:
     "<name>_count", bytes of a fixed length uint8[n, k]; a null counts as no number. Bools stay
     bools, but for labels. All else stays in `describe`.
 
-    Files that change while they are open give bad records; one that is cut while a batch of it is
-    decoded, or a disk that fails, ends the process where the file is mapped.
+    A read of a URL that fails is tried three times more. Files that change while they are open give
+    bad records; one that is cut while a batch of it is decoded, or a disk that fails, ends the
+    process where the file is mapped.
 
     Args:
       paths: files, glob patterns, brace ranges, or URLs; the content tells which format a file has.
@@ -258,16 +269,22 @@ class Parquet:
         Arrow does not look at what it reads: damaged offsets would lead anywhere in memory.
         """
         file_number, group = self._groups[number]
+        file = self._files[file_number]
         opened = self._opened[file_number]
-        try:
-            table = opened.read(group, columns)
-            table.validate(full=True)
-            if len(table) != opened.rows[group]:
-                raise ValueError(f"it has {len(table)} rows instead of {opened.rows[group]}")
-        except Exception as error:  # each format has its own
-            name = self._files[file_number].name
-            return f"{name!r}, group {group}, cannot be read: {reason(error)}"
-        return table
+        tries = _REMOTE_TRIES if is_remote(file.path) else 1
+        said = ""
+        for retry in range(tries):
+            if retry:
+                pause(retry - 1)
+            try:
+                table = opened.read(group, columns)
+                table.validate(full=True)
+                if len(table) != opened.rows[group]:
+                    raise ValueError(f"it has {len(table)} rows instead of {opened.rows[group]}")
+                return table
+            except Exception as error:  # each format and each protocol has its own
+                said = reason(error)
+        return f"{file.name!r}, group {group}, cannot be read: {said}"
 
     def _changed_files(self, numbers: np.ndarray) -> dict[int, str]:
         """Return the errors of files that are not as they were, by number."""

@@ -357,3 +357,26 @@ def test_remote_files(form):
     encoded, features = source.read(np.array([9, 0]))
     assert bytes(encoded.view(0)) == containers.jpegs(COUNT)[9] and encoded.lengths.all()
     assert features["label"].tolist() == [9, 0] and source.describe(9)["name"] == "name 9"
+
+
+def test_a_store_that_fails_for_a_moment_is_asked_again(monkeypatch):
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    buffer = io.BytesIO()
+    pq.write_table(table(), buffer, row_group_size=3)
+    memory.MemoryFileSystem().pipe("/flaky/a.parquet", buffer.getvalue())
+    source = Parquet("memory://flaky/a.parquet")
+    read = memory.MemoryFile.read
+    failures = [ConnectionError("reset")] * 3
+
+    def fails(file, *arguments):
+        if failures:
+            raise failures.pop()
+        return read(file, *arguments)
+
+    monkeypatch.setattr(memory.MemoryFile, "read", fails)
+    assert source.read(np.arange(3))[0].lengths.all() and not failures
+    failures += [ConnectionError("reset")] * 4
+    assert not source.read(np.arange(3, 6))[0].lengths.any()
+    assert "group 1, cannot be read: reset" in source.describe(3)["error"]
+    assert source.read(np.arange(COUNT))[0].lengths.all()
