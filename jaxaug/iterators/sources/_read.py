@@ -106,7 +106,14 @@ class FileReader:
           OSError: an open one cannot be asked.
         """
         if not is_remote(file.path):
-            return self._open(file).check()
+            opened = self._open(file)
+            try:
+                return opened.check()
+            except SourceError:  # another one may take its path
+                with self._lock:
+                    if self._opened.get(file) is opened:
+                        del self._opened[file]
+                raise
         system, name = file_system_of(file.path)
         system.invalidate_cache(name)
         if stat_file(file.path) != file:

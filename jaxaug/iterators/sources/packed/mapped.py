@@ -31,7 +31,8 @@ class Mapped:
     between the check and the decoder's access is decoded; a truncation then, and a disk that fails
     or stalls under a mapping, cannot be caught: the process gets SIGBUS or hangs. A file that is
     deleted, renamed or replaced after its first use is read on unharmed, as long as nobody writes
-    to it under its new name. Use `Staged` where that is not enough.
+    to it under its new name; one that was written to before is mapped anew. Use `Staged` where that
+    is not enough.
 
     Args:
       files: mapped on first use. None stays open: a mapping needs no descriptor.
@@ -46,6 +47,7 @@ class Mapped:
         self._mappings: dict[int, _libc.Mapping] = {}
         self._facts = _libc.FileFacts(len(files))
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
+        self._written = np.zeros(len(files), bool)  # the mapping shows other bytes by now
         self._blocks_read = -1
         # One block more, as a mapping may begin inside of one.
         ends = np.cumsum([file.size // _FAULT_AROUND + 2 for file in files])
@@ -65,13 +67,16 @@ class Mapped:
             failed = is_refused.nonzero()[0].tolist()
             used = ~is_refused
 
-        addresses = self._bases[files] + offsets
+        with self._lock:  # another thread may map a file anew
+            mappings = self._mappings
+            owners = [mappings[number] for number in numbers.tolist() if number in mappings]
+            bases = self._bases[files]
+        addresses = bases + offsets
         if self._disk_is_at_work():
             _ask_for(addresses[used], lengths[used])
             self._touched[:] = False  # pages may have gone, too
-        self._touch(files[used], addresses[used], lengths[used])
+        self._touch(files[used], bases[used], addresses[used], lengths[used])
 
-        owners = [self._mappings[number] for number in numbers.tolist() if number in self._mappings]
         failures = {row: refused[int(files[row])] for row in failed}
         known = lengths.astype(np.uint64)
         known[failed] = 0
@@ -80,7 +85,8 @@ class Mapped:
     def _open(self, numbers: np.ndarray) -> dict[int, str]:
         """Have files mapped: why some of them cannot be used, by their numbers."""
         refused = {}
-        for number in numbers[self._bases[numbers] == 0].tolist():
+        unmapped = (self._bases[numbers] == 0) | self._written[numbers]
+        for number in numbers[unmapped].tolist():
             try:
                 self._map(number)
             except SourceError as error:
@@ -89,6 +95,7 @@ class Mapped:
         differs = facts != self._expected[numbers]
         # Another file under the path, or none, says nothing of the one that is mapped.
         written = differs[:, 2:].any(1) & ~differs[:, :2].any(1)
+        self._written[numbers[written]] = True
         for number in numbers[written].tolist():
             refused.setdefault(number, str(changed(self._files[number])))
         return refused
@@ -101,15 +108,16 @@ class Mapped:
         self._blocks_read = resource.getrusage(resource.RUSAGE_SELF).ru_inblock
         return self._blocks_read != before
 
-    def _touch(self, files: np.ndarray, addresses: np.ndarray, lengths: np.ndarray) -> None:
+    def _touch(
+        self, files: np.ndarray, bases: np.ndarray, addresses: np.ndarray, lengths: np.ndarray
+    ) -> None:
         """Have the first and the last page of records mapped, but for those in blocks that had a
         page mapped before.
         """
         ends = np.empty((2, addresses.size), np.int64)
         ends[0] = addresses
         np.add(addresses, np.maximum(lengths - 1, 0), out=ends[1])
-        shift = self._first_block[:-1] - self._bases // _FAULT_AROUND
-        block = ends // _FAULT_AROUND + shift[files]
+        block = ends // _FAULT_AROUND + self._first_block[files] - bases // _FAULT_AROUND
         new = ~self._touched[block]
         if new.any():
             _libc.map_pages(ends[new])
@@ -117,7 +125,7 @@ class Mapped:
 
     def _map(self, number: int) -> None:
         with self._lock:
-            if number in self._mappings:
+            if number in self._mappings and not self._written[number]:
                 return
             file = self._files[number]
             try:
@@ -130,6 +138,7 @@ class Mapped:
             self._facts.add(number, file.path)
             self._expected[number, :2] = facts.st_dev, facts.st_ino
             self._bases[number] = mapping.address
+            self._written[number] = False
 
 
 def _ask_for(addresses: np.ndarray, lengths: np.ndarray) -> None:

@@ -151,6 +151,25 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(
     check_rows(source, [])
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_that_was_written_to_and_then_replaced_is_opened_anew(tmp_path, mmap):
+    source = source_of(tmp_path, mmap, retries=0)
+    check_rows(source, [])
+    path = tmp_path / "b.tfrecord"
+    whole = path.read_bytes()
+    stamp = path.stat().st_mtime_ns
+    with open(path, "r+b") as file:  # the same file, the same size
+        file.write(whole[::-1])
+    os.utime(path, ns=(stamp + 1, stamp + 1))
+    check_rows(source, [3, 4, 5])
+    (tmp_path / "new").write_bytes(whole)
+    os.utime(tmp_path / "new", ns=(stamp, stamp))
+    os.replace(tmp_path / "new", path)
+    check_rows(source, [])
+    os.unlink(path)
+    check_rows(source, [])
+
+
 def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypatch):
     source = source_of(tmp_path, mmap=False, retries=0)
     path = tmp_path / "b.tfrecord"
