@@ -104,6 +104,7 @@ class Parquet:
         self._features = self._read_features()
         self._cache = _Cache(self._memory)
         self._failures: dict[int, str] = {}
+        self._refused = set[int]()  # files that had changed when they were last asked for
 
     @property
     def _image_columns(self) -> list[str]:
@@ -294,9 +295,14 @@ class Parquet:
             file = self._files[number]
             try:
                 if stat_file(file.path) != file:
-                    refused[number] = str(changed(file))
+                    raise changed(file)
+                if number in self._refused:  # what is open may hold other bytes by now
+                    self._opened[number] = _arrow.open_arrow(file, all_local([file.path]))
+                    self._cache = _Cache(self._memory)
+                    self._refused.discard(number)
             except SourceError as error:
                 refused[number] = str(error)
+                self._refused.add(number)
         return refused
 
     def _read_paths(

@@ -1,6 +1,7 @@
 """Images in columns of Parquet and Arrow files."""
 
 import io
+import os
 import pickle
 import re
 import threading
@@ -261,6 +262,25 @@ def test_a_file_that_was_written_to_gives_bad_records(tmp_path, form):
     encoded, _ = source.read(np.arange(COUNT))
     assert (encoded.lengths.reshape(2, 5) > 0).tolist() == [[True] * 5, [False] * 5]
     assert "b.data' changed" in source.describe(7)["error"] and "error" not in source.describe(2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_that_was_written_to_and_then_replaced_is_opened_anew(tmp_path, form):
+    path = tmp_path / "a.data"
+    write(path, table(), form)
+    whole = path.read_bytes()
+    stamp = path.stat().st_mtime_ns
+    source = Parquet(path)
+    assert source.read(np.arange(2))[0].lengths.all()
+    with open(path, "r+b") as file:  # the same file, the same size
+        file.write(whole[::-1])
+    os.utime(path, ns=(stamp + 1, stamp + 1))
+    assert not source.read(np.arange(COUNT))[0].lengths.any()
+    (tmp_path / "new").write_bytes(whole)
+    os.utime(tmp_path / "new", ns=(stamp, stamp))
+    os.replace(tmp_path / "new", path)
+    encoded, _ = source.read(np.arange(COUNT))
+    assert [bytes(encoded.view(row)) for row in range(COUNT)] == containers.jpegs(COUNT)
 
 
 @pytest.mark.parametrize("column", ["image", "name", "boxes"])
