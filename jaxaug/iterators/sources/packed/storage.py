@@ -1,5 +1,6 @@
 """The choice between mapping packed files and reading them."""
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +33,15 @@ def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retri
     whole process, and asking it for each file's time of modification takes a round trip.
     """
     local = all_local([file.path for file in files])
-    if mapped and local and len(files) <= _MAX_MAPPED_FILES:
+    size = sum(file.size for file in files)
+    if mapped and local and len(files) <= _MAX_MAPPED_FILES and size <= _mappable_bytes():
         return Mapped(files)
     return Staged(files, local=local, timeout=timeout, retries=retries)
+
+
+def _mappable_bytes() -> float:
+    """Return half of the addresses that the process may use: `ulimit -v`, which schedulers set."""
+    import resource  # POSIX only, as is `fcntl` elsewhere
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return math.inf if soft == resource.RLIM_INFINITY else soft / 2

@@ -427,6 +427,18 @@ def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
     assert asked == [near, near, distant]
 
 
+@pytest.mark.parametrize("share, storage", [(1.9, Staged), (2.1, Mapped)])
+def test_more_bytes_than_the_process_may_map_are_read(tmp_path, monkeypatch, share, storage):
+    import resource
+
+    files = source_of(tmp_path, mmap=True)._files
+    limit = int(share * sum(file.size for file in files))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, resource.RLIM_INFINITY))
+    source = source_of(tmp_path, mmap=True)
+    assert type(source._storage) is storage
+    check_rows(source, [])
+
+
 def test_more_files_than_the_kernel_maps_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources.packed.storage._MAX_MAPPED_FILES", 1)
     source = source_of(tmp_path, mmap=True)
