@@ -145,7 +145,8 @@ def _store(
         except OSError as error:
             refused.append(f"{place!r} ({reason(error)})")
     raise SourceError(
-        f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder."
+        f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder that "
+        "can be written, or name a file by `index`."
     )
 
 

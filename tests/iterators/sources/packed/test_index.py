@@ -299,6 +299,8 @@ def test_an_index_that_can_be_written_nowhere(shards, tmp_path, monkeypatch):
         SourceError, match=r"no index can be written to .*Permission denied.*set XDG_CACHE_HOME"
     ):
         open_shards(shards)
+    with pytest.raises(SourceError, match=r"Permission denied.*, or name a file by `index`"):
+        TFRecord(shards / "*.tfrecord", index=tmp_path / "x.index")
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
