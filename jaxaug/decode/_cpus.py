@@ -1,10 +1,12 @@
 """The number of CPUs that this process may use."""
 
+import contextlib
 import os
 from pathlib import Path
 
 _PROCESS_GROUP = Path("/proc/self/cgroup")
 _GROUP_ROOT = Path("/sys/fs/cgroup")
+_MANY = 2**31  # CPUs of a group without a quota
 
 
 def usable_cpus(own_group: Path = _PROCESS_GROUP, groups: Path = _GROUP_ROOT) -> int:
@@ -13,33 +15,43 @@ def usable_cpus(own_group: Path = _PROCESS_GROUP, groups: Path = _GROUP_ROOT) ->
     A container with 4 of 128 CPUs has a quota of 4, and an affinity to all of them.
 
     Args:
-      own_group: a file that names the group of this process.
-      groups: the folder of all groups (version 2, Linux's admin-guide/cgroup-v2, "cpu.max").
+      own_group: a file that names the groups of this process.
+      groups: the folder of all groups: those of version 2 (Linux's admin-guide/cgroup-v2,
+        "cpu.max"), and in "cpu" those of version 1 (scheduler/sched-bwc).
     """
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
         count = os.cpu_count() or 1
 
-    folder = groups / _group_name(own_group).strip("/")
-    inside = [each for each in (folder, *folder.parents) if each.is_relative_to(groups)]
-    quotas = [_quota(each / "cpu.max") for each in inside]
+    quotas = [_quota(each / "cpu.max") for each in _folders(groups, own_group, "")]
+    for each in _folders(groups / "cpu", own_group, "cpu"):
+        quotas.append(_quota(each / "cpu.cfs_quota_us", each / "cpu.cfs_period_us"))
     return max(1, min([count, *quotas]))
 
 
-def _group_name(own_group: Path) -> str:
-    """Return the path of the process's group below all groups."""
-    try:
-        lines = own_group.read_text().splitlines()
-    except OSError:
-        return "/"
-    return next((line[3:] for line in lines if line.startswith("0::")), "/")
+def _folders(groups: Path, own_group: Path, controller: str) -> list[Path]:
+    """Return the folders of the process's group and of those around it.
+
+    Args:
+      groups: the folder of the outermost group.
+      own_group: a file with lines "number:controllers:path".
+      controller: that of version 1; "" for version 2.
+    """
+    name = "/"
+    with contextlib.suppress(OSError, ValueError):
+        for line in own_group.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controller in controllers.split(","):
+                name = path
+    folder = groups / name.strip("/")
+    return [each for each in (folder, *folder.parents) if each.is_relative_to(groups)]
 
 
-def _quota(file: Path) -> int:
-    """Return the quota "microseconds period" in whole CPUs, rounded up; many without a quota."""
+def _quota(*files: Path) -> int:
+    """Return the quota "microseconds period", in one file or in two, in whole CPUs, rounded up."""
     try:
-        quota, period = file.read_text().split()
-        return -(-int(quota) // int(period))
+        quota, period = (int(word) for file in files for word in file.read_text().split())
     except (OSError, ValueError):  # no such file; "max"
-        return 2**31
+        return _MANY
+    return -(-quota // period) if quota > 0 else _MANY
