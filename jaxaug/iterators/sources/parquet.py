@@ -30,6 +30,7 @@ from jaxaug.iterators.sources._files import (
 from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
+from jaxaug.iterators.sources.packed.storage import mappable_bytes
 
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
 
@@ -87,8 +88,10 @@ class Parquet:
         self._open()
 
     def _open(self) -> None:
+        size = sum(file.size for file in self._files)
         local = all_local([file.path for file in self._files])
-        self._opened = [_arrow.open_arrow(file, local) for file in self._files]
+        self._mapped = local and size <= mappable_bytes()
+        self._opened = [_arrow.open_arrow(file, self._mapped) for file in self._files]
         for name in self._image_columns:
             _check_schemas(self._files, self._opened, name)
         groups = []
@@ -297,7 +300,7 @@ class Parquet:
                 if stat_file(file.path) != file:
                     raise changed(file)
                 if number in self._refused:  # what is open may hold other bytes by now
-                    self._opened[number] = _arrow.open_arrow(file, all_local([file.path]))
+                    self._opened[number] = _arrow.open_arrow(file, self._mapped)
                     self._cache = _Cache(self._memory)
                     self._refused.discard(number)
             except SourceError as error:

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import re
+import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -262,6 +263,17 @@ def test_a_file_that_was_written_to_gives_bad_records(tmp_path, form):
     encoded, _ = source.read(np.arange(COUNT))
     assert (encoded.lengths.reshape(2, 5) > 0).tolist() == [[True] * 5, [False] * 5]
     assert "b.data' changed" in source.describe(7)["error"] and "error" not in source.describe(2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_of_more_bytes_than_the_process_may_map_are_read(tmp_path, monkeypatch, form):
+    """As under `ulimit -v`."""
+    write(tmp_path / "a.data", table(), form)
+    limits = (1000, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
+    monkeypatch.setattr(pa, "memory_map", lambda path: pytest.fail("mapped"))
+    encoded, _ = Parquet(tmp_path / "a.data").read(np.arange(COUNT))
+    assert [bytes(encoded.view(row)) for row in range(COUNT)] == containers.jpegs(COUNT)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -34,12 +34,12 @@ def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retri
     """
     local = all_local([file.path for file in files])
     size = sum(file.size for file in files)
-    if mapped and local and len(files) <= _MAX_MAPPED_FILES and size <= _mappable_bytes():
+    if mapped and local and len(files) <= _MAX_MAPPED_FILES and size <= mappable_bytes():
         return Mapped(files)
     return Staged(files, local=local, timeout=timeout, retries=retries)
 
 
-def _mappable_bytes() -> float:
+def mappable_bytes() -> float:
     """Return half of the addresses that the process may use: `ulimit -v`, which schedulers set."""
     import resource  # POSIX only, as is `fcntl` elsewhere
 
