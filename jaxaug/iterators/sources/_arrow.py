@@ -82,6 +82,7 @@ def open_arrow(file: DataFile, local: bool) -> ArrowFile:
             opened = _open_ipc_file(pyarrow, handle, local)
         else:
             opened = _open_ipc_stream(pyarrow, handle, local)
+        list(opened.schema.names)  # an error where one is no text
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         what = f"{file.name!r} cannot be read as Parquet or Arrow: {reason(error)}"
         raise SourceError(f"{what}.") from cause_of(error, file.path)

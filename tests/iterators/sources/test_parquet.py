@@ -319,6 +319,15 @@ def test_damaged_offsets_lead_nowhere(tmp_path, form, column):
     assert "error" in source.describe(5) and ("error" in source.describe(0)) == (column == "image")
 
 
+@pytest.mark.parametrize("form", ["file", "stream"])
+def test_a_damaged_name_of_a_column_names_the_file(tmp_path, form):
+    write(tmp_path / "a.arrow", table(), form)
+    damaged = (tmp_path / "a.arrow").read_bytes().replace(b"weight", b"\xffeight")
+    (tmp_path / "a.arrow").write_bytes(damaged)
+    with pytest.raises(SourceError, match=r"a.arrow' cannot be read as Parquet or Arrow: 'utf-8'"):
+        Parquet(tmp_path / "a.arrow")
+
+
 def test_files_that_are_none(tmp_path):
     for name, data in (("a", b""), ("b", b"PAR1 no more"), ("c", b"ARROW1\0\0"), ("d", b"x" * 99)):
         (tmp_path / name).write_bytes(data)
