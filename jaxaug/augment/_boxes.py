@@ -12,6 +12,7 @@ from jaxaug.augment._warp import Warp
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 COUNTS = ("box_count", "boxes_count")  # as `Coco`, and as the other sources name it
+WEIGHTS = "box_weights"  # of `MixUp` and its kind
 _SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of a pixel or so
 
 
@@ -162,8 +163,8 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
     Args:
       sample: with "boxes" [n, 4].
       keep: bool[n].
-      per_box: the names of the other entries with a row per box, which go along where present.
-        Their padding is 0, that of integers -1.
+      per_box: the names of the other entries with a row per box, which go along where present, as
+        "box_weights" do. Their padding is 0, that of integers -1.
 
     Returns:
       The sample with "boxes_valid" bool[n], and "box_count" or "boxes_count" brought up to date
@@ -176,7 +177,7 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
     count = jnp.sum(keep, dtype=jnp.int32)
     valid = jnp.arange(keep.shape[0], dtype=jnp.int32) < count
     sample = {**sample, "boxes_valid": valid}
-    for name in ("boxes", *per_box):
+    for name in ("boxes", *names_per_box(per_box)):
         if name in sample:
             rows = _rows(name, sample[name], keep.shape[0])
             sample[name] = _blanked(jnp.take(rows, order, axis=0), valid)
@@ -184,6 +185,11 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
         if name in sample:
             sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
     return sample
+
+
+def names_per_box(per_box: Sequence[str]) -> tuple[str, ...]:
+    """Return `per_box` and the entries of jaxaug's own that have a row per box, each once."""
+    return tuple(dict.fromkeys((*per_box, WEIGHTS)))
 
 
 def _rows(name: str, value: Any, count: int) -> Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import clipped, packed, present
+from jaxaug.augment._boxes import WEIGHTS, clipped, packed, present
 from jaxaug.augment._fields import as_names, as_number, as_probability, store
 from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
 from jaxaug.augment._info import ImageInfo
@@ -113,7 +113,8 @@ class MixUp(Blending):
     Returns:
       On a call `(key, group)` the group. A floating "mask" is blended, one of class indices
       refused. "boxes" [n, 4], xyxy, become [2n, 4], those of both, packed to the front;
-      "box_weights" float32[2n] has the weights of their images, "boxes_valid" bool[2n] marks them.
+      "box_weights" float32[2n] has the weights of their images, times those of a mix before, and
+      "boxes_valid" bool[2n] marks them.
       Images of different "size" lie at the top left of a frame that holds both.
 
     Example:
@@ -243,10 +244,15 @@ def mixed_boxes(blend: Blend, own: Sample, partner: Sample, per_box: Sequence[st
     for name in per_box:
         if name in own:
             mixed[name] = jnp.concatenate([own[name], partner[name]])
-    own_weight = jnp.broadcast_to(jnp.where(hidden, 1.0, blend.weight), boxes.shape[:1])
-    other_weight = jnp.broadcast_to(1 - blend.weight, others.shape[:1])
-    mixed["box_weights"] = jnp.concatenate([own_weight, other_weight])
-    return packed(mixed, present(mixed["boxes"]), (*per_box, "box_weights"))
+    own_weights = jnp.where(hidden, 1.0, blend.weight) * _weights_before(own)
+    other_weights = (1 - blend.weight) * _weights_before(partner)
+    mixed[WEIGHTS] = jnp.concatenate([own_weights, other_weights])
+    return packed(mixed, present(mixed["boxes"]), per_box)
+
+
+def _weights_before(sample: Sample) -> Array:
+    """Return float32[n], the weights that boxes have of a mix before: 1 without one."""
+    return sample.get(WEIGHTS, jnp.ones(sample["boxes"].shape[:1], jnp.float32))
 
 
 def uncovered(boxes: Array, window: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import area, clipped, packed, present
+from jaxaug.augment._boxes import area, clipped, names_per_box, packed, present
 from jaxaug.augment._fields import (
     Color,
     Range,
@@ -164,7 +164,7 @@ class Mosaic(GroupOp):
         shown = jax.vmap(area)(boxes)
         keep = (shown > 0) & (shown >= self.min_visibility * jax.vmap(area)(moved))
 
-        for name in self.per_box:
+        for name in names_per_box(self.per_box):
             if name in group:
                 rows = group[name][quadrants.sample]
                 mosaic[name] = rows.reshape(-1, *rows.shape[2:])

@@ -29,8 +29,8 @@ class SanitizeBoxes(Transform):
       min_size: the smallest width and height, in pixels.
       min_area: the smallest area, in square pixels.
       min_visibility: the smallest share of a box's area inside of the image, in [0, 1].
-      per_box: the names of other entries with a row per box, which go along where present; their
-        padding is 0, that of integers -1.
+      per_box: the names of other entries with a row per box, which go along where present, as the
+        "box_weights" of `MixUp` do; their padding is 0, that of integers -1.
 
     Raises:
       ValueError: on a call, for a sample without "boxes", for an entry of `per_box` without a row

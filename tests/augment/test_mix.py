@@ -189,6 +189,39 @@ def test_boxes_of_both_are_kept_with_their_labels_and_weights():
     assert out["boxes_valid"].tolist() == [[True] * 4 + [False] * 2] * 2
 
 
+def test_weights_follow_their_boxes_through_later_steps():
+    """Dropped, mixed again or in a mosaic: a weight is that of its box in the first mix."""
+    four = without(group(4), "mask", "label")
+    pairs = jax.tree.map(lambda rows: rows.reshape(2, 2, *rows.shape[1:]), four)
+    mixed = jax.jit(jax.vmap(A.MixUp()))(KEYS[:2], pairs)
+    mixed = jax.device_get(jax.tree.map(lambda rows: rows.reshape(4, *rows.shape[2:]), mixed))
+    weights = [dict(pairs_of(mixed, i)) for i in range(4)]
+
+    left = jax.jit(jax.vmap(A.SanitizeBoxes(min_size=8)))(KEYS[:4], mixed)
+    for i in range(4):
+        found = pairs_of(left, i)
+        assert 0 < len(found) < 4 and found == [(name, weights[i][name]) for name, _ in found]
+
+    two = jax.tree.map(lambda rows: rows[:2], mixed)
+    share = np.asarray(A.MixUp().sample(KEYS[4], INFO).weight)
+    again = jax.jit(A.MixUp())(KEYS[4], two)
+    for i in range(2):
+        expected = [(name, share[i] * weight) for name, weight in weights[i].items()]
+        expected += [(name, (1 - share[i]) * weight) for name, weight in weights[1 - i].items()]
+        np.testing.assert_allclose(pairs_of(again, i), expected, atol=1e-6)
+
+    mosaic = jax.jit(A.Mosaic((40, 60)))(KEYS[5], mixed)
+    known = {pair for each in weights for pair in each.items()}
+    assert all(pairs_of(mosaic, i) and known.issuperset(pairs_of(mosaic, i)) for i in range(4))
+
+
+def pairs_of(samples, i):
+    """The labels and weights of the boxes of sample i."""
+    valid = np.asarray(samples["boxes_valid"][i])
+    columns = (np.asarray(samples[name][i])[valid] for name in ("box_labels", "box_weights"))
+    return [*zip(*(column.tolist() for column in columns))]
+
+
 def test_what_a_window_leaves_of_a_box_is_the_hull_of_its_pixels():
     rng = np.random.default_rng(5)
     for _ in range(300):
