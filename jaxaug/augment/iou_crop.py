@@ -26,12 +26,11 @@ class IoUCrop(NamedTuple):
 
     Attributes:
       window: int32[4], (top, left, height, width) in pixels.
-      kept: bool[n], the boxes with a center inside the window; all of them where nothing is
-        cropped.
+      crops: bool, False where nothing is cropped; the window is then the whole image.
     """
 
     window: Array
-    kept: Array
+    crops: Array
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,12 @@ class RandomIoUCrop(Geometric):
 
     def sample(self, key: Key, info: ImageInfo) -> IoUCrop:
         """Draw the options and the windows, and take the first that will do."""
-        if info.boxes is None:
-            raise ValueError('RandomIoUCrop needs a sample with "boxes", float[n, 4].')
+        boxes = _boxes_of(info)
         count = _ROUNDS * self.trials
         numbers = uniform(key, shape=(4 * count + _ROUNDS,))
         least = self._options(numbers[4 * count :])
         windows = self._windows(numbers[: 4 * count].reshape(4, count), info)
-        inside, overlap = _overlaps(windows, info.boxes.astype(jnp.float32))
+        inside, overlap = _overlaps(windows, boxes)
         largest = jnp.max(jnp.where(inside, overlap, -1.0), axis=1, initial=-1.0)
         good = inside.any(axis=1) & (largest >= least) & self._shaped(windows)
 
@@ -117,8 +115,7 @@ class RandomIoUCrop(Geometric):
         window = jnp.sum(jnp.where(taken[:, None], windows, 0), axis=0, dtype=jnp.int32)
         height = jnp.where(crops, window[2], info.height_width[0])
         width = jnp.where(crops, window[3], info.height_width[1])
-        kept = (taken[:, None] & inside).any(axis=0) | ~crops
-        return IoUCrop(jnp.stack([window[0], window[1], height, width]), kept)
+        return IoUCrop(jnp.stack([window[0], window[1], height, width]), crops)
 
     def warp(self, params: IoUCrop, info: ImageInfo) -> Warp:
         """Return the shift to the window."""
@@ -128,11 +125,11 @@ class RandomIoUCrop(Geometric):
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the facts about the image afterwards."""
-        return super().after(drawn, _without(info, drawn.params.kept))
+        return super().after(drawn, _without(info, _kept(drawn.params, info)))
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Drop the boxes that are cut off, and add the crop to the run that is pending."""
-        kept = drawn.params.kept
+        kept = _kept(drawn.params, state.info)
         rest = dict(state.rest)
         rest["boxes"] = _zeroed(rest["boxes"], kept)
         if "boxes_valid" in rest:
@@ -184,6 +181,22 @@ def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
     common = jnp.maximum(across, 0.0) * jnp.maximum(down, 0.0)
     union = (x1 - x0) * (y1 - y0) + height * width - common
     return inside, common / jnp.maximum(union, 1e-6)
+
+
+def _kept(params: IoUCrop, info: ImageInfo) -> Array:
+    """Return bool[n], the boxes with a center inside the window; all where nothing is cropped.
+
+    Those of the image itself: frames of a video share a window, not their boxes.
+    """
+    inside, _ = _overlaps(params.window[None], _boxes_of(info))
+    return inside[0] | ~params.crops
+
+
+def _boxes_of(info: ImageInfo) -> Array:
+    """Return float32[n, 4] boxes; raise without any."""
+    if info.boxes is None:
+        raise ValueError('RandomIoUCrop needs a sample with "boxes", float[n, 4].')
+    return info.boxes.astype(jnp.float32)
 
 
 def _zeroed(boxes: Array, kept: Array) -> Array:

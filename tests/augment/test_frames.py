@@ -76,6 +76,29 @@ def test_one_draw_looks_at_the_boxes_of_the_first_frame():
         np.testing.assert_array_equal(out[0], alone["image"])
 
 
+def test_a_crop_drops_the_boxes_of_each_frame_by_their_own_centers():
+    """One that enters later stays, one that leaves the window is dropped there."""
+    boxes = np.zeros((4, 2, 4), np.float32)
+    boxes[:, 0] = [[4 + 5 * t, 4, 8 + 5 * t, 11] for t in range(4)]
+    boxes[1:, 1] = [10, 8, 18, 14]
+    crop = jax.jit(A.Frames(A.RandomIoUCrop(sampler_options=(0.0,), max_scale=0.8)))
+    seen = set()
+    for seed in range(6):
+        # Where in a video a pixel comes from: its column, its row.
+        place = np.stack([*np.mgrid[:HEIGHT, :WIDTH][::-1], np.zeros((HEIGHT, WIDTH))], axis=2)
+        video = {"image": np.broadcast_to(place, (4, *place.shape)).astype(np.uint8)}
+        out = jax.device_get(crop(jax.random.key(seed), {**video, "boxes": boxes}))
+        left, top = out["image"][0, 0, 0, :2].astype(int)
+        height, width = out["size"]
+        x, y = boxes[:, :, 0::2].mean(2), boxes[:, :, 1::2].mean(2)
+        kept = (left < x) & (x < left + width) & (top < y) & (y < top + height)
+        kept &= boxes.any(axis=2)
+        expected = np.where(kept[:, :, None], boxes - [left, top, left, top], 0)
+        np.testing.assert_allclose(out["boxes"], expected, atol=1e-4)
+        seen |= set(map(tuple, kept.T.tolist()))
+    assert (False, True, True, True) in seen and len(seen) > 3
+
+
 def test_a_batch_of_videos():
     flip = A.Frames(A.RandomHorizontalFlip())
     videos = np.stack([FRAMES] * 6)
