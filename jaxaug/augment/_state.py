@@ -205,12 +205,12 @@ def _resample_note(run: Run) -> Note:
     )
 
 
-def _no_static_shape(resize: Any) -> str:
-    size = resize.size
+def _no_static_shape(transform: Any) -> str:
     return (
-        f"Resize({size}) keeps the aspect of images whose `size` differs, so its output needs a"
-        " static shape: let an op of fixed size such as CenterCrop follow in the same run (with"
-        f" fuse=True), or give `canvas=(height, width)`, or `size=({size}, {size})`."
+        f"{type(transform).__name__} keeps the aspect of images whose `size` differs, so its output"
+        " needs a static shape: let an op of fixed size such as CenterCrop follow in the same run"
+        " (with fuse=True), or give Resize `canvas=(height, width)` or both sides,"
+        " `size=(height, width)`."
     )
 
 

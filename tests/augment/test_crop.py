@@ -12,6 +12,7 @@ from jaxaug.augment import (
     Grayscale,
     ImageInfo,
     Normalize,
+    RandomApply,
     RandomCrop,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -302,14 +303,15 @@ def test_frames_without_a_static_shape_are_read_right(chain, canvas):
 
 def test_a_run_without_a_static_shape_is_refused():
     sample = on_canvas(picture(1, 40, 57))
-    message = r"Resize\(16\) keeps the aspect .* let an op of fixed size such as CenterCrop follow"
-    for chain in (
-        Resize(16),
-        Compose([Resize(16), RandomHorizontalFlip()]),
-        Compose([Resize(16), Grayscale(), CenterCrop(9)]),
-        Compose([Resize(16), CenterCrop(9)], fuse=False),
+    message = "keeps the aspect .* let an op of fixed size such as CenterCrop follow"
+    for name, chain in (
+        ("Resize", Resize(16)),
+        ("Resize", Compose([Resize(16), RandomHorizontalFlip()])),
+        ("Resize", Compose([Resize(16), Grayscale(), CenterCrop(9)])),
+        ("Resize", Compose([Resize(16), CenterCrop(9)], fuse=False)),
+        ("RandomApply", Compose([RandomApply([Resize(16)], p=1.0), Grayscale()])),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"^{name} {message}"):
             jax.eval_shape(chain, KEY, sample)
 
 

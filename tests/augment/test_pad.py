@@ -139,7 +139,7 @@ def test_no_frame_is_larger_than_the_array_of_the_largest(side, factor):
 def test_a_resize_without_a_static_shape_leaves_the_frame_without_one():
     sample = {"image": picture(0, 40, 60), "size": np.array([30, 45], np.int32)}
     zoom = A.RandomZoomOut(side_range=(1.5, 2.0), p=1.0)
-    with pytest.raises(ValueError, match=r"Resize\(10\) keeps the aspect .* a static shape"):
+    with pytest.raises(ValueError, match=r"Resize keeps the aspect .* a static shape"):
         A.Compose([A.Resize(10), zoom])(KEY, sample)
     chains = [
         A.Compose([first, zoom, A.Resize((8, 8))])

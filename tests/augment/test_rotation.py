@@ -164,7 +164,7 @@ def test_a_translation_is_one_read_per_pixel():
 def test_a_resize_without_a_static_shape_leaves_the_expanded_frame_without_one():
     sample = {"image": picture(0, 40, 60), "size": np.array([30, 45], np.int32)}
     turn = A.RandomRotation((30, 30), expand=True)
-    with pytest.raises(ValueError, match=r"Resize\(10\) keeps the aspect .* a static shape"):
+    with pytest.raises(ValueError, match=r"Resize keeps the aspect .* a static shape"):
         A.Compose([A.Resize(10), turn])(KEY, sample)
     chains = [
         A.Compose([first, turn, A.Resize((8, 8))])
