@@ -6,8 +6,8 @@ cost their sum. Of a choice among branches of both kinds the warp comes first, a
 where another branch was drawn.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -164,7 +164,11 @@ class RandomApply(Control):
     @property
     def _chain(self) -> Transform:
         """The chain; that of a single transform is the transform, with settings of its own."""
-        return self.transforms[0] if len(self.transforms) == 1 else Compose(self.transforms)
+        if len(self.transforms) == 1:
+            return self.transforms[0]
+        # Chains inside have the settings of the one around, which this one shares.
+        like = next(_chains(self), _NOTHING)
+        return replace(like, transforms=self.transforms)
 
 
 @dataclass(frozen=True)
@@ -309,6 +313,14 @@ class SomeOf(Control):
             index = flags[i].astype(jnp.int32)
             choices.append(_unless(index, (self.parts[i],), (branches[i],)))
         return choices
+
+
+def _chains(transform: Transform) -> Iterator[Compose]:
+    """Yield the chains inside of a transform, at any depth."""
+    for part in transform.parts or ():
+        if isinstance(part, Compose):
+            yield part
+        yield from _chains(part)
 
 
 def _unless(index: Array, branches: tuple[Transform, ...], drawn: tuple[Drawn, ...]) -> Choice:

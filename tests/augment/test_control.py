@@ -85,6 +85,27 @@ def test_a_chain_is_applied_whole_or_not_at_all():
     assert abs(applied.mean() - 0.4) < 0.1
 
 
+@pytest.mark.parametrize("deeper", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [{"mask_fill": 0}, {"fuse": False}, {"box_format": "xywh"}, {"targets": {"depth": "image"}}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_chains_inside_an_applied_one_have_the_settings_of_the_one_around(settings, deeper):
+    inner = augment.Compose([augment.RandomRotation((30, 30))], **settings)
+    first = augment.OneOf([inner], p=1.0) if deeper else inner
+    chain = augment.Compose([augment.RandomApply([first, LEFT], p=1.0)], **settings)
+    plain = augment.Compose([*inner.transforms, LEFT], **settings)
+    sample = {
+        "image": IMAGE,
+        "depth": IMAGE[:, :, 0],
+        "mask": jnp.ones(IMAGE.shape[:2], jnp.uint8),
+        "boxes": jnp.array([[3.0, 2.0, 5.0, 4.0]]),
+    }
+    found, expected = (jax.jit(each)(KEYS[0], sample) for each in (chain, plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, expected)
+
+
 def test_frequencies():
     chosen = draw(augment.RandomChoice([LEFT, DOWN, TURN], weights=[1, 0, 3])).params.chosen
     np.testing.assert_allclose(np.bincount(chosen) / len(KEYS), [0.25, 0, 0.75], atol=0.04)
