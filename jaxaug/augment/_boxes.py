@@ -19,7 +19,7 @@ _SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of
 def moved_info(info: ImageInfo, warp: Warp) -> ImageInfo:
     """Return the facts about an image after `warp`."""
     boxes = None if info.boxes is None else move_boxes(warp, info.boxes)
-    return ImageInfo(warp.canvas, warp.size, boxes, info.epoch)
+    return info._replace(canvas=warp.canvas, size=warp.size, boxes=boxes)
 
 
 def move_points(warp: Warp, points: Array) -> Array:

@@ -177,7 +177,8 @@ class Compose(Transform):
             notes.extend(state.notes)
             return finish(state)
 
-        image = jax.ShapeDtypeStruct((*info.canvas, self._channels()), jnp.uint8)
+        channels = info.channels or self._channels()
+        image = jax.ShapeDtypeStruct((*info.canvas, channels), jnp.uint8)
         entries = {"image": image, "size": info.size, "boxes": info.boxes, "epoch": info.epoch}
         sample = {name: value for name, value in entries.items() if value is not None}
         jax.eval_shape(trace, jax.eval_shape(lambda: jax.random.key(0)), sample)

@@ -19,8 +19,10 @@ class ImageInfo(NamedTuple):
         has no static shape, floats: see `Warp`.
       size: int32[2], (height, width) of the used top-left part; None where that is the whole
         canvas.
-      boxes: float[n, 4], the "boxes" of the sample as moved by the transforms before; None without.
+      boxes: float[n, 4], the "boxes" of the sample as moved by the transforms before, always xyxy;
+        None without.
       epoch: int32, the "epoch" of the sample, for what changes over the training; None without.
+      channels: of the array, for what traces a function of an image; None means 3.
 
     Example:
       >>> ImageInfo((480, 640)).extent
@@ -31,6 +33,7 @@ class ImageInfo(NamedTuple):
     size: Array | None = None
     boxes: Array | None = None
     epoch: Array | None = None
+    channels: int | None = None
 
     @property
     def height_width(self) -> tuple[Any, Any]:

@@ -104,7 +104,7 @@ def begin(given: Any, targets: Targets) -> State:
 
     rest = targets.begin(rest, image)
     canvas = (image.shape[0], image.shape[1])
-    info = ImageInfo(canvas, size, rest.get("boxes"), rest.get("epoch"))
+    info = ImageInfo(canvas, size, rest.get("boxes"), rest.get("epoch"), image.shape[2])
     return State(image, info, rest, image.dtype, targets)
 
 

@@ -248,10 +248,12 @@ class ImageOp(Transform):
         state = state._replace(costly=True, notes=(*state.notes, note))
         if result.shape[:2] == state.info.canvas:
             picked = chosen_alike(self, drawn, {"image": result}, {"image": image})
-            return state._replace(image=picked["image"])
+            info = state.info._replace(channels=result.shape[2])
+            return state._replace(image=picked["image"], info=info)
 
         _check_alone(self, drawn, state, result)
-        info = ImageInfo((result.shape[0], result.shape[1]), epoch=state.info.epoch)
+        height, width, channels = result.shape
+        info = ImageInfo((height, width), epoch=state.info.epoch, channels=channels)
         return state._replace(image=result, info=info)
 
 

@@ -384,7 +384,7 @@ def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
     check_one_frame(infos)
     size = None if first.size is None else select(index, [info.size for info in infos])
     boxes = None if first.boxes is None else select(index, [info.boxes for info in infos])
-    return ImageInfo(first.canvas, size, boxes, first.epoch)
+    return first._replace(size=size, boxes=boxes)
 
 
 def _as_weights(weights: Any, count: int) -> tuple[float, ...] | None:

@@ -57,8 +57,8 @@ class Lambda(ImageOp):
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the facts about the image afterwards, from a trace of the function."""
-        image = jax.ShapeDtypeStruct((*info.canvas, 3), jnp.float32)
+        image = jax.ShapeDtypeStruct((*info.canvas, info.channels or 3), jnp.float32)
         shape = jax.eval_shape(self.function, drawn.params, image).shape
         if shape[:2] == info.canvas:
-            return info
-        return ImageInfo(shape[:2], epoch=info.epoch)
+            return info._replace(channels=shape[-1])
+        return ImageInfo(shape[:2], epoch=info.epoch, channels=shape[-1])

@@ -332,6 +332,14 @@ def test_lambda_is_any_function_of_key_and_image():
     assert halved["image"].shape == (22, 60, 3) and "size" not in halved
 
 
+def test_explain_of_an_image_with_other_than_three_channels():
+    chain = A.Compose([A.RandomRotation(9), A.Normalize([0.5] * 6, [0.2] * 6)])
+    text = chain.explain(A.ImageInfo((32, 32), channels=6))
+    assert text == A.Compose([A.RandomRotation(9), A.Normalize(0.5, 0.2)]).explain(
+        A.ImageInfo((32, 32))
+    )
+
+
 # ---- what is refused
 
 

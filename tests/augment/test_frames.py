@@ -99,6 +99,20 @@ def test_a_crop_drops_the_boxes_of_each_frame_by_their_own_centers():
     assert (False, True, True, True) in seen and len(seen) > 3
 
 
+@pytest.mark.parametrize("channels", [1, 6])
+def test_a_function_gets_frames_of_their_number_of_channels(channels):
+    """Drawing for the first frame traces it, without pixels, to learn the shape of its result."""
+    gains = jnp.linspace(0.2, 1.0, channels)[None, None]
+    gain = A.Lambda(lambda key, image: image * gains)
+    twice = A.Lambda(lambda key, image: jnp.concatenate([image, image], axis=2))
+    both = A.Lambda(lambda key, image: image * jnp.concatenate([gains, gains], axis=2))
+    video = np.random.default_rng(0).random((COUNT, 8, 9, channels)).astype(np.float32)
+    out = A.Frames(A.Compose([A.RandomHorizontalFlip(1.0), gain, twice, both]))(KEY, video)
+    once = video[:, :, ::-1] * np.asarray(gains)
+    expected = np.concatenate([once, once], axis=3) * np.tile(np.asarray(gains), 2)
+    np.testing.assert_allclose(out, expected, atol=1e-6)
+
+
 def test_a_batch_of_videos():
     flip = A.Frames(A.RandomHorizontalFlip())
     videos = np.stack([FRAMES] * 6)
