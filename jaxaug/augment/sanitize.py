@@ -34,7 +34,7 @@ class SanitizeBoxes(Transform):
 
     Raises:
       ValueError: on a call, for a sample without "boxes", for an entry of `per_box` without a row
-        per box, and for "labels" or "masks" that have one but are not in `per_box`.
+        per box, and for "labels", "masks" or "keypoints" that have one but are not in `per_box`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -85,18 +85,20 @@ class SanitizeBoxes(Transform):
         return state._replace(rest=rest, info=state.info._replace(boxes=rest["boxes"]))
 
     def _check_labels(self, sample: Sample) -> None:
-        """Raise where labels or masks of the usual name would stay while boxes change places."""
+        """Raise where entries of the usual names would stay while boxes change places."""
         rows = sample["boxes"].shape[:1]
         if "labels" not in self.per_box and jnp.shape(sample.get("labels", 0)) == rows:
             raise ValueError(
                 "`labels` has a row for each box and would not go along with them: call it"
                 " 'box_labels', or write SanitizeBoxes(..., per_box=('labels',))."
             )
-        if "masks" not in self.per_box and jnp.shape(sample.get("masks", 0))[:1] == rows:
-            raise ValueError(
-                "`masks` has a row for each box and would not go along with them: write"
-                " SanitizeBoxes(..., per_box=('masks', ...))."
-            )
+        for name in ("masks", "keypoints"):
+            if name not in self.per_box and jnp.shape(sample.get(name, 0))[:1] == rows:
+                raise ValueError(
+                    f"`{name}` has a row for each box and would not go along with them: write"
+                    f" SanitizeBoxes(..., per_box=('{name}', ...)), or where they do not belong to"
+                    f' boxes, give them another name by Compose(..., targets={{name: "{name}"}}).'
+                )
 
     def _left(self, sample: Sample, info: ImageInfo) -> Sample:
         """Return the sample with the boxes that are left."""

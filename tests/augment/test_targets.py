@@ -205,6 +205,16 @@ def test_entries_that_would_not_follow_their_boxes_are_refused():
     named = run(A.SanitizeBoxes(per_box=["labels", "masks"]), masks)
     assert named["masks"].max((1, 2)).tolist() == [1, 2, 0]
 
+    points = {**sample, "keypoints": TWO_OF_THREE[:, :2]}
+    with pytest.raises(ValueError, match=r"`keypoints` has a row .* per_box=\('keypoints',"):
+        run(A.SanitizeBoxes(per_box=["labels"]), points)
+    named = run(A.SanitizeBoxes(per_box=["labels", "keypoints"]), points)
+    assert named["keypoints"].tolist() == [[1, 2], [3, 3], [0, 0]]
+    apart = {**points, "keypoints": TWO_OF_THREE[:2, :2]}
+    np.testing.assert_array_equal(
+        run(A.SanitizeBoxes(per_box=["labels"]), apart)["keypoints"], apart["keypoints"]
+    )
+
     with pytest.raises(ValueError, match=r"`labels` must have a row for each of the 3 boxes, got"):
         run(A.SanitizeBoxes(per_box=["labels"]), {**sample, "labels": np.arange(2)})
 
