@@ -94,6 +94,8 @@ def group_info(group: Sample) -> ImageInfo:
 
 def channels_first(images: Array) -> bool:
     """Return True where images [g, ., ., .] have the layout CHW."""
+    if images.ndim < 4:  # gray, without a channel
+        return False
     first, last = images.shape[1], images.shape[3]
     return last not in USUAL_CHANNELS and first < last
 
@@ -123,6 +125,12 @@ def soft_labels(transform: Any, group: Sample) -> Sample:
 
 def check_mixed(transform: Any, group: Sample) -> None:
     """Raise where an entry of the group would not follow its image, or is not as it must be."""
+    if group["image"].ndim != 4:
+        raise ValueError(
+            f"{type(transform).__name__} mixes single images with channels, [H, W, C] or [C, H, W],"
+            f" got {group['image'].shape[1:]}: write gray images [H, W, 1], and mix the frames of"
+            " videos through jax.vmap, all of them with one key."
+        )
     behind = [name for name in _LEFT_BEHIND if name in group]
     if behind:
         raise ValueError(

@@ -124,7 +124,7 @@ class Mosaic(GroupOp):
     def apply(self, params: Layout, group: Sample, info: ImageInfo) -> Sample:
         """Return the mosaics of images, labels, masks and boxes."""
         check_mixed(self, group)
-        _check_pixels(self, group["image"])
+        _check_pixels(self, group["image"], self.fill)
         group = soft_labels(self, group)
         rows, columns = info.canvas
         sizes = info.size
@@ -205,8 +205,8 @@ def _copied(values: Array, quadrants: _Quadrants, frame: tuple[int, int], fill: 
     return jnp.where(shown, pixels, jnp.broadcast_to(fill, pixels.shape))
 
 
-def _check_pixels(transform: GroupOp, images: Array) -> None:
-    """Raise for images in another layout, or that may be normalized."""
+def _check_pixels(transform: GroupOp, images: Array, fill: Color) -> None:
+    """Raise for images in another layout, that may be normalized, or that `fill` does not fit."""
     name = type(transform).__name__
     if channels_first(images):
         raise ValueError(
@@ -217,4 +217,9 @@ def _check_pixels(transform: GroupOp, images: Array) -> None:
         raise TypeError(
             f"{name} needs uint8 images, got {images.dtype}, which may be normalized: put the"
             f" output (Normalize, ToFloat) after it, in GroupCompose([{name}(...), ...])."
+        )
+    if isinstance(fill, tuple) and len(fill) != images.shape[3]:
+        raise ValueError(
+            f"`fill` of {name} must be one number, or one per channel of the images"
+            f" {images.shape[1:]}, got {fill}."
         )

@@ -308,6 +308,24 @@ def test_errors_are_named():
         A.GroupCompose([3])
 
 
+@pytest.mark.parametrize("mix", [A.MixUp(), A.CutMix(), A.Mosaic(8)], ids=name_of)
+@pytest.mark.parametrize("shape", [(8, 9), (5, 8, 9, 3)])
+def test_images_without_channels_and_videos_are_refused(mix, shape):
+    images = np.zeros((mix.group_size, *shape), np.uint8)
+    with pytest.raises(ValueError, match=r"mixes single images with channels, .* got \(\d, "):
+        mix(KEYS[0], {"image": images})
+
+
+def test_videos_are_mixed_frame_by_frame_with_one_key():
+    videos = np.random.default_rng(0).uniform(0, 1, (2, 3, 8, 9, 3)).astype(np.float32)
+    mix = A.MixUpOrCutMix(cutmix_share=1.0)
+    by_frame = jax.vmap(mix, in_axes=(None, 1), out_axes=1)
+    out = np.asarray(by_frame(KEYS[1], {"image": videos})["image"])
+    for frame in range(3):
+        alone = mix(KEYS[1], {"image": videos[:, frame]})["image"]
+        np.testing.assert_array_equal(out[:, frame], alone)
+
+
 @pytest.mark.parametrize("mix", MIXES, ids=name_of)
 def test_config(mix):
     assert pickle.loads(pickle.dumps(mix)) == mix and hash(mix) == hash(

@@ -106,6 +106,12 @@ def test_a_fill_that_is_no_class_is_refused(mask_fill):
         A.Mosaic(FRAME, mask_fill=mask_fill)
 
 
+def test_a_fill_of_another_number_of_channels_is_refused():
+    gray = {"image": group()["image"][..., :1]}
+    with pytest.raises(ValueError, match=r"`fill` of Mosaic must be one number, .* \(24, 30, 1\)"):
+        A.Mosaic(FRAME, fill=(0.1, 0.2, 0.3))(KEYS[0], gray)
+
+
 def test_centers_and_orders_are_uniform():
     mosaic = A.Mosaic((1000, 2000), (0.25, 0.75))
     layout = jax.device_get(jax.vmap(lambda key: mosaic.sample(key, A.ImageInfo(CANVAS)))(KEYS))
