@@ -21,7 +21,9 @@ from jaxaug.augment._vary import vary_alike
 class Frames:
     """Apply a chain to every frame of a video, with one draw for all of them or one for each.
 
-    It is a whole chain, as for `Loader(transform=...)`, and cannot be part of a `Compose`.
+    It is a whole chain, and cannot be part of a `Compose`. The images of a Loader are single ones;
+    there a video is a feature, such as "video" uint8[T, H, W, 3] of `InMemory`, and the transform a
+    function: `lambda key, sample: frames(key, {**sample, "image": sample["video"]})`.
 
     Args:
       transform: a `Compose` or another transform, of single images.

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from jaxaug import augment as A
+from jaxaug.iterators import InMemory, Loader
+from jaxaug.sharding import batch_sharding
 from tests.images import picture
 
 KEY = jax.random.key(3)
@@ -120,6 +122,21 @@ def test_a_batch_of_videos():
     flipped = (out == FRAMES[:, :, ::-1]).all(axis=(1, 2, 3, 4))
     kept = (out == FRAMES).all(axis=(1, 2, 3, 4))
     assert (flipped | kept).all() and flipped.any() and kept.any()
+
+
+def test_a_loader_has_videos_as_features():
+    videos = np.stack([FRAMES, FRAMES[:, ::-1]])
+    flip = A.Frames(A.RandomHorizontalFlip(1.0))
+
+    def transform(key, sample):
+        return flip(key, {**sample, "image": sample["video"]})
+
+    source = InMemory(videos[:, 0], {"video": videos})
+    one = batch_sharding(jax.devices("cpu")[:1])
+    with Loader(source, 2, transform=transform, shuffle=False, sharding=one) as loader:
+        batch = next(loader)
+    np.testing.assert_array_equal(batch["image"], videos[:, :, :, ::-1])
+    np.testing.assert_array_equal(batch["video"], videos)
 
 
 def test_entries_with_a_row_for_each_frame():
