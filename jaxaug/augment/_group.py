@@ -12,6 +12,7 @@ from jaxaug.augment._boxes import as_boxes
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Operator, Parameters, chosen_alike
 from jaxaug.augment._state import USUAL_CHANNELS, check_key
+from jaxaug.augment._targets import BOXES_ELSEWHERE
 
 _LEFT_BEHIND = ("keypoints", "masks")  # entries that cannot be mixed
 
@@ -136,6 +137,12 @@ def check_mixed(transform: Any, group: Sample) -> None:
         raise ValueError(
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got"
             f" {', '.join(map(repr, behind))} beside them: take them out of the sample before."
+        )
+    renamed = [name for name in BOXES_ELSEWHERE if name in group]
+    if renamed:
+        raise ValueError(
+            f"{type(transform).__name__} would leave {renamed[0]!r} as they are while it mixes the"
+            " images: call them 'boxes'."
         )
     if "boxes" in group:
         as_boxes(group["boxes"][0])

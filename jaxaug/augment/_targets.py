@@ -22,7 +22,7 @@ from jaxaug.augment._warp import Warp
 MASK_FILL = 255  # what losses ignore by custom
 KINDS = ("image", "mask", "masks", "boxes", "keypoints")
 _OWN_KIND = KINDS[1:]  # names that say their kind
-_OTHER_NAMES = ("bbox", "bboxes")  # of boxes, in other libraries
+BOXES_ELSEWHERE = ("bbox", "bboxes")  # of boxes, in other libraries
 _PLANES = ("image", "mask", "masks")  # kinds with pixels
 
 
@@ -139,7 +139,7 @@ def mask_value(dtype: Any, mask_fill: int) -> Array:
 
 def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
     """Raise ValueError for boxes by another name, which would not move with their image."""
-    for name in _OTHER_NAMES:
+    for name in BOXES_ELSEWHERE:
         if name in sample and name not in moving:
             raise ValueError(
                 f"{name!r} would stay where it is while the image moves: name it 'boxes', give"

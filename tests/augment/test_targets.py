@@ -81,6 +81,18 @@ def test_boxes_by_another_name_do_not_stay_behind(name):
     assert run(A.RandomInvert(1.0), sample)[name].tolist() == [[1, 2, 3, 4]]
 
 
+@pytest.mark.parametrize("mix", [A.MixUp(), A.CutMix(), A.Mosaic(8)])
+@pytest.mark.parametrize("name", ["bbox", "bboxes"])
+def test_boxes_by_another_name_are_not_left_behind_by_a_mix(name, mix):
+    count = mix.group_size
+    group = {
+        "image": np.zeros((count, 8, 9, 3), np.uint8),
+        name: np.ones((count, 1, 4), np.float32),
+    }
+    with pytest.raises(ValueError, match=rf"would leave '{name}' as they are .* call them 'boxes'"):
+        mix(KEY, group)
+
+
 def test_wrong_targets_are_named():
     with pytest.raises(
         ValueError, match=r"`targets\['depth'\]` must be one of 'image', 'mask', .*"
