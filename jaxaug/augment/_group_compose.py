@@ -24,7 +24,8 @@ class GroupCompose(GroupOp):
     the group `fold_in` of that with i.
 
     Args:
-      transforms: `GroupOp`s, and transforms that are applied to each sample of the group.
+      transforms: `GroupOp`s, and transforms that are applied to each sample of the group. Chains
+        among them have boxes as xyxy, as group operators do.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -47,7 +48,20 @@ class GroupCompose(GroupOp):
                     "`transforms` must be group operators such as MixUp, and transforms of single"
                     f" samples, got {transform!r}: wrap a function of (key, image) in `Lambda`."
                 )
+        self._check_boxes()
         store(self, group_size=math.lcm(*map(_group_size, self.transforms)))
+
+    def _check_boxes(self) -> None:
+        """Raise where a chain takes and gives boxes in another format than group operators."""
+        mixing = [type(each).__name__ for each in self.transforms if isinstance(each, GroupOp)]
+        for transform in self.transforms:
+            box_format = getattr(transform, "box_format", "xyxy")
+            if mixing and box_format != "xyxy":
+                raise ValueError(
+                    f"{mixing[0]} takes and gives boxes as xyxy, got a chain with"
+                    f" box_format={box_format!r} beside it: leave that out, and convert the boxes"
+                    " at the end, functional.convert_bounding_box_format."
+                )
 
     def sample(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: each transform draws from what the one before left."""

@@ -308,6 +308,20 @@ def test_errors_are_named():
         A.GroupCompose([3])
 
 
+def test_a_chain_of_groups_has_one_format_of_boxes():
+    chain = A.Compose([A.RandomHorizontalFlip(1.0)], box_format="cxcywh")
+    for steps in ([A.Mosaic(8), chain], [chain, A.MixUp()]):
+        with pytest.raises(
+            ValueError, match=r"boxes as xyxy, got .* box_format='cxcywh' beside it"
+        ):
+            A.GroupCompose(steps)
+    alone = A.GroupCompose([chain])(
+        KEYS[0],
+        {"image": np.zeros((1, 8, 9, 3), np.uint8), "boxes": np.float32([[[2, 3, 2, 4]]])},
+    )
+    assert alone["boxes"].tolist() == [[[7, 3, 2, 4]]]
+
+
 @pytest.mark.parametrize("mix", [A.MixUp(), A.CutMix(), A.Mosaic(8)], ids=name_of)
 @pytest.mark.parametrize("shape", [(8, 9), (5, 8, 9, 3)])
 def test_images_without_channels_and_videos_are_refused(mix, shape):
