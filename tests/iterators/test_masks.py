@@ -431,7 +431,8 @@ def test_paired_folders_by_suffix(tmp_path):
     assert source.names == ("aachen/0", "bonn/1")
     batch = one_batch(source, canvas=(40, 56))
     np.testing.assert_array_equal(batch["mask"][1], numbers(1, 40, 56))
-    with pytest.raises(SourceError, match=r"2 of 2 records have no image .* `image_suffix`"):
+    compared = "'aachen/0', 'bonn/1'. Its images are named 'aachen/0_leftImg8bit'"
+    with pytest.raises(SourceError, match=f"2 of 2 .* no image .*: {compared}.* `image_suffix`"):
         PairedFolders(tmp_path / "images", tmp_path / "masks", mask_suffix="_gtFine_labelIds.png")
 
 

@@ -176,8 +176,9 @@ def _check_known(argument: str, names: Sequence[str], known: Mapping[str, str], 
     if not missing:
         return
     kind = argument.removesuffix("s")
+    there = listed(sorted(known))
     raise SourceError(
         f"`{argument}`: {len(missing)} of {len(names)} records have no {kind} below {root!r}: "
-        f"{listed(missing)}. Name those that have image and mask by `names`, or give the "
-        f"`{kind}_suffix` that follows the common name."
+        f"{listed(missing)}. Its {argument} are named {there}. Name those that have image and mask "
+        f"by `names`, or give the `{kind}_suffix` that follows the common name."
     )
