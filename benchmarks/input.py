@@ -181,7 +181,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--images", type=Path, help="a folder of JPEGs (default: drawn ones)")
-    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--records", type=int, default=200_000, help="at least one batch, 256")
     parser.add_argument("--decode", action="store_true")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -192,7 +192,8 @@ def main() -> None:
     print(f"{cores} cores, {len(images)} images of {np.mean([*map(len, images)]):,.0f} bytes")
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(16) as pool:
         folder = Path(temporary)
-        write(images, folder, max(1, round(args.records / len(images))))
+        one_batch = -(-BATCH // len(images))
+        write(images, folder, max(one_batch, round(args.records / len(images))))
         started = time.perf_counter()
         record = TFRecord(folder / "tfrecord/*")
         tar = WebDataset(folder / "tar/*")
