@@ -94,6 +94,7 @@ def _train(images: ImageFolder, val_images: ImageFolder, batch_size: int, epochs
             val_images, batch_size, transform=VALIDATE, shuffle=False, last_batch="pad"
         ) as val_loader,
     ):
+        _say("training", f"{epochs} epochs of {len(loader)} batches; the first step is compiled")
         for result in train(loader, val_loader, len(images.classes), epochs):
             scores = f"loss {result.loss:.3f}  validation accuracy {result.accuracy:.1%}"
             _say("training", f"epoch {result.epoch:2} of {epochs}  {scores}")
