@@ -46,20 +46,23 @@ def train(config: Config, resume: bool = False) -> float:
         checkpoints = open_checkpoints(config, resume)
         if checkpoints is not None and resume:
             restore(checkpoints, model, optimizer, loader)
+        say(f"{images}, {len(loader)} batches an epoch; the first step is compiled")
         accuracy = evaluate(model, test_loader) if resume else 0.0
         while (epoch := loader.get_state()["epoch"]) < config.epochs:
             loss = train_epoch(model, optimizer, loader, checkpoints)
             accuracy = evaluate(model, test_loader)
-            if jax.process_index() == 0:
-                print(
-                    f"epoch {epoch + 1:3}  loss {loss:.3f}  test accuracy {accuracy:.2%}",
-                    flush=True,
-                )
+            say(f"epoch {epoch + 1:3}  loss {loss:.3f}  test accuracy {accuracy:.2%}")
         if checkpoints is not None:
             if checkpoints.latest_step() != steps:
                 save(checkpoints, steps, model, optimizer, loader)
             checkpoints.close()
     return accuracy
+
+
+def say(text: str) -> None:
+    """Print a line, at once, in the first process."""
+    if jax.process_index() == 0:
+        print(text, flush=True)
 
 
 def create(config: Config, num_classes: int, steps: int) -> tuple[models.ResNet, nnx.Optimizer]:
