@@ -42,6 +42,9 @@ AUGMENTATIONS = {
 
 def train_transform(config: Config) -> augment.Compose:
     """Return the chosen augmentation, with normalization."""
+    if config.augment not in AUGMENTATIONS:
+        names = ", ".join(AUGMENTATIONS)
+        raise SystemExit(f"--augment must be one of {names}, got {config.augment!r}.")
     steps = AUGMENTATIONS[config.augment](config.image_size)
     return augment.Compose([*steps, augment.Normalize(MEAN, STD, dtype=config.dtype)])
 

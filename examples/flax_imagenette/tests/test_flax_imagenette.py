@@ -118,6 +118,11 @@ def test_padding_does_not_count(config):
     assert accuracy == pytest.approx(np.mean(predicted == images.labels))
 
 
+def test_an_augmentation_that_is_none_is_named(config):
+    with pytest.raises(SystemExit, match=r"--augment must be one of none, .*, got 'flip'"):
+        inputs.train_transform(dataclasses.replace(config, augment="flip"))
+
+
 def test_learns_and_resumes_to_the_same_parameters(config, whole_run, tmp_path, monkeypatch):
     """Cut in the middle of an epoch and resumed, a run ends where the unbroken one does."""
     accuracy, parameters = whole_run
