@@ -56,11 +56,20 @@ def test_transform(config: Config) -> augment.Compose:
     )
 
 
-def open_split(config: Config, split: str) -> ImageFolder | TFDS:
-    """Return the images of one split, from class folders or from TFDS."""
+def open_split(
+    config: Config, split: str, classes: tuple[str, ...] | None = None
+) -> ImageFolder | TFDS:
+    """Return the images of one split, from class folders or from TFDS.
+
+    Args:
+      config: the settings of the run.
+      split: the name of a folder, or a split of TFDS.
+      classes: the class folders by label: those of the training images, so that a split in which a
+        class has no images is labeled alike. None for those of the folder.
+    """
     if config.data.startswith("tfds:"):
         return TFDS(config.data.removeprefix("tfds:"), split=split)
-    return ImageFolder(Path(config.data) / split)
+    return ImageFolder(Path(config.data) / split, classes)
 
 
 def count_classes(source: ImageFolder | TFDS) -> int:

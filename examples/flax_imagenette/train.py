@@ -36,7 +36,7 @@ def train(config: Config, resume: bool = False) -> float:
         too.
     """
     images = inputs.open_split(config, config.train_split)
-    test_images = inputs.open_split(config, config.test_split)
+    test_images = inputs.open_split(config, config.test_split, images.classes)
     with (
         inputs.train_loader(config, images) as loader,
         inputs.test_loader(config, test_images) as test_loader,

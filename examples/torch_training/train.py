@@ -145,7 +145,7 @@ def main() -> None:
     sharding = batch_sharding(devices)
 
     images = ImageFolder(options.data / "train")
-    test_images = ImageFolder(options.data / options.test_split)
+    test_images = ImageFolder(options.data / options.test_split, images.classes)
     trainer = Trainer(options, process, len(images.classes))
     with (
         train_loader(images, options.size, options.batch_size, options.seed, sharding) as loader,

@@ -69,7 +69,7 @@ def main() -> None:
     lightning.seed_everything(options.seed)
     sharding = batch_sharding(jax.local_devices()[:1])
     images = ImageFolder(options.data / "train")
-    test_images = ImageFolder(options.data / options.test_split)
+    test_images = ImageFolder(options.data / options.test_split, images.classes)
     trainer = lightning.Trainer(devices=1, max_epochs=options.epochs, default_root_dir=options.runs)
     with (
         train_loader(images, options.size, options.batch_size, options.seed, sharding) as train,

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -116,6 +117,20 @@ def test_padding_does_not_count(config):
     normalized = jax.jit(jax.vmap(transform))(keys, jnp.asarray(pixels))
     predicted = np.asarray(model(normalized, train=False).argmax(axis=-1))
     assert accuracy == pytest.approx(np.mean(predicted == images.labels))
+
+
+def test_the_classes_of_the_test_images_are_those_of_the_training(config, tmp_path, monkeypatch):
+    write_images(tmp_path, "blue", "red", ".jpg")
+    shutil.rmtree(tmp_path / "val" / "blue")  # red would be class 0 of what is left
+    found = set()
+
+    def labels(model, loader):
+        found.update(np.concatenate([batch["label"][batch["valid"]] for batch in loader]).tolist())
+        return 0.0
+
+    monkeypatch.setattr(train, "evaluate", labels)
+    train.train(dataclasses.replace(config, data=str(tmp_path), epochs=1))
+    assert found == {1}
 
 
 def test_an_augmentation_that_is_none_is_named(config):
