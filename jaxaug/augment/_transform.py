@@ -140,6 +140,11 @@ class Geometric(Transform):
     def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
         """Return `warp`, or the identity where the coin of `p` says no."""
         warp = self.warp(drawn.params, info)
+        if not isinstance(warp, Warp):
+            raise TypeError(
+                f"{type(self).__name__}.warp must return a Warp, got {type(warp).__name__}: make"
+                " one of a matrix by `Warp.centered(info, matrix)`."
+            )
         if drawn.applied is None:
             return warp
         if warp.canvas != info.canvas or (warp.size is None) != (info.size is None):
@@ -399,10 +404,14 @@ def _check_alone(transform: Transform, drawn: Drawn, state: State, result: Array
 
 def _checked(transform: Transform, result: Any) -> Array:
     """Return the image that `apply` gave, as float32."""
-    result = jnp.asarray(result)
-    if result.ndim != 3 or not jnp.issubdtype(result.dtype, jnp.floating):
-        got = f"{result.dtype}{list(result.shape)}"
+    try:
+        image = jnp.asarray(result)
+        got = f"{image.dtype}{list(image.shape)}"
+    except (TypeError, ValueError):  # None, where `return` was forgotten, or a dict
+        image = None
+        got = type(result).__name__
+    if image is None or image.ndim != 3 or not jnp.issubdtype(image.dtype, jnp.floating):
         name = type(transform).__name__
         function = "`function` of Lambda" if name == "Lambda" else f"{name}.apply"
         raise TypeError(f"{function} must return a float image [h, w, c] in [0, 1], got {got}.")
-    return result.astype(jnp.float32)
+    return image.astype(jnp.float32)

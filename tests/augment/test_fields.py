@@ -204,6 +204,8 @@ class _Invert(A.ImageOp):
     [
         (lambda image: (255 * image).astype(jnp.int32), r"int32\[12, 15, 3\]"),
         (lambda image: image[0], r"float32\[15, 3\]"),
+        (lambda image: None, "NoneType"),
+        (lambda image: {"image": image}, "dict"),
     ],
 )
 def test_what_a_pixelwise_transform_may_return(result, got):
@@ -213,6 +215,19 @@ def test_what_a_pixelwise_transform_may_return(result, got):
         _Invert(result)(KEY, IMAGE)
     with pytest.raises(TypeError, match=rf"`function` of Lambda must return .* got {got}"):
         A.Lambda(lambda key, image: result(image))(KEY, IMAGE)
+
+
+def test_a_map_that_is_no_warp_is_named():
+    class Turn(A.Geometric):
+        def sample(self, key, info):
+            return A.matrix.rotation(0.3)
+
+        def warp(self, params, info):
+            return params
+
+    message = r"Turn.warp must return a Warp, got \w+: .* `Warp.centered\(info, matrix\)`"
+    with pytest.raises(TypeError, match=message):
+        Turn()(KEY, IMAGE)
 
 
 class _OfNoKind(A.Transform):
