@@ -275,7 +275,10 @@ def _check_kind(transform: Any) -> None:
         raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
     if isinstance(transform, GroupOp):
         name = type(transform).__name__
-        raise TypeError(f"{name} mixes several images: give it to Loader(batch_transform=...).")
+        choice = "GroupCompose makes a chain of such, MixUpOrCutMix chooses"
+        raise TypeError(
+            f"{name} mixes several images: give it to Loader(batch_transform=...); {choice}."
+        )
     if not isinstance(transform, Transform):
         raise TypeError(
             f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in"

@@ -247,8 +247,9 @@ def test_a_group_op_mixes_groups():
         np.testing.assert_array_equal(never, groups)
     with pytest.raises(ValueError, match="Mix mixes groups of 2, got 6 images"):
         Mix()(KEY, {"image": images})
-    with pytest.raises(TypeError, match=r"Mix mixes several images: give it to Loader\(batch"):
-        A.Compose([Mix()])  # pyright: ignore
+    for chain in (A.Compose, A.RandomChoice):
+        with pytest.raises(TypeError, match=r"Mix mixes .* Loader\(batch.* MixUpOrCutMix chooses"):
+            chain([Mix()])  # pyright: ignore
 
 
 # ---- what a transform is told
