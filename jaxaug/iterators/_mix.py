@@ -175,7 +175,8 @@ def _check_weights(name: str, values: Sequence[float], count: int | None) -> np.
     array = np.asarray(values, np.float64)
     good = array.ndim == 1 and array.size > 0 and count in (None, array.size)
     if not good or not np.isfinite(array).all() or array.min() < 0 or array.sum() <= 0:
-        wanted = "finite numbers" if count is None else f"{count} finite numbers"
+        each = "finite numbers, one for each record,"
+        wanted = each if count is None else f"{count} finite numbers"
         raise ValueError(
             f"`{name}` must be {wanted} of at least 0 with a positive sum, got {values!r}."
         )

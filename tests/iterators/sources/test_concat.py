@@ -202,6 +202,8 @@ def test_a_factor_is_rounded_down_or_up_where_their_sum_is_no_integer(factors):
 def test_repeat_factors_that_are_none(factors):
     with pytest.raises(ValueError, match="`factors` must be"):
         Repeat(factors)
+    with pytest.raises(ValueError, match=r"finite numbers, one for each record, .* got 3"):
+        Repeat(3)  # pyright: ignore
 
 
 def test_an_order_for_other_records_is_refused():
