@@ -13,7 +13,7 @@ from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 
 
 class Subset:
-    """Chosen records of a source, renumbered from 0.
+    """Chosen records of a source, renumbered from 0; `records` has their numbers in the source.
 
     `features`, `labels`, `classes` and `path` are those of the source, where it has them.
 
@@ -47,6 +47,11 @@ class Subset:
         return f"Subset({self.source!r}, {len(self)} records)"
 
     @property
+    def records(self) -> np.ndarray:
+        """The numbers of the records in the source, int64[n]: `records[i]` is record i of this."""
+        return np.asarray(self._original(np.arange(len(self))), np.int64)
+
+    @property
     def features(self) -> Features:
         """The chosen rows of the source's columns.
 
@@ -55,7 +60,7 @@ class Subset:
         """
         hint = ": it knows no features without reading its records, use `read`"
         columns: Features = self._of_source("features", hint)
-        chosen = self._original(np.arange(len(self)))
+        chosen = self.records
         return {name: column[chosen] for name, column in columns.items()}
 
     @property
@@ -66,8 +71,7 @@ class Subset:
           AttributeError: the source has no such attribute.
         """
         labels: np.ndarray | None = self._of_source("labels")
-        chosen = self._original(np.arange(len(self)))
-        return None if labels is None else np.asarray(labels)[chosen]
+        return None if labels is None else np.asarray(labels)[self.records]
 
     @property
     def classes(self) -> tuple[str, ...] | None:
