@@ -37,7 +37,7 @@ class Encoded(NamedTuple):
         """Return a view of bytes-like objects, without a copy.
 
         Raises:
-          TypeError: one of them is not bytes-like.
+          TypeError: one of them is not bytes-like, or an array of pixels.
 
         Example:
           >>> Encoded.from_bytes([b"abc", b""]).lengths.tolist()
@@ -51,6 +51,14 @@ class Encoded(NamedTuple):
                 f"`images` must be bytes-like objects without gaps, got {kinds} ({error}): give "
                 "the bytes of each file, as from `pathlib.Path.read_bytes`."
             ) from None
+        for image in images:
+            if getattr(image, "ndim", 1) > 1:
+                pixels = np.asarray(image)
+                raise TypeError(
+                    f"`images` must be the bytes of files, got pixels {pixels.dtype}"
+                    f"{list(pixels.shape)}, which need no decoding: iterators.RandomAccess takes "
+                    "items of uint8 pixels, InMemory an array uint8[n, h, w, 3]."
+                )
         addresses = np.array([view.ctypes.data for view in views], np.uint64)
         lengths = np.array([view.size for view in views], np.uint64)
         return cls(addresses, lengths, views)

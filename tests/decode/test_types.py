@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 
-from jaxaug.decode import Encoded, read_headers
+from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.iterators import InMemory
 from tests.images import jpegs
 
@@ -66,3 +66,13 @@ def test_another_process_reads_the_same_bytes(tmp_path):
     child = subprocess.run(command, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
     assert child.stdout == f"{[zlib.crc32(image) for image in images]}\n" * 2
+
+
+def test_pixels_are_no_files():
+    message = r"must be the bytes of files, got pixels uint8\[4, 5, 3\], .*RandomAccess takes"
+    pixels = np.zeros((4, 5, 3), np.uint8)
+    with pytest.raises(TypeError, match=message):
+        Encoded.from_bytes([b"...", pixels])
+    with pytest.raises(TypeError, match=message):
+        decode_image(pixels)
+    assert Encoded.from_bytes([pixels.ravel()]).lengths.tolist() == [60]
