@@ -162,6 +162,10 @@ class Compose(Transform):
     def explain(self, info: ImageInfo) -> str:
         """Return the stages of the chain: its runs, their taps per pixel, its passes.
 
+        Args:
+          info: the facts about the image: the canvas, and "size", "boxes" and "epoch" where it has
+            them. A transform of yours finds these entries in its sample and no others.
+
         Example:
           >>> from jaxaug import augment
           >>> chain = augment.Compose([augment.RandomRotation(9), augment.ToFloat()])
