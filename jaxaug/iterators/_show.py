@@ -178,5 +178,8 @@ def _draw_box(
     if label is not None:
         paper = {"facecolor": color, "pad": 1, "linewidth": 0}
         text = _name(int(label), names)
-        options = {"fontsize": "x-small", "clip_on": True, "parse_math": False}
-        axes.text(left, top, text, bbox=paper, **options)
+        # below the upper edge, and inside of the image: above it, the label of a box at the image's
+        # edge would be cut off
+        place = (max(left, 0.0), max(top, 0.0))
+        options = {"fontsize": "x-small", "va": "top", "clip_on": True, "parse_math": False}
+        axes.text(*place, text, bbox=paper, **options)

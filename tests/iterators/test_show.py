@@ -165,3 +165,19 @@ def test_without_matplotlib_the_error_names_it(monkeypatch):
 def test_entries_of_several_arrays_are_not_shown():
     batch = {"image": np.zeros((2, 8, 9, 3), np.uint8), "more": {"label": np.zeros(2)}}
     assert len(show(batch | {"pair": (np.zeros(2), np.zeros(2))}).axes) == 2
+
+
+@pytest.mark.parametrize("left, top", [(0.0, 0.0), (-3.0, -2.0), (10.0, 7.0)])
+def test_the_label_of_a_box_at_the_edge_is_not_cut_off(left, top):
+    batch = {
+        "image": np.zeros((1, 120, 160, 3), np.uint8),
+        "boxes": np.array([[[left, top, 90.0, 60.0]]], np.float32),
+        "box_labels": np.array([[1]], np.int32),
+    }
+    figure = show(batch, columns=1, names=["cat", "dog"])
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    whole = axes.get_window_extent()
+    label = axes.texts[0].get_window_extent()
+    assert whole.x0 - 1 <= label.x0 and label.x1 <= whole.x1
+    assert whole.y0 <= label.y0 and label.y1 <= whole.y1 + 1
