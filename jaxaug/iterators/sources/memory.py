@@ -59,6 +59,11 @@ class InMemory:
                 f"{type(images).__name__}: make a list of it, or use FromIterable."
             )
 
+        if features is not None and not isinstance(features, Mapping):
+            got = type(features).__name__
+            raise TypeError(
+                f'`features` must be a dict of arrays, got {got}: write {{"label": labels}}.'
+            )
         if not len(images):
             raise SourceError("`images` must hold at least one image, got none.")
         if not isinstance(images, np.ndarray) and getattr(images[0], "ndim", 1) > 1:

@@ -164,6 +164,12 @@ def test_features_may_be_a_data_frame(pixels):
     assert source.features["label"].tolist() == list(range(N))
 
 
+@pytest.mark.parametrize("labels", [np.array([1, 2]), [1, 2]])
+def test_labels_without_a_name_are_told_the_form(labels):
+    with pytest.raises(TypeError, match=r'`features` must be a dict .* write \{"label": labels\}'):
+        InMemory(jpegs(2), labels)
+
+
 def test_what_only_encoded_images_have_is_refused(pixels):
     with pytest.raises(ValueError, match="`canvas` must be left out for a source of pixels"):
         Loader(InMemory(pixels), 4, canvas=(10, 12), sharding=one_device())
