@@ -153,7 +153,8 @@ def _int_vector(records: Any, count: int) -> np.ndarray:
     if array.shape == (0,):
         return np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "biu":
-        raise ValueError(f"{wanted}, got {array.dtype}{list(array.shape)}.")
+        got = f"{array.dtype}{list(array.shape)}" if array.ndim else repr(records)
+        raise ValueError(f"{wanted}, got {got}.")
     if array.dtype.kind != "b":
         _check_no_mask(array, count)
         return array
