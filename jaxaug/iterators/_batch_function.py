@@ -242,8 +242,10 @@ def _with_channels(image: Array, channels: int) -> Array:
 def _check_output(name: str, output: Any) -> None:
     """Refuse what is no dict of arrays, or sets an entry that belongs to the Loader."""
     if not isinstance(output, dict):
+        got = "an array" if isinstance(output, jax.Array) else type(output).__name__
         raise TypeError(
-            f"`{name}` must return a dict, as it is given one, got {type(output).__name__}."
+            f"`{name}` must return a dict, as it is given one, got {got}: what is changed goes into"
+            ' it, as in {**sample, "image": image}.'
         )
     if not output or not all(isinstance(key, str) for key in output):
         raise TypeError(f"`{name}` must return a dict of names and arrays, got {output!r}.")

@@ -256,7 +256,7 @@ def test_nested_dicts_and_tuples_are_welcome():
         ),
         (
             lambda key, sample: sample["image"],
-            r"`transform` must return a dict, as it is given one",
+            r"`transform` must return a dict, .* got an array: .* \{\*\*sample, \"image\": image\}",
         ),
     ],
 )
