@@ -261,7 +261,7 @@ def _check_image(image: Array) -> None:
 
 def _rank_hint(shape: tuple[int, ...]) -> str:
     if len(shape) == 4:
-        return ": batches go through jax.vmap"
+        return ": batches go through jax.vmap, groups of a `batch_transform` through GroupCompose"
     if len(shape) == 2 and shape[1] == 3:
         return ": under jax.vmap give a batch (n, h, w, 3), or in_axes=(0, None) for one image"
     if len(shape) == 2:

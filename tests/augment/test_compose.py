@@ -349,7 +349,7 @@ def test_explain_of_an_image_with_other_than_three_channels():
         (
             np.zeros((8, 224, 224, 3), np.uint8),
             ValueError,
-            r"\(8, 224, 224, 3\): batches go through jax.vmap",
+            r"\(8, 224, 224, 3\): batches go through jax.vmap, groups .* through GroupCompose",
         ),
         (
             np.zeros((224, 224), np.uint8),
