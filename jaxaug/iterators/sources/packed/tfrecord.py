@@ -223,7 +223,7 @@ def _walk(
     good = _stored(block, heads + 8) == _masked(crc32c(block, heads, np.full(heads.size, 8)))
     if not good.all():
         number = None if first_record is None else first_record + int(np.argmin(good))
-        hint = "; is it a TFRecord at all?" if number == 0 else ""
+        hint = ", or this is no TFRecord" if number == 0 else ""
         raise _damaged(reader, number, f"is damaged: the checksum of its length differs{hint}")
     if at + _HEAD_BYTES > block.size:
         return starts, lengths, at + _HEAD_BYTES
