@@ -285,9 +285,13 @@ def _pack(arguments: argparse.Namespace) -> None:
 
     if arguments.names is not None and arguments.masks is None:
         arguments.error("--names goes with --masks: without them, list the images in a text file")
+    listed = arguments.masks is None and os.path.isfile(arguments.images)
+    if arguments.sep is not None and not listed:
+        what = f"{arguments.images!r} is none" if arguments.masks is None else "not with --masks"
+        arguments.error(f"--sep goes with a text file of images and labels: {what}")
     if arguments.masks is not None:
         source = PairedFolders(arguments.images, arguments.masks, arguments.names)
-    elif os.path.isfile(arguments.images):
+    elif listed:
         source = FileList(arguments.images, sep=arguments.sep)
     else:
         source = ImageFolder(arguments.images)

@@ -276,6 +276,14 @@ def test_pack_takes_pairs_of_images_and_masks(tmp_path, capsys):
     assert bytes(masked.images.view(0)) == containers.jpegs(3)[2] and not features
 
 
+@pytest.mark.parametrize("options, what", [([], "' is none"), (["--masks", "."], "--masks")])
+def test_pack_refuses_a_separator_that_would_separate_nothing(tmp_path, capsys, options, what):
+    with pytest.raises(SystemExit, match="2"):
+        main(["pack", str(images(tmp_path / "x")), str(tmp_path / "x.tar"), "--sep", ",", *options])
+    assert re.search(f"--sep goes with a text file .*: .*{what}", capsys.readouterr().err)
+    assert not (tmp_path / "x.tar").exists()
+
+
 def test_pack_refuses_names_that_would_choose_nothing(tmp_path, capsys):
     (tmp_path / "train" / "cat").mkdir(parents=True)
     for number, image in enumerate(containers.jpegs(3)):
