@@ -64,13 +64,12 @@ def sample_keys(
       >>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
       (True, False)
     """
-    count = index.shape[0]
-    columns = [
-        jnp.broadcast_to(jnp.asarray(epoch, "uint32").reshape(-1, 1), (count, 1)),
-        _to_words(index),
-    ]
+    records = _to_words(index)
+    # Sums with zeros: on an Explicit mesh all columns must be split as the records are.
+    zeros = jnp.zeros_like(records)
+    columns = [zeros[:, :1] + jnp.asarray(epoch, "uint32").reshape(-1, 1), records]
     if position is not None:
-        columns.append(_to_words(position))
+        columns.append(zeros + _to_words(position))
 
     words = jnp.concatenate(columns, axis=1)
     return jax.vmap(_fold_words, in_axes=(None, 0))(key, words)

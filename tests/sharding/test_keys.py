@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jaxaug import Loader
 from jaxaug.iterators import InMemory, Weighted
@@ -147,6 +149,21 @@ def test_each_record_may_have_an_epoch_of_its_own():
     root = jax.random.key(3)
     mixed = key_bits(sample_keys(root, jnp.array([2, 0], jnp.uint32), np.array([5, 5])))
     assert mixed == [key_bits(sample_keys(root, e, np.array([5])))[0] for e in (2, 0)]
+
+
+@pytest.mark.parametrize("epoch", [4, np.arange(8)], ids=["one epoch", "epochs"])
+@pytest.mark.parametrize("position", [None, np.arange(8)], ids=["without", "positions"])
+def test_keys_are_split_as_the_records_on_an_explicit_mesh(epoch, position):
+    """As the "index" of a batch is: jax.make_mesh makes Explicit axes unless told otherwise."""
+    devices = jax.devices("cpu")[:4]
+    mesh = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Explicit,), devices=devices)
+    root = jax.random.key(3)
+    expected = key_bits(sample_keys(root, epoch, np.arange(8), position))
+    with jax.set_mesh(mesh):
+        index = jax.device_put(np.arange(8), NamedSharding(mesh, P("d")))
+        keys = jax.jit(sample_keys)(root, epoch, index, position)
+    assert keys.sharding.spec == P("d")
+    assert key_bits(keys) == expected
 
 
 def test_seeds_above_32_bits_stay_apart():
