@@ -1,6 +1,7 @@
 """Shardings of a batch: its first axis split over mesh axes, everything else replicated."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +24,7 @@ def batch_sharding(
         the rest.
 
     Raises:
-      ValueError: an axis that the mesh does not have.
+      ValueError: an axis that the mesh does not have; no devices, or one of them twice.
 
     Example:
       >>> batch_sharding(jax.devices()[:1]).shard_shape((8, 3))
@@ -31,7 +32,7 @@ def batch_sharding(
     """
     if devices is None:
         devices = jax.devices()
-    mesh = devices if isinstance(devices, Mesh) else auto_mesh(devices)
+    mesh = devices if isinstance(devices, Mesh) else auto_mesh(_check_devices(devices))
     if axes is None:
         axes = tuple(mesh.axis_names)
     names = (axes,) if isinstance(axes, str) else tuple(axes)
@@ -42,6 +43,18 @@ def batch_sharding(
     return NamedSharding(mesh, PartitionSpec(names[0] if len(names) == 1 else names))
 
 
+def _check_devices(devices: Any) -> list[Device]:
+    """Return `devices` as a list; raise ValueError unless they are different devices."""
+    listed = list(devices) if isinstance(devices, Iterable) else []
+    good = all(isinstance(device, jax.Device) for device in listed)
+    if not listed or not good or len(set(listed)) < len(listed):
+        raise ValueError(
+            "`devices` must be a jax.sharding.Mesh or a sequence of different devices, such as "
+            f"jax.devices(), got {devices!r}."
+        )
+    return listed
+
+
 def auto_mesh(devices: Sequence[Device]) -> Mesh:
     """Return `devices` on one Auto axis "batch": our own mesh, whatever the user's is like."""
     return Mesh(np.asarray(devices, dtype=object), ("batch",), axis_types=(AxisType.Auto,))
@@ -50,9 +63,11 @@ def auto_mesh(devices: Sequence[Device]) -> Mesh:
 def check_batch_sharding(sharding: object) -> NamedSharding:
     """Return a sharding that a Loader can fill: it splits nothing but the first axis.
 
+    Entries of the spec behind the first are left out, as arrays of a batch may have one axis only.
+
     Raises:
       TypeError: it is no NamedSharding.
-      ValueError: it splits another axis, or is not in the devices' own memory.
+      ValueError: it has no devices, splits another axis, or is not in the devices' own memory.
     """
     if not isinstance(sharding, NamedSharding):
         raise TypeError(
@@ -60,6 +75,16 @@ def check_batch_sharding(sharding: object) -> NamedSharding:
             "`jaxaug.sharding.batch_sharding(mesh, axes)` makes one."
         )
 
+    if not isinstance(sharding.mesh, Mesh):
+        raise ValueError(
+            f"`sharding` must have devices, got {type(sharding.mesh).__name__}: give a "
+            "NamedSharding of a jax.sharding.Mesh."
+        )
+    if PartitionSpec.UNCONSTRAINED in sharding.spec[:1]:
+        raise ValueError(
+            f"`sharding` must name the axes that split the batch, got {sharding.spec}: give "
+            "jaxaug.sharding.batch_sharding(mesh, axes)."
+        )
     for dimension, axes in enumerate(sharding.spec):
         if dimension > 0 and axes not in (None, ()):
             raise ValueError(
@@ -73,7 +98,10 @@ def check_batch_sharding(sharding: object) -> NamedSharding:
             "`sharding` must be in the devices' own memory, got "
             f"memory_kind={sharding.memory_kind!r}: give it without one, and move the batch."
         )
-    return sharding
+    if len(sharding.spec) <= 1:
+        return sharding
+    spec = PartitionSpec(sharding.spec[0])
+    return NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)
 
 
 def ambient_sharding() -> NamedSharding:

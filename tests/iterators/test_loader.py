@@ -83,6 +83,15 @@ def test_every_layout_gives_the_same_bits(name, source, reference):
         assert by_index(loader, N // batch_size) == reference
 
 
+def test_a_sharding_may_name_all_axes_of_an_image(source):
+    mesh = jax.make_mesh((4,), ("data",), (AxisType.Auto,), devices=jax.devices("cpu")[:4])
+    sharding = NamedSharding(mesh, P("data", None, None, None))
+    with Loader(source, 8, sharding=sharding) as loader:
+        batch = next(loader)
+    assert batch["label"].sharding == NamedSharding(mesh, P("data"))
+    assert batch["image"].sharding.is_equivalent_to(sharding, 4)
+
+
 @pytest.mark.parametrize("batch_size, resumed", [(6, 6), (6, 4), (4, 10)])
 def test_resume_after_every_step_gives_exactly_the_rest(source, reference, batch_size, resumed):
     options = {
