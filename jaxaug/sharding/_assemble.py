@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from jax.sharding import NamedSharding
 
 from jaxaug._typing import Array
+from jaxaug.sharding._mesh import check_batch_sharding
 from jaxaug.sharding._split import RowRange, count_row_ranges, local_row_ranges
 
 
@@ -19,7 +21,9 @@ def assemble(shards: Sequence[Array], sharding: NamedSharding) -> Array:
       sharding: the split of the global array [ranges * rows, ...], see `batch_sharding`.
 
     Raises:
-      ValueError: not one shard for each range, or a shard on a device that does not hold its range.
+      TypeError: shards that are no arrays on a device, or no NamedSharding.
+      ValueError: not one shard for each range, or a shard on a device that does not hold its range;
+        a sharding that splits more than the rows.
 
     Example:
       >>> import numpy as np
@@ -28,7 +32,9 @@ def assemble(shards: Sequence[Array], sharding: NamedSharding) -> Array:
       >>> assemble([jax.device_put(np.zeros((2, 3)), device)], batch_sharding([device])).shape
       (2, 3)
     """
-    rows = shards[0].shape[0] if shards else 0
+    for shard in shards:
+        _check_shard(shard)
+    rows = shards[0].shape[0] if len(shards) else 0
     batch_size, ranges = _local_ranges(sharding, rows)
     if len(ranges) != len(shards):
         raise ValueError(
@@ -41,6 +47,17 @@ def assemble(shards: Sequence[Array], sharding: NamedSharding) -> Array:
         arrays += _replicate(shard, each)
     shape = (batch_size, *shards[0].shape[1:])
     return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+
+def _check_shard(shard: Any) -> None:
+    """Raise TypeError unless `shard` is an array of rows on a device."""
+    if isinstance(shard, jax.Array) and shard.ndim > 0:
+        return
+    got = f"{shard.dtype}[]" if isinstance(shard, jax.Array) else type(shard).__name__
+    raise TypeError(
+        f"`shards` must be jax.Arrays [rows, ...], got {got}: put the rows of each device there by "
+        "jax.device_put(rows, device), and assemble the arrays of a dict one by one."
+    )
 
 
 def _replicate(shard: Array, rows: RowRange) -> list[Array]:
@@ -59,5 +76,6 @@ def _local_ranges(sharding: NamedSharding, rows: int) -> tuple[int, list[RowRang
 
     A Loader asks for each array of each batch, hence the cache.
     """
+    sharding = check_batch_sharding(sharding)
     batch_size = count_row_ranges(sharding) * rows
     return batch_size, local_row_ranges(sharding, batch_size)

@@ -59,3 +59,22 @@ def test_assemble_names_what_is_wrong():
         assemble(shards, batch_sharding(DEVICES[:4]))
     with pytest.raises(ValueError, match="rows 0:2 must lie on one of"):
         assemble(shards[::-1], batch_sharding(DEVICES[:2]))
+
+
+@pytest.mark.parametrize(
+    "shard, got",
+    [
+        (np.zeros((2, 3)), "ndarray"),
+        (jnp.float32(0), r"float32\[\]"),
+        ({"image": jnp.zeros((2, 3))}, "dict"),
+    ],
+)
+def test_shards_that_are_no_rows_on_a_device_are_refused(shard, got):
+    with pytest.raises(TypeError, match=rf"`shards` must be jax.Arrays \[rows, ...\], got {got}"):
+        assemble([shard] * 2, batch_sharding(DEVICES[:2]))
+
+
+def test_a_sharding_that_splits_more_than_the_rows_is_refused():
+    shards = [jax.device_put(jnp.zeros((2, 4)), device) for device in DEVICES[:2]]
+    with pytest.raises(ValueError, match="`sharding` must split the batch axis alone"):
+        assemble(shards, NamedSharding(mesh(AxisType.Auto, 2, 4), P("a", "b")))
