@@ -26,6 +26,9 @@ _TRACE_CONFIG = (
     "jax_debug_nans",
 )
 
+# JAX's errors for a function that brings a mesh of its own into ours.
+_OTHER_MESH = ("Context mesh", "no mesh axis_types are", "Closing over inputs to shard_map")
+
 
 class CompiledBatch(NamedTuple):
     """A compiled `BatchFunction`.
@@ -99,11 +102,25 @@ def _compile(
     ]
     # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
     with no_mesh(), jax.disable_jit(False):
-        lowered = jax.jit(mapped).lower(seed_shape, image_shape, packed_shapes)
+        lowered = _lower(mapped, seed_shape, image_shape, packed_shapes)
         compiled = lowered.compile()
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
     return CompiledBatch(jax.disable_jit(False)(compiled), packing, shapes)
+
+
+def _lower(function: Callable[..., Any], *shapes: Any) -> jax.stages.Lowered:
+    """Trace and lower a function; say what is wrong where it uses another mesh than ours."""
+    try:
+        return jax.jit(function).lower(*shapes)
+    except (ValueError, NotImplementedError) as error:
+        if not any(words in str(error) for words in _OTHER_MESH):
+            raise
+        raise ValueError(
+            "`transform` and `batch_transform` run on each device by itself and must not use "
+            f"arrays or shardings of a mesh, got: {str(error).splitlines()[0]} Give them "
+            "np.asarray(array) of what was made inside of `jax.set_mesh`, or put on a mesh."
+        ) from error
 
 
 class _SharedCalls:

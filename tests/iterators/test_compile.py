@@ -172,6 +172,36 @@ def test_everything_works_inside_of_set_mesh(source, name):
             assert len(decoder.decode(jpegs(2)).pixels) == 2
 
 
+@pytest.mark.parametrize(
+    "held, kind",
+    [
+        ("array", AxisType.Auto),
+        ("array", AxisType.Explicit),
+        ("key", AxisType.Explicit),  # JAX takes one of an Auto mesh
+        ("sharding", AxisType.Auto),
+        ("sharding", AxisType.Explicit),
+    ],
+)
+def test_a_transform_that_holds_what_lies_on_a_mesh_is_told_so(source, kind, held):
+    """As all arrays do that are made inside of `jax.set_mesh`."""
+    mesh = jax.make_mesh((8,), ("d",), (kind,), devices=jax.devices("cpu"))
+    with jax.set_mesh(mesh):
+        table = jnp.linspace(0, 1, 256)
+        root = jax.device_put(jax.random.key(3), NamedSharding(mesh, P()))
+
+    def transform(key, sample):
+        image = sample["image"].astype(jnp.int32)
+        if held == "array":
+            return {"image": table[image]}
+        if held == "key":
+            return {"image": image * jax.random.uniform(root)}
+        return {"image": jax.lax.with_sharding_constraint(image, NamedSharding(mesh, P()))}
+
+    sharding = NamedSharding(mesh, P("d"))
+    with pytest.raises(ValueError, match=r"`transform`.* of a mesh.*np.asarray\(array\)"):
+        Loader(source, 8, transform=transform, sharding=sharding)
+
+
 def test_without_a_sharding_the_mesh_that_is_set_is_taken(source):
     mesh = jax.make_mesh((4,), ("d",), devices=jax.devices("cpu")[:4], axis_types=(AxisType.Auto,))
     with jax.set_mesh(mesh), Loader(source, 8) as loader:
