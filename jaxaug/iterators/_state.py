@@ -209,13 +209,14 @@ class Checkpointable:
 
 async def _write_when_created(state: dict[str, Any], directory: Any) -> None:
     """Write a state once Orbax has made `directory`."""
-    write_state(state, await directory.await_creation())
+    folder = await directory.await_creation()
+    if jax.process_index() == 0:
+        write_state(state, folder)
 
 
 def write_state(state: dict[str, Any], folder: Path) -> None:
-    """Write a state into a folder, on the first process."""
-    if jax.process_index() == 0:
-        (folder / _FILE_NAME).write_text(json.dumps(state))
+    """Write a state into a folder."""
+    (folder / _FILE_NAME).write_text(json.dumps(state))
 
 
 def read_state(folder: Path) -> dict[str, Any]:

@@ -10,11 +10,27 @@ from jaxaug.iterators._state import read_state, write_state
 
 
 class LoaderHandler(ocp.CheckpointHandler):
-    """Saves and restores the state of the Loader in a `LoaderState`; Orbax makes it itself."""
+    """Saves and restores the state of the Loader in a `LoaderState`; Orbax makes it itself.
+
+    Where each process saves in a folder of its own, on a disk of its host, Orbax asks for
+    `item_handlers`: give it `LoaderHandler(multiprocessing_options=...)`.
+
+    Args:
+      multiprocessing_options: those of the CheckpointManager; its `primary_host` writes.
+    """
+
+    def __init__(
+        self,
+        *,
+        multiprocessing_options: ocp.options.MultiprocessingOptions | None = None,
+    ):
+        options = multiprocessing_options or ocp.options.MultiprocessingOptions()
+        self._primary_host = options.primary_host
 
     def save(self, directory: Path, args: "LoaderState") -> None:
         """Write the Loader's state at the time of the call, also in an asynchronous save."""
-        write_state(args.loader.get_state(), directory)
+        if ocp.utils.is_primary_host(self._primary_host):
+            write_state(args.loader.get_state(), directory)
 
     def restore(self, directory: Path, args: "LoaderState") -> Loader:
         """Set the Loader to the saved state."""

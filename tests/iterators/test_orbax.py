@@ -109,6 +109,31 @@ def test_an_asynchronous_v1_save_holds_the_state_of_its_call(source, tmp_path):
         assert sorted(seen + indices(loader)) == list(range(N))
 
 
+@pytest.mark.parametrize(
+    "rank, options, written",
+    [
+        (0, {}, True),
+        (1, {}, False),
+        (0, {"primary_host": None}, True),
+        (1, {"primary_host": None}, True),  # each process saves in a folder of its own
+        (0, {"primary_host": 1}, False),
+        (1, {"primary_host": 1}, True),
+    ],
+)
+def test_the_processes_write_that_orbax_is_told(
+    source, tmp_path, monkeypatch, rank, options, written
+):
+    from jaxaug.iterators.orbax import LoaderHandler, LoaderState
+
+    multiprocessing_options = ocp.options.MultiprocessingOptions(**options)
+    handler = LoaderHandler(multiprocessing_options=multiprocessing_options)
+    with make_loader(source) as loader:
+        monkeypatch.setattr(jax, "process_index", lambda: rank)
+        handler.save(tmp_path, LoaderState(loader))
+        files = [json.loads(file.read_text()) for file in tmp_path.iterdir()]
+        assert files == [loader.get_state()] * written
+
+
 def test_a_missing_or_damaged_file_is_a_state_error(source, tmp_path):
     async def load(loader):
         await (await loader.load(tmp_path))
