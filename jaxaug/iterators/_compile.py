@@ -1,6 +1,7 @@
 """The compilation of a batch function, shared by Loaders whose functions are equal in value."""
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -167,6 +168,22 @@ def value_key(value: Any) -> Any:
 
     keys = [value_key(field) for field in fields]
     return None if None in keys else (type(value), tuple(keys))
+
+
+def configuration(transform: Any) -> str:
+    """Return a text that is equal on all processes for transforms that are equal in value.
+
+    It is the name of the type, and a hash unless the transform may hold a function or an array.
+
+    Example:
+      >>> configuration((1, 2.0)), configuration(print)
+      ('tuple 842d8566', 'builtin_function_or_method')
+    """
+    kind = type(transform).__name__
+    key = value_key(transform)
+    if key is None:
+        return kind
+    return f"{kind} {hashlib.blake2b(str(key).encode(), digest_size=4).hexdigest()}"
 
 
 def _is_frozen(value: Any) -> bool:

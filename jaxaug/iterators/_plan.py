@@ -14,7 +14,7 @@ from jaxaug.iterators._arguments import Options
 from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn, row_shapes
 from jaxaug.iterators._builder import BatchBuilder
 from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
-from jaxaug.iterators._compile import CompiledBatch, compile_batch
+from jaxaug.iterators._compile import CompiledBatch, compile_batch, configuration
 from jaxaug.iterators._cpu_threads import deadlock_note
 from jaxaug.iterators._features import mask_blank_value
 from jaxaug.iterators._layout import RowLayout
@@ -153,6 +153,8 @@ class Plan:
             "on_error": options.on_error,
             "max_bad": options.max_bad,
             "mask_fill": int(options.mask_fill),
+            "transform": configuration(options.transform),
+            "batch_transform": configuration(options.batch_transform),
             "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
             "fingerprint": self.run.fingerprint,
             "length": self.run.length,

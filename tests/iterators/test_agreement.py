@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxaug import Loader
+from jaxaug import Loader, augment
 from jaxaug.errors import JaxaugError
 from jaxaug.iterators import InMemory, _agreement
 from jaxaug.iterators._agreement import Peers, differences, flatten, name_processes, peers_of
@@ -125,18 +125,33 @@ def test_equal_facts_have_no_difference(name, value):
         {"max_bad": 0.5},
         {"last_batch": "pad"},
         {"on_error": "mask"},
+        {"transform": augment.RandomHorizontalFlip(0.25)},
+        {"transform": augment.Compose([augment.RandomHorizontalFlip(0.5)])},
+        {"transform": lambda key, sample: sample},
+        {"batch_transform": lambda key, group: group},
     ],
 )
 def test_what_makes_a_batch_is_compared(changed):
     source = InMemory(jpegs(4), {"mask": np.zeros((4, 64, 64), np.uint8)})
 
     def facts(**changed):
-        arguments = {"batch_size": 4, "canvas": (64, 64), "sharding": one_device()} | changed
+        arguments = {"batch_size": 4, "canvas": (64, 64), "sharding": one_device()}
+        arguments |= {"transform": augment.RandomHorizontalFlip(0.5)} | changed
         with Loader(source, **arguments) as loader:
             return flatten(loader._plan.facts(loader.element_spec))
 
     assert facts() == facts()
     assert differences({0: facts(), 1: facts(**changed)})
+
+
+def test_a_function_is_the_same_on_all_processes_whatever_its_address():
+    source = InMemory(jpegs(4))
+    facts = []
+    for number in range(2):
+        chain = augment.Compose([augment.Lambda(lambda key, image, number=number: image)])
+        with Loader(source, 4, transform=chain, sharding=one_device()) as loader:
+            facts.append(flatten(loader._plan.facts(loader.element_spec)))
+    assert facts[0] == facts[1]
 
 
 @pytest.mark.parametrize(

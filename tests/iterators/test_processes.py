@@ -175,7 +175,7 @@ jax.distributed.initialize(
     f"localhost:{port}", num_processes=2, process_id=rank, initialization_timeout=60
 )
 import numpy as np
-from jaxaug import Loader
+from jaxaug import Loader, augment
 from jaxaug.iterators import InMemory
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
@@ -201,6 +201,7 @@ results = {
     "missing file": attempt(source=records(24 - rank)),
     "canvas": attempt(canvas=(64 + 64 * rank, 64)),
     "seed": attempt(seed=3 + rank),
+    "transform": attempt(transform=augment.RandomHorizontalFlip(0.25 + 0.5 * rank)),
     "batch size": attempt(batch_size=8 + 8 * rank),
     "one fails": attempt(batch_size=8 - rank),
     "state": attempt(restore=rank),
@@ -235,6 +236,7 @@ def differing():
         ("missing file", "process 0 has length=24, process 1 has length=23"),
         ("canvas", "process 0 has canvas=(64, 64, 3), process 1 has canvas=(128, 64, 3)"),
         ("seed", "process 0 has seed=3, process 1 has seed=4"),
+        ("transform", "process 0 has transform='RandomHorizontalFlip "),
         ("batch size", "process 0 has batch_size=8, process 1 has batch_size=16"),
         ("state", "process 0 has state["),
     ],
