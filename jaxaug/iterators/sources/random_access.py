@@ -12,6 +12,7 @@ import numpy as np
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._items import Item, Key, Wanted
@@ -137,11 +138,14 @@ class RandomAccess:
         return found
 
     def fingerprint(self) -> str:
-        """Return a hash of the number of items and of the first, the middle and the last image."""
+        """Return a hash of the number of items and of the first, the middle and the last one."""
         chosen = np.array([0, len(self) // 2, len(self) - 1])
         digest = hashlib.blake2b(str(len(self)).encode(), digest_size=8)
         for item in self._items(chosen):
-            digest.update(b"" if isinstance(item, Exception) else item.image)
+            if isinstance(item, Exception):
+                continue
+            digest.update(item.image + item.mask)
+            hash_features(digest, {name: item.numbers[key] for key, name in self._names.items()})
         return digest.hexdigest()
 
     def _first_good(self) -> Item:

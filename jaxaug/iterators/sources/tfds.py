@@ -77,7 +77,7 @@ class TFDS(RandomAccess):
         return f"TFDS({self._what!r}: {found})"
 
     def fingerprint(self) -> str:
-        """Return a hash of the data set's full name, its split, and of three images."""
+        """Return a hash of the data set's full name, its split, and of three records."""
         return hashlib.blake2b(
             (self._what + super().fingerprint()).encode(), digest_size=8
         ).hexdigest()

@@ -330,6 +330,20 @@ def test_one_thread_at_a_time_asks_for_items(tmp_path):
         assert all(pool.map(read, range(40)))
 
 
+def test_a_fingerprint_tells_other_numbers_and_masks_apart():
+    """Classes that are numbered in the order of a set are others in each process."""
+
+    def changed(name, value):
+        return [item | {"mask": b"", name: value} for item in items(3)]
+
+    def fingerprint(items):
+        return RandomAccess(items, mask="mask").fingerprint()
+
+    data = changed("label", np.int64(1)), changed("label", np.int64(2)), changed("mask", b"\1")
+    assert len(set(map(fingerprint, data))) == 3
+    assert fingerprint(data[0]) == fingerprint(changed("label", np.int64(1)))
+
+
 @pytest.mark.parametrize("path", ["a.parquet", Path("a.parquet")])
 def test_a_path_is_no_source_of_items(path):
     with pytest.raises(SourceError, match=r"got .*a.parquet'\)?: files are read by Parquet, Arr"):
