@@ -85,8 +85,9 @@ class MaskDecoder:
             )
 
         limits = np.iinfo(self.dtype)
-        number = int(mask.max())
-        if number > limits.max or int(mask.min()) < limits.min:
+        low = int(mask.min())
+        number = low if low < limits.min else int(mask.max())
+        if not limits.min <= number <= limits.max:
             raise DecodeError(
                 f"number {number} does not fit {self.dtype}, which the first mask has: store all "
                 "masks with 16 bits"

@@ -13,6 +13,7 @@ from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import Encoded
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators import Concat, Masked, PairedFolders, Subset, WebDataset, split
+from jaxaug.iterators._masks import MaskDecoder
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
@@ -173,6 +174,45 @@ def test_the_first_good_mask_decides_the_dtype():
 
     with pytest.raises(DecodeError, match="number 300 does not fit uint8, which the first mask"):
         one_batch(Pairs(images, [shallow, shallow, deep]))
+
+
+@pytest.mark.parametrize("number", [-7, 256])
+def test_the_number_that_does_not_fit_is_named(number):
+    """Beside numbers that do."""
+    shallow = encode(numbers(0, 30, 50), "PNG")
+    deep = np.full((30, 50), 3, np.int32)
+    deep[4, 5] = number
+    source = Pairs([encode(picture(0, 30, 50))] * 2, [shallow, encode(deep, "TIFF")])
+    with pytest.raises(DecodeError, match=f"its mask: number {number} does not fit uint8"):
+        one_batch(source)
+
+
+@pytest.mark.filterwarnings("ignore:1 of 2 records could not be decoded")
+def test_a_mask_is_held_to_the_decoders_max_pixels():
+    images = [encode(picture(i, 20, 30)) for i in range(2)]
+    masks = [encode(numbers(0, 20, 30), "PNG"), encode(numbers(1, 60, 90), "PNG")]
+    with Decoder((20, 30), devices=jax.devices("cpu")[:1], max_pixels=1000) as decoder:
+        batch = one_batch(Pairs(images, masks), canvas=None, decoder=decoder, on_error="mask")
+    (bad,) = batch["bad"]
+    assert bad["index"] == 1 and "are more than max_pixels=1000" in bad["reason"]
+
+
+def test_a_batch_whose_masks_raise_is_given_back(monkeypatch):
+    """On a GPU its buffer would be lost."""
+    lent = []
+    released = []
+
+    class Lending(Decoder):
+        def decode_rows(self, *given):
+            lent.append(())
+            return super().decode_rows(*given)._replace(release=released.append)
+
+    monkeypatch.setattr(MaskDecoder, "decode", lambda self, *given: 1 / 0)
+    source = Pairs([encode(picture(0, 30, 50))], [encode(numbers(0, 30, 50), "PNG")])
+    with Lending((30, 50), devices=jax.devices("cpu")[:1]) as decoder:
+        with pytest.raises(ZeroDivisionError):
+            one_batch(source, canvas=None, decoder=decoder)
+    assert lent and released == lent
 
 
 @pytest.mark.parametrize("fill, kind", [(0, "uint8"), (254, "uint8"), (-1, "int32")])
