@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxaug import Decoder, Loader
-from jaxaug.iterators import InMemory, Mix, Repeat
+from jaxaug.iterators import InMemory, Mix, Repeat, _sampler
 from jaxaug.iterators._sampler import (
     Sequential,
     Shuffled,
@@ -56,6 +56,19 @@ def test_golden_values():
     }
     for (seed, epoch, n), records in golden.items():
         assert permute(seed, epoch, np.arange(6), n).tolist() == records
+
+
+@pytest.mark.parametrize(
+    "order, records",
+    [
+        (Weighted(np.arange(1.0, 30.0), seed=5), [18, 14, 15, 5, 22, 16, 5, 8]),
+        (Mix([50, 7], [3, 1], seed=5, num_samples=64), [39, 9, 14, 25, 7, 31, 22, 56]),
+        (Repeat([1, 0, 2.5, 0.5, 1.25, 3], seed=5), [5, 5, 4, 0, 2, 5, 2, 2]),
+    ],
+)
+def test_golden_values_of_other_orders(order, records):
+    """Never change these either."""
+    assert order.records(3, np.arange(8)).tolist() == records
 
 
 def test_positions_may_be_asked_in_any_grouping():
@@ -144,6 +157,14 @@ def test_weighted_draws_follow_the_weights():
     assert sampler.with_replacement
 
 
+def test_a_draw_of_zero_is_no_record_of_weight_zero():
+    """At the position whose hash is that of 0, as SplitMix64 maps 0 to itself."""
+    inverse = pow(int(_sampler._GOLDEN), -1, 2**64)
+    position = -int(_sampler._keys(0, 0)[0]) * inverse % 2**64
+    sampler = Weighted(np.array([0.0, 1.0]), seed=0, num_samples=2**63 - 1)
+    assert sampler.records(0, np.array([position])).tolist() == [1]
+
+
 def test_weighted_neighbours_are_independent():
     records = Weighted(np.ones(4), seed=0, num_samples=40_000).records(0, np.arange(40_000))
     pairs = np.bincount(records[:-1] * 4 + records[1:], minlength=16)
@@ -216,6 +237,10 @@ def test_the_name_of_an_order_tells_of_tuples_lists_and_dataclasses_in_it():
         [Shuffled(5), 3],
         (np.arange(3), 1),
         (np.arange(1, 4), 1),
+        np.zeros((2, 3)),
+        np.zeros((3, 2)),
+        np.array(["a", "b"]),
+        np.array(["a", "c"]),
     ]
     names = [sampler_name(Stages(value)) for value in values]  # type: ignore
     assert len(set(names)) == len(values)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
-from jaxaug.iterators import Concat, ImageFolder, InMemory, Mix, RandomAccess, Repeat, Subset
+from jaxaug.iterators import Concat, ImageFolder, InMemory, Mix, RandomAccess, Repeat, Subset, _mix
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 
@@ -196,6 +196,18 @@ def test_a_factor_is_rounded_down_or_up_where_their_sum_is_no_integer(factors):
     for records in records_of(order, 200):
         counts = np.bincount(records, minlength=len(factors))
         assert (counts >= np.floor(factors)).all() and (counts <= np.ceil(factors)).all()
+
+
+def test_an_occurrence_begins_where_the_one_before_ends(monkeypatch):
+    """Without a shuffle, and at the offset 0, where each position lies on the end of a stretch."""
+    monkeypatch.setattr(_mix, "permute", lambda seed, epoch, positions, n: positions)
+    order = Repeat([1, 0, 2, 3])
+    assert order.records(0, np.arange(6)).tolist() == [0, 2, 2, 3, 3, 3]
+
+
+def test_rounding_leaves_no_position_behind_the_last_record():
+    order = Repeat(np.full(10**6, 0.1))
+    assert abs(order._stops[-1] - order.length) < 2**-33  # half of the step of offsets
 
 
 @pytest.mark.parametrize("factors", [[], [-1, 2], [0, 0.2], [[1]], [np.inf]])
