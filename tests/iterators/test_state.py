@@ -3,6 +3,7 @@
 import json
 import re
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,7 +21,9 @@ from jaxaug.iterators._state import (
     batches_per_epoch,
     from_state,
     next_span,
+    read_state,
     to_state,
+    write_state,
 )
 from tests.iterators.loaders import N, one_device
 
@@ -54,6 +57,14 @@ def test_state_round_trip():
     assert from_state(GOOD, RUN) == Cursor(2, 3)
 
 
+def test_one_process_writes_the_file_for_all(tmp_path, monkeypatch):
+    for process in (1, 0):
+        assert not list(tmp_path.iterdir())
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        write_state(GOOD, tmp_path)
+    assert read_state(tmp_path) == GOOD
+
+
 def test_a_state_that_names_the_kind_of_its_order_alone_goes_on():
     assert from_state(GOOD | {"order": "Shuffled"}, RUN) == Cursor(2, 3)
     with pytest.raises(StateError, match="saved with the order Weighted, this Loader has Shuffled"):
@@ -75,6 +86,7 @@ def test_a_state_that_names_the_kind_of_its_order_alone_goes_on():
         ({"fingerprint": "abd"}, "another data set"),
         ({"position": 11}, "damaged state: epoch 2, position 11 of 10"),
         ({"position": -1}, "damaged"),
+        ({"epoch": -1}, "damaged state: epoch -1, position 3"),
         ({"epoch": "2"}, "`epoch` must be int"),
         ({"epoch": None}, "`epoch` must be int"),
     ],
