@@ -98,10 +98,15 @@ def as_stored(image, channels=3):
 
 
 class HostMemory:
-    """Allocations of a device in host memory, between guard bytes."""
+    """Allocations of a device in host memory, between guard bytes.
+
+    What runs on a stream is done as late as it may be: when somebody synchronizes.
+    """
 
     def __init__(self):
         self.kept = []
+        self._later = []
+        self._lock = threading.Lock()
 
     def guarded(self, size):
         whole = np.empty(size + 2 * GUARD, np.uint8)
@@ -122,10 +127,18 @@ class HostMemory:
     def allocate(self, size, purpose=""):
         return self.guarded(size).ctypes.data
 
-    @staticmethod
-    def call(name, *given):
+    def do_later(self, work, *given):
+        with self._lock:
+            self._later.append((work, given))
+
+    def call(self, name, *given):
         if name == "cudaMemcpyAsync":
-            ctypes.memmove(*given[:3])
+            self.do_later(ctypes.memmove, *given[:3])
+        if name == "cudaStreamSynchronize":
+            with self._lock:
+                for work, arguments in self._later:
+                    work(*arguments)
+                self._later.clear()
         return (2**35, 2**35) if name == "cudaMemGetInfo" else 0
 
 
@@ -143,11 +156,17 @@ class HostResampler:
         return np.frombuffer(ctypes.string_at(table, count * RECORD.itemsize), RECORD)
 
     def write_sentinels(self, table, count, color, stream):
+        MEMORY.do_later(self._write_sentinels, table, count, color)
+
+    def _write_sentinels(self, table, count, color):
         for record in self._records(table, count):
             ctypes.memmove(int(record["slot"]), color.tobytes(), 3)
 
     def fill_canvases(self, table, records, pitch, color, stream):
-        for each in self._records(table, len(records)):
+        MEMORY.do_later(self._fill_canvases, table, len(records), pitch, color)
+
+    def _fill_canvases(self, table, count, pitch, color):
+        for each in self._records(table, count):
             extent = tuple(
                 int(each[side]) * int(each["eighths"]) / 8 for side in ("width", "height")
             )

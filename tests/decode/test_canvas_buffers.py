@@ -103,12 +103,16 @@ class HostDevice:
 
     def call(self, name, *given):
         if name == "cudaMemsetAsync":
-            ctypes.memset(*given[:3])
+            self.memory.do_later(ctypes.memset, *given[:3])
         if name == "cudaMemcpy2DAsync":
-            to, to_pitch, source, pitch, width, height, *_ = given
-            assert width <= min(to_pitch, pitch)
-            for row in range(height):
-                ctypes.memmove(to + row * to_pitch, source + row * pitch, width)
+            self.memory.do_later(self._copy, *given[:6])
+        return self.memory.call(name, *given)
+
+    @staticmethod
+    def _copy(to, to_pitch, source, pitch, width, height):
+        assert width <= min(to_pitch, pitch)
+        for row in range(height):
+            ctypes.memmove(to + row * to_pitch, source + row * pitch, width)
 
 
 @pytest.fixture
@@ -152,4 +156,49 @@ def test_the_sentinel_shows_which_canvases_were_not_written(device, shape):
         assert canvases[1] == canvases[2] == bytes(size)
         assert canvases[3] == bytes(3)[:size] + bytes([200]) * (size - 3)
         assert canvases[4][:3] == canvas_buffers.SENTINEL.tobytes()[:size]
+        buffer.clear([0, 3])
+        canvases = [ctypes.string_at(int(pointer), size) for pointer in pointers]
+        assert canvases[:4] == [bytes(size)] * 4
+        assert canvases[4][:3] == canvas_buffers.SENTINEL.tobytes()[:size]
     device.memory.check_guards()
+
+
+class Reader:
+    """An array that is being read until somebody waits for it."""
+
+    def __init__(self, order, fails=False):
+        self._order = order
+        self._fails = fails
+
+    def block_until_ready(self):
+        self._order.append("read")
+        if self._fails:
+            raise RuntimeError("the computation failed")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("write", [lambda buffer: buffer.prepare(3), lambda buffer: buffer.close()])
+def test_a_buffer_is_not_written_or_freed_while_it_is_read(device, monkeypatch, write, fails):
+    order = []
+    buffer = canvas_buffers.CanvasBuffer((4, 5, 3))
+    buffer.prepare(3)
+    monkeypatch.setattr(cuda, "call", lambda name, *given: order.append(name))
+    buffer.readers = {"image": Reader(order), "others": [Reader(order, fails)]}
+    write(buffer)
+    assert order[:2] == ["read", "read"] and order[2] in ("cudaMemsetAsync", "cudaStreamDestroy")
+    assert "read" not in order[2:] and buffer.readers == ()
+
+
+def test_a_view_is_of_the_memory_that_the_buffer_has_now(device, monkeypatch):
+    monkeypatch.setattr(
+        cuda, "import_buffer", lambda pointer, shape: SimpleNamespace(at=pointer, shape=shape)
+    )
+    buffer = canvas_buffers.CanvasBuffer((4, 5, 3))
+    for rows in (2, 1, 2, 7):
+        buffer.prepare(rows)
+        view = buffer.view(rows)
+        assert view is buffer.view(rows)
+        assert view.at == buffer._pointer and view.shape == (rows, 4, 5, 3)
+    buffer.prepare(20)  # and no view of it
+    pointers = buffer.prepare(7)
+    assert buffer.view(7).at == buffer._pointer == pointers[0]

@@ -86,6 +86,15 @@ def check_buffers_are_free(decode):
         assert len(one.buffers._buffers) == len(one.buffers._free) == 1
 
 
+def test_buffers_come_back_with_the_copies_that_read_them(gpu):
+    with decoder(gpus=2) as decode:
+        decode.decode(jpegs(2))
+        for one in decode._backend._gpus:
+            (buffer,) = one.buffers._free
+            assert len(buffer.readers) == 2
+            assert all(isinstance(each, jax.Array) for each in buffer.readers)
+
+
 def test_callers_that_wait_for_buffers_of_several_gpus_do_not_wait_for_each_other(gpu, monkeypatch):
     monkeypatch.setattr(canvas_buffers, "MAX_BUFFERS", 1)
     gpu.seconds = lambda n: 0.001

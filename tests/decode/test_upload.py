@@ -30,8 +30,9 @@ class Late(HostResampler):
         super().__init__(channels)
         self.started = started
 
-    def fill_canvases(self, *arguments):
-        self.started.append(functools.partial(super().fill_canvases, *arguments))
+    def fill_canvases(self, table, records, pitch, color, stream):
+        work = functools.partial(self._fill_canvases, table, len(records), pitch, color)
+        self.started.append(work)
 
 
 @pytest.fixture
