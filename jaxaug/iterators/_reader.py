@@ -312,10 +312,10 @@ class RecordReader(Reader):
         if not padding.any():
             return self._read_records(indices)
 
-        # A padding row is a copy of the record before it, of record 0 where there is no other: a
-        # read may take a while.
+        # A padding row is a copy of another row, of record 0 where there is no other: a read may
+        # take a while.
         records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
-        place = np.maximum(np.cumsum(~padding) - 1, 0)
+        place = np.cumsum(~padding) - 1
         images, columns, masks = self._read_records(records)
         if isinstance(images, Encoded):
             images = without_bytes(images.take(place), padding)

@@ -129,6 +129,9 @@ def test_equal_facts_have_no_difference(name, value):
         {"transform": augment.Compose([augment.RandomHorizontalFlip(0.5)])},
         {"transform": lambda key, sample: sample},
         {"batch_transform": lambda key, group: group},
+        {"sharding": batch_sharding(jax.devices("cpu")[:2])},
+        {"sharding": batch_sharding(jax.devices("cpu")[1:2])},
+        {"transform": lambda key, sample: {"image": sample["image"]}},
     ],
 )
 def test_what_makes_a_batch_is_compared(changed):

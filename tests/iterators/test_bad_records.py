@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from jaxaug import Decoder, Loader
+from jaxaug.decode import Encoded, decode_image
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
     ImageFolder,
     InMemory,
     RandomAccess,
+    Shuffled,
     _builder,
 )
 from tests.images import jpegs
@@ -113,6 +115,96 @@ def test_the_record_that_cannot_be_replaced_is_named():
             next(loader)
         assert caught.value.index == 0
         assert [record["index"] for record in loader.stats["bad_records"]] == [0, 1, 2, 3]
+
+
+def test_the_last_record_of_an_epoch_is_replaced_by_the_first():
+    source = InMemory([*jpegs(3), b"no"], {"label": np.arange(4)})
+    with Loader(source, 4, shuffle=False, on_error="replace", sharding=one_device()) as loader:
+        batch = next(loader)
+    assert batch["index"].tolist() == batch["label"].tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("last", [[], [b"no"]])
+def test_rows_that_fill_up_a_batch_are_not_replaced(last):
+    source = InMemory([*jpegs(4), *last, *jpegs(1)])
+    options = {"shuffle": False, "on_error": "replace", "last_batch": "pad", "epochs": 1}
+    with Loader(source, 4, sharding=one_device(), **options) as loader:
+        _, batch = loader
+        assert batch["index"].tolist() == ([5, 5, -1, -1] if last else [4, -1, -1, -1])
+        assert loader.stats["bad"] == len(last)
+
+
+def test_a_replacement_is_the_next_record_of_its_own_epoch():
+    images = jpegs(8)
+    images[5] = b"no"
+    order = Shuffled(8, seed=3)
+    with Loader(
+        InMemory(images), 8, shuffle=order, on_error="replace", sharding=one_device()
+    ) as loader:
+        for epoch in range(3):
+            records = order.records(epoch, np.arange(8)).tolist()
+            place = records.index(5)
+            records[place] = records[(place + 1) % 8]
+            assert next(loader)["index"].tolist() == records
+
+
+@pytest.mark.parametrize("bad", [32, 33])
+def test_thirty_two_other_records_are_tried(bad):
+    source = InMemory([b"no"] * bad + jpegs(1))
+    options = {"shuffle": False, "on_error": "replace", "canvas": (8, 8)}
+    with Loader(source, 1, sharding=one_device(), **options) as loader:
+        if bad == 32:
+            assert next(loader)["index"].tolist() == [32]
+            return
+        with pytest.raises(DecodeError, match="none of the next 32 records"):
+            next(loader)
+
+
+def test_images_of_too_many_pixels_are_replaced_before_anything_is_decoded():
+    source = InMemory([*jpegs(2, 40, 56), *jpegs(1, 8, 8)])
+    options = {"shuffle": False, "on_error": "replace", "sharding": one_device()}
+    with Decoder((64, 64), devices=jax.devices("cpu")[:1], max_pixels=100) as decoder:
+        with Loader(source, 1, decoder=decoder, **options) as loader:
+            assert next(loader)["index"].tolist() == [2]
+        assert decoder.stats["failed"] == 0
+
+
+class Lent(InMemory):
+    """Its reads give memory that is overwritten as soon as nothing refers to its owner."""
+
+    def read(self, indices):
+        encoded, features = super().read(indices)
+        data = [np.array(encoded.view(row)) for row in range(len(indices))]
+        owner = Owner(data)
+        return Encoded.from_bytes(data)._replace(owner=owner), features
+
+
+class Owner:
+    memory = ()  # of all owners, never freed
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+        Owner.memory += (*arrays,)
+
+    def __del__(self):
+        for array in self.arrays:
+            array[:] = 0
+
+
+@pytest.mark.parametrize("on_error", ["mask", "replace"])
+def test_the_bytes_of_a_batch_live_until_it_is_decoded(on_error):
+    """Of the first batch, record 2 stands in for 1, and 5 for 3, as 4 is bad too."""
+    images = jpegs(8)
+    images[1] = images[3] = images[4] = b"no"
+    source = Lent(images)
+    with Loader(source, 4, shuffle=False, on_error=on_error, sharding=one_device()) as loader:
+        for records in ([0, 2, 2, 5], [5, 5, 6, 7]):
+            batch = next(loader)
+            if on_error == "replace":
+                assert batch["index"].tolist() == records
+            for row in np.flatnonzero(batch["valid"]):
+                image = decode_image(images[int(batch["index"][row])])
+                np.testing.assert_array_equal(batch["image"][row], image)
 
 
 class Lending(Decoder):

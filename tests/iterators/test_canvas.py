@@ -96,3 +96,24 @@ def test_images_are_read_a_few_at_a_time():
     assert pick_canvas(source, 0) == (320, 64)
     assert sum(source.asked) == 157 and max(source.asked) <= 64
     assert pick_canvas(FromIterable([(image, {}) for image in images]), 0) == (320, 64)
+
+
+def test_a_sample_of_records_is_spread_over_the_source(monkeypatch):
+    """Half of the images are larger: the last ones."""
+    monkeypatch.setattr(_canvas, "_SAMPLED_RECORDS", 10)
+    small, large = (encode(picture(0, height, 50)) for height in (30, 60))
+
+    class Asked(InMemory):
+        asked = ()
+
+        def read(self, indices):
+            self.asked += (*indices.tolist(),)
+            return super().read(indices)
+
+    chosen = []
+    for seed in (0, 0, 1):
+        source = Asked([small] * 50 + [large] * 50)
+        assert pick_canvas(source, seed) == (64, 64)
+        assert len({*source.asked}) == 10 and list(source.asked) == sorted(source.asked)
+        chosen.append(source.asked)
+    assert chosen[0] == chosen[1] != chosen[2]

@@ -1,10 +1,15 @@
 """Threads end with their Loader, and a closed Loader says so."""
 
 import gc
+from concurrent.futures import CancelledError
 
 import pytest
 
 from jaxaug import Loader
+from jaxaug.iterators._consumer import Resources
+from jaxaug.iterators._pipeline import Pipeline
+from jaxaug.iterators._reader import ReadBatch
+from jaxaug.iterators._state import Cursor
 from tests.iterators.loaders import no_threads_soon, one_device, threads
 
 
@@ -25,3 +30,17 @@ def test_a_closed_loader_says_so(source):
     assert threads() == []
     with pytest.raises(ValueError, match="closed"):
         next(loader)
+
+
+def test_a_pipeline_that_starts_while_its_loader_is_closed_ends():
+    def reads():
+        while True:
+            yield ReadBatch(0, Cursor(0, 0), ValueError())
+
+    resources = Resources()
+    resources.close()
+    pipeline = resources.start(Pipeline(reads(), lambda batch: batch, 1, 1))
+    assert resources.pipeline is None
+    with pytest.raises(CancelledError):
+        pipeline.peek()
+    no_threads_soon()

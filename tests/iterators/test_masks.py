@@ -357,11 +357,36 @@ def test_a_source_has_masks_in_one_form():
             masked, features = super().read(indices)
             return Masked(np.zeros((len(indices), 4, 4, 3), np.uint8), masked.masks), features
 
+    class Fewer(Pairs):
+        def read(self, indices):
+            masked, features = super().read(indices)
+            return Masked(masked.images, masked.masks.take(slice(0))), features
+
     pair = [encode(picture(0, 40, 56))], [encode(numbers(0, 40, 56), "PNG")]
     with pytest.raises(ValueError, match="in files or in a feature 'mask', got both"):
         Loader(Both(*pair), 1, sharding=one_device())
     with pytest.raises(TypeError, match="`Masked` must hold two `Encoded`, got ndarray and Enc"):
         Loader(Pixels(*pair), 1, sharding=one_device())
+    with pytest.raises(ValueError, match="one mask for each of 1 records, got 0"):
+        Loader(Fewer(*pair), 1, sharding=one_device())
+
+
+@pytest.mark.parametrize("first", ["masks", "none"])
+def test_a_source_has_masks_in_every_read_or_in_none(first):
+    class Sometimes(Pairs):
+        def read(self, indices):
+            masked, features = super().read(indices)
+            has_masks = (first == "masks") == (0 in indices)
+            return (masked if has_masks else masked.images), features
+
+    images = [encode(picture(i, 40, 56)) for i in range(4)]
+    source = Sometimes(images, [encode(numbers(0, 40, 56), "PNG")] * 4)
+    other = "none" if first == "masks" else "masks"
+    options = {"shuffle": False, "sharding": one_device(), "canvas": (40, 56)}
+    with Loader(source, 2, **options) as loader:
+        next(loader)
+        with pytest.raises(ValueError, match=f"masks in every read or in none, .* got {other}"):
+            next(loader)
 
 
 def write_tar(path, members):

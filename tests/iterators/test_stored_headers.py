@@ -6,7 +6,7 @@ import pytest
 
 from jaxaug.decode import Decoder, _decoder
 from jaxaug.decode.parse import stored_headers
-from jaxaug.iterators import Loader, TFRecord
+from jaxaug.iterators import Loader, Subset, TFRecord
 from tests.iterators.loaders import by_index, one_device
 from tests.iterators.sources import containers
 
@@ -46,6 +46,14 @@ def test_the_headers_of_an_index_reach_the_decoder(source, monkeypatch, on_error
         assert by_index(loaded, 1) == expected and len(expected) == 20
     assert given and all(headers is not None for headers in given)
     assert set(read) == {4}  # the padding rows alone
+
+
+def test_rows_that_fill_up_a_batch_need_no_headers(source):
+    part = Subset(source, np.arange(19, -1, -2))
+    with loader(part, canvas=(64, 64)) as padded:
+        batch = next(padded)
+    assert sorted(batch["index"].tolist()) == [-1] * 14 + [*range(10)]
+    assert batch["valid"].sum() == 10
 
 
 def test_a_source_that_lies_does_not_change_the_pixels(source, monkeypatch):
