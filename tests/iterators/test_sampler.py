@@ -10,6 +10,7 @@ from scipy import stats
 
 from jaxaug import Decoder, Loader
 from jaxaug.iterators import InMemory, Mix, Repeat, _sampler
+from jaxaug.iterators._reader import RecordReader
 from jaxaug.iterators._sampler import (
     Sequential,
     Shuffled,
@@ -356,6 +357,13 @@ def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
             spec = loader.element_spec["index"]
     assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]
     assert (spec.shape, spec.dtype) == (batch.shape, batch.dtype) == ((4, 2), np.uint32)
+
+
+@pytest.mark.parametrize("count, wide", [(2**31 - 1, False), (2**31, True)])
+def test_indices_are_two_words_from_2_to_the_31_records_on(monkeypatch, count, wide):
+    monkeypatch.setattr(Huge, "__len__", lambda self: count)
+    order = Sequential(count)
+    assert RecordReader(source=Huge(jpegs(1)), mask_fill=255, sampler=order).wide_index is wide
 
 
 def test_indices_of_a_source_are_int32_however_long_its_order(source):
