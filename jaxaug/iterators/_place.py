@@ -94,8 +94,8 @@ def _place(
     x = np.where(FLIP_X[orientation][:, None], width - x, x)
     y = np.where(FLIP_Y[orientation][:, None], height - y, y)
 
-    scale_x = size[:, 1:] / np.maximum(width, 1)
-    scale_y = size[:, :1] / np.maximum(height, 1)
+    scale_x = size[:, 1:] / width
+    scale_y = size[:, :1] / height
     return np.stack([x * scale_x, y * scale_y], axis=-1).astype(np.float32)
 
 
@@ -197,8 +197,9 @@ def place_mask(
 def _nearest_pixels(length: int, size: Array, original: Array) -> tuple[Array, Array]:
     """Return the upright image's pixel for each of `length` on the canvas.
 
-    The second array, bool[length], is True for those that the image covers.
+    The second array, bool[length], is True for those that the image covers; of the others the pixel
+    may lie beyond the image.
     """
     position = jnp.arange(length, dtype=jnp.int32)
-    pixel = (2 * position + 1) * original // (2 * jnp.maximum(size, 1))
-    return jnp.minimum(pixel, original - 1), position < size
+    pixel = (2 * position + 1) * original // (2 * size)
+    return pixel, position < size

@@ -162,9 +162,11 @@ def test_rows_that_are_not_valid_hold_the_fill():
     source = InMemory([*jpegs(1), b"no image"], {"mask": np.ones((2, 40, 56), np.uint8)})
     options = {"on_error": "mask", "last_batch": "pad", "shuffle": False, "sharding": one_device()}
     for transform in (None, lambda key, sample: dict(sample)):
-        with Loader(source, 4, transform=transform, **options) as loader:
-            mask = np.asarray(next(loader)["mask"])
-        assert (mask[0] == 1).all() and (mask[1:] == 255).all()
+        for canvas in ((40, 56), (64, 64)):  # the second is larger than the masks
+            with Loader(source, 4, transform=transform, canvas=canvas, **options) as loader:
+                mask = np.asarray(next(loader)["mask"])
+            assert (mask[0, :40, :56] == 1).all() and (mask == 1).sum() == 40 * 56
+            assert (mask[1:] == 255).all()
 
 
 def test_masks_reach_the_transform_on_the_canvas():
