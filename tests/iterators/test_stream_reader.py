@@ -30,6 +30,24 @@ def test_stream_yields_in_order_pads_and_resumes(images):
         assert len(list(loader)) == 2
 
 
+def test_rows_that_fill_up_a_batch_are_not_decoded(images):
+    source = FromIterable([(image, {"label": 3}) for image in images[:10]])
+    options = {"shuffle": False, "sharding": one_device(), "last_batch": "pad", "epochs": 1}
+    with Loader(source, 8, **options) as loader:
+        assert [batch["valid"].sum() for batch in loader] == [8, 2]
+        assert loader.decoder is not None
+        assert loader.decoder.stats["host"] == loader.decoder.stats["images"] == 10
+
+
+def test_a_value_that_does_not_fit_is_of_the_record_that_has_it(images):
+    """Also on a process whose rows all fill up the batch: they are copies of its first record."""
+    reader = StreamReader(source=FromIterable([]), mask_fill=255)
+    for local in ([0, 1], [2, 3]):
+        plan = BatchPlan(4, np.array(local), False, None)
+        error = reader._make_batch([(images[0], {"label": 2**40})], plan, Cursor(0, 8))
+        assert isinstance(error, ValueError) and "in record 8: " in str(error)
+
+
 @pytest.mark.parametrize("shuffle", [True, Sequential(4)])
 def test_an_order_for_a_stream_is_refused_by_its_name(images, shuffle):
     stream = FromIterable([(image, {}) for image in images[:4]])

@@ -169,14 +169,14 @@ def test_masks_in_a_column_of_parquet(tmp_path, struct, memory, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:1 of 6 records could not be decoded")
-@pytest.mark.parametrize("form", ["items", "pairs"])
+@pytest.mark.parametrize("form", ["items", "pairs", "pairs, None"])
 def test_masks_of_streams(form):
     if form == "items":
         items = [{"image": IMAGES[i], "annotation": palette(i), "label": i} for i in range(COUNT)]
         items[1] = items[1] | {"annotation": None}
     else:
         items = [(IMAGES[i], {"mask": png(i), "label": i}) for i in range(COUNT)]
-        items[1] = (IMAGES[1], {"mask": b"", "label": 1})
+        items[1] = (IMAGES[1], {"mask": b"" if form == "pairs" else None, "label": 1})
     mask = "annotation" if form == "items" else None
     stream = FromIterable(items + items[2:], mask=mask)
     options = {"shuffle": False, "on_error": "mask", "last_batch": "pad", "epochs": 1}
