@@ -96,18 +96,18 @@ class MaskDecoder:
 
 
 def stored_dtype(masks: Encoded) -> np.dtype | None:
-    """Return the dtype for masks like these: uint8, or int32 for more than 8 bits.
+    """Return the dtype for masks like the first of these: uint8, or int32 for more than 8 bits.
 
-    It is that of the first that can be decoded; None if none can.
+    It is None if that one cannot be decoded.
     """
-    headers = read_headers(masks)
-    for row in np.flatnonzero(headers.kind != BAD).tolist():
-        try:
-            mask = decode_unchanged(masks.view(row), headers.row(row))
-        except DecodeError:
-            continue
-        return np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.int32)
-    return None
+    header = read_headers(masks).row(0)
+    if header.kind == BAD:
+        return None
+    try:
+        mask = decode_unchanged(masks.view(0), header)
+    except DecodeError:
+        return None
+    return np.dtype(np.uint8 if mask.dtype.itemsize == 1 else np.int32)
 
 
 def turn_mask(mask: np.ndarray, original_size: Size, orientation: int) -> np.ndarray:

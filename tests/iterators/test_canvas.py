@@ -5,12 +5,14 @@ import warnings
 import numpy as np
 import pytest
 
+from jaxaug import Loader
 from jaxaug.iterators import FromIterable, InMemory, Sequential, WebDataset, _canvas
 from jaxaug.iterators._canvas import canvas_of
 from jaxaug.iterators._reader import RecordReader
 from jaxaug.iterators._stream_reader import StreamReader
 from jaxaug.iterators.sources.subset import Subset
 from tests.images import encode, picture
+from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
 
 TURNED = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
@@ -54,6 +56,13 @@ def test_the_canvas_has_at_most_1024_a_side_and_says_where_that_shrinks():
         warnings.simplefilter("error")
         canvas_of(np.array([[1024, 1000], [1000, 1024]]))
         canvas_of(np.array([[800, 600]] * 99 + [[4000, 3000]]))  # rare ones do not choose
+
+
+def test_the_warning_of_a_shrunk_data_set_is_at_the_callers_line():
+    source = InMemory([encode(picture(0, 1100, 8))])
+    with pytest.warns(UserWarning, match="fit 1100 x 8 pixels") as warned:
+        Loader(source, 1, sharding=one_device()).close()
+    assert [each.filename for each in warned] == [__file__]
 
 
 def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):

@@ -179,8 +179,9 @@ class Stops(InMemory):
 
 def test_a_stop_iteration_in_a_source_does_not_end_the_loop_in_silence():
     with make(Stops(jpegs(N))) as loader:
-        with pytest.raises(RuntimeError, match="raised StopIteration"):
+        with pytest.raises(RuntimeError, match="raised StopIteration") as caught:
             list(loader)
+    assert isinstance(caught.value.__cause__, StopIteration)  # with the place where it was raised
 
 
 def test_a_loader_tells_what_it_is(source):
