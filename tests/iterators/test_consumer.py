@@ -2,6 +2,7 @@
 
 import gc
 from concurrent.futures import CancelledError
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,3 +45,32 @@ def test_a_pipeline_that_starts_while_its_loader_is_closed_ends():
     with pytest.raises(CancelledError):
         pipeline.peek()
     no_threads_soon()
+
+
+def test_a_batch_is_not_delivered_after_another_thread_has_closed_the_loader(source, monkeypatch):
+    loader = Loader(source, 4, sharding=one_device())
+    next(loader)
+    pipeline = loader._consumer._pipeline()
+    peek = pipeline.peek
+
+    def close_behind():
+        pending = peek()
+        assert pending is not None and pending.result.result()
+        loader.close()
+        return pending
+
+    monkeypatch.setattr(pipeline, "peek", close_behind)
+    with pytest.raises(ValueError, match="closed"):
+        next(loader)
+    assert threads() == []
+
+
+def test_a_fork_leaves_the_threads_of_its_parent_alone():
+    """It has none of them, and a lock that one of them held is never given back."""
+    resources = Resources()
+    resources.process -= 1
+    called = []
+    parents = SimpleNamespace(stop=called.append, join=lambda: called.append("join"))
+    resources.pipeline = parents  # pyright: ignore
+    resources.close()
+    assert not called and resources.pipeline is parents

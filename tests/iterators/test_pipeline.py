@@ -12,7 +12,10 @@ import weakref
 import pytest
 
 from jaxaug import Loader
-from jaxaug.iterators import InMemory
+from jaxaug.iterators import FromIterable, InMemory
+from jaxaug.iterators._pipeline import Pipeline
+from jaxaug.iterators._reader import ReadBatch
+from jaxaug.iterators._state import Cursor
 from tests.images import jpegs
 from tests.iterators.loaders import one_device
 
@@ -138,6 +141,74 @@ def test_a_loader_may_be_collected_by_its_own_thread():
         assert soon(lambda: threads() == []) and gone() is None
     finally:
         gc.enable()
+
+
+def test_no_more_batches_wait_for_their_consumer_than_the_depth():
+    def reads():
+        while True:
+            yield ReadBatch(0, Cursor(0, 0), object())  # pyright: ignore
+
+    built = []
+    pipeline = Pipeline(reads(), built.append, workers=2, depth=3)
+    pipeline.start()
+    try:
+        for count in (3, 4):
+            assert soon(lambda count=count: len(built) == count)
+            time.sleep(0.05)
+            assert len(built) == count
+            pipeline.pop()
+    finally:
+        pipeline.stop()
+        pipeline.join()
+
+
+def test_a_source_may_close_the_loader_that_reads_it():
+    class Closing(InMemory):
+        loader = None
+        outcome = None
+
+        def read(self, indices):
+            if self.loader is not None:
+                self.outcome = self.loader.close() or "closed"
+            return super().read(indices)
+
+    source = Closing(jpegs(N))
+    loader = Loader(source, 4, sharding=one_device())
+    source.loader = loader
+    with pytest.raises(ValueError, match="closed"):
+        next(loader)
+    assert soon(lambda: threads() == []) and source.outcome == "closed"
+
+
+def test_a_pipeline_may_be_stopped_by_a_thread_that_holds_its_lock():
+    """Where the collector comes in the midst of one of its methods."""
+    pipeline = Pipeline(iter(()), lambda batch: batch, 1, 1)  # pyright: ignore
+
+    def stop():
+        with pipeline._changed:
+            pipeline.stop()
+
+    thread = threading.Thread(target=stop, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_stream_cleans_up_in_the_thread_that_read_it():
+    ended = []
+    (image,) = jpegs(1)
+
+    def items():
+        try:
+            while True:
+                yield image, {}
+        finally:
+            ended.append(threading.current_thread().name)
+
+    with Loader(FromIterable(items), 2, shuffle=False, sharding=one_device()) as loader:
+        ended.clear()  # those that looked at the first records
+        next(loader)
+    assert ended == ["jaxaug-reader"]
 
 
 FORKED = """
