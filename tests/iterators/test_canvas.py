@@ -65,6 +65,17 @@ def test_the_warning_of_a_shrunk_data_set_is_at_the_callers_line():
     assert [each.filename for each in warned] == [__file__]
 
 
+@pytest.mark.parametrize("masks", [False, True])
+def test_sizes_that_differ_are_told_where_no_mask_shows_them(masks):
+    features = {"mask": np.zeros((2, 30, 30), np.uint8)} if masks else {}
+    source = InMemory([encode(picture(0, 20, 30)), encode(picture(1, 30, 20))], features)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Loader(source, 2, sharding=one_device()).close()
+    told = [each for each in caught if "lie on canvases of 64 x 64" in str(each.message)]
+    assert len(told) == (0 if masks else 1)
+
+
 def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
     source, images = packed
     in_memory = InMemory(images)

@@ -23,6 +23,16 @@ def test_no_thread_outlives_a_dropped_loader(source):
     no_threads_soon()
 
 
+def test_a_loader_that_is_closed_after_its_last_read_leaves_no_thread(source):
+    loader = Loader(source, 8, epochs=1, prefetch=8, sharding=one_device())
+    next(loader)
+    pipeline = loader._consumer._pipeline()
+    pipeline._thread.join(20)
+    assert threads() and pipeline.peek() is not None
+    loader.close()
+    assert threads() == []
+
+
 def test_a_closed_loader_says_so(source):
     loader = Loader(source, 4, sharding=one_device())
     next(loader)
