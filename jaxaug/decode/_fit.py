@@ -6,7 +6,7 @@ import numpy as np
 def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
     """Return the sizes of images on a canvas: their own, or shrunk to fit with the aspect kept.
 
-    s = min(1, H / h, W / w);  size = max(1, floor(s (h, w) + 1/2)), and never beyond the canvas
+    s = min(1, H / h, W / w);  size = max(1, floor(s (h, w) + 1/2))
 
     Args:
       original_size: int32[n, 2], (height, width) of the upright images, at least 1.
@@ -23,4 +23,4 @@ def fit_size(original_size: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
     limits = np.array(canvas, np.float64)[:, None]
     scale = (limits / sides).min(axis=0, initial=1.0)
     size = np.floor(sides * scale + 0.5)
-    return np.minimum(np.maximum(size, 1.0), limits).T.astype(np.int32, order="C")
+    return np.maximum(size, 1.0).T.astype(np.int32, order="C")

@@ -567,6 +567,16 @@ def test_fit_keeps_the_aspect():
     np.testing.assert_array_equal(fit_size(fitted, (64, 96)), fitted)  # what fits stays
 
 
+@pytest.mark.parametrize("canvas", [(1, 1), (3, 1), (511, 997), (2**20 - 1, 3), (2**31 - 1,) * 2])
+def test_no_image_goes_beyond_its_canvas(canvas):
+    rng = np.random.default_rng(0)
+    sizes = (2 ** rng.uniform(0, 31, (10_000, 2))).astype(np.int32)
+    fitted = fit_size(sizes, canvas)
+    assert (fitted >= 1).all() and (fitted <= canvas).all() and (fitted <= sizes).all()
+    shrunk = (fitted != sizes).any(axis=1)
+    assert (fitted == canvas).any(axis=1)[shrunk].all()
+
+
 @pytest.mark.parametrize("side", [1, 2, 3, 7, 8, 9])
 def test_tiny_jpegs_are_decoded_in_full(side):
     file = encode(picture(1, side, side), quality=95)

@@ -16,6 +16,7 @@ from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.decode.nvjpeg import canvas_buffers
 from jaxaug.decode.nvjpeg import gpu as gpu_module
+from jaxaug.errors import DecodeError
 from tests.decode.fake_gpu import CANVAS, HostBuffer, check, decoder, turned
 from tests.images import encode, jpegs, picture
 
@@ -78,6 +79,14 @@ def test_a_failed_copy_leaves_the_buffer(gpu, monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no memory"):
             patch.setattr(HostBuffer, "view", lambda self, rows: fails(rows))
             decode.decode(jpegs(2))
+        check_buffers_are_free(decode)
+
+
+def test_an_error_for_a_bad_image_leaves_the_buffers(gpu):
+    with decoder(gpus=2) as decode:
+        decode.on_error = "raise"
+        with pytest.raises(DecodeError, match="not an image"):
+            decode.decode([*jpegs(3), b"not an image"])
         check_buffers_are_free(decode)
 
 
