@@ -565,6 +565,8 @@ def test_fit_keeps_the_aspect():
         assert 1 <= h <= 64 and 1 <= w <= 96
         assert abs(h - height * scale) <= 0.5 and abs(w - width * scale) <= 0.5
     np.testing.assert_array_equal(fit_size(fitted, (64, 96)), fitted)  # what fits stays
+    halves = fit_size(np.array([[10, 5], [10, 7], [5, 10]]), (5, 5))
+    assert halves.tolist() == [[5, 3], [5, 4], [3, 5]]  # up, always
 
 
 @pytest.mark.parametrize("canvas", [(1, 1), (3, 1), (511, 997), (2**20 - 1, 3), (2**31 - 1,) * 2])

@@ -82,6 +82,12 @@ def test_images_larger_than_the_canvas_are_shrunk_and_counted(one):
     assert one.stats == {"images": 3, "failed": 0, "shrunk": 2, "host": 3, "device_bytes": 0}
 
 
+def test_an_image_of_which_one_side_is_shrunk_counts_as_shrunk(one):
+    batch = one.decode([encode(picture(0, *sides)) for sides in ((1, 200), (200, 1), (64, 64))])
+    assert batch.size.tolist() == [[1, 64], [64, 1], [64, 64]]
+    assert one.stats["shrunk"] == 2
+
+
 def test_the_layout_does_not_change_the_pixels(cpu_devices):
     layouts = {}
     for count in (1, 2, 8):
@@ -99,6 +105,12 @@ def test_devices_are_all_local_ones_unless_given(cpu_devices):
     with Decoder((8, 8)) as decoder:
         assert decoder.devices == jax.local_devices() == cpu_devices
         assert decoder.backend == "host"
+
+
+def test_devices_of_other_processes_are_refused(cpu_devices, monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(ValueError, match="`devices` must be local to this process, got .*of other"):
+        Decoder((8, 8), devices=cpu_devices[:1])
 
 
 def test_an_empty_batch(cpu_devices):

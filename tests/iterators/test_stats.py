@@ -16,7 +16,7 @@ from jaxaug.decode import Decoder
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import InMemory, _stats
 from jaxaug.iterators._stats import Stats
-from tests.images import jpegs
+from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import one_device
 
 N = 24
@@ -188,3 +188,10 @@ def test_a_decoder_counts_no_rows_that_fill_up_a_batch(on_error):
     # Nine records and the sample; a replacement is decoded in the place of the broken one.
     expected = {"mask": (10, 1), "replace": (11, 0)}[on_error]
     assert (counts["images"], counts["failed"]) == expected
+
+
+def test_an_image_of_which_one_side_is_shrunk_counts_as_shrunk():
+    images = [encode(picture(0, *sides)) for sides in ((1, 200), (200, 1), (64, 64))]
+    with Loader(InMemory(images), 3, canvas=(64, 64), sharding=one_device()) as loader:
+        next(loader)
+        assert loader.stats["shrunk"] == 2
