@@ -58,16 +58,18 @@ def _restore_palette(image: Any, data: memoryview | bytes) -> None:
 def _restore_planes(image: Any, data: memoryview | bytes) -> None:
     """Read planes of 16 bits as such.
 
-    Without compression, Pillow reads all planes with 8. It has no codec for planes of CMYK with 16,
-    and so refuses these.
+    Without compression, Pillow reads all planes with 8, and refuses the one plane of gray. It has no
+    codec for planes of CMYK with 16, and so refuses these.
     """
-    planes = image.tag_v2.get(_PLANAR_CONFIGURATION) == _SEPARATE and len(image.getbands()) > 1
+    planes = image.tag_v2.get(_PLANAR_CONFIGURATION) == _SEPARATE
     if not planes or set(image.tag_v2.get(_BITS_PER_SAMPLE, ())) != {16}:
         return
 
     order = ";16B" if data[:2] == b"MM" else ";16L"
+    gray = image.mode if image.mode.startswith("I;16") else None
     image.tile = [
-        _with_form(tile, tile[3][0] + order) if tile[0] == "raw" else tile for tile in image.tile
+        _with_form(tile, gray or tile[3][0] + order) if tile[0] == "raw" else tile
+        for tile in image.tile
     ]
 
 

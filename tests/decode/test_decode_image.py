@@ -217,6 +217,17 @@ def test_gray_of_jpegs_is_their_luma(name, orientation):
     assert np.abs(pixels.astype(int) - expected).max() <= 1
 
 
+def test_gray_of_jpegs_that_pillow_reads_is_not_the_luma_of_clipped_colors():
+    """Other sampling factors make other colors of the same data, far beyond those of RGB."""
+    blocks = np.random.default_rng(0).integers(0, 2, (6, 8, 3)).astype(np.uint8) * 255
+    file = patch_sof(encode(blocks.repeat(16, 0).repeat(16, 1), subsampling=2), 11, b"\x42")
+    image = Image.open(io.BytesIO(file))
+    image.draft("L", None)
+    pixels = decode_image(file, "gray")
+    np.testing.assert_array_equal(pixels, image)
+    assert np.abs(luma(decode_image(file)) - pixels).max() > 50
+
+
 def test_gray_of_other_formats_is_the_luma_of_their_colors():
     palette = Image.fromarray(PICTURE).quantize(16)
     deep = np.arange(0, 65536, 41, dtype=np.uint16)[:1500].reshape(30, 50)

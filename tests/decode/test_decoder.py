@@ -109,7 +109,7 @@ def test_devices_are_all_local_ones_unless_given(cpu_devices):
 
 def test_devices_of_other_processes_are_refused(cpu_devices, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    with pytest.raises(ValueError, match="`devices` must be local to this process, got .*of other"):
+    with pytest.raises(ValueError, match="`devices` must be local to this process, got"):
         Decoder((8, 8), devices=cpu_devices[:1])
 
 

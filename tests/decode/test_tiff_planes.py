@@ -9,6 +9,7 @@ import pytest
 from jaxaug.decode import decode_image
 from jaxaug.errors import DecodeError
 
+BLACK_IS_ZERO = 1
 RGB = 2
 CMYK = 5
 
@@ -59,6 +60,17 @@ def test_planes_are_read_with_their_depth(order, dtype, samples):
         return
     with pytest.raises(DecodeError, match="TIFF color of 16 bits: Pillow reads 8 of them"):
         decode_image(file, "unchanged")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_one_plane_is_gray(order, dtype):
+    highest = np.iinfo(dtype).max
+    pixels = np.random.default_rng(0).integers(0, highest + 1, (6, 9, 1)).astype(dtype)
+    file = planar(pixels, order, BLACK_IS_ZERO)
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), pixels[:, :, 0])
+    eight = pixels[:, :, 0] >> (8 if dtype == np.uint16 else 0)
+    np.testing.assert_array_equal(decode_image(file, "gray"), eight)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
