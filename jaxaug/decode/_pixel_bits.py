@@ -58,8 +58,8 @@ def _restore_palette(image: Any, data: memoryview | bytes) -> None:
 def _restore_planes(image: Any, data: memoryview | bytes) -> None:
     """Read planes of 16 bits as such.
 
-    Without compression, Pillow reads all planes with 8, and refuses the one plane of gray. It has no
-    codec for planes of CMYK with 16, and so refuses these.
+    Without compression, Pillow reads all planes with 8, and refuses the one plane of gray. It has
+    no codec for planes of CMYK with 16, and so refuses these.
     """
     planes = image.tag_v2.get(_PLANAR_CONFIGURATION) == _SEPARATE
     if not planes or set(image.tag_v2.get(_BITS_PER_SAMPLE, ())) != {16}:

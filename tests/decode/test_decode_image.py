@@ -691,6 +691,29 @@ def test_rubbish_between_segments_changes_nothing(name):
     np.testing.assert_array_equal(decode_image(odd), decode_image(JPEGS[name]))
 
 
+def without_adobe(file):
+    at = file.index(b"Adobe") - 4
+    return file[:at] + file[at + 2 + int.from_bytes(file[at + 2 : at + 4], "big") :]
+
+
+def test_a_repair_keeps_the_restart_interval():
+    file = encode(PICTURE, restart_marker_blocks=3)
+    np.testing.assert_array_equal(decode_image(insert(file, b"rubbish")), decode_image(file))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [JPEGS["CMYK"], without_adobe(JPEGS["CMYK"]), JPEGS["YCCK"]],
+    ids=["Adobe", "no", "YCCK"],
+)
+def test_a_repair_keeps_the_four_colors(file):
+    at = len(file) - 40
+    damaged = file[:at] + b"\xff\xc1" + file[at + 2 :]
+    with pytest.raises(OSError):
+        Image.open(io.BytesIO(damaged)).load()
+    np.testing.assert_array_equal(decode_image(damaged)[:16], decode_image(file)[:16])
+
+
 def test_an_unknown_jfif_version_changes_nothing():
     at = PLAIN.index(b"JFIF\0") + 5
     np.testing.assert_array_equal(

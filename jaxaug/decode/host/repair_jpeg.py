@@ -31,11 +31,9 @@ def repaired_jpegs(data: memoryview, color: int) -> Iterator[bytes]:
     """
     raw = bytes(data)
     segments = first_segments(Encoded.from_bytes([raw]))
-    has_adobe = any(raw[start : start + 5] == b"Adobe" for _, start, _ in segments)
 
     head = b"\xff\xd8"
-    # Pillow inverts CMYK if there is an Adobe segment.
-    if color in (RGB, YCBCR) or (color in (CMYK, YCCK) and has_adobe):
+    if color in _TRANSFORM:
         head += b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00" + bytes([_TRANSFORM[color]])
     for marker, start, stop in segments:
         if marker in _DECODING_MARKERS:
