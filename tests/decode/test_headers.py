@@ -4,6 +4,7 @@ bounds.
 
 import io
 import re
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -168,14 +169,26 @@ def test_a_damaged_exif_segment_is_no_orientation_and_no_error():
         segment(0xE1, b"Exif\0\0"),
         segment(0xE1, b"Exif\0\0II*\0\xff\xff\xff\xff"),
     ]
-    headers = check(*[insert(PLAIN, each) for each in damaged])
-    assert headers.reason.tolist() == [""] * 5
-    assert headers.orientation.tolist() == [1, 1, 6, 1, 1]  # a wrong count alone hides nothing
+    files = [insert(PLAIN, each) for each in damaged]
+    for batch in (files, files + [PLAIN] * 20, files * 4):  # one by one, or all at once
+        headers = check(*batch)
+        assert not any(headers.reason)
+        assert headers.orientation[:5].tolist() == [1, 1, 6, 1, 1]  # a wrong count hides nothing
 
 
-def test_the_first_exif_segment_counts():
+def test_the_first_exif_segment_that_says_one_counts():
+    twice = exif_segment(0, "<", before=1).replace(
+        struct.pack("<HHII", 0x0100, 4, 1, 7), struct.pack("<HHIHH", 0x0112, 3, 1, 8, 0)
+    )
+    after = exif_segment(5, "<", before=1).replace(
+        struct.pack("<HHII", 0x0100, 4, 1, 7), struct.pack("<HHIHH", 0x0112, 3, 1, 9, 0)
+    )
     file = insert(PLAIN, exif_segment(6, "<") + exif_segment(3, ">"))
-    assert check(file).orientation[0] == 6 == Image.open(io.BytesIO(file)).getexif()[0x0112]
+    others = [exif_segment(0, ">") + exif_segment(3, ">"), twice, after, twice + after]
+    files = [file, *(insert(PLAIN, each) for each in others)]
+    for batch in (files, files + [PLAIN] * 20, files * 4):
+        assert check(*batch).orientation[:5].tolist() == [6, 3, 8, 5, 8]
+    assert Image.open(io.BytesIO(file)).getexif()[0x0112] == 6
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
@@ -245,6 +258,7 @@ def test_what_may_turn_an_image_is_left_to_pillow(kind):
         PLAIN + encode(PICTURE[::2]),  # a second picture, as multi-picture files have
         insert(PLAIN, b"\xff" * 4_000_000),  # filling before a marker, T.81 B.1.1.2
         insert(PLAIN, b"\0rubbish\xff\0\0"),
+        insert(PLAIN, b"\xff\x01\xff\xd3"),  # TEM and RST, which have no length
         insert(PLAIN, segment(0xE3, bytes(5)) * 900),
     ],
 )
@@ -389,6 +403,31 @@ def test_scans_times_pixels_are_bounded():
     assert reason(vast) == "" == reason(JPEGS["progressive"] + scans)
     assert re.search("scans of 134212225 pixels, more than 4294967296 in all", reason(vast + scans))
     assert read_headers(Encoded.from_bytes([vast + scans]), 2**28).reason[0] == ""
+    few_pixels = Encoded.from_bytes([JPEGS["progressive"] + scans])
+    assert read_headers(few_pixels, 37 * 50).reason[0] == ""  # that bound is of the vast alone
+
+
+def test_a_bad_file_of_many_pixels_has_its_own_reason():
+    vast = patch_sof(PLAIN, 5, b"\xea\x60\xea\x60")
+    assert "more than max_pixels" in reason(vast)
+    assert "max_pixels" not in reason(vast[:-40]) != ""
+
+
+def test_any_number_of_frame_headers_is_one_fault():
+    at = PLAIN.index(b"\xff\xc0")
+    frame = PLAIN[at : at + 19]
+    for count in (1, 2, 255, 256, 700):
+        assert "more than one JPEG frame header" in reason(insert(PLAIN, frame * count, at))
+
+
+def test_a_short_jfif_segment_says_nothing_of_the_colors():
+    """Alone and among others."""
+    at = PLAIN.index(b"JFIF") - 4
+    plain = PLAIN[:at] + PLAIN[at + 2 + int.from_bytes(PLAIN[at + 2 : at + 4], "big") :]
+    adobe = segment(0xEE, b"Adobe\0\x64\0\0\0\0\0")
+    files = [insert(plain, segment(0xE0, b"JFIF\0" + bytes(n)) + adobe) for n in (0, 8, 9)]
+    for headers in (check(*files), check(*files, *[PLAIN] * 20)):
+        assert headers.color[:3].tolist() == [3, 3, 2]
 
 
 def test_a_file_with_a_trailer_is_not_copied():

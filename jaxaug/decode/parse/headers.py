@@ -123,7 +123,6 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
     if rows:
         headers = headers._replace(
             kind=headers.kind.copy(),
-            orientation=headers.orientation.copy(),
             reason=headers.reason.copy(),
         )
     for row in rows:
@@ -215,7 +214,6 @@ def _blank(count: int) -> Headers:
 
 def _refuse(headers: Headers, row: int, reason: str) -> None:
     headers.kind[row] = BAD
-    headers.orientation[row] = 1
     headers.reason[row] = reason
 
 
