@@ -87,6 +87,20 @@ def test_what_parsers_may_read_in_several_ways_goes_to_the_host(file):
     assert decode_image(file).shape == PICTURE.shape
 
 
+def test_baseline_files_with_more_than_two_huffman_tables_of_a_class_go_to_the_host():
+    gray = encode(PICTURE[..., 0], quality=90)
+    renumbered = gray
+    for old, new in [
+        (b"\xff\xc4\x00\x1f\x00", b"\xff\xc4\x00\x1f\x02"),
+        (b"\xff\xc4\x00\xb5\x10", b"\xff\xc4\x00\xb5\x12"),
+        (b"\xff\xda\x00\x08\x01\x01\x00", b"\xff\xda\x00\x08\x01\x01\x22"),
+    ]:
+        assert renumbered.count(old) == 1
+        renumbered = renumbered.replace(old, new)
+    assert backends(gray, renumbered) == [ENGINE, HOST]
+    np.testing.assert_array_equal(decode_image(renumbered), decode_image(gray))
+
+
 def test_larger_and_turned_images_go_through_slots_that_hold_them():
     exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"
     files = [

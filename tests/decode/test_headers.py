@@ -407,6 +407,17 @@ def test_scans_times_pixels_are_bounded():
     assert read_headers(few_pixels, 37 * 50).reason[0] == ""  # that bound is of the vast alone
 
 
+def test_successive_approximation_goes_down_by_one_bit_and_begins_at_13():
+    """The last byte of a progressive scan's header, T.81 G.1.1.1.2."""
+    file = JPEGS["progressive"]
+    place = file.index(b"\0\0\x01", file.index(b"\xff\xda")) + 2
+    for bits in (0x00, 0x0D, 0x10, 0x21, 0xED):
+        assert reason(file[:place] + bytes([bits]) + file[place + 1 :]) == "", hex(bits)
+    for bits in (0x0E, 0x11, 0x20, 0x12, 0xFE):
+        changed = file[:place] + bytes([bits]) + file[place + 1 :]
+        assert "wrong parameters" in reason(changed), hex(bits)
+
+
 def test_a_bad_file_of_many_pixels_has_its_own_reason():
     vast = patch_sof(PLAIN, 5, b"\xea\x60\xea\x60")
     assert "more than max_pixels" in reason(vast)
