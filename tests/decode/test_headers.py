@@ -418,6 +418,18 @@ def test_successive_approximation_goes_down_by_one_bit_and_begins_at_13():
         assert "wrong parameters" in reason(changed), hex(bits)
 
 
+def test_pngs_with_more_text_than_pillow_reads_are_bad(monkeypatch):
+    monkeypatch.setattr(PngImagePlugin, "MAX_TEXT_MEMORY", 2**20)
+    comment = PngImagePlugin.PngInfo()
+    comment.add_text("Comment", "x" * 2**21)
+    image = Image.fromarray(PICTURE)
+    for options in ({"icc_profile": bytes(2**20 + 1)}, {"pnginfo": comment}):
+        file = save(image, "PNG", **options)
+        with pytest.raises(ValueError, match="oo large|oo much memory"):
+            Image.open(io.BytesIO(file)).load()
+        assert reason(file).startswith("PNG: ")
+
+
 def test_a_bad_file_of_many_pixels_has_its_own_reason():
     vast = patch_sof(PLAIN, 5, b"\xea\x60\xea\x60")
     assert "more than max_pixels" in reason(vast)

@@ -9,7 +9,7 @@ from jaxaug.decode.parse import jpeg_checks, stored_headers
 from jaxaug.decode.parse.headers import BAD, JPEG, OTHER
 from jaxaug.decode.parse.stored_headers import confirm_headers
 from tests.decode.fake_gpu import WHOLE, decoder, turned
-from tests.decode.samples import JPEGS, patch_sof
+from tests.decode.samples import JPEGS, insert, patch_sof, segment
 from tests.images import encode, jpegs, picture
 
 FILES = [
@@ -97,6 +97,23 @@ def test_a_second_frame_header_is_noticed():
     headers = read_headers(small)
     headers = changed(headers, "scan_offset", slice(None), headers.scan_offset[0] + len(frame))
     assert (confirm_headers(Encoded.from_bytes([two] * 20), headers).kind == BAD).all()
+
+
+def test_a_longer_frame_header_is_noticed():
+    """Its scan begins where that of the indexed file did: a comment is shorter by as much."""
+    file = jpegs(1)[0]
+    at = file.index(b"\xff\xc0")
+    longer = file[:at] + b"\xff\xc0\0\x14" + file[at + 4 : at + 19] + bytes(3) + file[at + 19 :]
+    indexed = Encoded.from_bytes([insert(file, segment(0xFE, bytes(8)))] * 20)
+    now = Encoded.from_bytes([insert(longer, segment(0xFE, bytes(5)))] * 20)
+    assert (confirm_headers(now, read_headers(indexed)).kind == BAD).all()
+
+
+def test_headers_that_are_read_anew_are_held_to_max_pixels():
+    encoded = Encoded.from_bytes(jpegs(20))
+    lying = changed(read_headers(encoded), "height", slice(None), 1)
+    assert (confirm_headers(encoded, lying, 40 * 56).kind == JPEG).all()
+    assert (confirm_headers(encoded, lying, 40 * 56 - 1).kind == BAD).all()
 
 
 def test_neither_tables_nor_ends_nor_formats_are_checked_again(monkeypatch):
