@@ -98,14 +98,21 @@ class HostDevice:
 
     def __init__(self):
         self.memory = HostMemory()
-        self.allocate = self.memory.allocate
         self.pinned_array = self.memory.pinned_array
+        self.held = {}  # bytes by address
+
+    def allocate(self, size):
+        address = self.memory.allocate(size)
+        self.held[address] = size
+        return address
 
     def call(self, name, *given):
         if name == "cudaMemsetAsync":
             self.memory.do_later(ctypes.memset, *given[:3])
         if name == "cudaMemcpy2DAsync":
             self.memory.do_later(self._copy, *given[:6])
+        if name == "cudaFree":
+            del self.held[given[0]]
         return self.memory.call(name, *given)
 
     @staticmethod
@@ -135,9 +142,11 @@ def test_buffers_of_small_batches_do_not_all_grow(device):
         pool.give_back(buffer)
     for turn in range(24):
         taken = [pool.take(40 if turn % 3 else 10)[0] for _ in range(2)]
-        assert pool.bytes_held <= budget, turn
+        assert pool.bytes_held == sum(device.held.values()) <= budget, turn
         for buffer in taken:
             pool.give_back(buffer)
+    pool.close()
+    assert not device.held
 
 
 @pytest.mark.parametrize("shape", [(8, 9, 3), (8, 9, 1), (5, 1, 1), (1, 2, 1), (1, 1, 1)])

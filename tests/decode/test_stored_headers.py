@@ -66,6 +66,14 @@ def test_a_lie_about_a_jpeg_costs_a_reading_and_changes_nothing(name, value):
     assert_equal(confirm_headers(encoded, lying), expected)
 
 
+@pytest.mark.parametrize("name, value", [("height", 0), ("width", -1), ("orientation", 0)])
+def test_a_lie_about_another_format_that_no_file_has_costs_a_reading(name, value):
+    encoded = Encoded.from_bytes([encode(picture(1, 30, 20), "PNG")] * 20)
+    expected = read_headers(encoded)
+    lying = changed(expected, name, slice(None), value)
+    assert_equal(confirm_headers(encoded, lying), expected)
+
+
 def test_records_that_were_exchanged_get_their_own_headers():
     encoded = Encoded.from_bytes(FILES)
     expected = read_headers(encoded)
