@@ -149,6 +149,15 @@ def test_buffers_of_small_batches_do_not_all_grow(device):
     assert not device.held
 
 
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_the_largest_idle_buffer_is_taken_and_does_not_grow(device, order):
+    pool = canvas_buffers.BufferPool(0, SHAPE, 2**30)
+    small, large = (pool.take(rows)[0] for rows in (2, 10))
+    for buffer in (small, large)[order]:
+        pool.give_back(buffer)
+    assert pool.take(5)[0] is large
+
+
 @pytest.mark.parametrize("shape", [(8, 9, 3), (8, 9, 1), (5, 1, 1), (1, 2, 1), (1, 1, 1)])
 def test_the_sentinel_shows_which_canvases_were_not_written(device, shape):
     buffer = canvas_buffers.CanvasBuffer(shape)
