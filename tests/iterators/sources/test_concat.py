@@ -1,10 +1,14 @@
 """Several sources as one, and orders that mix them."""
 
+import gc
+import weakref
+
 import jax
 import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.decode import Encoded
 from jaxaug.iterators import Concat, ImageFolder, InMemory, Mix, RandomAccess, Repeat, Subset, _mix
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
@@ -105,6 +109,26 @@ def test_headers_and_classes_are_known_where_all_sources_know_them(tmp_path):
         _ = Concat([RandomAccess([{"image": b"x", "label": 1}])]).features
 
 
+def test_the_memory_of_all_sources_lives_as_long_as_what_was_read():
+    lent = []
+
+    class Fresh(InMemory):
+        def read(self, indices):
+            encoded, features = super().read(indices)
+            data = [np.array(encoded.view(row)) for row in range(len(indices))]
+            lent.extend(map(weakref.ref, data))
+            return Encoded.from_bytes(data), features
+
+    source = Concat([Fresh(jpegs(2)), Fresh(jpegs(2))])
+    lent.clear()
+    encoded, _ = source.read(np.array([3, 0, 1]))
+    gc.collect()
+    assert len(lent) == 3 and all(each() is not None for each in lent)
+    del encoded
+    gc.collect()
+    assert all(each() is None for each in lent)
+
+
 def test_fingerprints_know_sources_and_their_order():
     first, second = labelled(2)[0], labelled(3)[0]
     prints = [
@@ -112,6 +136,9 @@ def test_fingerprints_know_sources_and_their_order():
     ]
     assert len({*prints, first.fingerprint()}) == 4
     assert Concat([first, second]).fingerprint() == prints[0]
+    for source in (first, second):  # as those of users may
+        source.fingerprint = lambda: "the same"
+    assert Concat([first]).fingerprint() != Concat([second]).fingerprint()
 
 
 def records_of(order, epochs):

@@ -132,6 +132,35 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read_is_read_again(files, monk
         assert [bytes(encoded.view(each)) for each in range(60)] == contents[:60]
 
 
+def test_no_file_is_read_over_another(tmp_path, monkeypatch):
+    """A byte more than a file has is asked for, to see that it has ended."""
+    sizes = [64, 128, 63, 65, 0, 1, 64]
+    for number, size in enumerate(sizes):
+        (tmp_path / f"{number}.jpg").write_bytes(bytes(size))
+    asked = []
+    read_cached = _libc.read_cached
+
+    def noting(descriptors, offsets, addresses, lengths):
+        asked.append(np.stack([addresses, addresses + lengths], axis=1))
+        return read_cached(descriptors, offsets, addresses, lengths)
+
+    monkeypatch.setattr(_libc, "read_cached", noting)
+    source = _loose.LooseFiles(str(tmp_path), [f"{number}.jpg" for number in range(len(sizes))])
+    assert source.read(np.arange(len(sizes))).lengths.tolist() == sizes
+    (ranges,) = asked
+    assert (ranges[1:, 0] >= ranges[:-1, 1]).all()
+
+
+def test_buffers_of_large_files_are_not_kept(files, monkeypatch):
+    folder, names, _ = files
+    monkeypatch.setattr(_loose, "_CHUNK_BYTES", 2048)
+    source = _loose.LooseFiles(str(folder), names)
+    source._free = _loose._BufferPool()
+    source.read(np.arange(len(names)))
+    gc.collect()
+    assert source._free and {chunk.size for chunk in source._free} == {2048}
+
+
 def test_bytes_live_as_long_as_their_owner_and_their_memory_is_used_again(files):
     folder, names, contents = files
     source = _loose.LooseFiles(str(folder), names)

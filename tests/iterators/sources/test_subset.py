@@ -48,7 +48,8 @@ def test_a_subset_of_a_subset():
 
 
 def test_wrong_records_are_refused():
-    for wrong in (range(5, 11), range(-1, 3), np.array([0, 10]), np.array([-1]), [2**63]):
+    ranges = (range(5, 11), range(-1, 3), range(10, 3, -1), range(3, -2, -1))
+    for wrong in (*ranges, np.array([0, 10]), np.array([-1]), [2**63]):
         with pytest.raises(ValueError, match=r"`records` must lie in \[0, 10\)"):
             Subset(numbered(10), wrong)
     for none in (range(4, 4), np.zeros(0, int), [], np.zeros(10, bool)):
@@ -154,6 +155,16 @@ def test_a_smaller_share_lies_in_a_larger_one():
     source = Labelled(np.random.default_rng(0).integers(0, 7, 500))
     shares = [set(records(split(source, share))) for share in (0.01, 0.1, 0.5, 0.99)]
     assert all(small < large for small, large in itertools.pairwise(shares))
+
+
+@pytest.mark.parametrize(
+    "stratify, expected",
+    [(True, [0, 3, 4, 13, 22, 26, 30, 36]), (False, [0, 3, 5, 9, 13, 22, 26, 30])],
+)
+def test_golden_records(stratify, expected):
+    """Never change these: models would be tested on what they learned in an earlier version."""
+    source = Labelled(np.arange(40) % 7)
+    assert records(split(source, "[:20%]", seed=5, stratify=stratify)) == expected
 
 
 def test_the_seed_alone_says_which_records():
