@@ -17,7 +17,7 @@ import pytest
 from jaxaug._pack import pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Coco, FileList, ImageFolder, PairedFolders
-from jaxaug.iterators.sources import _files
+from jaxaug.iterators.sources import _files, _read
 from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
@@ -425,3 +425,27 @@ def test_a_remote_folder_is_no_file():
     memory.pipe("/folder_of_shards/0.tar", b"...")
     with pytest.raises(SourceError, match=r"'memory://folder_of_shards/' is a folder; name its"):
         list_files("memory://folder_of_shards/")
+
+
+def test_a_listing_that_a_file_system_keeps_hides_no_change(monkeypatch):
+    """As those of S3 and GCS do, until they are told to forget it."""
+
+    class System:
+        etag = "first"
+        kept = None
+
+        def info(self, name):
+            self.kept = self.kept or {"size": 3, "ETag": self.etag}
+            return self.kept
+
+        def invalidate_cache(self, name=None):
+            self.kept = None
+
+    system = System()
+    for module in (_files, _read):
+        monkeypatch.setattr(module, "file_system_of", lambda path: (system, "bucket/a.tar"))
+    file = _files.stat_file("s3://bucket/a.tar")
+    _read.FileReader().check(file)
+    system.etag = "second"
+    with pytest.raises(SourceError, match="changed since it was indexed"):
+        _read.FileReader().check(file)
