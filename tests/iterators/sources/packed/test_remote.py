@@ -449,3 +449,28 @@ def test_a_listing_that_a_file_system_keeps_hides_no_change(monkeypatch):
     system.etag = "second"
     with pytest.raises(SourceError, match="changed since it was indexed"):
         _read.FileReader().check(file)
+
+
+@pytest.mark.parametrize(
+    "info, stamp",
+    [
+        ({"etag": "of the metadata too", "generation": 5, "updated": "now"}, "5"),
+        ({"LastModified": "now", "ETag": '"abc"'}, '"abc"'),
+        ({"ETag": None, "md5Hash": "", "mtime": 7.5}, "7.5"),
+        ({"created": None}, ""),
+    ],
+)
+def test_the_stamp_of_a_remote_file_is_of_its_content_where_it_can_be(monkeypatch, info, stamp):
+    system = SimpleNamespace(info=lambda name: {"size": 3, **info})
+    monkeypatch.setattr(_files, "file_system_of", lambda path: (system, "bucket/a.tar"))
+    assert _files.stat_file("gs://bucket/a.tar").stamp == stamp
+
+
+def test_views_of_earlier_blocks_stay_as_they_are(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(range(250)))
+    (file,) = list_files(tmp_path / "a")
+    reader = _read.BlockReader(_read.FileReader(), file, block=100)
+    places = [(0, 30), (90, 20), (0, 120), (240, 30), (5, 1), (250, 9)]
+    views = [reader.at(*place) for place in places]
+    for (start, length), view in zip(places, views):
+        assert view.tolist() == list(range(start, min(start + length, 250)))
