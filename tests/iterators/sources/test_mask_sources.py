@@ -65,6 +65,9 @@ def test_masks_in_tf_examples(tmp_path):
     path.write_bytes(containers.tfrecord(records))
     source = TFRecord(path, image="image", mask="segmentation", label="label")
     np.testing.assert_array_equal(masks_of(source), EXPECTED)
+    masked, _ = source.read(np.arange(COUNT))
+    assert [bytes(masked.masks.view(i)) for i in range(COUNT)] == [png(i) for i in range(COUNT)]
+    assert [bytes(masked.images.view(i)) for i in range(COUNT)] == IMAGES[:COUNT]
     about = source.describe(2)
     assert about["name"] == "x" and "segmentation" not in about and "image" not in about
     plain = TFRecord(path, image="image", label="label")

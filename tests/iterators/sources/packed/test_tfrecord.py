@@ -333,3 +333,24 @@ def test_another_file_is_asked_whether_it_is_a_tfrecord(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"hello " * 100)
     with pytest.raises(SourceError, match=r"record 0 .* differs, or this is no TFRecord\.$"):
         TFRecord(tmp_path / "a.txt")
+
+
+def test_unknown_fields_of_every_wire_type_are_skipped():
+    fields = {"k": np.array([7, 8]), "b": b"bytes"}
+    known = containers.example(fields)
+    unknown = [
+        containers.varint(9 << 3) + containers.varint(2**64 - 1),
+        containers.varint(9 << 3 | 1) + b"\xff" * 8,
+        containers.varint(9 << 3 | 2) + containers.varint(3) + b"abc",
+        containers.varint(9 << 3 | 5) + b"\xff" * 4,
+    ]
+    expected = parse_example(memoryview(known), 0, len(known))
+    for each in unknown:
+        data = each + known
+        found = parse_example(memoryview(data), 0, len(data))
+        assert found["k"].tolist() == expected["k"].tolist()  # pyright: ignore
+        ((start, stop),) = found["b"]
+        assert data[start:stop] == b"bytes"
+    for wrong in (b"\0\0", b"\x02\0", b"\x0b", b"\x09" + bytes(7)):
+        with pytest.raises(ValueError, match="at byte"):
+            parse_example(memoryview(wrong), 0, len(wrong))

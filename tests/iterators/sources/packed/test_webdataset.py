@@ -96,11 +96,39 @@ def test_a_size_beyond_octal(tmp_path):
     assert tuple(next(walk)) == ("big.jpg", 0, 512, size, "") and list(walk) == []
 
 
+def test_a_size_in_a_pax_header_counts(tmp_path):
+    """For files of 8 GiB and more; some writers leave 0 in the header behind it."""
+    member = tarfile.TarInfo("a.jpg")
+    behind = member.tobuf(tarfile.USTAR_FORMAT)
+    member.pax_headers = {"size": "700"}
+    before = member.tobuf(tarfile.PAX_FORMAT)[:-512]
+    other = tarfile.TarInfo("b.jpg").tobuf(tarfile.USTAR_FORMAT)
+    path = tmp_path / "a.tar"
+    path.write_bytes(before + behind + bytes(1024) + other + bytes(1024))
+    (file,) = list_files(path)
+    with tarfile.open(path) as archive:
+        expected = [(m.name, m.offset, m.offset_data, m.size, "") for m in archive]
+    assert expected[0][3] == 700
+    assert [*map(tuple, members(BlockReader(FileReader(), file)))] == expected
+
+
+def test_times_in_an_old_header_of_gnu_are_no_prefix(tmp_path):
+    """It has them where ustar has the prefix of a name."""
+    header = bytearray(tarfile.TarInfo("a.jpg").tobuf(tarfile.GNU_FORMAT))
+    header[345:369] = b"14751270000\0" * 2
+    header[148:156] = b" " * 8
+    header[148:155] = b"%06o\0" % sum(header)
+    path = tmp_path / "a.tar"
+    path.write_bytes(bytes(header) + bytes(1024))
+    (file,) = list_files(path)
+    assert [member.name for member in members(BlockReader(FileReader(), file))] == ["a.jpg"]
+
+
 def test_members_become_features_and_strings(tmp_path):
     one, two, three = containers.jpegs(3)
     files = {
         "x/1.json": json.dumps(
-            {"width": 7, "score": 1, "half": True, "name": "n", "huge": 2**80}
+            {"width": 7, "score": 1, "half": True, "name": "n", "huge": 2**80, "one": 2**63}
         ).encode(),
         "x/1.seg.png": b"a mask",
         "x/1.jpg": one,
@@ -392,17 +420,19 @@ def test_a_folder_that_cannot_be_read_leaves_no_tar(tmp_path):
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_several_labels_in_json(tmp_path):
+@pytest.mark.parametrize("name", ["label", "classes"])
+def test_several_labels_in_json(tmp_path, name):
     one, two, three = containers.jpegs(3)
     files = {
         "a.jpg": one,
-        "a.json": b'{"label": [4, 1]}',
+        "a.json": b'{"%s": [4, 1]}' % name.encode(),
         "b.jpg": two,
-        "b.json": b'{"label": [], "width": 3}',
+        "b.json": b'{"%s": [], "width": 3}' % name.encode(),
         "c.jpg": three,
-        "c.json": b'{"label": [2]}',
+        "c.json": b'{"%s": [2]}' % name.encode(),
     }
-    assert WebDataset(write(tmp_path, files)).features["label"].tolist() == [
+    options = {} if name == "label" else {"label": name}
+    assert WebDataset(write(tmp_path, files), **options).features["label"].tolist() == [
         [4, 1],
         [-1, -1],
         [2, -1],
