@@ -167,15 +167,16 @@ class RandomIoUCrop(Geometric):
 
 
 def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
-    """Return bool[m, n], True where box n has its center inside window m, and the IoU of both."""
+    """Return bool[m, n], True where box n has its center inside window m, and the IoU of both.
+
+    Rows of zeros, which are padding, have theirs in the corner of the image, inside of no window.
+    """
     top, left, height, width = (windows[:, i, None].astype(jnp.float32) for i in range(4))
     x0, y0, x1, y1 = (boxes[None, :, i] for i in range(4))
     center_x = (x0 + x1) / 2
     center_y = (y0 + y1) / 2
     inside = (center_x > left) & (center_x < left + width)
     inside = inside & (center_y > top) & (center_y < top + height)
-    # Rows of zeros are padding.
-    inside = inside & ((x1 > x0) | (y1 > y0))
     across = jnp.minimum(x1, left + width) - jnp.maximum(x0, left)
     down = jnp.minimum(y1, top + height) - jnp.maximum(y0, top)
     common = jnp.maximum(across, 0.0) * jnp.maximum(down, 0.0)

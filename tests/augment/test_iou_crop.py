@@ -82,6 +82,14 @@ def test_a_window_keeps_what_was_asked_for():
         assert 0.5 <= width / height <= 2 and width >= 29 and height >= 19
 
 
+def test_padding_is_inside_of_no_window_and_a_point_is_a_box():
+    boxes = np.array([[0, 0, 0, 0], [48, 30, 48, 30]], np.float32)
+    windows, kept = draw(A.RandomIoUCrop(sampler_options=(0.0,)), 500, boxes)
+    cropped = (windows[:, 2:] != SHAPE).any(axis=1)
+    assert cropped.mean() > 0.9
+    assert (kept[cropped] == [False, True]).all()
+
+
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("canvas", [False, True])
 def test_the_image_is_cropped_and_the_boxes_dropped(number, canvas):
