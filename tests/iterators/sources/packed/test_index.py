@@ -206,6 +206,47 @@ def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, cha
     assert len(builds) == 2 and open(path, "rb").read() == good
 
 
+@pytest.mark.parametrize("changes", [{"mask_offset": last(10**6)}, {"mask_length": last(10**6)}])
+def test_masks_outside_their_files_build_anew(tmp_path, builds, changes):
+    (image,) = containers.jpegs(1)
+    examples = [containers.example({"image": image, "mask": b"mask"}) for _ in range(3)]
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord(examples))
+
+    def read_masks():
+        options = {"image": "image", "mask": "mask", "label": None}
+        source = TFRecord(tmp_path / "a.tfrecord", **options)
+        masked, _ = source.read(np.arange(3))
+        assert [bytes(masked.masks.view(row)) for row in range(3)] == [b"mask"] * 3
+        return source.index_path
+
+    rewrite(read_masks(), **changes)
+    read_masks()
+    assert len(builds) == 2
+
+
+def test_an_index_of_another_number_of_files_is_built_anew(shards, builds):
+    path = open_shards(shards).index_path
+    index = read_index(path)
+    with open(path, "rb") as file:
+        header, _ = index_file._read_header(file, os.path.getsize(path))
+    del header["columns"]
+    copied = {name: np.array(column) for name, column in index.columns.items()}
+    write_index(path, header | {"counts": [5]}, copied)
+    open_shards(shards)
+    assert len(builds) == 2
+
+
+def test_the_fingerprint_knows_the_sizes_of_the_files(tmp_path):
+    prints = []
+    for zeros in (0, 512, 0):
+        folder = tmp_path / str(len(prints))
+        folder.mkdir()
+        data = containers.tar(containers.labelled_files(3)) + bytes(zeros)
+        (folder / "a.tar").write_bytes(data)
+        prints.append(WebDataset(folder / "a.tar").fingerprint())
+    assert prints[0] == prints[2] != prints[1]
+
+
 def test_a_record_may_end_where_its_file_does(shards, builds):
     path = open_shards(shards).index_path
     sizes = [os.path.getsize(shards / name) for name in ("a.tfrecord", "b.tfrecord")]
