@@ -192,7 +192,7 @@ def _objects(
 
     order = np.argsort(image, kind="stable")
     image = image[order]
-    count = np.bincount(image, minlength=len(image_ids))
+    count = np.bincount(image)
     place = np.arange(len(image)) - (np.cumsum(count) - count)[image]
     sorted_entries = [chosen[number] for number in order.tolist()]
     return _Objects(sorted_entries, image, place, label[order], boxes[solid][order])

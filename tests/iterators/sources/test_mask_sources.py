@@ -70,6 +70,10 @@ def test_masks_in_tf_examples(tmp_path):
     assert [bytes(masked.images.view(i)) for i in range(COUNT)] == IMAGES[:COUNT]
     about = source.describe(2)
     assert about["name"] == "x" and "segmentation" not in about and "image" not in about
+    read = source._storage.read
+    source._storage.read = lambda *given: (read(*given)[0], {3: "its disk is gone"})
+    source.read(np.array([2, 0]))  # two images, then their masks
+    assert source.describe(0)["error"] == "its disk is gone" and "error" not in source.describe(2)
     plain = TFRecord(path, image="image", label="label")
     assert plain.fingerprint() != source.fingerprint()
     with pytest.raises(SourceError, match="record 0 has no mask 'mask'; its features are"):
