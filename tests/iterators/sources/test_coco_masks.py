@@ -200,3 +200,8 @@ def test_more_classes_than_a_mask_has_numbers_are_refused(coco):
 def test_a_wrong_kind_is_named(coco):
     with pytest.raises(ValueError, match="`mask` must be one of None, 'classes', 'objects'"):
         coco("semantic")
+
+
+def test_runs_end_where_their_image_does():
+    region = read_region({"size": [2, 3], "counts": [1, 2, 1, 100]}, (2, 3))
+    assert draw_classes((2, 3), [(7, region)]).tolist() == [[0, 7, 7], [7, 0, 7]]

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Parquet, Subset
 from jaxaug.iterators.sources import _arrow
+from jaxaug.iterators.sources._files import list_files
+from jaxaug.iterators.sources.parquet import _Cache
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
 
@@ -421,3 +424,46 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(monkeypatch):
     assert not source.read(np.arange(3, 6))[0].lengths.any()
     assert "group 1, cannot be read: reset" in source.describe(3)["error"]
     assert source.read(np.arange(COUNT))[0].lengths.all()
+
+
+def bytes_of(images):
+    encoded = Encoded(images.addresses, images.lengths, images.owner)
+    return [bytes(encoded.view(row)) for row in range(len(images.lengths))]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_the_places_of_images_are_those_of_the_rows(kind):
+    """In a part of a larger array, and of null that has bytes."""
+    values = [b"", b"ab", b"cde", b"f", b"ghij"]
+    array = pa.array(values, kind)
+    structs = pa.StructArray.from_arrays([array], ["bytes"])
+    _, offsets, data = array.buffers()
+    gaps = pa.Array.from_buffers(kind, 5, [pa.py_buffer(b"\x1b"), offsets, data])  # 11011
+    for whole, expected in [
+        (array, values),
+        (structs, values),
+        (gaps, [b"", b"ab", b"", b"f", b"ghij"]),
+    ]:
+        for part in (slice(None), slice(2, None), slice(1, 4)):
+            column = pa.chunked_array([whole[part]])
+            assert bytes_of(_arrow.images_of(column, False)) == expected[part]
+
+
+def test_the_longest_unused_group_leaves_the_memory():
+    cache = _Cache(2)
+    image = _arrow.Images(np.zeros(0), np.zeros(0), None, None, 1)
+    cache.put(("image", 0), image)
+    cache.put(("image", 1), image)
+    assert cache.get(("image", 0)) is image
+    with pytest.warns(UserWarning, match="row groups are decompressed again and again"):
+        cache.put(("image", 2), image)
+    assert [cache.get(("image", number)) for number in range(3)] == [image, None, image]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_groups_take_memory_unless_they_lie_in_a_mapped_file(tmp_path, form):
+    path = tmp_path / "a.data"
+    write(path, table(7), form)
+    (file,) = list_files(path)
+    assert _arrow.open_arrow(file, local=True).mapped == (form in ("file", "stream"))
+    assert Parquet(path).describe(5)["row"] == 5  # of the second group of three
