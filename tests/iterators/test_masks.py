@@ -537,3 +537,5 @@ def test_a_mask_that_was_deleted_is_a_bad_record(voc):
     with pytest.raises(DecodeError, match="its mask cannot be read: No such file") as raised:
         one_batch(source)
     assert raised.value.file.endswith("2007_000003.png")
+    (voc / "JPEGImages/2007_000003.jpg").unlink()
+    assert source.describe(1)["error"] == "cannot be read: No such file or directory"

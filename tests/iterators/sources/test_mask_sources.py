@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from jaxaug import Loader
+from jaxaug.decode import decode_image
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FromIterable, InMemory, Parquet, RandomAccess, TFRecord
+from jaxaug.iterators.sources import _items
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
@@ -194,3 +196,13 @@ def test_masks_of_streams(form):
     np.testing.assert_array_equal(first[[0, 2, 3]], EXPECTED[[0, 2, 3]])
     np.testing.assert_array_equal(last[:2], EXPECTED[2:])
     assert (first[1] == 255).all() and (last[2:] == 255).all()
+
+
+def test_a_mask_of_pillow_is_turned_upright():
+    """As an image of Pillow is: its bytes say nothing of an orientation any more."""
+    mask = Image.fromarray(numbers(0))
+    mask.getexif()[0x0112] = 6
+    upright = np.rot90(numbers(0), -1)
+    np.testing.assert_array_equal(
+        decode_image(_items.encode_mask(mask, "mask", 0), "unchanged"), upright
+    )
