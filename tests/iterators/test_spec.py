@@ -8,7 +8,7 @@ import pytest
 
 from jaxaug import Loader, augment
 from jaxaug.iterators import FromIterable, InMemory, Masked, Pixels
-from jaxaug.iterators._features import narrow
+from jaxaug.iterators._features import blank_rows, narrow
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import one_device
@@ -330,6 +330,13 @@ def test_a_batch_transform_gets_entries_without_numbers_too():
 
     with Loader(source, 4, batch_transform=swap, sharding=one_device()) as loader:
         assert next(loader)["boxes"].shape == (4, 0, 4)
+
+
+def test_blank_rows_are_not_written_into_the_source():
+    """Whose reads may be views of all that it has."""
+    labels = np.arange(4, dtype=np.int32)
+    blanked = blank_rows({"label": labels[1:]}, np.array([False, True, True]), 255)
+    assert blanked["label"].tolist() == [1, -1, -1] and labels.tolist() == [0, 1, 2, 3]
 
 
 def test_blank_rows_by_the_kind_of_column():
