@@ -28,6 +28,16 @@ MIXES = [
 ]
 
 
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_images_of_different_sizes_are_mixed_in_a_frame_of_both(order):
+    size = jnp.array([[14, 26], [30, 11]], jnp.int32)[order]
+    info = A.ImageInfo((40, 60), size)
+    window = A.MixUp(CLASSES).sample(KEYS[0], info).window
+    assert window.tolist() == [[0, 0, 26, 30]] * 2
+    windows = jax.vmap(lambda key: A.CutMix(CLASSES).sample(key, info).window)(KEYS[:500])
+    assert windows.reshape(-1, 4).max(axis=0)[2:].tolist() == [26, 30]
+
+
 def name_of(mix):
     return type(mix).__name__
 

@@ -60,3 +60,9 @@ def test_rows_in_turn_are_a_loop_over_single_images():
 )
 def test_large_images_are_computed_in_turn_on_cpus_only(platform, canvas, expected):
     assert computes_in_turn(platform, canvas) is expected
+
+
+def test_epochs_far_away_have_words_of_their_own():
+    for epoch, word in ((3, 3), (2**16 + 3, 2**16 + 3), (2**32 + 3, 3)):
+        words = key_words(epoch, np.array([7]), None)
+        assert words.tolist() == [[word, 0, 7]]

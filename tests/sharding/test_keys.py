@@ -169,3 +169,9 @@ def test_keys_are_split_as_the_records_on_an_explicit_mesh(epoch, position):
 def test_seeds_above_32_bits_stay_apart():
     keys = [seed_key(np.array(split_words(seed), np.uint32)) for seed in (5, 2**32 + 5, 2**63 + 5)]
     assert len({key_bits(key[None])[0] for key in keys}) == 3
+
+
+def test_seeds_of_any_size_have_two_words():
+    for number in (0, 7, 2**32 + 5, 2**64 - 1, 2**64, 2**70 + 2**40 + 3, -1, -(2**40)):
+        high, low = split_words(number)
+        assert 0 <= low < 2**32 and high * 2**32 + low == number % 2**64
