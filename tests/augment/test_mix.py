@@ -38,6 +38,18 @@ def test_images_of_different_sizes_are_mixed_in_a_frame_of_both(order):
     assert windows.reshape(-1, 4).max(axis=0)[2:].tolist() == [26, 30]
 
 
+@pytest.mark.parametrize("mix", [A.MixUp(p=0.0), A.CutMix(p=0.0), A.MixUp(), A.CutMix()])
+def test_a_sample_that_is_not_mixed_has_its_own_boxes_alone(mix):
+    given = {name: jnp.asarray(value) for name, value in group().items() if name != "label"}
+    del given["mask"]
+    valid = jnp.array([True, mix.p == 0])  # else only the first has no partner
+    out = mix(KEYS[0], given | {"valid": valid})
+    expected = np.zeros((6, 4), np.float32)
+    expected[:2] = given["boxes"][0, :2]
+    np.testing.assert_array_equal(out["boxes"][0], expected)
+    assert out["boxes_valid"][0].tolist() == [True] * 2 + [False] * 4
+
+
 def name_of(mix):
     return type(mix).__name__
 

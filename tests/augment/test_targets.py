@@ -306,3 +306,12 @@ def test_what_a_warp_shows_comes_back_to_its_place(steps):
     np.testing.assert_allclose(back[shown] * 60, ramp[shown] * 60, atol=0.25)
     with pytest.raises(ValueError, match=r"`image` must be \[H, W, C\] of the warp's output"):
         A.unwarp(warped[1:], warp, info)
+
+
+def test_boxes_beside_an_image_are_cut_to_nothing():
+    """On each of its sides, and where they touch it."""
+    inside = [1.0, 2.0, 5.0, 4.0]
+    beside = [[-3, 1, 0, 2], [6, 0, 9, 2], [1, -5, 2, -1], [1, 4, 2, 9], [7, 7, 8, 8]]
+    boxes = jnp.array([inside, *beside, [-2, 1, 5, 9]], jnp.float32)
+    cut = functional.clamp_bounding_boxes(boxes, 4, 6)
+    assert cut.tolist() == [inside, *[[0.0] * 4] * 5, [0.0, 1.0, 5.0, 4.0]]
