@@ -262,8 +262,8 @@ def uncovered(boxes: Array, window: Array) -> Array:
     """
     left, top, right, bottom = window
     x0, y0, x1, y1 = boxes.T
-    as_wide = (left <= x0) & (right >= x1) & (right > left)
-    as_high = (top <= y0) & (bottom >= y1) & (bottom > top)
+    as_wide = (left <= x0) & (right >= x1)
+    as_high = (top <= y0) & (bottom >= y1)
     low_y = jnp.where(as_wide & (top <= y0), jnp.clip(bottom, y0, y1), y0)
     high_y = jnp.where(as_wide & (bottom >= y1), jnp.clip(top, y0, y1), y1)
     low_x = jnp.where(as_high & (left <= x0), jnp.clip(right, x0, x1), x0)

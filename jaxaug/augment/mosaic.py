@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import area, clipped, names_per_box, packed, present
+from jaxaug.augment._boxes import area, clipped, names_per_box, packed
 from jaxaug.augment._fields import (
     Color,
     Range,
@@ -159,7 +159,7 @@ class Mosaic(GroupOp):
         """Return the mosaic with the boxes of its quadrants."""
         before = group["boxes"][quadrants.sample]
         shift = jnp.tile(quadrants.offset[:, ::-1], (1, 2)).astype(before.dtype)
-        moved = jnp.where(jax.vmap(present)(before)[:, :, None], before + shift[:, None, :], 0)
+        moved = before + shift[:, None, :]  # padding too: a point, of which nothing shows
         boxes = jax.vmap(lambda box, window: clipped(box, tuple(window)))(moved, quadrants.window)
         shown = jax.vmap(area)(boxes)
         keep = (shown > 0) & (shown >= self.min_visibility * jax.vmap(area)(moved))

@@ -148,6 +148,14 @@ def test_center_crop_by_share():
     np.testing.assert_array_equal(run(CenterCrop(0.5), image), image[10:30, 14:42])
 
 
+def test_a_share_of_few_pixels_is_at_least_one():
+    image = picture(1, 3, 20)
+    out = run(CenterCrop(0.1), on_canvas(image, rest=255))
+    assert out["size"].tolist() == [1, 2]
+    np.testing.assert_array_equal(out["image"][:1, :2], image[1:2, 9:11])
+    np.testing.assert_array_equal(run(CenterCrop(0.1), image), image[1:2, 9:11])
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
 def test_random_crop_is_a_window_of_the_padded_image(mode):
     image = np.random.default_rng(0).integers(0, 256, (12, 15, 3), dtype=np.uint8)

@@ -114,6 +114,13 @@ def test_a_grid_covers_the_square_of_its_ratio(ratio, degrees):
         assert set(lengths) == {round(20 * ratio), 20 - round(20 * ratio)}
 
 
+@pytest.mark.parametrize("ratio, side", [(0.05, 1), (0.95, 3)])
+def test_a_small_grid_has_squares_and_gaps(ratio, side):
+    image = jnp.full((40, 40, 3), 255, jnp.uint8)
+    covered = np.asarray(A.GridDropout(ratio, (0.1, 0.1), p=1.0)(KEY, image))[..., 0] == 0
+    assert covered.sum() == 100 * side**2
+
+
 def test_pixels_drop_at_their_rate():
     image = jnp.full((200, 200, 3), 255, jnp.uint8)
     out = np.asarray(A.PixelDropout(0.1, p=1.0)(KEY, image)) == 0

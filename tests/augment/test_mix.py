@@ -50,6 +50,13 @@ def test_a_sample_that_is_not_mixed_has_its_own_boxes_alone(mix):
     assert out["boxes_valid"][0].tolist() == [True] * 2 + [False] * 4
 
 
+def test_boxes_of_cutmix_weigh_one():
+    given = {name: jnp.asarray(group()[name]) for name in ("image", "boxes")}
+    out = jax.vmap(A.CutMix(), (0, None))(KEYS[:50], given)
+    np.testing.assert_array_equal(out["box_weights"], np.asarray(out["boxes_valid"], np.float32))
+    assert (np.asarray(out["boxes_valid"]).sum(axis=2) > 2).any()  # with some of the partner
+
+
 def name_of(mix):
     return type(mix).__name__
 
