@@ -448,3 +448,11 @@ def test_what_is_no_chain_is_refused(wrong, message):
 def test_fuse_is_true_or_false():
     with pytest.raises(ValueError, match="`fuse` must be one of True, False, got 'no'"):
         A.Compose([A.RandomCrop(8)], fuse="no")
+
+
+def test_a_chain_inside_of_a_choice_has_the_settings_of_the_chain_around_it():
+    inner = A.Compose([A.RandomHorizontalFlip()], mask_fill=0)
+    for around in (A.RandomApply([inner]), A.RandomChoice([A.RandomInvert(), inner])):
+        with pytest.raises(ValueError, match="must have the same `mask_fill`, got 0 inside 255"):
+            A.Compose([around])
+        A.Compose([around], mask_fill=0)

@@ -313,6 +313,8 @@ def test_errors_are_named():
         A.CutMix()(KEYS[0], whole)
     with pytest.raises(ValueError, match=r"mixes 'image', .* got 'keypoints' beside them"):
         A.MixUp(3)(KEYS[0], {**whole, "keypoints": np.zeros((2, 1, 2), np.float32)})
+    with pytest.raises(ValueError, match=r"mixes 'image', .* got 'masks' beside them"):
+        A.CutMix(3)(KEYS[0], {**whole, "masks": np.zeros((2, 1, 40, 60), np.uint8)})
     with pytest.raises(
         ValueError, match=r"mixes 'image', 'label', .* 'labels' beside them: call a"
     ):
@@ -463,3 +465,26 @@ def test_boxes_of_integers_are_refused(mix, dtype):
     images = jnp.zeros((mix.group_size, 8, 8, 3), jnp.uint8)
     with pytest.raises(ValueError, match=r"`boxes` must be float\[n, 4\]"):
         mix(jax.random.key(0), {"image": images, "boxes": boxes})
+
+
+class ShowKey(A.GroupOp):
+    """Puts its key into the group."""
+
+    def __init__(self, group_size):
+        self.group_size = group_size
+
+    def sample(self, key, info):
+        return jax.random.key_data(key)
+
+    def apply(self, params, group, info):
+        keys = jnp.broadcast_to(params, (self.group_size, 2))
+        return {**group, f"key {len(group)}": keys}
+
+
+def test_each_part_of_each_step_has_a_key_of_its_own():
+    chain = A.GroupCompose([ShowKey(2), ShowKey(4), ShowKey(2)])
+    out = chain(KEYS[0], {"image": jnp.zeros((4, 2, 2, 3), jnp.uint8)})
+    for step, parts in enumerate(([0, 0, 1, 1], [0] * 4, [0, 0, 1, 1])):
+        key = jax.random.fold_in(KEYS[0], step)
+        expected = [jax.random.key_data(jax.random.fold_in(key, part)) for part in parts]
+        np.testing.assert_array_equal(out[f"key {step + 1}"], expected)
