@@ -16,6 +16,7 @@ from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from jaxaug.decode.nvjpeg import canvas_buffers
 from jaxaug.decode.nvjpeg import gpu as gpu_module
+from jaxaug.decode.nvjpeg.host_threads import HostThreads
 from jaxaug.errors import DecodeError
 from tests.decode.fake_gpu import CANVAS, HostBuffer, check, decoder, turned
 from tests.images import encode, jpegs, picture
@@ -148,11 +149,20 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
             raise NvjpegError("nvjpegCreateEx", 1)
 
     monkeypatch.setattr(gpu_module, "_make_handle", make)
-    monkeypatch.setattr(canvas_buffers.BufferPool, "close", lambda self: closed.append(True))
+    monkeypatch.setattr(canvas_buffers.BufferPool, "close", lambda self: closed.append("buffers"))
+    monkeypatch.setattr(HostThreads, "close", lambda self: closed.append("threads"))
     with pytest.raises(NvjpegError):
         decoder(gpus=2)
     gc.collect()
-    assert closed == [True]
+    assert sorted(closed) == ["buffers", "threads", "threads"]
+
+
+def test_canvases_and_slots_share_one_budget(gpu):
+    with decoder() as decode:
+        (one,) = decode._backend._gpus
+        slots = gpu_module._REGIONS * one.max_slot_bytes
+        assert slots > 0
+        assert one.buffers._budget + slots == canvas_buffers.buffer_budget(2**35)
 
 
 def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
