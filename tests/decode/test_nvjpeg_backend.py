@@ -157,14 +157,6 @@ def test_a_gpu_that_cannot_be_used_frees_the_others(gpu, monkeypatch):
     assert sorted(closed) == ["buffers", "threads", "threads"]
 
 
-def test_canvases_and_slots_share_one_budget(gpu):
-    with decoder() as decode:
-        (one,) = decode._backend._gpus
-        slots = gpu_module._REGIONS * one.max_slot_bytes
-        assert slots > 0
-        assert one.buffers._budget + slots == canvas_buffers.buffer_budget(2**35)
-
-
 def test_columns_of_any_integers_reach_the_engines_as_their_own_kind(gpu):
     encoded = Encoded.from_bytes(jpegs(3))
     others = Encoded(

@@ -129,6 +129,23 @@ def nothing_cached(descriptors, *ranges):
     return np.full(len(descriptors), -1)
 
 
+def written_to(tmp_path, mmap):
+    """Return a source of which a file was written to after its first use, in place.
+
+    Also the path of that file, and its bytes and its time before.
+    """
+    source = source_of(tmp_path, mmap, retries=0)
+    check_rows(source, [])
+    path = tmp_path / "b.tfrecord"
+    whole = path.read_bytes()
+    stamp = path.stat().st_mtime_ns
+    with open(path, "r+b") as file:
+        file.write(whole[::-1])
+    os.utime(path, ns=(stamp + 1, stamp + 1))  # whatever the clock's resolution
+    check_rows(source, [3, 4, 5])
+    return source, path, whole, stamp
+
+
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_written_to_after_its_first_use_gives_failed_rows(
@@ -136,15 +153,7 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(
 ):
     if not cached:
         monkeypatch.setattr(_libc, "read_cached", nothing_cached)
-    source = source_of(tmp_path, mmap, retries=0)
-    check_rows(source, [])
-    path = tmp_path / "b.tfrecord"
-    whole = path.read_bytes()
-    stamp = path.stat().st_mtime_ns
-    with open(path, "r+b") as file:  # the same file, the same size
-        file.write(whole[::-1])
-    os.utime(path, ns=(stamp + 1, stamp + 1))  # whatever the clock's resolution
-    check_rows(source, [3, 4, 5])
+    source, path, whole, stamp = written_to(tmp_path, mmap)
     assert "changed since it was indexed: open the source again" in source.describe(3)["error"]
     path.write_bytes(whole)
     os.utime(path, ns=(stamp, stamp))
@@ -153,15 +162,7 @@ def test_a_file_written_to_after_its_first_use_gives_failed_rows(
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_file_that_was_written_to_and_then_replaced_is_opened_anew(tmp_path, mmap):
-    source = source_of(tmp_path, mmap, retries=0)
-    check_rows(source, [])
-    path = tmp_path / "b.tfrecord"
-    whole = path.read_bytes()
-    stamp = path.stat().st_mtime_ns
-    with open(path, "r+b") as file:  # the same file, the same size
-        file.write(whole[::-1])
-    os.utime(path, ns=(stamp + 1, stamp + 1))
-    check_rows(source, [3, 4, 5])
+    source, path, whole, stamp = written_to(tmp_path, mmap)
     (tmp_path / "new").write_bytes(whole)
     os.utime(tmp_path / "new", ns=(stamp, stamp))
     os.replace(tmp_path / "new", path)
