@@ -1,5 +1,6 @@
 """The state of a Loader: the arithmetic of its cursor, and the states that are refused."""
 
+import asyncio
 import json
 import re
 
@@ -16,6 +17,7 @@ from jaxaug.iterators import (
 )
 from jaxaug.iterators._sampler import sampler_name
 from jaxaug.iterators._state import (
+    Checkpointable,
     Cursor,
     RunIdentity,
     batches_per_epoch,
@@ -23,7 +25,6 @@ from jaxaug.iterators._state import (
     next_span,
     read_state,
     to_state,
-    write_state,
 )
 from tests.iterators.loaders import N, one_device
 
@@ -57,11 +58,28 @@ def test_state_round_trip():
     assert from_state(GOOD, RUN) == Cursor(2, 3)
 
 
+class Created:
+    """A folder of Orbax v1, which is there when it is awaited."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    async def await_creation(self):
+        return self.folder
+
+
 def test_one_process_writes_the_file_for_all(tmp_path, monkeypatch):
+    async def save():
+        await (await Saved().save(Created(tmp_path)))
+
+    class Saved(Checkpointable):
+        def get_state(self):
+            return GOOD
+
     for process in (1, 0):
         assert not list(tmp_path.iterdir())
         monkeypatch.setattr(jax, "process_index", lambda process=process: process)
-        write_state(GOOD, tmp_path)
+        asyncio.run(save())
     assert read_state(tmp_path) == GOOD
 
 
