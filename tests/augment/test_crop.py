@@ -127,7 +127,7 @@ def test_resize_of_plain_images():
     assert run(Resize(16), image).shape == (16, 22, 3)  # int(16 * 57 / 40)
     assert run(Resize((9, 7)), image).shape == (9, 7, 3)
     assert "size" not in run(Resize(16), {"image": image})
-    with pytest.raises(ValueError, match=r"give `canvas=\(height, width\)`, or `size=\(16, 16\)`"):
+    with pytest.raises(ValueError, match=r"Resize keeps .* give Resize `canvas=\(height, width\)`"):
         run(Resize(16), on_canvas(image))
 
 

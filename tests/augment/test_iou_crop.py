@@ -83,11 +83,14 @@ def test_a_window_keeps_what_was_asked_for():
 
 
 def test_padding_is_inside_of_no_window_and_a_point_is_a_box():
-    boxes = np.array([[0, 0, 0, 0], [48, 30, 48, 30]], np.float32)
-    windows, kept = draw(A.RandomIoUCrop(sampler_options=(0.0,)), 500, boxes)
-    cropped = (windows[:, 2:] != SHAPE).any(axis=1)
+    boxes = jnp.array([[0, 0, 0, 0], [48, 30, 48, 30]], jnp.float32)
+    sample = {"image": jnp.asarray(IMAGE), "boxes": boxes, "boxes_valid": jnp.array([True, True])}
+    transform = A.RandomIoUCrop(sampler_options=(0.0,))
+    out = jax.jit(jax.vmap(transform, (0, None)))(jax.random.split(KEY, 100), sample)
+    cropped = (np.asarray(out["size"]) != SHAPE).any(axis=1)
+
     assert cropped.mean() > 0.9
-    assert (kept[cropped] == [False, True]).all()
+    assert (np.asarray(out["boxes_valid"])[cropped] == [False, True]).all()
 
 
 @pytest.mark.parametrize("number", range(4))
