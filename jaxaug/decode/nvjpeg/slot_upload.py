@@ -53,32 +53,32 @@ class SlotUploader:
         """The device memory that the slot takes now."""
         return self._size if self._slot else 0
 
-    def takes(self, header: Headers, size: tuple[int, int]) -> bool:
-        """Return True for an image that is shrunk or turned, and fits the slot.
-
-        Args:
-          header: `Headers.row(i)` of a good image.
-          size: (h, w) of the upright image on its canvas.
-        """
-        if size[1] < MIN_ENGINE_WIDTH[self._channels]:
-            return False
-        scale = jpeg_scale(header, size)
-        fits = scale is not None and self._count_bytes(header, scale) <= self._size
-        return fits and self._has_memory()
-
     def decode(
         self, data: memoryview, header: Headers, size: tuple[int, int], pointer: int
-    ) -> None:
-        """Decode an image that `takes` accepts, and start its way to the canvas at `pointer`.
+    ) -> bool:
+        """Decode an image that is shrunk or turned, and start its way to the canvas at `pointer`.
+
+        Args:
+          data: the bytes of the image.
+          header: `Headers.row(i)` of a good image.
+          size: (h, w) of the upright image on its canvas.
+
+        Returns:
+          False, with nothing done, for other images, and for one that does not fit the slot.
 
         Raises:
           DecodeError: the pixels cannot be read; the canvas is not touched.
         """
-        self.finish()
         scale = jpeg_scale(header, size)
-        assert scale is not None
-        count = self._count_bytes(header, scale)
-        pixels = self._pixels[:count].reshape(*scaled_sides(header, scale), self._channels)
+        if scale is None or size[1] < MIN_ENGINE_WIDTH[self._channels]:
+            return False
+        shape = (*scaled_sides(header, scale), self._channels)
+        count = math.prod(shape)
+        if count > self._size or not self._has_memory():
+            return False
+
+        self.finish()
+        pixels = self._pixels[:count].reshape(shape)
         decode_jpeg(data, header, scale, self._channels, pixels)
 
         stored = (int(header.height), int(header.width))
@@ -91,6 +91,7 @@ class SlotUploader:
         # The kernel reads the record where it is: the device can read page-locked memory.
         table = self._records_address
         self._resampler.fill_canvases(table, self._records, self._pitch, None, self._stream)
+        return True
 
     def finish(self) -> None:
         """Wait until the image is on its canvas."""
@@ -107,9 +108,6 @@ class SlotUploader:
         ):
             if address:
                 cuda.call(function, address)
-
-    def _count_bytes(self, header: Headers, scale: int) -> int:
-        return math.prod(scaled_sides(header, scale)) * self._channels
 
     def _has_memory(self) -> bool:
         """Take the memory with the first image; return False where the device has none left."""

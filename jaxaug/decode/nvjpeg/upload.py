@@ -64,8 +64,7 @@ class Uploader:
         Raises:
           DecodeError: the pixels cannot be read; the canvas is not touched.
         """
-        if self._slot and self._slot.takes(header, size):
-            self._slot.decode(data, header, size, pointer)
+        if self._slot and self._slot.decode(data, header, size, pointer):
             return
         if self._used == len(self._staging):
             self.finish()
