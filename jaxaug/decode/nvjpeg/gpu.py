@@ -74,7 +74,8 @@ class Gpu:
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
         resampler = _make_resampler(canvas_shape[2])
-        region_bytes = min(int(_device_budget() * _REGION_FRACTION), _MAX_REGION)
+        budget = _device_budget()
+        region_bytes = min(int(budget * _REGION_FRACTION), _MAX_REGION)
         self._threads = HostThreads(
             self._ordinal, canvas_shape, num_threads, num_helpers, resampler, region_bytes
         )
@@ -86,7 +87,6 @@ class Gpu:
 
         self._batched = BatchedDecoder(self._handle, canvas_shape[2])
         self._regions = None
-        budget = _device_budget()
         if resampler is not None:
             self._regions = RegionPool(resampler, _REGIONS, region_bytes, canvas_shape)
             budget -= (_REGIONS + 1) * region_bytes  # one for the slots of the host threads
