@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug.decode import _pillow
-from jaxaug.decode._orientation import steps, upright
+from jaxaug.decode._orientation import TRANSPOSE, upright
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.repair_jpeg import repaired_jpegs
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
@@ -163,9 +163,8 @@ def _stored_sides(
     header: Headers, size: tuple[int, int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the (h, w) that is stored, and the one on the canvas as it would be stored."""
-    transpose, _, _ = steps(int(header.orientation))
     height, width = size
-    wanted = (width, height) if transpose else size
+    wanted = (width, height) if TRANSPOSE[header.orientation] else size
     return (int(header.height), int(header.width)), wanted
 
 
