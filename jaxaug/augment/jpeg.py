@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
@@ -31,8 +32,8 @@ def jpeg(
     """Return the image as decoded from a JPEG of it.
 
     Luma and chroma are cut into blocks of 8 x 8 pixels, whose cosine transforms are rounded to
-    multiples of the quantization tables. Rounding has the gradient of the value that is rounded
-    ("straight through").
+    multiples of the quantization tables. Rounding, and limiting to 8 bits, have the gradient of the
+    value that is rounded ("straight through").
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -169,8 +170,17 @@ def _coded(planes: Array, table: Array) -> Array:
     steps = table[None, None, :, None, :]
     blocks = rounded(blocks / steps) * steps
     blocks = _mixed(_mixed(blocks, _COSINES.T, axis=2), _COSINES.T, axis=4)
-    rows = rounded(blocks).reshape(count, height // 8, 8, width)
+    rows = _samples(blocks).reshape(count, height // 8, 8, width)
     return rows.reshape(count, height, width)
+
+
+def _samples(values: Array) -> Array:
+    """Return the nearest of the 256 levels about 0, with the gradient of `values`.
+
+    A decoder limits luma and chroma before it mixes them to colors: T.81, Annex A.3.1 and libjpeg.
+    """
+    levels = jnp.clip(jnp.round(values), -128.0, 127.0)
+    return values + lax.stop_gradient(levels - values)
 
 
 def _mixed(blocks: Array, weights: np.ndarray, axis: int) -> Array:

@@ -46,6 +46,17 @@ def test_jpeg_is_that_of_libjpeg(quality, subsampling, shape):
     assert np.abs(out - expected).mean() < changed / 2  # it is the same loss, not a small one
 
 
+@pytest.mark.parametrize("quality", [10, 20])
+@pytest.mark.parametrize("subsampling", module.SUBSAMPLINGS)
+def test_planes_keep_to_8_bits_before_they_are_mixed(quality, subsampling):
+    # Blocks of full colors ring beyond black and white: what a decoder cuts there is of each plane.
+    colors = np.random.default_rng(0).integers(0, 2, (12, 12, 3)) * 255
+    pixels = np.kron(colors, np.ones((4, 4, 1))).astype(np.uint8)
+    expected = by_libjpeg(pixels, quality, subsampling)
+    out = levels(JPEG(floats(pixels), quality, subsampling))
+    assert np.abs(out - expected).mean() < 0.8
+
+
 def test_the_cosine_transform_is_that_of_scipy():
     blocks = np.random.default_rng(0).normal(0, 50, (2, 8, 3, 8)).astype(np.float32)
     expected = scipy.fft.dctn(blocks.astype(float), axes=(1, 3), norm="ortho")
