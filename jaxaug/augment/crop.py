@@ -154,6 +154,9 @@ class CenterCrop(Geometric):
       >>> import jax, jax.numpy as jnp
       >>> CenterCrop(0.5)(jax.random.key(0), jnp.zeros((40, 60, 3), jnp.uint8)).shape
       (20, 30, 3)
+
+    Differs from torchvision in boxes where the window is larger than the image by an odd number of
+    pixels: here they stay on their pixels, there they may lie one pixel further right or below.
     """
 
     size: Size

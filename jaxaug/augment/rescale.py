@@ -51,6 +51,9 @@ class ScaleJitter(Geometric):
 
     Reference: Ghiasi et al., "Simple Copy-Paste is a Strong Data Augmentation Method", 2021,
       section 3. The rule is torchvision's.
+
+    Differs from torchvision where `target_size` is not a square: there its height limits the width
+    of the image, and its width the height.
     """
 
     target_size: Size
@@ -117,6 +120,9 @@ class RandomShortestSize(Geometric):
       [8, 16]
 
     The rule is torchvision's.
+
+    Differs from torchvision where a side is a whole number, which its floats may miss by a pixel:
+    175 x 180 with 31 is 31 x 31 here, 30 x 31 there.
     """
 
     min_size: Any

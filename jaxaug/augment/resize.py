@@ -37,7 +37,8 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
       [50, 160]
 
     Equals `PIL.Image.resize` with BILINEAR, BICUBIC or NEAREST, up to rounding. "bicubic" may
-    overshoot: uint8 is clipped, as by PIL and torchvision, floats are not.
+    overshoot: uint8 is clipped, as by PIL and torchvision, floats are not. Those two round and clip
+    uint8 after each axis, which shows where both overshoot: up to some 13 levels in noise.
     """
     target = as_size("size", size)
     if isinstance(plain(size), int):
@@ -67,7 +68,8 @@ class Resize(Geometric):
       >>> Resize(10, canvas=(16, 16))(jax.random.key(0), sample)["size"].tolist()
       [10, 15]
 
-    Equals `PIL.Image.resize` with BILINEAR, BICUBIC or NEAREST, up to rounding.
+    Equals `PIL.Image.resize` with BILINEAR, BICUBIC or NEAREST, up to rounding; where "bicubic"
+    overshoots along both axes see `functional.resize`.
     """
 
     size: Size

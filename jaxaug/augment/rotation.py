@@ -56,8 +56,10 @@ def rotate(
       >>> rotate(jnp.arange(4.0).reshape(2, 2, 1), 90)[:, :, 0].round(4).tolist()
       [[1.0, 3.0], [0.0, 2.0]]
 
-    Differs from torchvision in `interpolation`, there "nearest" by default. "bicubic" is the kernel
-    of PIL's resize (a = -1/2) here, too; PIL's own `rotate` takes a sharper one (a = -1).
+    Differs from torchvision in `interpolation`, there "nearest" by default, and in expanded frames,
+    there of all pixels that the turned image touches: a side may be a pixel longer. "bicubic" is
+    the kernel of PIL's resize (a = -1/2) here, too; PIL's own `rotate` takes a sharper one
+    (a = -1).
     """
     if not expand:
         return affine(
@@ -107,7 +109,8 @@ class RandomRotation(Bordered):
       (8, 9, 3)
 
     Differs from torchvision in bilinear interpolation by default, and in expanded frames that may
-    be a pixel smaller.
+    be a pixel smaller. Boxes lie in them where the pixels do, and the image is in the middle of its
+    frame; there boxes begin at the frame's corner, which differs by up to half a pixel.
     """
 
     degrees: Range
