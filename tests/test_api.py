@@ -23,7 +23,15 @@ MODULES |= {"sharding": sharding}
 ON_DEMAND = {"iterators.orbax": "orbax.checkpoint", "iterators.grain": "grain"}
 
 # Their examples need other libraries, or terminals; pages of the site and other tests run them.
-NOT_DOCTESTED = {"to_torch", "to_tf", "progress", "LoaderHandler", "LoaderState", "DecodedBatch"}
+NOT_DOCTESTED = {
+    "to_torch",
+    "to_keras",
+    "to_tf",
+    "progress",
+    "LoaderHandler",
+    "LoaderState",
+    "DecodedBatch",
+}
 NOT_DOCTESTED |= {"LoaderDataset", "LoaderIterator"}
 
 QUOTED = re.compile(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`")

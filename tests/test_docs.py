@@ -22,7 +22,16 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name != "dev"]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 FOREIGN = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OPTIONAL = ("torch", "lightning", "tqdm", "orbax", "grain", "tensorflow", "matplotlib")
+OPTIONAL = (
+    "torch",
+    "lightning",
+    "tqdm",
+    "orbax",
+    "grain",
+    "tensorflow",
+    "keras",
+    "matplotlib",
+)
 NAMES = [str(path.relative_to(DOCS)) for path in PAGES]
 OWN_TEST = ["own_operator.md"]  # run by tests/augment/test_own_operator.py
 

@@ -17,6 +17,7 @@ from jaxaug.iterators._sampler import Shuffled as Shuffled
 from jaxaug.iterators._sampler import Weighted as Weighted
 from jaxaug.iterators._sampler import balanced_weights as balanced_weights
 from jaxaug.iterators._show import show as show
+from jaxaug.iterators._to_keras import to_keras as to_keras
 from jaxaug.iterators._to_tf import to_tf as to_tf
 from jaxaug.iterators._to_torch import to_torch as to_torch
 from jaxaug.iterators.sources.array_record import ArrayRecord as ArrayRecord
