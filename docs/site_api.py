@@ -1,12 +1,130 @@
-"""The API pages of the site: one for each module with public names."""
+"""The API pages of the site: one for each module with public names.
+
+A module with many names, `augment`, has a table of them, and a page for each family of operators.
+"""
 
 import ast
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[1] / "jaxaug"
 PACKAGES = ("augment", "iterators", "decode", "sharding", "errors")
+NAMED = (ast.ClassDef, ast.FunctionDef)
 # imported by the user alone: they need Orbax, and Grain
 ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
+
+
+# The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
+FAMILIES = {
+    "Crops, sizes and borders": ("crop", "iou_crop", "resize", "rescale", "pad"),
+    "Flips and quarter turns": ("flip", "dihedral"),
+    "Rotation, affine maps and perspective": ("rotation", "geometry"),
+    "Bent maps": ("elastic", "distortion"),
+    "Color": ("color", "photometric", "channels", "lighting"),
+    "Tone and histogram": ("tone", "histogram"),
+    "Blur and other filters": ("blur", "filters"),
+    "Noise and compression": ("noise", "jpeg"),
+    "Erasing and dropout": ("erase",),
+    "Several images": ("mix", "mosaic", "_group_compose"),
+    "Choices and chains": ("control", "_compose", "custom", "views", "frames"),
+    "Policies": ("policies",),
+    "Boxes and output": ("sanitize", "output"),
+}
+OWN = "Operators of your own"  # has what stands in no family
+DIVIDED = "augment"
+
+
+class Page(NamedTuple):
+    """A page of the API.
+
+    Attributes:
+      title: of its entry in the navigation.
+      path: of its file.
+      module: whose names it describes, without "jaxaug.".
+      names: that it describes.
+      text: in Markdown.
+    """
+
+    title: str
+    path: str
+    module: str
+    names: list[str]
+    text: str
+
+
+def pages() -> list[Page]:
+    """Return all pages, those of the families behind that of their package."""
+    found = []
+    for module in documented():
+        if module == DIVIDED:
+            families = family_pages()
+            found += [Page(module, page_path(module), module, [], table_of(families)), *families]
+        else:
+            text = api_page(module)
+            found.append(Page(module, page_path(module), module, members(module), text))
+    return found
+
+
+def family_pages() -> list[Page]:
+    """Return a page for each family of `jaxaug.augment`."""
+    families = {module: family for family, modules in FAMILIES.items() for module in modules}
+    described = {family: [] for family in (*FAMILIES, OWN)}
+    for name in members(DIVIDED):
+        described[families.get(homes(DIVIDED)[name], OWN)].append(name)
+
+    found = []
+    for title, names in described.items():
+        slug = title.lower().replace(",", "").replace(" ", "_")
+        found.append(Page(title, f"api/{DIVIDED}/{slug}.md", DIVIDED, names, page_of(title, names)))
+    return found
+
+
+def page_of(title: str, names: list[str]) -> str:
+    """Return the page of some names of `jaxaug.augment`."""
+    lines = [f"# {title}", "", f"Import them from `jaxaug.{DIVIDED}`.", ""]
+    for name in names:
+        lines += [f"::: jaxaug.{DIVIDED}.{name}", "    options:"]
+        lines += ["      show_root_heading: true", "      show_root_toc_entry: true"]
+        lines += ["      show_root_full_path: false", ""]
+    return "\n".join(lines)
+
+
+def table_of(families: list[Page]) -> str:
+    """Return the page of `jaxaug.augment`: every name with its summary, by family."""
+    lines = [f"# jaxaug.{DIVIDED}", "", f"::: jaxaug.{DIVIDED}", "    options:"]
+    lines += ["      members: false", "      summary: false", ""]
+    modules = [name for name in documented() if name.startswith(f"{DIVIDED}.")]
+    links = [f"[`{name}`]({name.rpartition('.')[2]}.md)" for name in modules]
+    lines += ["The functions behind the operators and the rest have pages of their own: "]
+    lines += [", ".join(links) + ".", ""]
+    for page in families:
+        target = page.path.removeprefix("api/")
+        lines += [f"## {page.title}", "", "| | |", "| --- | --- |"]
+        for name in page.names:
+            link = f"[`{name}`]({target}#jaxaug.{DIVIDED}.{name})"
+            lines.append(f"| {link} | {summary(DIVIDED, name)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def summary(module: str, name: str) -> str:
+    """Return the first line of a docstring, without importing its module."""
+    path = PACKAGE / module / f"{homes(module)[name]}.py"
+    body = ast.parse(path.read_text()).body
+    node = next(n for n in body if isinstance(n, NAMED) and n.name == name)
+    first = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+    return first.replace("|", "\\|")
+
+
+def homes(module: str) -> dict[str, str]:
+    """Return the files of a package that define its public names, by name."""
+    body = ast.parse((PACKAGE / module / "__init__.py").read_text()).body
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: (node.module or "").rpartition(".")[2]
+        for node in imports
+        for alias in node.names
+    }
 
 
 def documented() -> list[str]:
@@ -41,9 +159,9 @@ def members(name: str) -> list[str]:
     return [member for member in public_names(name) if not is_module(f"{name}.{member}")]
 
 
-def not_described(name: str, html: str) -> list[str]:
-    """Return the public names of `jaxaug.<name>` that its page does not describe."""
-    return [member for member in members(name) if f'id="jaxaug.{name}.{member}"' not in html]
+def not_described(page: Page, html: str) -> list[str]:
+    """Return the names that a page should describe and does not."""
+    return [name for name in page.names if f'id="jaxaug.{page.module}.{name}"' not in html]
 
 
 def public_names(name: str) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from PIL import Image
+from site_api import FAMILIES
 
 from jaxaug import augment
 from jaxaug._demo.drawings import draw
@@ -27,22 +28,6 @@ DRAWS = 5
 THREADS = 2  # XLA compiles without the GIL
 PANEL = (241, 243, 245)
 
-# The modules of `jaxaug.augment` whose transforms a section shows.
-FAMILIES = {
-    "Crops, sizes and borders": ("crop", "iou_crop", "resize", "rescale", "pad"),
-    "Flips and quarter turns": ("flip", "dihedral"),
-    "Rotation, affine maps and perspective": ("rotation", "geometry"),
-    "Bent maps": ("elastic", "distortion"),
-    "Color": ("color", "photometric", "channels", "lighting"),
-    "Tone and histogram": ("tone", "histogram"),
-    "Blur and other filters": ("blur", "filters"),
-    "Noise and compression": ("noise", "jpeg"),
-    "Erasing and dropout": ("erase",),
-    "Several images": ("mix", "mosaic", "_group_compose"),
-    "Choices and chains": ("control", "_compose", "custom", "views"),
-    "Policies": ("policies",),
-    "Boxes and output": ("sanitize", "output"),
-}
 WITH_TARGETS = tuple(FAMILIES)[:4]  # drawn with mask, boxes and keypoints
 ON_SQUARES = ("RandomD4", "RandomRotate90", "RandomTranspose")  # what swaps height and width
 RECIPES = "Recipes"

@@ -5,6 +5,7 @@ The gallery and the charts of the benchmarks are drawn here, too.
 
 import functools
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import site_benchmarks  # noqa: E402  (of the folder above)
 import site_gallery  # noqa: E402
-from site_api import api_page, documented, not_described, page_path  # noqa: E402
+from site_api import DIVIDED, not_described, pages  # noqa: E402
 
 COPIED = {
     "README.md": "index.md",
@@ -32,7 +33,13 @@ LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 def on_config(config):
     """Add the API pages to the navigation, before the command line."""
     section = next(entry["API"] for entry in config.nav if "API" in entry)
-    section[:0] = [{name: page_path(name)} for name in documented()]
+    entries = {DIVIDED: []}
+    for page in pages():
+        if page.module == DIVIDED:
+            entries[DIVIDED].append({page.title: page.path})
+        else:
+            entries[page.title] = page.path
+    section[:0] = [{title: target} for title, target in entries.items()]
     return config
 
 
@@ -45,8 +52,8 @@ def on_files(files, config):
         files.append(File.generated(config, page, content=text))
     for name, content in site_benchmarks.charts().items():
         files.append(File.generated(config, f"benchmarks/{name}.svg", content=content))
-    for name in documented():
-        files.append(File.generated(config, page_path(name), content=api_page(name)))
+    for page in pages():
+        files.append(File.generated(config, page.path, content=page.text))
     files.append(File.generated(config, "gallery.md", content=site_gallery.page()))
     for name, content in gallery_strips().items():
         files.append(File.generated(config, f"gallery/{name}.webp", content=content))
@@ -55,17 +62,20 @@ def on_files(files, config):
 
 def on_page_content(html, page, config, files):
     """Warn, which `--strict` makes an error, of a public name that its page leaves out."""
-    for name in documented():
-        missing = not_described(name, html) if page.file.src_uri == page_path(name) else []
+    for described in pages():
+        missing = not_described(described, html) if page.file.src_uri == described.path else []
         if missing:
-            LOG.warning(f"{page_path(name)} does not describe {', '.join(missing)}")
+            LOG.warning(f"{described.path} does not describe {', '.join(missing)}")
     return html
 
 
 @functools.cache
 def gallery_strips() -> dict[str, bytes]:
-    """Return the pictures of the gallery by name."""
-    return dict(site_gallery.strips(site_gallery.entries()))
+    """Return the pictures of the gallery by name: with JAXAUG_GALLERY=empty none is drawn."""
+    chosen = site_gallery.entries()
+    if os.environ.get("JAXAUG_GALLERY") == "empty":
+        return {entry.name: b"" for entry in chosen}
+    return dict(site_gallery.strips(chosen))
 
 
 def copied_page(path: str) -> str:

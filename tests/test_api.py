@@ -72,23 +72,41 @@ each = pytest.mark.parametrize("module, name", MEMBERS, ids=lambda value: value)
 
 def test_a_name_without_a_heading_is_found():
     """Headings have the name's path as their id."""
-    names = site_api.members("sharding")
-    headings = [f'<h2 id="jaxaug.sharding.{name}">' for name in names]
-    assert site_api.not_described("sharding", "".join(headings)) == []
-    assert site_api.not_described("sharding", "".join(headings[1:])) == names[:1]
+    page = next(page for page in site_api.pages() if page.module == "sharding")
+    headings = [f'<h2 id="jaxaug.sharding.{name}">' for name in page.names]
+    assert site_api.not_described(page, "".join(headings)) == []
+    assert site_api.not_described(page, "".join(headings[1:])) == page.names[:1]
 
 
 @pytest.mark.parametrize("module", site_api.documented())
-def test_a_page_has_every_public_name(module):
-    page = site_api.api_page(module)
-    listed = set(re.findall(r"^        - (\w+)$", page, re.MULTILINE))
-    assert listed == defined(loaded(module)) and listed
-    assert page.startswith(f"# jaxaug.{module}\n")
+def test_the_pages_of_a_module_have_every_public_name(module):
+    pages = [page for page in site_api.pages() if page.module == module]
+    listed = [name for page in pages for name in page.names]
+    assert sorted(listed) == sorted(defined(loaded(module))) and listed
+    assert pages[0].text.startswith(f"# jaxaug.{module}\n")
+    written = re.findall(
+        rf"^(?:        - |::: jaxaug\.{module}\.)(\w+)$",
+        "".join(page.text for page in pages),
+        re.MULTILINE,
+    )
+    assert sorted(written) == sorted(listed)
+
+
+def test_families_divide_the_operators():
+    """Nobody reads a page of all; a module in no family would land among those of one's own."""
+    families = site_api.family_pages()
+    assert max(len(page.names) for page in families) <= 15
+    own = next(page for page in families if page.title == site_api.OWN)
+    homes = site_api.homes("augment")
+    assert {homes[name][0] for name in own.names} == {"_"}
+    named = {module for modules in site_api.FAMILIES.values() for module in modules}
+    assert named <= set(homes.values())
 
 
 def test_every_package_has_a_page():
     pages = site_api.documented()
-    assert set(MODULES) <= set(pages) and len(set(map(site_api.page_path, pages))) == len(pages)
+    paths = [page.path for page in site_api.pages()]
+    assert set(MODULES) <= set(pages) and len(set(paths)) == len(paths)
     for package, module in MODULES.items():
         modules = [name for name, value in vars(module).items() if inspect.ismodule(value)]
         exported = [name for name in modules if name in site_api.public_names(package)]
