@@ -30,6 +30,7 @@ OPTIONAL = (
     "grain",
     "tensorflow",
     "keras",
+    "h5py",
     "matplotlib",
 )
 NAMES = [str(path.relative_to(DOCS)) for path in PAGES]
