@@ -40,12 +40,14 @@ from jaxaug.augment.policy_tables import (
     SUB_POLICIES,
     TRIVIAL_AUGMENT_WIDE,
     Space,
+    rand_augment_big_vision,
 )
 from jaxaug.augment.random import beta, dirichlet, integer, uniform
 from jaxaug.augment.tone import RandomSolarize
 
 _BINS = 10  # of AutoAugment and AugMix
-_TIMM_STRENGTH = 10  # timm's largest magnitude
+_STRENGTH = 10  # the magnitude of timm and big_vision that is strength 1
+_LARGEST = {"timm": 10, "big_vision": 20}
 _TIMM_PROBABILITY = 0.5  # of each operation
 
 
@@ -104,10 +106,11 @@ class RandAugment(Policy):
     Args:
       num_ops: how many, drawn with replacement.
       magnitude: "torchvision": the bin, an int from 0 to num_magnitude_bins - 1; "timm": a number
-        in [0, 10].
+        in [0, 10]; "big_vision": a number in [0, 20].
       num_magnitude_bins: the bins of "torchvision".
-      variant: "torchvision", with 14 operations; or "timm", with 15 of its increasing ones, each
-        applied with probability 1/2 (rand-m9-inc1).
+      variant: "torchvision", with 14 operations; "timm", with 15 of its increasing ones, each
+        applied with probability 1/2 (rand-m9-inc1); or "big_vision", with 15 of its 16: without
+        Cutout, which `recipes.augreg_train` adds.
       magnitude_std: of "timm": the standard deviation of the magnitude, which is then cut off to
         [0, 10].
       interpolation: "bilinear", "bicubic" or "nearest".
@@ -136,38 +139,42 @@ class RandAugment(Policy):
     def __post_init__(self):
         super().__post_init__()
         check_positive_int("num_ops", self.num_ops)
-        check_choice("variant", self.variant, ("torchvision", "timm"))
+        check_choice("variant", self.variant, ("torchvision", "timm", "big_vision"))
         _check_bins(self.num_magnitude_bins)
         store(self, magnitude_std=as_number("magnitude_std", self.magnitude_std, 0.0, 100.0))
-        if self.variant == "timm":
-            store(self, magnitude=as_number("magnitude", self.magnitude, 0.0, _TIMM_STRENGTH))
+        if self.magnitude_std and self.variant != "timm":
+            raise ValueError(
+                f"`magnitude_std` must be 0 for {self.variant}'s magnitudes, got "
+                f'{self.magnitude_std!r}: use variant="timm".'
+            )
+        if self.variant in _LARGEST:
+            largest = _LARGEST[self.variant]
+            store(self, magnitude=as_number("magnitude", self.magnitude, 0.0, largest))
             return
         magnitude = plain(self.magnitude)
         if not isinstance(magnitude, int) or not 0 <= magnitude < self.num_magnitude_bins:
             bound = f"an int of 0 to {self.num_magnitude_bins - 1}, a bin"
             raise ValueError(f"`magnitude` must be {bound}, got {self.magnitude!r}.")
-        if self.magnitude_std:
-            raise ValueError(
-                f"`magnitude_std` must be 0 for torchvision's bins, got {self.magnitude_std!r}: use"
-                ' variant="timm".'
-            )
         store(self, magnitude=magnitude)
 
     @property
     def space(self) -> Space:
         """The operations of the variant."""
+        if self.variant == "big_vision":
+            return rand_augment_big_vision(self.magnitude)
         return RAND_AUGMENT if self.variant == "torchvision" else RAND_AUGMENT_TIMM
 
     def sample(self, key: Key, info: ImageInfo) -> Slot:
         """Draw the operations and their signs; for timm their magnitudes and coins, too."""
         numbers = uniform(key, shape=(self.num_ops, 3))
-        if self.variant == "torchvision":
-            strength = self.magnitude / (self.num_magnitude_bins - 1)
+        if self.variant != "timm":
+            in_bins = self.variant == "torchvision"
+            strength = self.magnitude / (self.num_magnitude_bins - 1 if in_bins else _STRENGTH)
             strengths = jnp.full(self.num_ops, strength, jnp.float32)
             return _drawn_slots(self.space, numbers[:, 0], strengths, numbers[:, 1], info)
         noise = jax.random.normal(jax.random.fold_in(key, 0), (self.num_ops,), jnp.float32)
         magnitudes = self.magnitude + self.magnitude_std * noise
-        strengths = jnp.clip(magnitudes / _TIMM_STRENGTH, 0.0, 1.0)
+        strengths = jnp.clip(magnitudes / _STRENGTH, 0.0, 1.0)
         slots = _drawn_slots(self.space, numbers[:, 0], strengths, numbers[:, 1], info)
         return only_where(numbers[:, 2] < _TIMM_PROBABILITY, slots)
 

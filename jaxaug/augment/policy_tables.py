@@ -108,6 +108,27 @@ RAND_AUGMENT_TIMM: Space = (
     Operation("Invert"),
 )
 
+
+def rand_augment_big_vision(magnitude: float) -> Space:
+    """Return the operations of big_vision without its Cutout; magnitude 10 is strength 1.
+
+    Reference: https://github.com/google-research/big_vision, big_vision/pp/archive/autoaugment.py.
+    Its enhancements go one way, its translations are pixels. TensorFlow converts the threshold of
+    Solarize to 8 bits, so that 256 is 0, and 384 is 128.
+    """
+    threshold = int(magnitude / 10 * 256) % 256 / 255
+    enhancements = ("Brightness", "Color", "Contrast", "Sharpness")
+    return (
+        *_moves(0.3, 100.0, 30.0, rounding="", share=False),
+        *(Operation(name, -0.9, 0.9) for name in enhancements),  # factors from 0.1 to 1.9
+        Operation("Posterize", 0.0, 4.0, rounding="down"),
+        Operation("Solarize", threshold, threshold),
+        Operation("SolarizeAdd", 0.0, 110.0, rounding="down"),
+        *_STATISTICS,
+        Operation("Invert"),
+    )
+
+
 # Rows of two: the name, its probability, its bin of 10 (0 where it has no magnitude).
 SUB_POLICIES = {
     "imagenet": (

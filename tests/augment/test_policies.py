@@ -288,7 +288,9 @@ def test_arguments():
         augment.RandAugment(magnitude=31)
     with pytest.raises(ValueError, match=r"`magnitude_std` must be 0"):
         augment.RandAugment(magnitude_std=0.5)
-    with pytest.raises(ValueError, match=r"`variant` must be one of 'torchvision', 'timm'"):
+    with pytest.raises(
+        ValueError, match=r"`variant` must be one of 'torchvision', 'timm', 'big_vision'"
+    ):
         augment.RandAugment(variant="dali")
     with pytest.raises(ValueError, match=r"`policy` must be one of 'imagenet'"):
         augment.AutoAugment("coco")

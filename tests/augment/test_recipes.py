@@ -9,6 +9,7 @@ import pytest
 
 from jaxaug import augment
 from jaxaug.augment import recipes
+from jaxaug.augment.policy_tables import NAMES
 from tests.images import picture
 
 IMAGE = jnp.asarray(picture(0, 40, 60))
@@ -58,6 +59,96 @@ def test_numbers_of_the_classifiers():
 
     expected = (augment.RandomCrop(32, padding=4), flip)
     assert recipes.cifar_train().transforms[:2] == expected
+
+
+# big_vision's configs/vit_i1k.py: RANDAUG_DEF and MIXUP_DEF; pp/ops_image.py for the crop.
+@pytest.mark.parametrize(
+    ("strength", "magnitude", "alpha"),
+    [
+        ("none", None, None),
+        ("light1", 0, None),
+        ("light2", 10, 0.2),
+        ("medium1", 15, 0.2),
+        ("medium2", 15, 0.5),
+        ("strong1", 20, 0.5),
+        ("strong2", 20, 0.8),
+    ],
+)
+def test_numbers_of_augreg(strength, magnitude, alpha):
+    chain, mixup = recipes.augreg_train(strength, num_classes=1000)
+    crop, flip, *operations, normalize = chain.transforms
+    assert crop == augment.RandomResizedCrop(224, (0.05, 1.0), (0.75, 1.33))
+    assert flip == augment.RandomHorizontalFlip(0.5)
+    assert normalize == augment.Normalize(0.5, 0.5)
+    assert mixup == (None if alpha is None else augment.MixUp(1000, alpha))
+    assert len(operations) == (0 if magnitude is None else 2)
+    for operation in operations:
+        policy, cutout = operation.transforms
+        assert operation.weights == (15, 1)
+        fill = 128 / 255
+        options = {"variant": "big_vision", "interpolation": "nearest", "fill": fill}
+        assert policy == augment.RandAugment(1, magnitude, **options)
+        assert cutout.reach == int(magnitude / 10 * 40)
+    assert pickle.loads(pickle.dumps(chain)) == chain and hash(chain) == hash(chain)
+
+
+# level_to_arg of big_vision's pp/archive/autoaugment.py; ours hold one less than an enhancement's
+# factor, Solarize's threshold as a share of 255.
+@pytest.mark.parametrize("level", [0, 10, 15, 20])
+def test_operations_of_augreg(level):
+    share = level / 10
+    factor = share * 1.8 + 0.1
+    expected = {
+        "AutoContrast": 0,
+        "Equalize": 0,
+        "Invert": 0,
+        "Rotate": share * 30,
+        "Posterize": int(share * 4),
+        "Solarize": {0: 0, 10: 0, 15: 128, 20: 0}[level] / 255,  # as TensorFlow 2.21 computes
+        "SolarizeAdd": int(share * 110),
+        **dict.fromkeys(("Color", "Contrast", "Brightness", "Sharpness"), factor - 1),
+        **dict.fromkeys(("ShearX", "ShearY"), share * 0.3),
+        **dict.fromkeys(("TranslateX", "TranslateY"), share * 100),
+    }
+    policy = augment.RandAugment(1, level, variant="big_vision")
+    keys = jax.random.split(KEY, 6000)
+    info = augment.ImageInfo((224, 224))
+    slots = jax.jit(jax.vmap(lambda key: policy.sample(key, info)))(keys)
+    codes, magnitudes = (np.asarray(leaf)[:, 0] for leaf in slots)
+    names = [NAMES[code] for code in codes]
+    assert set(names) == set(expected)
+    for name, magnitude in expected.items():
+        found = magnitudes[np.array(names) == name]
+        assert 300 < len(found) < 500  # 400 of each
+        signed = name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
+        if signed:
+            assert level == 0 or 0.35 < (found > 0).mean() < 0.65
+            found = np.abs(found)
+        np.testing.assert_allclose(found, magnitude, rtol=1e-6, atol=1e-6)
+
+
+def test_the_cutout_of_augreg_is_a_gray_square_around_a_pixel():
+    """Its center is any pixel; at magnitude 10 it reaches 40 pixels to each side."""
+    cutout = recipes.augreg_train("light2")[0].transforms[2].transforms[1]
+    image = jnp.full((100, 120, 3), 255, jnp.uint8)
+    keys = jax.random.split(KEY, 200)
+    out = np.asarray(jax.jit(jax.vmap(augment.Compose([cutout]), in_axes=(0, None)))(keys, image))
+    covered = (out == 128).all(axis=-1)
+    assert (covered | (out == 255).all(axis=-1)).all()
+    heights, widths = covered.any(axis=2).sum(axis=1), covered.any(axis=1).sum(axis=1)
+    assert heights.max() == widths.max() == 80 and heights.min() < 50 and widths.min() < 50
+    assert (heights * widths == covered.sum(axis=(1, 2))).all()
+
+
+def test_augreg_trains_on_values_from_minus_one_to_one():
+    chain, _ = recipes.augreg_train("medium1", 24)
+    out = jax.jit(jax.vmap(chain, in_axes=(0, None)))(jax.random.split(KEY, 8), IMAGE)
+    assert out.shape == (8, 24, 24, 3) and np.abs(out).max() <= 1 + 1e-5
+    assert (np.asarray(out) < -0.5).any() and (np.asarray(out) > 0.5).any()
+    with pytest.raises(ValueError, match="`strength` must be one of 'none', 'light1'"):
+        recipes.augreg_train("medium")
+    with pytest.raises(ValueError, match="`magnitude_std` must be 0 for big_vision's"):
+        augment.RandAugment(variant="big_vision", magnitude_std=0.5)
 
 
 # SimCLR's data_util.py, BYOL's augmentations.py, DINO's main_dino.py with its utils.py.

@@ -9,6 +9,7 @@ from jaxaug.augment.recipes._statistics import CIFAR10_MEAN as CIFAR10_MEAN
 from jaxaug.augment.recipes._statistics import CIFAR10_STD as CIFAR10_STD
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN as IMAGENET_MEAN
 from jaxaug.augment.recipes._statistics import IMAGENET_STD as IMAGENET_STD
+from jaxaug.augment.recipes.augreg import augreg_train as augreg_train
 from jaxaug.augment.recipes.classification import cifar_train as cifar_train
 from jaxaug.augment.recipes.classification import deit3_train as deit3_train
 from jaxaug.augment.recipes.classification import imagenet_eval as imagenet_eval
