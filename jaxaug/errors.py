@@ -74,5 +74,14 @@ class StateError(JaxaugError):
     """
 
 
+class PrecisionWarning(UserWarning):
+    """Images of more than 8 bits a sample lose all but the upper 8: a filter can name this.
+
+    Example:
+      >>> import warnings
+      >>> warnings.simplefilter("ignore", PrecisionWarning)
+    """
+
+
 def _rebuild_decode_error(reason, index, file, byte_count):
     return DecodeError(reason, index=index, file=file, byte_count=byte_count)

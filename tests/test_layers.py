@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "jaxaug"
-SHARED = {"_typing", "_checks", "_install", "_mesh_context", "_hardware_queues", "errors"}
+SHARED = {
+    "_typing",
+    "_checks",
+    "_install",
+    "_mesh_context",
+    "_hardware_queues",
+    "_warn",
+    "errors",
+}
 MAY_IMPORT = {
     "augment": SHARED,
     "decode": SHARED,
@@ -20,6 +28,7 @@ MAY_IMPORT = {
     "_install": set(),
     "_mesh_context": set(),
     "_hardware_queues": set(),
+    "_warn": {"errors"},
     "errors": set(),
 }
 

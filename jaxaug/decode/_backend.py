@@ -22,6 +22,7 @@ class DecodedBatch(NamedTuple):
       orientation: uint8[n], the EXIF orientation 1..8 that was applied.
       valid: bool[n], False for a bad image, whose row is zero.
       failures: row -> reason, for the bad images.
+      bits: row -> bits a sample, for the images of more than 8, of which the upper 8 were kept.
       counts: how many images each backend decoded, by its name in `Decoder.stats`.
       release: must be called once, with arrays whose computation reads `pixels`. The decoder waits
         for them before it writes to the buffer again, so they must not be donated or deleted.
@@ -35,6 +36,7 @@ class DecodedBatch(NamedTuple):
     orientation: np.ndarray
     valid: np.ndarray
     failures: dict[int, str]
+    bits: dict[int, int]
     counts: dict[str, int]
     release: Callable[[Any], None]
     borrowed: bool
@@ -84,6 +86,7 @@ def make_batch(
         orientation[rows] = 1
         size[rows] = canvas
 
+    deep = (headers.precision > 8).nonzero()[0].tolist()
     return DecodedBatch(
         pixels=decoded.pixels,
         size=size,
@@ -91,6 +94,7 @@ def make_batch(
         orientation=orientation,
         valid=valid,
         failures=failures,
+        bits={row: int(headers.precision[row]) for row in deep if valid[row]},
         counts=decoded.counts,
         release=decoded.release,
         borrowed=decoded.borrowed,

@@ -3,9 +3,7 @@
 import contextlib
 import functools
 import os
-import sys
 import threading
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +15,7 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import install_gpu_command
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
+from jaxaug._warn import warn_of_precision, warn_outside
 from jaxaug.decode._backend import Backend, DecodedBatch, make_batch
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
@@ -130,6 +129,7 @@ class Decoder:
             backend, self.devices, canvas_shape, threads, deterministic
         )
 
+        self._warned_of_bits = False
         self._checking = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
@@ -167,6 +167,7 @@ class Decoder:
             row = min(decoded.failures)
             byte_count = int(encoded.lengths[row])
             raise DecodeError(decoded.failures[row], index=row, byte_count=byte_count)
+        self._warn_of_bits(decoded)
 
         # A view of a decode buffer never leaves jaxaug.
         pixels = _copy_and_release(decoded) if decoded.borrowed else decoded.pixels
@@ -176,6 +177,13 @@ class Decoder:
             original_size=decoded.original_size,
             valid=decoded.valid,
         )
+
+    def _warn_of_bits(self, decoded: DecodedBatch) -> None:
+        """Warn of the first image that has lost bits."""
+        if decoded.bits and not self._warned_of_bits:
+            self._warned_of_bits = True
+            row = min(decoded.bits)
+            warn_of_precision(f"image {row} of the batch", decoded.bits[row])
 
     def decode_rows(
         self,
@@ -344,13 +352,7 @@ def _make_backend(
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    """Warn with the line outside of jaxaug that led here."""
-    frame = sys._getframe(1)
-    level = 2
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "jaxaug":
-        frame = frame.f_back
-        level += 1
-    warnings.warn(message, RuntimeWarning, stacklevel=level)
+    warn_outside(message, RuntimeWarning)
 
 
 def _copy_and_release(decoded: DecodedBatch) -> list[jax.Array]:

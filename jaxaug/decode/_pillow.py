@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxaug.decode._orientation import steps
-from jaxaug.decode._pixel_bits import low_zeros, restore_bits
+from jaxaug.decode._pixel_bits import low_zeros, refused_samples, restore_bits, stored_bits
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _TRANSPOSES = {
     (True, False, True): "ROTATE_90",
 }
 _MAX_SIDE = 2**31 - 1
+_MAX_BITS = 64
+PNG_BITS_AT = 24  # the place of the bits a sample, ISO/IEC 15948 11.2.2
 
 
 def format_of(data: memoryview | bytes) -> str | None:
@@ -97,7 +99,10 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
         restore_bits(image, format, data)
         return image
     except Exception as error:  # Pillow's parsers raise nearly every exception
-        raise DecodeError(f"{format}: {_said(error)}") from error
+        said = _said(error)
+        if format == "TIFF":
+            said += refused_samples(data)
+        raise DecodeError(f"{format}: {said}") from error
 
 
 def _said(error: Exception) -> str:
@@ -112,8 +117,10 @@ def _said(error: Exception) -> str:
     return text if " " in text else f"{name}: {text}".rstrip(": ")
 
 
-def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
-    """Return (height, width, orientation) as the file stores them.
+def read_facts(data: memoryview, format: str) -> tuple[int, int, int, int]:
+    """Return (height, width, orientation, bits), the sides as the file stores them.
+
+    The bits a sample are those that modes RGB and L reduce to 8; of smaller ones 8.
 
     Raises:
       DecodeError: the header is not one of that format, or has no pixels.
@@ -129,12 +136,26 @@ def read_facts(data: memoryview, format: str) -> tuple[int, int, int]:
             tags = image.tag_v2  # type: ignore[attr-defined]
             width = int(tags[256])
             height = int(tags[257])
+        bits = _bits(image, data, format)
     except Exception as error:
         raise DecodeError(f"{format}: {_said(error)}") from error
 
     if min(height, width) < 1 or max(height, width) > _MAX_SIDE:
         raise DecodeError(f"{format}: {width} x {height} pixels")
-    return height, width, orientation if orientation in range(1, 9) else 1
+    return height, width, orientation if orientation in range(1, 9) else 1, bits
+
+
+def _bits(image: "Image.Image", data: memoryview, format: str) -> int:
+    """Return the bits a sample of an image that is not loaded yet, from 8 on."""
+    bits = 8
+    if format == "PNG":
+        bits = data[PNG_BITS_AT]
+    elif format == "PPM":
+        deep = _has_16_bits(image, format)  # of 65535 it tells no highest number
+        bits = _highest_number(image, format).bit_length() or (16 if deep else 8)
+    elif format in ("TIFF", "JPEG2000"):
+        bits = stored_bits(image, format, data)
+    return min(max(8, bits), _MAX_BITS)
 
 
 def upright_rgb(
@@ -334,7 +355,8 @@ def _to_rgb(image: "Image.Image", format: str, deep: _DeepGray) -> "Image.Image"
         levels = (np.asarray(image) >> deep.low_bits).astype(np.uint8)
         image = Image.fromarray(~levels if deep.inverted else levels)
     if image.mode in ("I", "F"):
-        raise DecodeError(f"{format} pixels of mode {image.mode} have no agreed range")
+        numbers = "32-bit integers" if image.mode == "I" else "floats"
+        raise DecodeError(f"{format} pixels of {numbers} have no agreed range: {_ARRAYS_ADVICE}")
     return image.convert("RGB")
 
 
@@ -361,6 +383,13 @@ def reads_lossless_jpegs() -> bool:
 
     version = features.version("libjpeg_turbo") or "0"
     return int(version.split(".")[0]) >= 3
+
+
+_ARRAYS_ADVICE = (
+    "images are read of 8 bits, and of 12 or 16, whose upper 8 are kept. Convert it to 8 bits over "
+    "the range that you need, or give the pixels as a feature, an array that decode_image(data, "
+    '"unchanged") reads'
+)
 
 
 class _PixelLimit:

@@ -13,8 +13,10 @@ _PALETTE_FORMS = {1: "P;1", 4: "P;4", 8: "P"}
 
 # Tags of TIFF 6.0, and a value.
 _BITS_PER_SAMPLE = 258
+_SAMPLES_PER_PIXEL = 277
 _PLANAR_CONFIGURATION = 284
 _SEPARATE = 2
+_MAX_SAMPLES = 4
 
 # SOC and SIZ up to the number of components, of each of which three bytes follow: ITU-T T.800 A.5.1
 _JPEG2000_SIZE = re.compile(rb"\xff\x4f\xff\x51.{36}(..)", re.DOTALL)
@@ -82,8 +84,37 @@ def _refuse_rounding(image: "Image.Image", data: memoryview | bytes) -> None:
     bits = max(_jpeg2000_depths(data), default=0)
     if bits > 8 and not image.mode.startswith("I"):
         raise ValueError(
-            f"{image.mode} of {bits} bits, whose white Pillow makes black: convert it to 8"
+            f"{image.mode} of {bits} bits, whose white Pillow makes black: it is read of 8 bits, "
+            "and gray also of 9 to 16. Convert it to 8, or give the pixels as a feature, an array"
         )
+
+
+def stored_bits(image: Any, format: str, data: memoryview | bytes) -> int:
+    """Return the most bits a sample of a TIFF, or of a JPEG 2000 file."""
+    if format == "TIFF":
+        return max(map(int, image.tag_v2.get(_BITS_PER_SAMPLE, (1,))))
+    return max(_jpeg2000_depths(data), default=0)
+
+
+def refused_samples(data: memoryview | bytes) -> str:
+    """Return what to add to Pillow's words about a TIFF that it does not open; "" if it is damaged.
+
+    The first directory of the file tells the number of samples a pixel.
+    """
+    order = "big" if data[:2] == b"MM" else "little"
+    start = int.from_bytes(data[4:8], order)
+    entries = int.from_bytes(data[start : start + 2], order)
+    found = {}
+    for at in range(start + 2, min(start + 2 + 12 * entries, len(data) - 11), 12):
+        tag = int.from_bytes(data[at : at + 2], order)
+        found[tag] = int.from_bytes(data[at + 8 : at + 10], order)
+    samples = found.get(_SAMPLES_PER_PIXEL, 1)
+    if samples <= _MAX_SAMPLES:
+        return ""
+    return (
+        f" ({samples} samples a pixel; read are gray, palettes, RGB, RGBA, CMYK of 8 or 16 bits: "
+        "give other bands as a feature, an array, beside an image of three of them)"
+    )
 
 
 def low_zeros(format: str, data: memoryview | bytes) -> int:

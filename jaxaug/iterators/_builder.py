@@ -29,6 +29,7 @@ class BuiltBatch(NamedTuple):
       done: ready when the arrays are, and nobody else can donate or delete it.
       counts: "images", "shrunk", "masked", "replaced".
       bad: the records that could not be decoded.
+      deep: (record, bits a sample) of the first image that has lost bits; None without one.
       seconds: "reader", "decoder", "device": at work on this batch.
     """
 
@@ -36,6 +37,7 @@ class BuiltBatch(NamedTuple):
     done: Array
     counts: dict[str, int]
     bad: list[BadRecord]
+    deep: tuple[int, int] | None
     seconds: dict[str, float]
 
 
@@ -45,6 +47,7 @@ class RowImages(NamedTuple):
     Attributes:
       array: uint8[n, H, W, channels], or gray [n, H, W] or [n, H, W, 1].
       size, original_size, orientation, valid: see `ImageBatch`.
+      bits: see `DecodedBatch`.
       release: called with an array that is ready when nothing reads the images any more.
       wait_seconds: seconds that decoding waited for the device.
     """
@@ -54,6 +57,7 @@ class RowImages(NamedTuple):
     original_size: np.ndarray
     orientation: np.ndarray
     valid: np.ndarray
+    bits: dict[int, int]
     release: Callable[[Any], None]
     wait_seconds: float
 
@@ -124,7 +128,8 @@ class BatchBuilder:
             "decoder": decoded_at - started - images.wait_seconds,
             "device": time.perf_counter() - decoded_at + images.wait_seconds,
         }
-        return BuiltBatch(arrays, done, _count(images, valid, bad), bad, seconds)
+        deep = next(((int(records.indices[row]), images.bits[row]) for row in images.bits), None)
+        return BuiltBatch(arrays, done, _count(images, valid, bad), bad, deep, seconds)
 
     def _decode(self, records: EncodedBatch) -> tuple[EncodedBatch, RowImages, list[BadRecord]]:
         if isinstance(records.images, Pixels):
@@ -141,6 +146,7 @@ class BatchBuilder:
             original_size=decoded.original_size,
             orientation=decoded.orientation,
             valid=decoded.valid,
+            bits=decoded.bits,
             release=decoded.release,
             wait_seconds=decoded.wait_seconds,
         )
@@ -207,6 +213,7 @@ def _take_pixels(pixels: Pixels) -> RowImages:
         original_size=size,
         orientation=np.ones(count, np.uint8),
         valid=np.ones(count, np.bool_),
+        bits={},
         release=lambda readers: None,
         wait_seconds=0.0,
     )

@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from jaxaug._typing import Array
+from jaxaug._warn import warn_of_precision
 from jaxaug.decode import Decoder
 from jaxaug.iterators._bad_records import BadRecordLimit, BadRecordsError
 from jaxaug.iterators._builder import BatchBuilder, BuiltBatch
@@ -41,6 +42,7 @@ class Consumer:
         self.upcoming = Cursor(0, 0)
         self.start = Cursor(0, 0)
         self.stats = Stats(plan.builders)
+        self._warned_of_bits = False
         self._limit = BadRecordLimit(plan.options.max_bad)
         # No thread outlives the consumer: when the last reference goes it tells them to end.
         self._finalizer = weakref.finalize(self, resources.abandon)
@@ -144,11 +146,19 @@ class Consumer:
         if error is not None:
             raise self._error_to_raise(error)
 
+        if batch.deep is not None and not self._warned_of_bits:
+            self._warned_of_bits = True
+            self._warn_of_bits(*batch.deep)
         self._resources.take()
         self.delivered = pending.after
         self.stats.delivered(batch.counts, batch.bad, batch.seconds)
         self.stats.handed(self._pipeline().when_ready(batch.done))
         return batch.arrays
+
+    def _warn_of_bits(self, index: int, bits: int) -> None:
+        about = self._plan.source.describe(index)
+        file = ", ".join(str(about[name]) for name in ("path", "key") if name in about)
+        warn_of_precision(f"record {index} ({file})" if file else f"record {index}", bits)
 
     def _error_to_raise(self, error: BaseException) -> BaseException:
         """Return the error that the user meets for the error of a batch."""

@@ -446,7 +446,7 @@ def test_deep_white_of_jpeg_2000_is_not_black(channels):
         return
     assert "JPEG2000: RGB" in read_headers(Encoded.from_bytes([file])).reason[0]
     for mode in ("rgb", "gray", "unchanged"):
-        with pytest.raises(DecodeError, match="whose white Pillow makes black: convert it to 8"):
+        with pytest.raises(DecodeError, match=r"white Pillow makes black: .* Convert it to 8"):
             decode_image(file, mode)
 
 
@@ -492,7 +492,7 @@ def test_sixteen_bits_of_which_zero_is_white(photometric):
 
 def test_pixels_without_an_agreed_range_are_refused():
     file = save(Image.fromarray(PICTURE[:, :, 0].astype(np.float32)), "TIFF")
-    with pytest.raises(DecodeError, match="TIFF pixels of mode F have no agreed range"):
+    with pytest.raises(DecodeError, match="TIFF pixels of floats have no agreed range"):
         decode_image(file)
 
 

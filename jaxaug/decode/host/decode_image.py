@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._warn import warn_of_precision
 from jaxaug.decode import _pillow
 from jaxaug.decode._orientation import TRANSPOSE, upright
 from jaxaug.decode._types import Encoded
@@ -42,8 +43,8 @@ def decode_image(
     Returns:
       The upright image (all eight EXIF orientations applied).
 
-      "rgb": uint8[h, w, 3]; gray is repeated to three channels, CMYK converted, alpha dropped, 16
-      bit scaled to 8.
+      "rgb": uint8[h, w, 3]; gray is repeated to three channels, CMYK converted, alpha dropped, the
+      upper 8 of 12 or 16 bits kept, with an `errors.PrecisionWarning`.
 
       "gray": uint8[h, w]; the Y channel of a JPEG, else 0.299 R + 0.587 G + 0.114 B of "rgb".
 
@@ -86,6 +87,8 @@ def decode_image(
         decode_into(encoded.view(0), header, (height, width), row)
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
+    if header.precision > 8:
+        warn_of_precision("the image", int(header.precision))
     return row[..., 0] if mode == "gray" else row
 
 

@@ -36,7 +36,7 @@ class Headers(NamedTuple):
       orientation: uint8, the EXIF orientation 1..8.
       coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
         3 lossless, 9 and 10 extended and progressive with arithmetic coding.
-      precision: uint8, bits per sample.
+      precision: uint8, bits per sample; of other formats than JPEG those that become 8.
       components: uint8, color components of a JPEG.
       scan_components: uint8, those of its first scan; fewer than `components` means several scans.
       sampling: uint32, one byte per component, the first in the highest byte: horizontal factor
@@ -244,7 +244,8 @@ def _read_others(
         if format in SIZES and _pillow.has_codec(format):
             size = SIZES[format](data, head)
         if size and size[0] * size[1] <= max_pixels:
-            _fill_other(headers, row, *size)
+            bits = head[_pillow.PNG_BITS_AT] if format == "PNG" else 8
+            _fill_other(headers, row, *size, bits=max(8, bits))
         else:
             _open_other(headers, row, data, format, max_pixels)
 
@@ -271,9 +272,11 @@ def _open_other(
         _refuse(headers, row, error.reason)
 
 
-def _fill_other(headers: Headers, row: int, height: int, width: int, orientation: int = 1) -> None:
+def _fill_other(
+    headers: Headers, row: int, height: int, width: int, orientation: int = 1, bits: int = 8
+) -> None:
     headers.kind[row] = OTHER
-    headers.precision[row] = 8
+    headers.precision[row] = bits
     headers.height[row] = height
     headers.width[row] = width
     headers.orientation[row] = orientation
