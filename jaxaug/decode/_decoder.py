@@ -74,6 +74,9 @@ class Decoder:
         which costs no color conversion and a third of the memory; else 0.299 R + 0.587 G + 0.114 B.
         Y differs from Pillow's `convert("L")` where RGB values are rounded or clipped: 0.01 levels
         in the mean of 100 photographs, at most 19.
+      truncated: a JPEG without its end marker is bad ("error"), or is decoded as far as it goes, by
+        host threads with every backend ("accept"). What is missing is gray, or a coarser image of
+        a progressive one. Other damage counts as ever.
 
     Attributes:
       canvas: (H, W).
@@ -104,6 +107,7 @@ class Decoder:
         max_pixels: int = MAX_PIXELS,
         deterministic: bool = False,
         output: str = "rgb",
+        truncated: str = "error",
     ):
         if isinstance(canvas, (tuple, list, np.ndarray)):
             canvas = tuple(_as_int(side) for side in canvas)
@@ -117,11 +121,13 @@ class Decoder:
         check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
         check_choice("output", output, ("rgb", "gray"))
+        check_choice("truncated", truncated, ("error", "accept"))
 
         self.canvas = canvas
         self.channels = 3 if output == "rgb" else 1
         self.on_error = on_error
         self.max_pixels = max_pixels
+        self.truncated = truncated
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
         canvas_shape = (*self.canvas, self.channels)
@@ -302,7 +308,7 @@ class Decoder:
                 f"`headers` must be those of `encoded`, {len(encoded.lengths)} rows, got "
                 f"{len(headers.kind)}: take `read_headers(encoded)`."
             )
-        return confirm_headers(encoded, headers, self.max_pixels)
+        return confirm_headers(encoded, headers, self.max_pixels, self.truncated)
 
     def _count(self, decoded: DecodedBatch, padding: np.ndarray | None) -> None:
         valid = decoded.valid if padding is None else decoded.valid[~padding]

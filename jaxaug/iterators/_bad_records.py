@@ -140,7 +140,8 @@ class _Replacement:
     def decode(self) -> DecodedRows:
         """Return the decoded batch, all of its rows good."""
         stored = self._records.headers
-        headers = confirm_headers(self._images, stored, self._decoder.max_pixels)
+        decoder = self._decoder
+        headers = confirm_headers(self._images, stored, decoder.max_pixels, decoder.truncated)
         while True:
             headers = self._replace_bad_headers(headers)
             records, decoded = _decode(self._records, self._decoder, self._masks, headers)
@@ -178,7 +179,9 @@ class _Replacement:
         indices, others = self._reader.read_positions(records.epoch, positions)
         assert isinstance(others.images, Encoded)
         self._records = _substitute(records, rows, indices, others)
-        return _with_rows(headers, rows, read_headers(others.images, self._decoder.max_pixels))
+        decoder = self._decoder
+        found = read_headers(others.images, decoder.max_pixels, decoder.truncated)
+        return _with_rows(headers, rows, found)
 
     def _note(self, errors: dict[int, DecodeError]) -> None:
         """Remember the rows that fail for the first time; raise for one that was tried enough."""

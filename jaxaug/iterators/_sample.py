@@ -43,7 +43,9 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     else:
         assert plan.decoder is not None
         mode = "rgb" if plan.function.channels == 3 else "gray"
-        original = decode_image(images.view(0), mode, plan.decoder.max_pixels)
+        original = decode_image(
+            images.view(0), mode, plan.decoder.max_pixels, truncated=plan.decoder.truncated
+        )
     return {
         "original": original,
         "sample": sample,

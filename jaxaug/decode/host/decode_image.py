@@ -12,16 +12,12 @@ from jaxaug.decode import _pillow
 from jaxaug.decode._orientation import TRANSPOSE, upright
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.host.repair_jpeg import repaired_jpegs
+from jaxaug.decode.host.strict import check_jpeg_strictly
+from jaxaug.decode.host.turbojpeg import suits_turbojpeg
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
-from jaxaug.decode.parse.jpeg_rules import GRAY, LOSSLESS, RGB, YCBCR
+from jaxaug.decode.parse.jpeg_rules import GRAY, YCBCR
 from jaxaug.errors import DecodeError
 
-# Samplings of three components that the TurboJPEG interface, and so simplejpeg, supports: 4:4:4,
-# 4:2:2, 4:4:0, 4:2:0, 4:1:1, 4:4:1, and 4:2:2 and 4:4:0 with doubled factors. Pillow decodes the
-# others, with libjpeg-turbo as well.
-_TURBO_SAMPLINGS = frozenset(
-    (0x11111100, 0x21111100, 0x12111100, 0x22111100, 0x41111100, 0x14111100, 0x22121200, 0x22212100)
-)
 _T = TypeVar("_T")
 
 
@@ -29,6 +25,9 @@ def decode_image(
     data: "bytes | bytearray | memoryview | np.ndarray",
     mode: str = "rgb",
     max_pixels: int = MAX_PIXELS,
+    *,
+    strict: bool = False,
+    truncated: str = "error",
 ) -> np.ndarray:
     """Decode one image of any supported format on the host.
 
@@ -39,6 +38,10 @@ def decode_image(
         numbers and depth maps need it.
       max_pixels: an image whose header promises more pixels is refused before anything is
         allocated.
+      strict: refuse what libjpeg warns of, such as damage inside of the image data of a JPEG, which
+        costs pixels and not the image otherwise; takes twice the time.
+      truncated: a JPEG without its end marker is refused ("error") or decoded as far as it goes
+        ("accept").
 
     Returns:
       The upright image (all eight EXIF orientations applied).
@@ -74,13 +77,17 @@ def decode_image(
     """
     check_choice("mode", mode, ("rgb", "gray", "unchanged"))
     check_positive_int("max_pixels", max_pixels)
+    check_choice("strict", strict, (False, True))
+    check_choice("truncated", truncated, ("error", "accept"))
     encoded = Encoded.from_bytes([data])
-    headers = read_headers(encoded, max_pixels)
+    headers = read_headers(encoded, max_pixels, truncated)
     if headers.kind[0] == BAD:
         raise DecodeError(headers.reason[0], byte_count=len(data))
     header = headers.row(0)
     height, width = headers.original_size()[0].tolist()
     try:
+        if strict:
+            _check_strictly(encoded.view(0), header)
         if mode == "unchanged":
             return decode_unchanged(encoded.view(0), header)
         row = np.zeros((height, width, 1 if mode == "gray" else 3), np.uint8)
@@ -90,6 +97,19 @@ def decode_image(
     if header.precision > 8:
         warn_of_precision("the image", int(header.precision))
     return row[..., 0] if mode == "gray" else row
+
+
+def _check_strictly(data: memoryview, header: Headers) -> None:
+    """Raise DecodeError for a JPEG that libjpeg warns of; Pillow raises for other formats."""
+    from PIL import ImageFile
+
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise ValueError(
+            "`strict` must be False while PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, with which "
+            "Pillow fills up what is missing: set it to False."
+        )
+    if header.kind == JPEG:
+        check_jpeg_strictly(data, header)
 
 
 def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
@@ -102,7 +122,7 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
     Raises:
       DecodeError: the pixels cannot be read, or Pillow would change them.
     """
-    if _suits_turbojpeg(header):
+    if suits_turbojpeg(header):
         height, width = header.original_size().tolist()
         gray = header.color == GRAY
         row = np.zeros((height, width, 1 if gray else 3), np.uint8)
@@ -130,7 +150,7 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     Raises:
       DecodeError: the pixels cannot be read; the canvas may be partly written.
     """
-    if _suits_turbojpeg(header):
+    if suits_turbojpeg(header):
         _decode_with_turbojpeg(data, header, size, row)
         return
 
@@ -149,7 +169,7 @@ def jpeg_scale(header: Headers, size: tuple[int, int]) -> int | None:
       header: `Headers.row(i)` of a good image.
       size: (h, w) of the upright image on the canvas.
     """
-    if not _suits_turbojpeg(header):
+    if not suits_turbojpeg(header):
         return None
     stored, wanted = _stored_sides(header, size)
     if wanted == stored and header.orientation == 1:
@@ -204,14 +224,6 @@ def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> A
         return _pillow.upright_rgb(data, format, orientation, stored_size)
     ycbcr = header.kind == JPEG and header.color == YCBCR
     return _pillow.upright_gray(data, format, orientation, stored_size, ycbcr)
-
-
-def _suits_turbojpeg(header: Headers) -> bool:
-    if header.coding == LOSSLESS:
-        return False
-    if header.color in (YCBCR, RGB):
-        return int(header.sampling) in _TURBO_SAMPLINGS
-    return header.kind == JPEG and header.color == GRAY
 
 
 def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:

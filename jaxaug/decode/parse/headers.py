@@ -45,7 +45,7 @@ class Headers(NamedTuple):
         `jpeg_rules.py`.
       scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
       plain: uint8, 0 for a JPEG that decoders other than libjpeg may read differently: bytes
-        between its segments, a DNL segment, 16-bit tables, hints at two color models.
+        between its segments, a DNL segment, 16-bit tables, hints at two color models, no end.
       reason: object, the fault of a bad image in one clause; "" for a good one.
 
     Example:
@@ -76,7 +76,9 @@ class Headers(NamedTuple):
         return upright_size(self.height, self.width, self.orientation)
 
 
-def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
+def read_headers(
+    encoded: Encoded, max_pixels: int = MAX_PIXELS, truncated: str = "error"
+) -> Headers:
     """Check the bytes of n images and read their headers.
 
     A file is good if it can be decoded to an image: a JPEG with a well-formed header and an end
@@ -86,6 +88,7 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     Args:
       encoded: n images in readable host memory; nothing outside of them is read.
       max_pixels: an image of more pixels is bad.
+      truncated: a JPEG without its end marker is bad ("error") or good ("accept").
 
     Returns:
       Headers of n rows; bad images raise no error.
@@ -108,10 +111,10 @@ def read_headers(encoded: Encoded, max_pixels: int = MAX_PIXELS) -> Headers:
     rows = np.arange(starts.size)
     if starts.size <= _MAX_LOOPED_JPEGS:
         files = zip(rows.tolist(), starts.tolist(), stops.tolist())
-        left = [file[0] for file in files if not _read_jpeg(headers, *file, max_scanned)]
+        left = [file[0] for file in files if not _read_jpeg(headers, *file, max_scanned, truncated)]
         rows = np.array(left, np.int64)
     if rows.size:
-        _read_jpegs(headers, starts, stops, rows, max_scanned)
+        _read_jpegs(headers, starts, stops, rows, max_scanned, truncated)
     _read_others(headers, encoded, starts, stops, max_pixels)
     return limit_pixels(headers, max_pixels)
 
@@ -135,10 +138,13 @@ def no_reasons(count: int) -> np.ndarray:
     return np.broadcast_to(_NO_REASON, count)
 
 
-def _read_jpeg(headers: Headers, row: int, start: int, stop: int, max_scanned: int) -> bool:
+def _read_jpeg(
+    headers: Headers, row: int, start: int, stop: int, max_scanned: int, truncated: str
+) -> bool:
     """Read one file; return False if it is no JPEG, or if `_read_jpegs` must read it."""
     data = memory_view(start, stop - start)
-    found = check_jpeg(data, start, max_scanned) if data[:2] == b"\xff\xd8" else None
+    is_jpeg = data[:2] == b"\xff\xd8"
+    found = check_jpeg(data, start, max_scanned, truncated) if is_jpeg else None
     if found is None:
         return False
 
@@ -157,6 +163,7 @@ def _read_jpegs(
     stops: np.ndarray,
     rows: np.ndarray,
     max_scanned: int,
+    truncated: str,
 ) -> None:
     """Read those of the rows that are JPEGs, all at once."""
     rows = rows[stops[rows] - starts[rows] >= 2]
@@ -165,7 +172,7 @@ def _read_jpegs(
     if not jpegs.size:
         return
 
-    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned)
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned, truncated)
     # A batch of JPEGs only, the usual case, is copied and not scattered.
     target = jpegs if jpegs.size < starts.size else slice(None)
     headers.kind[target] = JPEG

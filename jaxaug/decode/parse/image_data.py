@@ -11,21 +11,29 @@ _MAX_SCANS = 500  # each costs a pass over the image, however few bytes it has
 # `read_windows` takes fewer than 64 bytes at once.
 _TAIL = 48
 _END = bytes((0xFF, EOI))
-_TRUNCATED = "a truncated JPEG: no end marker behind its image data"
+# Faults of the end; a file without its end marker may be taken all the same, one without data not.
+NO_END = (
+    "a truncated JPEG: no end marker behind its image data (truncated='accept' of decode_image and "
+    "of the Decoder takes what is there)"
+)
+_NO_DATA = "a truncated JPEG: no image data"
+_MIN_DATA = 3  # bytes behind the scan header, an end marker included
 
 
-def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]) -> None:
-    """Check that image data and an end marker are there.
+def check_end(
+    scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str]
+) -> dict[int, str]:
+    """Return row -> reason for the files without image data, or without an end marker.
 
     Any bytes may follow the end marker: zeros, a second picture.
 
     Args:
       scan_start: int64[k], where the image data begins.
       stops: int64[k], the address after the end of each file.
-      failures: receives row -> reason.
+      failures: rows that are not looked at in full.
     """
+    faults = {}
     ended = read_windows(stops - 2, 2, stops).view(">u2") == (0xFF00 | EOI)
-    ended &= stops - scan_start >= 3
     rows = (~ended).nonzero()[0]
     if rows.size:  # most trailers are short: all files at once
         first = np.maximum(stops[rows] - _TAIL, np.minimum(scan_start[rows] + 1, stops[rows] - 1))
@@ -34,10 +42,10 @@ def check_end(scan_start: np.ndarray, stops: np.ndarray, failures: dict[int, str
         rows = rows[~found]
     for row in rows.tolist():
         if row not in failures and not _has_end(int(scan_start[row]) + 1, int(stops[row])):
-            failures[row] = _TRUNCATED
+            faults[row] = NO_END
     empty = read_windows(scan_start, 2, stops).view(">u2") == (0xFF00 | EOI)
-    for row in empty.nonzero()[0].tolist():
-        failures.setdefault(row, _TRUNCATED)
+    empty |= stops - scan_start < _MIN_DATA
+    return faults | dict.fromkeys(empty.nonzero()[0].tolist(), _NO_DATA)
 
 
 def find_end_fault(data: memoryview, start: int) -> str:
@@ -47,10 +55,10 @@ def find_end_fault(data: memoryview, start: int) -> str:
       data: the file from its image data on.
       start: address of the data.
     """
-    ended = len(data) >= 3 and data[-2:] == _END
-    if data[:2] == _END or not (ended or _has_end(start + 1, start + len(data))):
-        return _TRUNCATED
-    return ""
+    if data[:2] == _END or len(data) < _MIN_DATA:
+        return _NO_DATA
+    ended = data[-2:] == _END or _has_end(start + 1, start + len(data))
+    return "" if ended else NO_END
 
 
 def _has_end(start: int, stop: int) -> bool:

@@ -15,7 +15,13 @@ import numpy as np
 
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.parse.exif import read_orientation
-from jaxaug.decode.parse.image_data import check_end, check_scans, find_end_fault, find_scans_fault
+from jaxaug.decode.parse.image_data import (
+    NO_END,
+    check_end,
+    check_scans,
+    find_end_fault,
+    find_scans_fault,
+)
 from jaxaug.decode.parse.jpeg_checks import CHECKS, read_checks
 from jaxaug.decode.parse.jpeg_rules import LOSSLESS, JpegLayout, validate
 from jaxaug.decode.parse.segments import DRI, Segments, walk
@@ -44,12 +50,14 @@ def check_jpegs(
     starts: np.ndarray,
     stops: np.ndarray,
     max_scanned: int,
+    truncated: str,
 ) -> tuple[JpegColumns, dict[int, str]]:
     """Check k JPEG files that begin with FF D8.
 
     Args:
       starts, stops: int64[k], the memory [start, stop) of each file, at least two bytes.
       max_scanned: bound on scans times pixels of a file with several scans.
+      truncated: "error", or "accept" for files without an end marker, which are not `plain` then.
 
     Returns:
       The columns, and row -> reason for the files that are not good.
@@ -71,7 +79,11 @@ def check_jpegs(
     )
 
     _check_lossless_restarts(segments, columns, failures)
-    check_end(scan_start, stops, failures)
+    for row, fault in check_end(scan_start, stops, failures).items():
+        if fault == NO_END and truncated == "accept":
+            columns.plain[row] = 0
+        else:
+            failures.setdefault(row, fault)
     pixels = np.where(several_scans, size[:, 0].astype(np.int64) * size[:, 1], 0)
     check_scans(scan_start, stops, pixels, max_scanned, failures)
     return columns, failures
@@ -81,13 +93,14 @@ def check_jpeg(
     data: memoryview,
     start: int,
     max_scanned: int,
+    truncated: str,
 ) -> tuple[tuple[int, ...], str] | None:
     """Check one file as `check_jpegs` does, in a tenth of the time.
 
     Args:
       data: the file, at least two bytes.
       start: its address.
-      max_scanned: see `check_jpegs`.
+      max_scanned, truncated: see `check_jpegs`.
 
     Returns:
       The fields of `JpegColumns`, and the reason why the file is not good or ""; None for a file
@@ -104,14 +117,18 @@ def check_jpeg(
         return None
 
     scan_start = start + found.scan_start
+    plain = layout.plain
     if not fault:
         fault = find_end_fault(data[found.scan_start :], scan_start)
+    if fault == NO_END and truncated == "accept":
+        fault = ""
+        plain = 0
     if not fault and layout.several_scans:
         pixels = found.height * found.width
         fault = find_scans_fault(scan_start, start + len(data), pixels, max_scanned)
 
     size = (found.height, found.width)
-    return (*size, found.orientation, *layout[:6], found.scan_start, layout.plain), fault
+    return (*size, found.orientation, *layout[:6], found.scan_start, plain), fault
 
 
 def first_segments(encoded: Encoded) -> list[tuple[int, int, int]]:

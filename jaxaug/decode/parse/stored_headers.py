@@ -33,7 +33,10 @@ _FACTOR_MASK = np.array([0, 0xFF << 24, 0xFFFF << 16, 0xFFFFFF << 8, *[2**32 - 1
 
 
 def confirm_headers(
-    encoded: Encoded, stored: Headers | None, max_pixels: int = MAX_PIXELS
+    encoded: Encoded,
+    stored: Headers | None,
+    max_pixels: int = MAX_PIXELS,
+    truncated: str = "error",
 ) -> Headers:
     """Return the headers of n images, read anew where the stored ones are not those of the file.
 
@@ -41,7 +44,7 @@ def confirm_headers(
       encoded: n images.
       stored: of the same images, from an earlier `read_headers`; `reason` is not used. None to read
         all of them.
-      max_pixels: an image of more pixels is bad.
+      max_pixels, truncated: see `read_headers`.
 
     Returns:
       Headers of n rows. For a JPEG, coding, precision, sides, components and sampling are those of
@@ -55,7 +58,7 @@ def confirm_headers(
     """
     count = len(encoded.lengths)
     if stored is None or count <= _MAX_READ_ANEW:
-        return read_headers(encoded, max_pixels)
+        return read_headers(encoded, max_pixels, truncated)
 
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
@@ -68,7 +71,7 @@ def confirm_headers(
     agrees = _frames_agree(starts, stops, rows[is_jpeg & (kind == JPEG)], stored)
     others = rows[~is_jpeg & (kind == OTHER)]
     agrees[others] = _formats_are_known(starts[others], stops[others])
-    return _read_rows(encoded, (~agrees).nonzero()[0], stored, max_pixels)
+    return _read_rows(encoded, (~agrees).nonzero()[0], stored, max_pixels, truncated)
 
 
 def _frames_agree(
@@ -131,13 +134,16 @@ def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
     return [format is not None and _pillow.has_codec(format) for format in formats]
 
 
-def _read_rows(encoded: Encoded, rows: np.ndarray, stored: Headers, max_pixels: int) -> Headers:
+def _read_rows(
+    encoded: Encoded, rows: np.ndarray, stored: Headers, max_pixels: int, truncated: str
+) -> Headers:
     """Return the stored headers, held to `max_pixels`, with some rows read anew."""
     headers = limit_pixels(stored._replace(reason=no_reasons(len(stored.kind))), max_pixels)
     if not rows.size:
         return headers
 
     columns = [column.copy() for column in headers]
-    for column, read in zip(columns, read_headers(encoded.take(rows), max_pixels)):
+    read_anew = read_headers(encoded.take(rows), max_pixels, truncated)
+    for column, read in zip(columns, read_anew):
         column[rows] = read
     return Headers(*columns)
