@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
     try:
         with _sigterm_raises():
-            arguments.run(arguments)
+            status = arguments.run(arguments)
             print(end="", flush=True)
     except JaxaugError as error:
         return _fail(str(error), 1)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted.", 128 + signal.SIGINT)
     except _Terminated:
         return _fail("terminated.", 128 + signal.SIGTERM)
-    return 0
+    return status or 0
 
 
 def _fail(message: str, status: int) -> int:
@@ -83,6 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_index(commands)
     _add_pack(commands)
+    _add_verify(commands)
     return parser
 
 
@@ -153,6 +154,13 @@ def _add_index(commands) -> None:
         nargs="+",
         help="files, glob patterns, brace ranges, URLs; the format is told by content",
     )
+    _add_index_options(parser)
+    parser.add_argument("--out", help="the index file, which the source then takes as `index`")
+    parser.set_defaults(run=_index)
+
+
+def _add_index_options(parser: argparse.ArgumentParser) -> None:
+    """Add what an index depends on."""
     parser.add_argument(
         "--image", help="feature (TFRecord) or extension (tar) of the image, if not the usual one"
     )
@@ -163,8 +171,6 @@ def _add_index(commands) -> None:
     parser.add_argument(
         "--features", help="further features, as the source will name them: name,name=new name"
     )
-    parser.add_argument("--out", help="the index file, which the source then takes as `index`")
-    parser.set_defaults(run=_index)
 
 
 def _add_pack(commands) -> None:
@@ -184,6 +190,30 @@ def _add_pack(commands) -> None:
     )
     parser.add_argument("--names", help="with --masks: a text file that names the images to take")
     parser.set_defaults(run=_pack, error=parser.error)
+
+
+def _add_verify(commands) -> None:
+    parser = commands.add_parser(
+        "verify",
+        help="decode every record strictly and list the bad ones, which Loaders then treat as such",
+        epilog="What was found is kept in the index of tar and TFRecord files, and in "
+        "jaxaug-bad.json in the folder of loose files; sources that are made later take these "
+        "records for bad, until the files change. The exit status is 1 if there are any. After a "
+        "kill the same command goes on where it was.",
+    )
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        help="class folders, text files (.txt, .csv, .tsv, .lst) with lines of `image label ...`,"
+        " tar or TFRecord files as `index` takes them",
+    )
+    _add_index_options(parser)
+    parser.add_argument("--sep", help="what stands between image and labels in a text file")
+    parser.add_argument(
+        "--processes", type=_positive, help="how many decode (default: one for each CPU)"
+    )
+    parser.add_argument("--out", help="a file of JSON that gets the list as well")
+    parser.set_defaults(run=_verify)
 
 
 def _add_doctor(commands) -> None:
@@ -254,6 +284,15 @@ def _preview(arguments: argparse.Namespace) -> None:
 def _index(arguments: argparse.Namespace) -> None:
     from jaxaug._pack import build_index
 
+    options = _index_options(arguments)
+    if arguments.out is not None:
+        options["index"] = arguments.out
+    source = build_index(arguments.paths, **options)
+    print(source)
+    print(f"index: {source.index_path}")
+
+
+def _index_options(arguments: argparse.Namespace) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if arguments.image is not None:
         options["image"] = arguments.image
@@ -263,11 +302,20 @@ def _index(arguments: argparse.Namespace) -> None:
         options["label"] = arguments.label or None
     if arguments.features is not None:
         options["features"] = _renamed(arguments.features)
+    return options
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from jaxaug._verify import open_sources, print_result, verify, write_list
+
+    results = []
+    for source in open_sources(arguments.sources, arguments.sep, _index_options(arguments)):
+        result = verify(source, arguments.processes)
+        print_result(source, result)
+        results.append((source, result))
     if arguments.out is not None:
-        options["index"] = arguments.out
-    source = build_index(arguments.paths, **options)
-    print(source)
-    print(f"index: {source.index_path}")
+        write_list(arguments.out, results)
+    return int(any(result.findings for _, result in results))
 
 
 def _renamed(text: str) -> dict[str, str]:

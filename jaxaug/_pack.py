@@ -242,10 +242,12 @@ def _compare(source: LooseSource, packed: WebDataset) -> None:
     for start in range(0, len(source), 64):
         indices = np.arange(start, min(start + 64, len(source)))
         copies = _files(packed.read(indices)[0])
-        originals = _files(source.read(indices)[0])
         for row, index in enumerate(indices.tolist()):
-            pairs = zip(copies, originals, strict=True)
-            if any(copy.view(row) != original.view(row) for copy, original in pairs):
+            paths = [source.path(index)]
+            if isinstance(source, PairedFolders):
+                paths.append(source.mask_path(index))
+            pairs = zip(copies, paths, strict=True)
+            if any(copy.view(row) != _content(path) for copy, path in pairs):
                 raise SourceError(
                     f"record {index} of {packed!r} differs from {source.path(index)!r}."
                 )

@@ -4,7 +4,7 @@ import hashlib
 import os
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -14,6 +14,12 @@ import numpy as np
 from jaxaug.decode import Encoded
 from jaxaug.iterators._features import column_bytes
 from jaxaug.iterators.sources import _libc
+from jaxaug.iterators.sources._findings import (
+    places,
+    read_findings,
+    without_rows,
+    write_findings,
+)
 from jaxaug.iterators.sources._local_disks import all_local
 
 _THREADS = 4  # reads under way at a time: for disks
@@ -52,25 +58,46 @@ class LooseFiles:
     Args:
       root: the folder; "" for paths that stand alone.
       names: paths relative to it.
+      trusting: False to read the files that a verification found bad, too; True gives them the
+        length 0, as if they could not be read.
     """
 
-    def __init__(self, root: str, names: Sequence[str]):
+    def __init__(self, root: str, names: Sequence[str], trusting: bool = True):
         self._root = root
         self._names = names
+        self._trusting = trusting
+        self._bad = read_findings(root, names) if trusting else {}
         self._local = len(names) > 0 and all_local([self.path(0)])
         self._free = _free_buffers()
 
     def __reduce__(self):
-        return LooseFiles, (self._root, self._names)
+        return LooseFiles, (self._root, self._names, self._trusting)
 
     def __len__(self) -> int:
         return len(self._names)
+
+    def untrusting(self) -> "LooseFiles":
+        """Return the same files, also those found bad."""
+        return LooseFiles(self._root, self._names, trusting=False)
+
+    def findings_place(self) -> str:
+        """Return the file that `keep_findings` writes, if it can."""
+        return places(self._root)[0]
+
+    def keep_findings(self, findings: Mapping[int, str]) -> str:
+        """Keep number -> reason for later copies of these files; return the file that holds it."""
+        return write_findings(self._root, self._names, findings)
 
     def path(self, index: int) -> str:
         """Return the path of file `index`."""
         return os.path.join(self._root, self._names[index])
 
     def read(self, indices: np.ndarray) -> Encoded:
+        """Read files `indices` (int64[n]); one unreadable or found bad has length 0."""
+        encoded = self._read(indices)
+        return without_rows(encoded, [*self._bad], indices) if self._bad else encoded
+
+    def _read(self, indices: np.ndarray) -> Encoded:
         """Read files `indices` (int64[n]); one that cannot be read has length 0.
 
         What the page cache holds is read by the calling thread, the rest by several: more of them
@@ -107,6 +134,8 @@ class LooseFiles:
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file's number and path, and "error" if it cannot be read now."""
         found: dict[str, Any] = {"record": index, "path": self.path(index)}
+        if index in self._bad:
+            return found | {"error": self._bad[index]}
         try:
             descriptor = _open(self.path(index))
             try:

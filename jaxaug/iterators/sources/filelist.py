@@ -1,6 +1,8 @@
 """A text file that names images and their labels."""
 
+import copy
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,20 @@ class FileList:
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path, and "error" if the file cannot be read now."""
         return self._files.describe(index)
+
+    def untrusting(self) -> "FileList":
+        """Return a copy that also reads what a verification found bad; see `verify`."""
+        other = copy.copy(self)
+        other._files = self._files.untrusting()
+        return other
+
+    def findings_place(self) -> str:
+        """Return the file that `keep_findings` writes, if it can."""
+        return self._files.findings_place()
+
+    def keep_findings(self, findings: Mapping[int, str]) -> str:
+        """Keep record -> reason, which later sources take for bad; return the file with it."""
+        return self._files.keep_findings(findings)
 
     def fingerprint(self) -> str:
         """Return a hash of the paths as listed and of the labels."""

@@ -1,7 +1,8 @@
 """A folder of images, with one sub-folder for each class."""
 
+import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,20 @@ class ImageFolder:
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path and class, and "error" if the file cannot be read now."""
         return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
+
+    def untrusting(self) -> "ImageFolder":
+        """Return a copy that also reads what a verification found bad; see `verify`."""
+        other = copy.copy(self)
+        other._files = self._files.untrusting()
+        return other
+
+    def findings_place(self) -> str:
+        """Return the file that `keep_findings` writes, if it can."""
+        return self._files.findings_place()
+
+    def keep_findings(self, findings: Mapping[int, str]) -> str:
+        """Keep record -> reason, which later sources take for bad; return the file with it."""
+        return self._files.keep_findings(findings)
 
     def fingerprint(self) -> str:
         """Return a hash of the relative paths and of the labels."""

@@ -237,6 +237,21 @@ def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray
             os.unlink(partial)
 
 
+def write_extra(path: str, name: str, value: Any) -> None:
+    """Change one of the `extra` entries of an index; what has it open keeps what it was.
+
+    Raises:
+      SourceError: the index is damaged, or cannot be written.
+    """
+    try:
+        columns = dict(read_index(path).columns)
+        with open(path, "rb") as file:
+            header, _ = _read_header(file, os.fstat(file.fileno()).st_size)
+        write_index(path, header | {"extra": header["extra"] | {name: value}}, columns)
+    except (IndexDamaged, OSError) as error:
+        raise SourceError(f"the index {path!r} cannot be changed: {reason(error)}.") from error
+
+
 def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
     """Map an index, all checksums verified.
 

@@ -1,6 +1,7 @@
 """The part that all sources of packed files share: an index, a storage, reading by indexing."""
 
 import abc
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ from jaxaug.decode.parse.headers import no_reasons
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources._files import list_files, local_path
+from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
-from jaxaug.iterators.sources.packed.index import open_index
+from jaxaug.iterators.sources.packed.index import open_index, write_extra
 from jaxaug.iterators.sources.packed.storage import choose_storage
 
+FINDINGS = "bad_records"  # the name in an index of what a verification found
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
@@ -46,6 +49,7 @@ class PackedSource(abc.ABC):
         check_count("retries", retries)
         self._files = list_files(paths)
         self._options = options
+        self._trusting = True
         self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._open()
@@ -61,6 +65,8 @@ class PackedSource(abc.ABC):
             for name, column in self._columns.items()
             if name.startswith(FEATURE)
         }
+        found = self._index.extra.get(FINDINGS, {}) if self._trusting else {}
+        self._bad = {int(index): str(reason) for index, reason in found.items()}
         # The errors of records that could not be read when they were last asked for.
         self._failures: dict[int, str] = {}
 
@@ -76,7 +82,7 @@ class PackedSource(abc.ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""
-        opened = ("_index", "_storage", "_columns", "_features", "_failures")
+        opened = ("_index", "_storage", "_columns", "_features", "_failures", "_bad")
         return {name: value for name, value in vars(self).items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -128,6 +134,8 @@ class PackedSource(abc.ABC):
             files, offsets.astype(np.int64), lengths.astype(np.int64)
         )
         self._note(indices, failures)
+        if self._bad:
+            encoded = without_rows(encoded, [*self._bad], np.resize(indices, len(files)))
         columns = {name: column[indices] for name, column in self._features.items()}
         if not masked:
             return encoded, columns
@@ -145,6 +153,22 @@ class PackedSource(abc.ABC):
                 self._failures.pop(index, None)
             else:  # in one step: another thread may describe the record
                 self._failures[index] = failure
+
+    def untrusting(self) -> "PackedSource":
+        """Return a copy that also reads what a verification found bad; see `verify`."""
+        other = copy.copy(self)
+        other._trusting = False
+        other._bad = {}
+        return other
+
+    def findings_place(self) -> str:
+        """Return the file that `keep_findings` writes: the index."""
+        return self.index_path
+
+    def keep_findings(self, findings: Mapping[int, str]) -> str:
+        """Keep record -> reason, which later sources take for bad, in the index."""
+        write_extra(self.index_path, FINDINGS, {str(index): findings[index] for index in findings})
+        return self.index_path
 
     def headers(self, indices: np.ndarray) -> Headers:
         """Return the header facts that the index knows of images; `reason` stays empty."""
@@ -166,7 +190,8 @@ class PackedSource(abc.ABC):
             return found | {"error": failure}
         start = int(self._columns["offset"][index]) - int(self._columns["lead"][index])
         try:
-            return found | self._strings(BlockReader(FileReader(), file, _DESCRIBE_BYTES), start)
+            found |= self._strings(BlockReader(FileReader(), file, _DESCRIBE_BYTES), start)
+            return found | ({"error": self._bad[index]} if index in self._bad else {})
         except SourceError as error:
             return found | {"error": str(error)}
 

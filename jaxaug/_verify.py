@@ -1,0 +1,263 @@
+"""Every record of a source decoded strictly, and what was found kept for later Loaders."""
+
+import json
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug._pack import build_index
+from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode.host.strict import check_jpeg_strictly
+from jaxaug.decode.parse.headers import BAD, JPEG
+from jaxaug.errors import DecodeError, SourceError
+from jaxaug.iterators._protocol import Masked
+from jaxaug.iterators.sources._byte_progress import byte_progress
+from jaxaug.iterators.sources.filelist import FileList
+from jaxaug.iterators.sources.folder import ImageFolder
+from jaxaug.iterators.sources.packed.source import PackedSource
+
+_CHUNK = 64  # records that a process takes at a time
+_LISTS = (".txt", ".tsv", ".csv", ".lst", ".list")  # names of files that list images
+
+
+class Verified(NamedTuple):
+    """The result of a run.
+
+    Attributes:
+      findings: record -> reason.
+      records: the number of records of the source.
+      checked: those decoded by this run; fewer than `records` where it went on after a kill.
+      megabytes: of the records checked.
+      seconds: that took.
+      place: the file that keeps the findings.
+    """
+
+    findings: dict[int, str]
+    records: int
+    checked: int
+    megabytes: float
+    seconds: float
+    place: str
+
+
+VerifiableSource = ImageFolder | FileList | PackedSource
+
+
+def open_sources(
+    paths: Sequence[str], sep: str | None, options: dict[str, Any]
+) -> Iterator[VerifiableSource]:
+    """Yield a source for each folder and list of images, and one for all other files together.
+
+    Args:
+      paths: class folders, text files with lines of `image label ...`, tar or TFRecord files.
+      sep: of the text files.
+      options: of the tar or TFRecord files, with which a Loader will open them.
+    """
+    packed = []
+    for path in paths:
+        if os.path.isdir(path):
+            yield ImageFolder(path)
+        elif path.lower().endswith(_LISTS):
+            yield FileList(path, sep=sep)
+        else:
+            packed.append(path)
+    if packed:
+        yield build_index(packed, **options)
+
+
+def verify(source: VerifiableSource, processes: int | None = None) -> Verified:
+    """Decode every record in several processes, and keep what is wrong with the source's data.
+
+    A run that is killed goes on where it ended. What an earlier whole run found is found anew.
+
+    Args:
+      source: the records; its copies in other processes read the same files.
+      processes: None for one on each CPU that this process may use.
+
+    Raises:
+      SourceError: the findings can be kept nowhere, or a process died.
+    """
+    count = len(source)
+    source = source.untrusting()
+    journal = _Journal(f"{source.findings_place()}.verify", source.fingerprint(), count)
+    findings, done = journal.resume()
+    starts = [start for start in range(0, count, _CHUNK) if start not in done]
+    checked = 0
+    total_bytes = 0
+    started = time.perf_counter()
+    with byte_progress(len(starts) * _CHUNK, "verify") as advance:
+        for start, (found, size) in _run(source, starts, processes or usable_cpus()):
+            journal.add(start, found)
+            findings |= found
+            checked += min(_CHUNK, count - start)
+            total_bytes += size
+            advance(_CHUNK)
+    seconds = time.perf_counter() - started
+    findings = dict(sorted(findings.items()))
+    place = source.keep_findings(findings)
+    journal.remove()
+    return Verified(findings, count, checked, total_bytes / 1e6, seconds, place)
+
+
+def print_result(source: VerifiableSource, result: Verified) -> None:
+    """Print a line for each bad record, and a summary."""
+    for entry in _list(source, result):
+        print(f"{entry['record']:>10}  {entry['file']}  {entry['reason']}")
+    rate = result.checked / max(result.seconds, 1e-9)
+    megabytes = result.megabytes / max(result.seconds, 1e-9)
+    earlier = result.records - result.checked
+    print(
+        f"{source}: {len(result.findings):,} of {result.records:,} records are bad. Checked "
+        f"{result.checked:,} in {result.seconds:.1f} s: {rate:,.0f} records/s, "
+        f"{megabytes:,.0f} MB/s" + (f"; {earlier:,} were checked before." if earlier else ".")
+    )
+    print(f"kept in {result.place}")
+
+
+def write_list(path: str, results: Sequence[tuple[VerifiableSource, Verified]]) -> None:
+    """Write the bad records of several sources as JSON."""
+    entries = [entry for source, result in results for entry in _list(source, result)]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(entries, file, indent=1)
+        file.write("\n")
+
+
+def _list(source: VerifiableSource, result: Verified) -> Iterator[dict[str, Any]]:
+    for index, reason in result.findings.items():
+        about = source.describe(index)
+        file = ", ".join(str(about[name]) for name in ("path", "key") if name in about)
+        yield {"source": str(source), "record": index, "file": file, "reason": reason}
+
+
+class _Journal:
+    """What was found so far, a line of JSON for each piece of the source, for after a kill.
+
+    Args:
+      path: the file; nothing is kept where it cannot be written.
+      fingerprint, count: of the source; the lines of another one do not count.
+    """
+
+    def __init__(self, path: str, fingerprint: str, count: int):
+        self._path = path
+        self._head = [fingerprint, count, _CHUNK]
+
+    def resume(self) -> tuple[dict[int, str], set[int]]:
+        """Return what an earlier run found, and the starts of the pieces that it has done."""
+        findings: dict[int, str] = {}
+        done = set[int]()
+        # The last line may be cut.
+        with suppress(OSError, ValueError), open(self._path, encoding="utf-8") as file:
+            if json.loads(next(file, "null")) == self._head:
+                for line in file:
+                    start, found = json.loads(line)
+                    done.add(start)
+                    findings |= {int(index): reason for index, reason in found.items()}
+        with suppress(OSError):
+            self._rewrite(findings, done)
+        return findings, done
+
+    def _rewrite(self, findings: dict[int, str], done: set[int]) -> None:
+        """Begin the file anew, without what was cut."""
+        partial = f"{self._path}.part"
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(json.dumps(self._head) + "\n")
+            for start in sorted(done):
+                stop = start + _CHUNK
+                piece = {each: text for each, text in findings.items() if start <= each < stop}
+                file.write(json.dumps([start, piece]) + "\n")
+        os.replace(partial, self._path)
+
+    def add(self, start: int, found: dict[int, str]) -> None:
+        """Keep what was found in one piece."""
+        with suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps([start, found]) + "\n")
+
+    def remove(self) -> None:
+        """Remove the file: the findings are where a source looks for them."""
+        with suppress(OSError):
+            os.unlink(self._path)
+
+
+# ---- in the processes
+
+_source: VerifiableSource
+
+
+def _run(
+    source: VerifiableSource, starts: list[int], processes: int
+) -> Iterator[tuple[int, tuple[dict[int, str], int]]]:
+    """Yield (start, (findings, bytes)) of each piece, in order."""
+    if not starts:
+        return
+    count = min(processes, len(starts))
+    pool = ProcessPoolExecutor(count, get_context("spawn"), _initialize, (source,))
+    start = starts[0]
+    try:
+        for start, result in zip(starts, pool.map(_check_piece, starts)):
+            yield start, result
+    except BrokenProcessPool as error:
+        raise SourceError(
+            f"a process died within some {_CHUNK * (count + 1)} records from {start} on, without "
+            "memory or in a fault of a codec. The same command goes on from there."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _initialize(source: VerifiableSource) -> None:
+    global _source
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    _source = source
+
+
+def _check_piece(start: int) -> tuple[dict[int, str], int]:
+    """Return record -> reason of the records from `start` on, and the bytes of them all."""
+    indices = np.arange(start, min(start + _CHUNK, len(_source)))
+    images, _ = _source.read(indices)
+    pairs: list[tuple[str, Any]] = [("", images)]
+    if isinstance(images, Masked):
+        pairs = [("the mask: ", images.masks), ("", images.images)]  # the image's reason stays
+    findings: dict[int, str] = {}
+    size = 0
+    for name, encoded in pairs:
+        assert isinstance(encoded, Encoded)
+        size += int(encoded.lengths.sum())
+        for row, index in enumerate(indices.tolist()):
+            fault = find_fault(encoded.take(slice(row, row + 1)), is_mask=bool(name))
+            if fault:
+                about = {} if encoded.lengths[row] else _source.describe(index)
+                findings[index] = name + about.get("error", fault)
+    return findings, size
+
+
+def find_fault(encoded: Encoded, is_mask: bool = False) -> str:
+    """Return what is wrong with one record, or "".
+
+    Args:
+      encoded: one image.
+      is_mask: its numbers count, not its colors.
+    """
+    headers = read_headers(encoded)
+    if headers.kind[0] == BAD:
+        return str(headers.reason[0])
+    data = encoded.view(0)
+    try:
+        if headers.kind[0] == JPEG and not is_mask:
+            check_jpeg_strictly(data, headers.row(0))
+            return ""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bits that are lost, and of metadata
+            decode_image(data, "unchanged" if is_mask else "rgb", strict=True)
+    except DecodeError as error:
+        return error.reason
+    return ""

@@ -1,0 +1,162 @@
+"""The command `verify`: it finds what a Loader would take, and Loaders believe it."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from jaxaug import Loader, _verify
+from jaxaug.__main__ import main
+from jaxaug._verify import find_fault, verify
+from jaxaug.decode import Encoded, read_headers
+from jaxaug.errors import DecodeError
+from jaxaug.iterators import FileList, ImageFolder, Subset, WebDataset
+from tests.decode.samples import JPEGS, PICTURE
+from tests.decode.test_strict import DAMAGED
+from tests.images import encode
+from tests.iterators.loaders import one_device
+from tests.iterators.sources import containers
+
+GOOD = JPEGS["4:2:0"]
+BAD = DAMAGED["an unknown marker"]  # a Loader takes it by itself
+
+
+def folder(root, files, name="{}.jpg"):
+    for number, file in enumerate(files):
+        path = root / "abc"[number % 3] / name.format(f"{number:03d}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file)
+    return root
+
+
+def valid(source, count):
+    with Loader(
+        source, count, shuffle=False, on_error="mask", sharding=one_device(), max_bad=None
+    ) as loader:
+        batch = next(loader)
+        return np.asarray(batch["valid"]).tolist(), loader.stats["bad_records"]
+
+
+def test_a_tar_keeps_it_in_its_index(tmp_path, capsys):
+    files = {f"{i}.{kind}": file for i in range(4) for kind, file in (("jpg", GOOD), ("cls", b"1"))}
+    files["2.jpg"] = BAD
+    tar = tmp_path / "a.tar"
+    tar.write_bytes(containers.tar(files))
+    assert valid(WebDataset(tar), 4)[0] == [True] * 4
+    fingerprint = WebDataset(tar).fingerprint()
+
+    assert main(["verify", str(tar), "--processes", "1", "--out", str(tmp_path / "o.json")]) == 1
+    said = capsys.readouterr().out
+    assert "  2  " in said and "a.tar, 2  the marker FF5A" in said
+    assert "1 of 4 records are bad. Checked 4 in " in said and "records/s" in said
+    (entry,) = json.loads((tmp_path / "o.json").read_text())
+    assert entry["record"] == 2 and entry["file"].endswith("a.tar, 2")
+
+    source = WebDataset(tar)
+    assert source.fingerprint() == fingerprint  # a run resumes
+    flags, (bad,) = valid(source, 4)
+    assert flags == [True, True, False, True]
+    assert bad["index"] == 2 and bad["reason"].startswith("the marker FF5A")
+    assert source.describe(2)["key"] == "2"
+    assert valid(Subset(source, [2, 3]), 2)[0] == [False, True]
+    with (
+        Loader(source, 4, shuffle=False, sharding=one_device()) as loader,
+        pytest.raises(DecodeError, match="the marker FF5A"),
+    ):
+        next(loader)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".index", ".json", ".tar"]
+
+    tar.write_bytes(containers.tar(files | {"2.jpg": GOOD}))  # mended
+    assert valid(WebDataset(tar), 4)[0] == [True] * 4
+    assert main(["verify", str(tar), "--processes", "1"]) == 0
+
+
+def test_a_folder_keeps_it_in_a_file_until_a_file_changes(tmp_path, capsys):
+    root = folder(tmp_path / "train", [GOOD, BAD, GOOD, GOOD[:300]])
+    assert main(["verify", str(root), "--processes", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "001.jpg  the marker FF5A" in said and "003.jpg  " in said and "2 of 4 records" in said
+    assert sorted(os.listdir(root)) == ["a", "b", "c", "jaxaug-bad.json"]
+
+    source = ImageFolder(root)
+    paths = [source.path(index) for index in range(4)]
+    flags, bad = valid(source, 4)
+    assert [path[-7:] for path, flag in zip(paths, flags) if not flag] == ["003.jpg", "001.jpg"]
+    assert "FF5A" in " ".join(each["reason"] for each in bad)
+    listed = tmp_path / "list.txt"
+    listed.write_text("train/a/000.jpg 1\ntrain/b/001.jpg 2\n")
+    assert valid(FileList(listed), 2)[0] == [True, True]  # of another folder
+    assert main(["verify", str(listed), "--processes", "1"]) == 1
+    assert valid(FileList(listed), 2)[0] == [True, False]
+
+    (root / "b/001.jpg").write_bytes(GOOD)
+    assert sum(valid(ImageFolder(root), 4)[0]) == 3
+    (root / "jaxaug-bad.json").write_text("damaged")
+    assert sum(valid(ImageFolder(root), 4)[0]) == 3  # 300 bytes of a JPEG: its header tells
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
+    root = folder(tmp_path, [GOOD, BAD] * 70)
+    source = ImageFolder(root)
+    run = _verify._run
+
+    def killed(*arguments):
+        yield next(iter(run(*arguments)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_verify, "_run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        verify(source, 1)
+    assert sum(valid(ImageFolder(root), 140)[0]) == 140  # nothing is believed before the end
+    journal = root / "jaxaug-bad.json.verify"
+    with open(journal, "a") as file:
+        file.write('[64, {"70": "cut')
+
+    monkeypatch.setattr(_verify, "_run", run)
+    result = verify(source, 1)
+    assert result.checked == 140 - 64 and result.records == 140
+    names = [source.path(index)[-7:-4] for index in result.findings]
+    assert sorted(names) == [f"{number:03d}" for number in range(1, 140, 2)]
+    assert not journal.exists()
+    again = verify(ImageFolder(root), 2)  # of a source that believes them: found anew
+    assert again.checked == 140 and again.findings == result.findings
+
+
+def test_where_the_folder_cannot_be_written_the_cache_keeps_it(tmp_path, monkeypatch):
+    root = tmp_path / "data"
+    root.mkdir()
+    for number, file in enumerate((GOOD, BAD)):
+        (root / f"{number}.jpg").write_bytes(file)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (root / "jaxaug-bad.json").mkdir()  # the tests may run as root, who writes anywhere
+    result = verify(ImageFolder(root), 1)
+    assert result.place.startswith(str(tmp_path / "cache"))
+    assert sum(valid(ImageFolder(root), 2)[0]) == 1
+    shutil.rmtree(tmp_path / "cache")
+    assert sum(valid(ImageFolder(root), 2)[0]) == 2
+
+
+def test_masks_are_looked_at_too(tmp_path, capsys):
+    mask = encode(PICTURE[..., 0], "PNG")
+    files = {}
+    for number in range(3):
+        files |= {f"{number}.jpg": GOOD, f"{number}.seg.png": mask if number else mask[:-60]}
+    (tmp_path / "a.tar").write_bytes(containers.tar(files))
+    assert main(["verify", str(tmp_path / "a.tar"), "--mask", "seg.png", "--processes", "1"]) == 1
+    assert "a.tar, 0  the mask: PNG: " in capsys.readouterr().out
+    assert valid(WebDataset(tmp_path / "a.tar", mask="seg.png"), 3)[0] == [False, True, True]
+
+
+def test_packing_takes_what_was_found_bad_along(tmp_path):
+    root = folder(tmp_path / "train", [GOOD, BAD, GOOD])
+    verify(ImageFolder(root), 1)
+    assert main(["pack", str(root), str(tmp_path / "a.tar")]) == 0
+    images, _ = WebDataset(tmp_path / "a.tar").read(np.arange(3))
+    assert (read_headers(images).kind == 1).all()
+
+
+@pytest.mark.parametrize("name", JPEGS)
+def test_whole_files_have_no_fault(name):
+    assert find_fault(Encoded.from_bytes([JPEGS[name]])) == ""
