@@ -42,8 +42,9 @@ class Decoder:
     `stats` counts the images of both. A check of the bytes decides before which files are good, so
     both agree on that.
 
-    **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, and
-    where this Pillow has the codecs, JPEG 2000 and AVIF. A format is recognized by the first bytes.
+    **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, ICO
+    (largest image), CUR, DDS, PCX, PSD, QOI, TGA, XBM, XPM, and where this Pillow has the codecs,
+    JPEG 2000 and AVIF. A format is recognized by the first bytes, a TGA by its footer.
 
     **Memory.** A batch takes H x W x channels bytes per image, and several batches may be in
     flight. With "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the

@@ -41,7 +41,7 @@ PNG_BITS_AT = 24  # the place of the bits a sample, ISO/IEC 15948 11.2.2
 
 
 def format_of(data: memoryview | bytes) -> str | None:
-    """Return Pillow's name for the format of the first bytes, or None.
+    """Return Pillow's name for the format of the first bytes, or None; of a TGA the last ones tell.
 
     Example:
       >>> format_of(memoryview(b"GIF89a..."))
@@ -52,16 +52,29 @@ def format_of(data: memoryview | bytes) -> str | None:
         return "WEBP"
     if head[4:8] == b"ftyp" and head[8:12] in _AVIF_BRANDS:
         return "AVIF"
-    return next((name for magic, name in _MAGIC if magic.match(head)), None)
+    known = next((name for magic, name in _MAGIC if magic.match(head)), None)
+    if known is None and data[-len(_TGA_FOOTER) :] == _TGA_FOOTER:
+        return "TGA"
+    return known
+
+
+def is_like_tga(head: bytes) -> bool:
+    """Return True for what may be the header of a TGA: only a footer, since 1989, tells for sure.
+
+    Reference: Truevision TGA File Format Specification 2.0.
+    """
+    return head[1] in (0, 1) and head[2] in (1, 2, 3, 9, 10, 11) and head[16] in (8, 15, 16, 24, 32)
 
 
 def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
-    """Return (height, width) from the header of a WebP or GIF file; None for other formats.
+    """Return (height, width) from the header of a WebP, GIF or ICO file; None for other formats.
 
-    Pillow allocates memory when it opens these two.
+    Pillow allocates memory when it opens these three.
 
     Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 and 9649; GIF89a 18.
     """
+    if format == "ICO":
+        return _largest_icon(data)
     head = bytes(data[:30]).ljust(30, b"\0")
     if format == "GIF":
         return _number(head, 8, 2), _number(head, 6, 2)
@@ -73,6 +86,27 @@ def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
         bits = _number(head, 21, 4)
         return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
     return _number(head, 28, 2) & 0x3FFF, _number(head, 26, 2) & 0x3FFF
+
+
+def _largest_icon(data: memoryview) -> tuple[int, int]:
+    """Return the sides of the largest image in an ICO, by the headers of these, PNGs or bitmaps.
+
+    A directory of (sides of up to 256, ..., bytes, offset) precedes them; a bitmap is twice as high
+    as its icon. Reference: learn.microsoft.com/previous-versions/ms997538(v=msdn.10).
+    """
+    sides = [(0, 0)]
+    for at in range(6, min(6 + 16 * _number(bytes(data[4:6]), 0, 2), len(data) - 15), 16):
+        start = _number(bytes(data[at + 12 : at + 16]), 0, 4)
+        head = bytes(data[start : start + 24]).ljust(24, b"\0")
+        if head[:4] == b"\x89PNG":
+            sides.append((int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")))
+            continue
+        size = 2 if head[0] == 12 else 4  # of a number; BITMAPCOREHEADER
+        width, height = (
+            abs(int.from_bytes(head[at : at + size], "little", signed=True)) for at in (4, 4 + size)
+        )
+        sides.append((height // 2, width))
+    return max(sides, key=lambda each: each[0] * each[1])
 
 
 def _number(data: bytes, at: int, size: int) -> int:
@@ -428,15 +462,25 @@ _PIXEL_LIMIT = _PixelLimit()
 _PLUGINS: dict[str, tuple[str, str, str | None]] = {
     "AVIF": ("AvifImagePlugin", "AvifImageFile", "avif"),
     "BMP": ("BmpImagePlugin", "BmpImageFile", None),
+    "CUR": ("CurImagePlugin", "CurImageFile", None),
+    "DDS": ("DdsImagePlugin", "DdsImageFile", None),
     "GIF": ("GifImagePlugin", "GifImageFile", None),
+    "ICO": ("IcoImagePlugin", "IcoImageFile", "zlib"),
     "JPEG": ("JpegImagePlugin", "JpegImageFile", "jpg"),
     "JPEG2000": ("Jpeg2KImagePlugin", "Jpeg2KImageFile", "jpg_2000"),
+    "PCX": ("PcxImagePlugin", "PcxImageFile", None),
     "PNG": ("PngImagePlugin", "PngImageFile", "zlib"),
     "PPM": ("PpmImagePlugin", "PpmImageFile", None),
+    "PSD": ("PsdImagePlugin", "PsdImageFile", None),
+    "QOI": ("QoiImagePlugin", "QoiImageFile", None),
+    "TGA": ("TgaImagePlugin", "TgaImageFile", None),
     "TIFF": ("TiffImagePlugin", "TiffImageFile", None),
     "WEBP": ("WebPImagePlugin", "WebPImageFile", "webp"),
+    "XBM": ("XbmImagePlugin", "XbmImageFile", None),
+    "XPM": ("XpmImagePlugin", "XpmImageFile", None),
 }
 _AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are of HEIF containers, too
+_TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 # SOT and EOC, ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F.
 _JPEG2000_WHOLE = re.compile(rb"\xff\x90.*\xff\xd9", re.DOTALL)
 _MAGIC = tuple(
@@ -448,5 +492,13 @@ _MAGIC = tuple(
         (rb"II[*+]\0|MM\0[*+]", "TIFF"),
         (rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n", "JPEG2000"),
         (rb"P[1-6][ \t\r\n\v\f]", "PPM"),
+        (rb"\0\0\x01\0(?!\0\0)", "ICO"),
+        (rb"\0\0\x02\0(?!\0\0)", "CUR"),  # a TGA has zeros there
+        (rb"8BPS\0\x01", "PSD"),
+        (rb"DDS \x7c\0\0\0", "DDS"),
+        (rb"qoif", "QOI"),
+        (rb"\x0a[\x00\x02\x03\x05][\x00\x01][\x01\x02\x04\x08]", "PCX"),
+        (rb"/\* XPM \*/", "XPM"),
+        (rb"\n?#define[ \t]", "XBM"),
     )
 )

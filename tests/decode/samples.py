@@ -107,6 +107,64 @@ def exif_segment(orientation: int, order: str, long: bool = False, before: int =
     return segment(0xE1, b"Exif\0\0" + magic + struct.pack(order + "I", 8) + directory)
 
 
+# ---- formats that Pillow reads and few write
+
+
+def qoi(pixels: np.ndarray) -> bytes:
+    """uint8[h, w, 3] as QOI (qoiformat.org/qoi-specification.pdf), a QOI_OP_RGB for each pixel."""
+    height, width, _ = pixels.shape
+    chunks = np.insert(pixels.reshape(-1, 3), 0, 0xFE, axis=1).tobytes()
+    return b"qoif" + struct.pack(">IIBB", width, height, 3, 0) + chunks + bytes(7) + b"\1"
+
+
+def psd(pixels: np.ndarray) -> bytes:
+    """uint8[h, w, 3] as PSD (Adobe Photoshop File Formats Specification), planes as they are."""
+    height, width, _ = pixels.shape
+    head = b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, height, width, 8, 3)
+    return head + bytes(12) + bytes(2) + pixels.transpose(2, 0, 1).tobytes()
+
+
+def xpm(numbers: np.ndarray) -> bytes:
+    """Numbers [h, w] below 26 as XPM, with (9 n, 9 n, 9 n) for n."""
+    height, width = numbers.shape
+    colors = [f'"{chr(97 + n)} c #{9 * n:02x}{9 * n:02x}{9 * n:02x}",' for n in range(26)]
+    rows = ['"' + "".join(chr(97 + n) for n in row) + '",' for row in numbers]
+    head = ["/* XPM */", "static char *x[] = {", f'"{width} {height} 26 1",']
+    return "\n".join([*head, *colors, "/* pixels */", *rows, "};\n"]).encode()
+
+
+def cur(pixels: np.ndarray) -> bytes:
+    """uint8[h, w, 3] as a cursor: a bitmap of 24 bits, twice as high for its mask."""
+    height, width, _ = pixels.shape
+    form = struct.pack("<IiiHHIIiiII", 40, width, 2 * height, 1, 24, 0, 0, 0, 0, 0, 0)
+    gap = -3 * width % 4
+    rows = b"".join(row.tobytes() + bytes(gap) for row in pixels[::-1, :, ::-1])
+    body = form + rows + bytes(height * (-(-width // 32) * 4))
+    head = struct.pack("<HHHBBBBHHII", 0, 2, 1, width, height, 0, 0, 0, 0, len(body), 22)
+    return head + body
+
+
+_NUMBERS = PICTURE[..., 0] // 10
+RARE = {  # with the pixels that they hold
+    "CUR": (cur(PICTURE), PICTURE),
+    "DDS": (save(Image.fromarray(PICTURE), "DDS"), PICTURE),
+    "ICO of a PNG": (save(Image.fromarray(PICTURE), "ICO", sizes=[(50, 37)]), PICTURE),
+    "ICO of a bitmap": (
+        save(Image.fromarray(PICTURE), "ICO", sizes=[(50, 37)], bitmap_format="bmp"),
+        PICTURE,
+    ),
+    "PCX": (save(Image.fromarray(PICTURE), "PCX"), PICTURE),
+    "PSD": (psd(PICTURE), PICTURE),
+    "QOI": (qoi(PICTURE), PICTURE),
+    "TGA": (save(Image.fromarray(PICTURE), "TGA"), PICTURE),
+    "TGA of runs": (save(Image.fromarray(PICTURE), "TGA", compression="tga_rle"), PICTURE),
+    "XBM": (
+        save(Image.fromarray(PICTURE[..., 0] > 127), "XBM"),
+        np.where(PICTURE[..., :1] > 127, 255, 0).repeat(3, -1).astype(np.uint8),
+    ),
+    "XPM": (xpm(_NUMBERS), (9 * _NUMBERS[..., None]).repeat(3, -1)),
+}
+
 # ---- lossless JPEG, which no library here writes
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from jaxaug.decode import Decoder, Encoded, Headers, _pillow, read_headers
 from jaxaug.decode.parse import headers as headers_of
 from tests.decode import fields
-from tests.decode.samples import JPEGS, PICTURE, exif_segment, insert, save
+from tests.decode.samples import JPEGS, PICTURE, RARE, exif_segment, insert, save
 from tests.images import encode
 
 SEED = 20260  # another seed, other damage; a failure prints the file
@@ -135,12 +135,13 @@ def test_damaged_jpegs_read_alike_together_and_alone():
 def test_damaged_files_of_other_formats():
     kinds = ("PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
     sources = [encode(PICTURE, kind) for kind in kinds]
+    sources += [file for file, _ in RARE.values()]
     count = 0
     with Decoder((40, 64), "host", jax.devices("cpu")[:1], "mask", max_pixels=2**20) as decoder:
-        for _, headers, decoded in run(sources, 1000, decoder, random.Random(SEED)):
+        for _, headers, decoded in run(sources, 2000, decoder, random.Random(SEED)):
             assert not decoded.valid[headers.kind == 0].any()
             count += decoded.valid.sum()
-    assert 20 < count < 1000
+    assert 20 < count < 2000
 
 
 @pytest.mark.filterwarnings("ignore:::PIL")

@@ -32,8 +32,9 @@ def decode_image(
     """Decode one image of any supported format on the host.
 
     Args:
-      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, and
-        where this Pillow has the codecs, JPEG 2000 and AVIF.
+      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, ICO
+        (largest image), CUR, DDS, PCX, PSD, QOI, TGA with its footer, XBM or XPM, and where this
+        Pillow has the codecs, JPEG 2000 and AVIF.
       mode: "rgb" for colors, "gray" for luma, "unchanged" for what the file stores, as class
         numbers and depth maps need it.
       max_pixels: an image whose header promises more pixels is refused before anything is

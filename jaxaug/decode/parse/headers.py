@@ -246,7 +246,7 @@ def _read_others(
     heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
     for row, head in zip(rows.tolist(), heads):
         data = encoded.view(row)
-        format = _pillow.format_of(head[: len(data)])
+        format = _pillow.format_of(head[: len(data)]) or _pillow.format_of(data)
         size = None
         if format in SIZES and _pillow.has_codec(format):
             size = SIZES[format](data, head)
@@ -267,7 +267,10 @@ def _open_other(
     """Read a file that Pillow must open."""
     if format is None:
         start = bytes(data[:8])
-        _refuse(headers, row, f"not an image jaxaug knows (it begins with {start!r})")
+        reason = f"not an image jaxaug knows (it begins with {start!r})"
+        if len(data) > 18 and _pillow.is_like_tga(bytes(data[:18])):
+            reason += "; a TGA is known by its footer alone, which this has not: save it with one"
+        _refuse(headers, row, reason)
         return
     height, width = _pillow.stated_size(data, format) or (0, 0)
     if height * width > max_pixels:
