@@ -39,6 +39,7 @@ def report() -> Iterator[tuple[str, str]]:
     for device in jax.local_devices():
         yield f"device {device.id}", f"{device.device_kind} ({device.platform})"
     yield "decoder", _decoder()
+    yield "data", "not looked at: `python -m jaxaug verify SOURCE` finds damaged records"
     if jax.default_backend() == "cpu":
         advice = (cpu_advice(), deadlock_note(jax.local_devices()))
         yield from (("jax", each) for each in advice if each is not None)
