@@ -3,13 +3,14 @@
 import json
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,7 +218,16 @@ def _run(
 def _initialize(source: VerifiableSource) -> None:
     global _source
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _source = source
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone: it would wait for more work for ever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _check_piece(start: int) -> tuple[dict[int, str], int]:

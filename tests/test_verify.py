@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -122,6 +125,23 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch, capsys):
     assert not journal.exists()
     again = verify(ImageFolder(root), 2)  # of a source that believes them: found anew
     assert again.checked == 140 and again.findings == result.findings
+
+
+def test_no_process_outlives_a_kill(tmp_path):
+    """Of a real one: the journal stays, and the processes that decode end."""
+    root = folder(tmp_path, [encode(np.tile(PICTURE, (20, 20, 1)))] * 640)
+    command = [sys.executable, "-m", "jaxaug", "verify", str(root), "--processes", "2"]
+    journal = root / "jaxaug-bad.json.verify"
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        while not journal.exists() or journal.read_text().count("\n") < 3:
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.kill()
+        # The pipe is at its end when all who could write to it are gone.
+        assert running.stdout is not None and running.stdout.read() == b""
+    done = journal.read_text().count("\n") - 1
+    result = verify(ImageFolder(root), 2)
+    assert 0 < result.checked <= 640 - 64 * (done - 1) and not result.findings
 
 
 def test_where_the_folder_cannot_be_written_the_cache_keeps_it(tmp_path, monkeypatch):
