@@ -216,14 +216,16 @@ class RandomCrop(Geometric):
     lies zero, or in a run with padding transforms, what their padding mode says.
 
     Raises:
-      ValueError: on tracing, for a plain image that is too small and not padded. An image on a
-        canvas with `size` is padded as needed, whatever its shape: that is known too late for an
-        error.
+      ValueError: on tracing, for an image, or a canvas, that is too small and not padded.
 
     Example:
       >>> import jax, jax.numpy as jnp
       >>> RandomCrop(32, padding=4)(jax.random.key(0), jnp.zeros((32, 32, 3), jnp.uint8)).shape
       (32, 32, 3)
+
+    Differs from torchvision where an image of a smaller `size` lies on a canvas that is large
+    enough: that is known too late for an error, and the image is padded as by `pad_if_needed`. Put
+    a `Resize` before the crop where images may be smaller than the window.
     """
 
     size: Size
@@ -264,18 +266,25 @@ class RandomCrop(Geometric):
 
     def _place(self, number: Array, info: ImageInfo, axis: int) -> Array:
         """Return where the window begins along y (0) or x (1)."""
-        length = info.height_width[axis]
         window = self.size[axis]
         left, top, right, bottom = self.padding or (0, 0, 0, 0)
         before, behind = ((top, bottom), (left, right))[axis]
-        room = length + before + behind - window
-        if info.size is None and room < 0 and not self.pad_if_needed:
-            raise ValueError(
-                f"RandomCrop{self.size} does not fit an image of {info.canvas}:"
-                " give `padding`, or `pad_if_needed=True`."
-            )
+        if not self.pad_if_needed and has_static_shape(info.canvas):
+            self._check_fits(info, info.canvas[axis] + before + behind - window)
+        room = info.height_width[axis] + before + behind - window
         # torchvision's `pad_if_needed` adds the missing pixels on both sides.
         return integer(number, jnp.minimum(room, 0), jnp.maximum(room, 0) + 1) - before
+
+    def _check_fits(self, info: ImageInfo, room: float) -> None:
+        """Raise where no image holds the window; `room` is that of one as large as its array."""
+        if room >= 0:
+            return
+        remedy = "give `padding`, or `pad_if_needed=True`"
+        what = "an image"
+        if info.size is not None:
+            what = "any image on a canvas"
+            remedy = f"{remedy}; or a larger `canvas` to the Loader, or a Resize before it"
+        raise ValueError(f"RandomCrop{self.size} does not fit {what} of {info.canvas}: {remedy}.")
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,23 @@ def test_random_crop_pads_if_needed():
     assert (out.reshape(20, -1).any(axis=1)).sum() == 12
 
 
+def test_a_canvas_too_small_for_every_window_is_refused():
+    """That of smaller images on a larger canvas is known when it runs: they are padded."""
+    image = picture(0, 30, 40)
+    sample = {"image": jnp.asarray(image), "size": jnp.array([20, 25], jnp.int32)}
+    with pytest.raises(
+        ValueError, match=r"not fit any image on a canvas of \(30, 40\): .*`canvas`"
+    ):
+        jax.eval_shape(RandomCrop((10, 41)), KEY, sample)
+    for fits in (RandomCrop(41, pad_if_needed=True), RandomCrop(42, padding=6), RandomCrop(30)):
+        assert jax.eval_shape(fits, KEY, sample)["image"].shape[:2] == fits.size
+    shapeless = Compose([Resize(50), RandomCrop(45)])
+    assert jax.eval_shape(shapeless, KEY, sample)["image"].shape == (45, 45, 3)
+    out = np.asarray(jax.jit(RandomCrop(28))(KEY, sample)["image"])
+    rows, columns = np.nonzero(out.any(axis=2))
+    assert (np.ptp(rows) + 1, np.ptp(columns) + 1) == (20, 25)
+
+
 def test_crop_then_resize_is_a_resized_crop():
     """The window of an unscaled crop bounds what the resize reads."""
     image = np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8)
