@@ -22,7 +22,7 @@ from jaxaug.augment._levels import LevelStep, through_levels
 from jaxaug.augment._resample import in_range, resample
 from jaxaug.augment._resampling import Resampling
 from jaxaug.augment._taps import tap_count
-from jaxaug.augment._targets import Targets
+from jaxaug.augment._targets import Targets, spread
 from jaxaug.augment._warp import Warp, has_static_shape
 
 
@@ -52,7 +52,7 @@ class State(NamedTuple):
       image: uint8, or float in [0, 1], [H, W, C], before the maps of `pending`.
       info: the facts about it after them.
       rest: the other entries of the sample.
-      dtype: of the image that was given.
+      dtypes: of the images that were given, by their names.
       targets: the entries of `rest` that move with the image.
       pending: the run that is not resampled yet.
       steps: transforms of single values that are not computed yet; `image` is uint8, and nothing
@@ -66,7 +66,7 @@ class State(NamedTuple):
     image: Array
     info: ImageInfo
     rest: Sample
-    dtype: Any
+    dtypes: Mapping[str, Any]
     targets: Targets
     pending: Run | None = None
     steps: tuple[LevelStep, ...] = ()
@@ -94,34 +94,32 @@ def begin(given: Any, targets: Targets) -> State:
     rest = dict(given) if isinstance(given, Mapping) else {"image": given}
     if "image" not in rest:
         raise ValueError(f"a sample must have an 'image', got the keys {sorted(rest)}.")
-    image = rest.pop("image")
+    images = ["image", *targets.images(rest)]
+    for name in images:
+        _check_values(name, rest[name])
+    image = jnp.asarray(rest.pop("image"))
     size = rest.pop("size", None)
-    _check_values(image)
-    image = jnp.asarray(image)
     _check_image(image)
+    canvas = (image.shape[0], image.shape[1])
     if size is not None:
-        size = _as_size(size)
+        size = _as_size(size, canvas)
 
     rest = targets.begin(rest, image)
-    canvas = (image.shape[0], image.shape[1])
+    dtypes = {name: {**rest, "image": image}[name].dtype for name in images}
     info = ImageInfo(canvas, size, rest.get("boxes"), rest.get("epoch"), image.shape[2])
-    return State(image, info, rest, image.dtype, targets)
+    return State(image, info, rest, dtypes, targets)
 
 
 def finish(state: State) -> Sample:
     """Return the sample: unused parts filled, the image in its final dtype and layout."""
     state = resampled(state)
-    image = state.image
     used = state.info.used()
-    rest = state.targets.finish(state.rest, used)
-    if state.layout is None:
-        image = _as_given(image, state.dtype)
+    sample = {**state.targets.finish(state.rest, used), "image": state.image}
+    for name, dtype in state.dtypes.items():
+        sample[name] = _finished(sample[name], dtype, used, state.layout)
     if used is not None:
-        image = jnp.where(used[:, :, None], image, jnp.zeros_like(image))
-        rest["size"] = state.info.size
-    if state.layout == "CHW":
-        image = channels_to_front(image)
-    return {**rest, "image": image}
+        sample["size"] = state.info.size
+    return sample
 
 
 def warped(state: State, warp: Warp, resampling: Resampling, transform: Any) -> State:
@@ -180,6 +178,15 @@ def stored(state: State) -> State:
     return state._replace(image=image, costly=False, stored=image)
 
 
+def _finished(image: Array, dtype: Any, used: Array | None, layout: str | None) -> Array:
+    """Return an image in its dtype and layout, zero where it is not used."""
+    if layout is None:
+        image = _as_given(image, dtype)
+    if used is not None:
+        image = jnp.where(spread(used, "image", image), image, jnp.zeros_like(image))
+    return channels_to_front(image) if layout == "CHW" and image.ndim == 3 else image
+
+
 def _as_given(image: Array, dtype: Any) -> Array:
     """Return `image` in the dtype that came in, rounded for uint8."""
     if dtype == jnp.uint8 and image.dtype != jnp.uint8:
@@ -224,7 +231,7 @@ def _is_key(value: Any) -> bool:
     return dtype == np.uint32 and value.shape in ((2,), (4,))  # threefry's two, rbg's four
 
 
-def _check_values(image: Any) -> None:
+def _check_values(name: str, image: Any) -> None:
     """Raise for float values beyond [0, 1], where they can be read: not while tracing."""
     if isinstance(image, Tracer) or not isinstance(image, (np.ndarray, jax.Array)):
         return
@@ -233,9 +240,11 @@ def _check_values(image: Any) -> None:
     values = np.asarray(image)
     smallest, largest = float(values.min()), float(values.max())
     if smallest < -_OVERSHOOT or largest > 1 + _OVERSHOOT:
+        numbers = "" if name == "image" else ', or name it a "map" of numbers in `targets`'
+        what = "a float image" if name == "image" else f"`{name}`, a float image,"
         raise ValueError(
-            f"expected a float image in [0, 1], got values from {smallest:g} to {largest:g}:"
-            " bring them there (8-bit levels: divide by 255), or give uint8."
+            f"expected {what} in [0, 1], got values from {smallest:g} to {largest:g}:"
+            f" bring them there (8-bit levels: divide by 255), or give uint8{numbers}."
         )
 
 
@@ -269,9 +278,16 @@ def _rank_hint(shape: tuple[int, ...]) -> str:
     return ""
 
 
-def _as_size(size: Any) -> Array:
+def _as_size(size: Any, canvas: tuple[int, int]) -> Array:
+    """Return the used (height, width), checked; its numbers where they can be read."""
+    given = size
     size = jnp.asarray(size)
     if size.shape != (2,) or not jnp.issubdtype(size.dtype, jnp.integer):
         got = f"{size.dtype}{list(size.shape)}"
         raise ValueError(f"`size` must be int32[2], the used (height, width), got {got}.")
+    if not isinstance(given, Tracer) and (np.asarray(given) > np.asarray(canvas)).any():
+        raise ValueError(
+            f"`size`, the used (height, width), must lie within the image's {canvas}, got"
+            f" {np.asarray(given).tolist()}: cut or pad images and their `size` together."
+        )
     return size.astype(jnp.int32)

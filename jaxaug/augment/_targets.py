@@ -15,15 +15,15 @@ from jaxaug.augment._boxes import (
     move_boxes,
     move_points,
 )
-from jaxaug.augment._resample import read_exactly, resample
+from jaxaug.augment._resample import in_range, read_exactly, resample
 from jaxaug.augment._resampling import Settings
 from jaxaug.augment._warp import Warp
 
 MASK_FILL = 255  # what losses ignore by custom
-KINDS = ("image", "mask", "masks", "boxes", "keypoints")
-_OWN_KIND = KINDS[1:]  # names that say their kind
+KINDS = ("image", "map", "mask", "masks", "boxes", "keypoints")
+_OWN_KIND = KINDS[2:]  # names that say their kind
 BOXES_ELSEWHERE = ("bbox", "bboxes")  # of boxes, in other libraries
-_PLANES = ("image", "mask", "masks")  # kinds with pixels
+_PLANES = ("map", "mask", "masks")  # kinds with pixels, beside images
 
 
 class Targets(NamedTuple):
@@ -43,6 +43,10 @@ class Targets(NamedTuple):
         named = {**{name: name for name in _OWN_KIND}, **dict(self.added)}
         return {name: kind for name, kind in named.items() if name in sample}
 
+    def images(self, sample: Sample) -> list[str]:
+        """Return the names of the images of `sample` beside its "image"."""
+        return [name for name, kind in self.kinds(sample).items() if kind == "image"]
+
     def begin(self, sample: Sample, image: Array) -> Sample:
         """Return `sample` with its targets checked, boxes as xyxy."""
         begun = dict(sample)
@@ -56,7 +60,7 @@ class Targets(NamedTuple):
         """Return `sample` with what lies outside of `used` filled, boxes in their format.
 
         Args:
-          sample: with moved targets.
+          sample: with moved targets; images are left as they are.
           used: bool[H, W], or None for the whole canvas.
         """
         finished = dict(sample)
@@ -93,6 +97,8 @@ class Targets(NamedTuple):
             return move_points(warp, value)
         if kind == "image":
             return _moved_image(value, extent, warp, settings)
+        if kind == "map":
+            return _moved_map(value, extent, warp, settings)
         fill = self._fill(kind, value.dtype)
         planes = _planes_last(kind, value)
         planes = read_exactly(planes, extent, warp, settings.padding_mode, fill)
@@ -165,24 +171,30 @@ def _checked(name: str, kind: str, value: Array, image: Array) -> Array:
             f"`{name}` must be {expected} of its image's height and width: expected {shapes} beside"
             f" the image {image.shape}, got {value.shape}."
         )
-    if kind == "image" and value.dtype != jnp.uint8:
+    if kind in ("image", "map") and value.dtype != jnp.uint8:
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise TypeError(
-                f"`{name}` is interpolated as an image and must be uint8 or floats, got"
+                f"`{name}` is interpolated and must be uint8 or floats, got"
                 f' {value.dtype}: convert it, or name it a "mask" in `targets`.'
             )
     return value
 
 
 def _moved_image(image: Array, extent, warp: Warp, settings: Settings) -> Array:
-    """Return another image of the sample, resampled as the first; 0 outside of it."""
-    interpolation, padding_mode, _ = settings
-    planes = _planes_last("image", image)
-    moved = resample(planes, extent, warp, interpolation, padding_mode, 0.0)
-    if image.dtype == jnp.uint8 and moved.dtype != jnp.uint8:
-        moved = jnp.round(jnp.clip(moved, 0.0, 1.0) * 255)
+    """Return another image of the sample, resampled as the first."""
+    planes = resample(_planes_last("image", image), extent, warp, *settings)
+    planes = in_range(planes, settings.interpolation)
     # Without the boundary a later resample, or a choice, would compute it once for each reading.
-    return _planes_first("image", computed_once(moved.astype(image.dtype)), image.ndim)
+    return _planes_first("image", computed_once(planes), image.ndim)
+
+
+def _moved_map(values: Array, extent, warp: Warp, settings: Settings) -> Array:
+    """Return numbers that are interpolated as the image; 0 outside of it."""
+    planes = _planes_last("map", values)
+    moved = resample(planes, extent, warp, settings.interpolation, settings.padding_mode, 0.0)
+    if values.dtype == jnp.uint8 and moved.dtype != jnp.uint8:
+        moved = jnp.round(jnp.clip(moved, 0.0, 1.0) * 255)
+    return _planes_first("map", computed_once(moved.astype(values.dtype)), values.ndim)
 
 
 def _planes_last(kind: str, value: Array) -> Array:

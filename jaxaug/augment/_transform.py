@@ -281,26 +281,33 @@ class SampleOp(Transform):
     def apply(self, params: Parameters, sample: Sample, info: ImageInfo) -> Sample:
         """Transform a sample whose "image" is float32[H, W, C] in [0, 1]; draw nothing.
 
-        The result has an "image" of the same kind; "size" is there as in the input. With a `p`, it
-        must have the same entries in the same shapes. `after` must tell what of `info` it changes.
+        The result has an "image" of the same kind. "size", the used (height, width), is there as in
+        the input; where height or width of the array change, the result has a "size" of its own, or
+        none, which says that all of the array is image. Masks, boxes and keypoints are changed
+        here, too. With a `p`, the result must have the same entries in the same shapes. `after`
+        must tell what of `info` it changes.
         """
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the sample, which ends a run."""
         state = stored(resampled(state))
         check_channels(self, state.image)
-        sample = {**state.rest, "image": unit(state.image)}
+        sample = {**state.rest, "image": state.image}
+        for name in state.dtypes:
+            sample[name] = unit(sample[name])
         if state.info.size is not None:
             sample["size"] = state.info.size
         result = self.apply(drawn.params, dict(sample), state.info)
         if not isinstance(result, Mapping) or "image" not in result:
             raise TypeError(f"{type(self).__name__}.apply must return a sample, got {result!r}.")
         result = {**result, "image": _checked(self, result["image"])}
+        _check_frame(self, drawn, state.info, result)
         result = chosen_alike(self, drawn, result, sample)
         note = Note("sample op", (type(self).__name__,), "reads the stored image", 1)
         begun = begin(result, state.targets._replace(box_format="xyxy"))
-        begun = begun._replace(targets=state.targets)
-        return begun._replace(dtype=state.dtype, costly=True, notes=(*state.notes, note))
+        dtypes = {name: state.dtypes.get(name, dtype) for name, dtype in begun.dtypes.items()}
+        begun = begun._replace(targets=state.targets, dtypes=dtypes)
+        return begun._replace(costly=True, notes=(*state.notes, note))
 
 
 class Output(Transform):
@@ -354,12 +361,20 @@ class Output(Transform):
         pending = state.pending is not None or state.steps
         epilogue = self._epilogue(state.image) if pending else None
         state = resampled(state, epilogue)
-        image = state.image
-        if epilogue is None:
-            image = self.values(unit(image)).astype(self.dtype)
+        image = state.image if epilogue is not None else self._finished(state.image)
+        others = {
+            name: self._finished(state.rest[name]) for name in state.targets.images(state.rest)
+        }
         layout = self.layout.removeprefix("N")
         note = Note("output", (type(self).__name__,), f"{self.dtype} {layout}, fused", 0)
-        return state._replace(image=image, layout=layout, notes=(*state.notes, note))
+        rest = {**state.rest, **others}
+        return state._replace(image=image, rest=rest, layout=layout, notes=(*state.notes, note))
+
+    def _finished(self, image: Array) -> Array:
+        """Return `values` of an image [H, W, C], or of a plane [H, W], in the output's dtype."""
+        if image.ndim == 2:
+            return self._finished(image[:, :, None])[:, :, 0]
+        return self.values(unit(image)).astype(self.dtype)
 
 
 def leaves(transform: Transform) -> list[Transform]:
@@ -400,6 +415,31 @@ def _check_alone(transform: Transform, drawn: Drawn, state: State, result: Array
             f"{change}, but {name}.after tells of {told}: override it to return"
             " ImageInfo((height, width))."
         )
+
+
+def _check_frame(transform: Transform, drawn: Drawn, info: ImageInfo, result: Sample) -> None:
+    """Raise where a `SampleOp` leaves a "size" that is not of its image, or tells of another."""
+    name = type(transform).__name__
+    canvas = result["image"].shape[:2]
+    size = result.get("size")
+    if canvas != info.canvas and size is not None and size is info.size:
+        raise ValueError(
+            f"{name}.apply changed the image's height and width from {info.canvas} to {canvas}, but"
+            " not the 'size' beside it: return a 'size' of its own, the used (height, width), such"
+            f" as jnp.minimum(sample['size'], jnp.array({canvas})), or leave 'size' out where all"
+            " of the array is image."
+        )
+    told = transform.after(drawn, info)
+    if told.canvas != canvas or (told.size is None) != (size is None):
+        raise ValueError(
+            f"{name}.apply returned an image of {canvas} {_with(size)} 'size', but {name}.after"
+            f" tells of {told.canvas} {_with(told.size)} size: override it to return"
+            " info._replace(canvas=(height, width), size=...), a `size` as in the sample, or None."
+        )
+
+
+def _with(size: Any) -> str:
+    return "without" if size is None else "with a"
 
 
 def _checked(transform: Transform, result: Any) -> Array:

@@ -350,9 +350,7 @@ def _run(choice: Choice, state: State, control: Control) -> State:
 
 def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> State:
     """Return the state of a traced index, of states that are computed already."""
-    images = [result.image for result in results]
-    if len({image.dtype for image in images}) > 1:
-        images = [unit(image) for image in images]
+    images = _of_one_dtype([result.image for result in results])
     shapes = {image.shape for image in images}
     entries = {tuple(sorted(result.rest)) for result in results}
     if len(shapes) > 1 or len(entries) > 1:
@@ -365,6 +363,11 @@ def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> St
         same = all(value is values[0] for value in values)
         return values[0] if same else select(choice.chosen, values)
 
+    rests = [dict(result.rest) for result in results]
+    for name in before.targets.images(before.rest):
+        for rest, image in zip(rests, _of_one_dtype([rest[name] for rest in rests]), strict=True):
+            rest[name] = image
+
     names = tuple(type(branch).__name__ for branch in choice.branches if branch != _NOTHING)
     notes = [*before.notes, Note("choice", names, "computed and selected", 0)]
     for result in results:
@@ -372,10 +375,17 @@ def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> St
     return before._replace(
         image=pick(*images),
         info=_chosen_info(choice.chosen, [result.info for result in results]),
-        rest=jax.tree.map(pick, *(result.rest for result in results)),
+        rest=jax.tree.map(pick, *rests),
         costly=True,
         notes=tuple(notes),
     )
+
+
+def _of_one_dtype(images: Sequence[Array]) -> list[Array]:
+    """Return the images as they are where they agree in their dtype, else as floats."""
+    if len({image.dtype for image in images}) == 1:
+        return list(images)
+    return [unit(image) for image in images]
 
 
 def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:

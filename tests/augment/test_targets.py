@@ -40,16 +40,51 @@ def test_instance_masks_move_as_masks_do_and_are_zero_outside(size):
     assert (filled["mask"] == 255).any()
 
 
-def test_a_second_image_is_resampled_as_the_first_and_not_recolored():
+def test_a_map_is_resampled_as_the_image_and_left_as_it_is():
     depth = (IMAGE[:, :, 0] / 25).astype(np.float32)
-    chain = A.Compose([*WARPS, A.ColorJitter(0.5)], targets={"depth": "image", "ids": "mask"})
+    steps = [*WARPS, A.ColorJitter(0.5), A.Normalize((0.1, 0.2, 0.3), 0.5)]
+    chain = A.Compose(steps, targets={"depth": "map", "ids": "mask"})
     ids = rng.integers(0, 9, (24, 30), dtype=np.int32)
     out = run(chain, {"image": IMAGE, "depth": depth, "ids": ids})
     alone = run(A.Compose(WARPS), {"image": (depth / 10.2)[:, :, None], "mask": ids})
     np.testing.assert_allclose(out["depth"], alone["image"][:, :, 0] * 10.2, atol=1e-4)
     np.testing.assert_array_equal(out["ids"], alone["mask"])
-    bytes_ = run(A.Compose(WARPS, targets={"other": "image"}), {"image": IMAGE, "other": IMAGE})
+    bytes_ = run(A.Compose(WARPS, targets={"other": "map"}), {"image": IMAGE, "other": IMAGE})
     np.testing.assert_array_equal(bytes_["other"], bytes_["image"])
+
+
+OUTPUTS = [A.Normalize((0.1, 0.2, 0.3), 0.5), A.ToFloat("bfloat16", "CHW"), A.Resize((9, 11))]
+SECOND = [
+    [],
+    WARPS,
+    [A.RandomRotation(30, interpolation="bicubic", fill=(0.2, 0.5, 1.0))],
+    [A.RandomRotation((20, 20)), A.RandomZoomOut(0.5, p=1.0), A.Resize((18, 20))],
+    [A.RandomApply([WARPS[0]], p=0.5), A.RandomCrop(20, padding=4, fill=1.0)],
+    [A.RandomChoice([WARPS[0], A.RandomRotation((20, 20), interpolation="nearest")]), WARPS[2]],
+]
+
+
+@pytest.mark.parametrize("last", OUTPUTS, ids=lambda last: type(last).__name__)
+@pytest.mark.parametrize("steps", SECOND, ids=range(len(SECOND)))
+@pytest.mark.parametrize("size", [None, (20, 26)])
+def test_geometry_and_output_do_to_a_second_image_what_they_do_to_the_first(steps, last, size):
+    chain = A.Compose([*steps, last], fuse=size is None, targets={"right": "image"})
+    sample = {"image": IMAGE, "right": IMAGE}
+    if size is not None:
+        sample["size"] = np.array(size, np.int32)
+    out = run(chain, sample)
+    assert out["right"].dtype == out["image"].dtype and out["right"].shape == out["image"].shape
+    left, right = (out[name].astype(np.float32) for name in ("image", "right"))
+    np.testing.assert_allclose(right, left, atol=1e-5)
+    assert left.std() > 0.05
+
+
+def test_a_plane_is_a_second_image_too():
+    chain = A.Compose([A.ToFloat(layout="CHW")], targets={"near": "image"})
+    out = run(chain, {"image": IMAGE, "near": IMAGE[:, :, 0]})
+    np.testing.assert_allclose(out["near"], IMAGE[:, :, 0] / np.float32(255), atol=1e-6)
+    with pytest.raises(ValueError, match=r'`near`, a float image, in .* got values from .*a "map"'):
+        chain(KEY, {"image": IMAGE, "near": np.full((24, 30), 9.0, np.float32)})
 
 
 def test_a_second_image_has_boundaries_as_the_first_has():
@@ -94,9 +129,7 @@ def test_boxes_by_another_name_are_not_left_behind_by_a_mix(name, mix):
 
 
 def test_wrong_targets_are_named():
-    with pytest.raises(
-        ValueError, match=r"`targets\['depth'\]` must be one of 'image', 'mask', .*"
-    ):
+    with pytest.raises(ValueError, match=r"`targets\['depth'\]` must be one of 'image', 'map', .*"):
         A.Compose(WARPS, targets={"depth": "bilinear"})
     with pytest.raises(ValueError, match=r"`targets` must be a dict of names .* got \{'image'"):
         A.Compose(WARPS, targets={"image": "mask"})

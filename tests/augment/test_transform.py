@@ -236,6 +236,72 @@ class Mix(A.GroupOp):
         return {**group, "image": params * image + (1 - params) * image[::-1]}
 
 
+@dataclass(frozen=True)
+class Corner(A.SampleOp):
+    """Keep rows and columns at the top left, with a "size" as `told` says."""
+
+    side: int
+    told: str = "new"
+    told_after: str = "new"
+
+    def sample(self, key, info):
+        return None
+
+    def apply(self, params, sample, info):
+        cut = {**sample, "image": sample["image"][: self.side, : self.side]}
+        if self.told == "new":
+            cut["size"] = jnp.minimum(sample["size"], self.side)
+        if self.told == "none":
+            del cut["size"]
+        return cut
+
+    def after(self, drawn, info):
+        sizes = {"new": jnp.minimum(info.size, self.side), "none": None, "same": info.size}
+        canvas = info.canvas
+        if self.told_after != "same":
+            canvas = (min(self.side, canvas[0]), min(self.side, canvas[1]))
+        return info._replace(canvas=canvas, size=sizes[self.told_after])
+
+
+FLIP = A.RandomHorizontalFlip(1.0)
+
+
+def test_a_sample_op_that_changes_the_size_says_so():
+    ramp = np.broadcast_to(np.arange(0, 200, 2, dtype=np.uint8)[None, :, None], (50, 100, 3))
+    sample = {"image": jnp.asarray(ramp), "size": jnp.array([40, 90], jnp.int32)}
+    for side, told, used in [(64, "new", (40, 64)), (40, "new", (40, 40)), (32, "none", (32, 32))]:
+        chain = A.Compose([Corner(side, told, told), FLIP])
+        out = jax.jit(chain)(KEY, sample)
+        flipped = np.zeros((min(side, 50), side, 3), np.uint8)
+        flipped[: used[0], : used[1]] = ramp[: used[0], : used[1]][:, ::-1]
+        np.testing.assert_array_equal(out["image"], flipped)
+        assert out.get("size", jnp.array(used)).tolist() == list(used)
+        assert ("size" in out) == (told == "new")
+        drawn = chain.sample(KEY, A.ImageInfo((50, 100), sample["size"]))
+        np.testing.assert_array_equal(chain.apply(drawn, sample)["image"], out["image"])
+
+
+@pytest.mark.parametrize("told", ["same", "new", "none"])
+@pytest.mark.parametrize("told_after", ["same", "new", "none"])
+def test_a_size_that_a_sample_op_leaves_as_it_was_is_refused(told, told_after):
+    sample = {"image": jnp.zeros((50, 100, 3)), "size": jnp.array([40, 90], jnp.int32)}
+    chain = A.Compose([Corner(32, told, told_after), FLIP])
+    if told == told_after != "same":
+        assert jax.eval_shape(chain, KEY, sample)["image"].shape == (32, 32, 3)
+        return
+    message = r"Corner.apply returned .*\(32, 32\) with.* Corner.after tells of .*info._replace"
+    if told == "same":
+        message = r"Corner.apply changed .* from \(50, 100\) to \(32, 32\), but not the 'size'"
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(chain, KEY, sample)
+
+
+def test_a_size_beyond_its_image_is_refused_where_it_can_be_read():
+    sample = {"image": jnp.zeros((50, 60, 3)), "size": np.array([50, 61], np.int32)}
+    with pytest.raises(ValueError, match=r"`size`, .* within the image's \(50, 60\), got \[50, 61"):
+        FLIP(KEY, sample)
+
+
 def test_a_group_op_mixes_groups():
     images = np.random.default_rng(0).uniform(0, 1, (6, 20, 26, 3)).astype(np.float32)
     for groups in (images.reshape(3, 2, 20, 26, 3), images.reshape(3, 2, 3, 20, 26)):
