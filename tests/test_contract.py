@@ -25,7 +25,17 @@ from tests.images import picture
 ROWS = 8
 CANVAS = (16, 20)
 FIXED = (9, 11)
-BOXES = jnp.array([[2.0, 3.0, 9.0, 8.0], [0.0] * 4], jnp.float32)  # one of them padding
+# The first is small, so that it may be dropped, and the last is padding.
+BOXES = jnp.array(
+    [[0.0, 0.0, 2.0, 2.0], [2.0, 3.0, 9.0, 8.0], [1.0, 1.0, 4.0, 5.0], [0.0] * 4], jnp.float32
+)
+BOX_COLUMNS = {
+    "boxes": BOXES,
+    "box_count": jnp.int32(3),
+    "boxes_valid": jnp.array([True, True, True, False]),
+    "box_labels": jnp.array([5, 6, 7, -1], jnp.int32),
+    "box_sizes": jnp.array([50.0, 60.0, 70.0, 0.0], jnp.float32),
+}
 
 
 class Case(NamedTuple):
@@ -227,7 +237,8 @@ def batch(name, rest=0):
         "label": jnp.arange(ROWS, dtype=jnp.int32),
     }
     if CASES[name].boxes is not False:
-        sample["boxes"] = jnp.tile(BOXES[None], (ROWS, 1, 1))
+        for column, value in BOX_COLUMNS.items():
+            sample[column] = jnp.repeat(value[None], ROWS, axis=0)
     return sample
 
 
@@ -369,6 +380,64 @@ def test_dtype_shape_and_rest(name):
         return
     bare = jax.eval_shape(always(name), KEYS[0], batch(name)["image"][0])
     assert bare.shape == out["image"].shape[1:] and bare.dtype == out["image"].dtype
+
+
+def check_box_columns(out):
+    """Raise where the columns of boxes tell of different boxes: [rows, n, ...] of NumPy."""
+    valid = out["boxes_valid"]
+    np.testing.assert_array_equal(valid.sum(axis=1), out["box_count"])
+    np.testing.assert_array_equal(valid, np.sort(valid, axis=1)[:, ::-1])  # they stand first
+    np.testing.assert_array_equal(valid, (out["boxes"] != 0).any(axis=2))
+    np.testing.assert_array_equal(out["box_labels"][~valid], -1)
+    np.testing.assert_array_equal(out["box_sizes"], np.where(valid, 10 * out["box_labels"], 0))
+
+
+@everything
+def test_columns_of_boxes_tell_of_the_same_boxes(name):
+    if CASES[name].boxes is False:
+        pytest.skip("it refuses boxes")
+    out = results(name)["called"]
+    check_box_columns(out)
+    drops = name in ("RandomIoUCrop", "SanitizeBoxes")
+    assert (out["box_count"] < 3).any() == drops
+    assert drops or (out["box_labels"] == [5, 6, 7, -1]).all()
+
+
+GEOMETRY_AND_OUTPUT = [
+    name
+    for name in NAMES
+    if issubclass(getattr(augment, name), (augment.Geometric, augment.Output))
+]
+
+
+@pytest.mark.parametrize("name", GEOMETRY_AND_OUTPUT)
+def test_a_second_image_becomes_what_the_first_becomes(name):
+    chain = augment.Compose([always(name)], targets={"second": "image"})
+    given = batch(name)
+    out = jax.device_get(jax.jit(jax.vmap(chain))(KEYS, {**given, "second": given["image"]}))
+    assert out["second"].dtype == out["image"].dtype
+    np.testing.assert_allclose(out["second"], out["image"], atol=1e-5)
+
+
+GROUP_OPS = {
+    "CutMix": {},
+    "GroupCompose": {"transforms": [augment.Mosaic((16, 20)), augment.SanitizeBoxes(2.0)]},
+    "MixUp": {},
+    "MixUpOrCutMix": {},
+    "Mosaic": {"size": (16, 20)},
+}
+
+
+@pytest.mark.parametrize("name", exported(augment.GroupOp))
+def test_columns_of_mixed_boxes_tell_of_the_same_boxes(name):
+    mix = getattr(augment, name)(**GROUP_OPS[name])
+    groups = {k: v for k, v in batch("Compose").items() if k != "label"}
+    groups = jax.tree.map(lambda v: v.reshape(-1, mix.group_size, *v.shape[1:]), groups)
+    keys = KEYS[: len(groups["image"])]
+    out = jax.device_get(jax.jit(jax.vmap(mix))(keys, groups))
+    out = jax.tree.map(lambda v: v.reshape(ROWS, *v.shape[2:]), out)
+    check_box_columns(out)
+    assert out["boxes"].shape[1] == 4 * mix.group_size and out["box_count"].max() > 1
 
 
 @everything

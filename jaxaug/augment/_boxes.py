@@ -12,7 +12,9 @@ from jaxaug.augment._warp import Warp
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 COUNTS = ("box_count", "boxes_count")  # as `Coco`, and as the other sources name it
+VALID = "boxes_valid"
 WEIGHTS = "box_weights"  # of `MixUp` and its kind
+_USUAL_COLUMNS = ("labels", "area", "iscrowd")  # of boxes, in COCO's and torchvision's samples
 _SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of a pixel or so
 
 
@@ -157,39 +159,84 @@ def present(boxes: Array) -> Array:
     return (boxes != 0).any(axis=1)
 
 
-def packed(sample: Sample, keep: Array, per_box: Sequence[str]) -> Sample:
+def given_alone(sample: Sample) -> Sample:
+    """Return a sample whose "boxes" are zeros where a count or "boxes_valid" calls them padding."""
+    boxes = sample["boxes"]
+    rows = jnp.arange(boxes.shape[0], dtype=jnp.int32)
+    given = jnp.ones(rows.shape, bool)
+    for name in COUNTS:
+        if name in sample:
+            given = given & (rows < jnp.asarray(sample[name]).astype(jnp.int32))
+    if VALID in sample:
+        given = given & jnp.asarray(sample[VALID])
+    if not {VALID, *COUNTS} & set(sample):
+        return sample
+    return {**sample, "boxes": zeroed(boxes, given)}
+
+
+def packed(sample: Sample, keep: Array, per_box: Sequence[str] = ()) -> Sample:
     """Return a sample whose kept boxes stand first, in their order; the other rows are padding.
+
+    Every `box_columns` goes along. Its padding is 0, False, and that of integers -1. The counts of
+    boxes and of columns are those of the boxes that are kept.
 
     Args:
       sample: with "boxes" [n, 4].
       keep: bool[n].
-      per_box: the names of the other entries with a row per box, which go along where present, as
-        "box_weights" do. Their padding is 0, that of integers -1.
-
-    Returns:
-      The sample with "boxes_valid" bool[n], and "box_count" or "boxes_count" brought up to date
-      where there is one.
+      per_box: see `box_columns`.
 
     Raises:
-      ValueError: for a named entry that does not have n rows.
+      ValueError: for a column that does not have n rows.
     """
     order = jnp.argsort(jnp.logical_not(keep))  # stable
     count = jnp.sum(keep, dtype=jnp.int32)
     valid = jnp.arange(keep.shape[0], dtype=jnp.int32) < count
-    sample = {**sample, "boxes_valid": valid}
-    for name in ("boxes", *names_per_box(per_box)):
-        if name in sample:
-            rows = _rows(name, sample[name], keep.shape[0])
-            sample[name] = _blanked(jnp.take(rows, order, axis=0), valid)
-    for name in COUNTS:
+    columns = box_columns(sample, per_box)
+    sample = dict(sample)
+    for name in columns:
+        rows = _rows(name, sample[name], keep.shape[0])
+        sample[name] = _blanked(jnp.take(rows, order, axis=0), valid)
+    for name in (*COUNTS, *(f"{column}_count" for column in columns)):
         if name in sample:
             sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
     return sample
 
 
-def names_per_box(per_box: Sequence[str]) -> tuple[str, ...]:
-    """Return `per_box` and the entries of jaxaug's own that have a row per box, each once."""
-    return tuple(dict.fromkeys((*per_box, WEIGHTS)))
+def box_columns(sample: Sample, per_box: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of the entries of one sample that have a row for each of its boxes.
+
+    They are "boxes", "boxes_valid", arrays whose names begin with "box_", and those of `per_box`.
+    """
+    names = []
+    for name, value in sample.items():
+        ours = name in ("boxes", VALID) or (name.startswith("box_") and jnp.ndim(value) > 0)
+        if ours or name in per_box:
+            names.append(name)
+    return tuple(names)
+
+
+def check_box_columns(transform: Any, sample: Sample) -> None:
+    """Raise where entries of the usual names would stay while boxes change places."""
+    name = type(transform).__name__
+    rows = jnp.shape(sample["boxes"])[:1]
+    for column in _USUAL_COLUMNS:
+        if column not in transform.per_box and jnp.shape(sample.get(column, 0)) == rows:
+            raise ValueError(
+                f"`{column}` has a row for each box and would not go along with them: call it"
+                f" 'box_{column}', or write {name}(..., per_box=('{column}',))."
+            )
+    for column in ("masks", "keypoints"):
+        if column not in transform.per_box and jnp.shape(sample.get(column, 0))[:1] == rows:
+            raise ValueError(
+                f"`{column}` has a row for each box and would not go along with them: write"
+                f" {name}(..., per_box=('{column}', ...)), or where they do not belong to boxes,"
+                f' give them another name by Compose(..., targets={{name: "{column}"}}).'
+            )
+
+
+def zeroed(boxes: Array, kept: Array) -> Array:
+    """Return boxes [n, 4] with zeros for those that are not kept, bool[n]."""
+    return jnp.where(kept[:, None], boxes, jnp.zeros_like(boxes))
 
 
 def _rows(name: str, value: Any, count: int) -> Array:
@@ -197,7 +244,8 @@ def _rows(name: str, value: Any, count: int) -> Array:
     rows = jnp.asarray(value)
     if rows.shape[:1] != (count,):
         raise ValueError(
-            f"`{name}` must have a row for each of the {count} boxes, got {rows.shape}."
+            f"`{name}` must have a row for each of the {count} boxes, got {rows.shape}: names that"
+            ' begin with "box_" are for such columns, and `per_box` names others.'
         )
     return rows
 

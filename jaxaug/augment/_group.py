@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import as_boxes
+from jaxaug.augment._boxes import as_boxes, check_box_columns, given_alone
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Operator, Parameters, chosen_alike
 from jaxaug.augment._state import USUAL_CHANNELS, check_key
@@ -101,7 +101,14 @@ def channels_first(images: Array) -> bool:
     return last not in USUAL_CHANNELS and first < last
 
 
-def soft_labels(transform: Any, group: Sample) -> Sample:
+def mixable(transform: Any, group: Sample) -> Sample:
+    """Return the group, checked, with soft labels and with zeros for boxes that are padding."""
+    _check_mixed(transform, group)
+    group = _soft_labels(transform, group)
+    return jax.vmap(given_alone)(group) if "boxes" in group else group
+
+
+def _soft_labels(transform: Any, group: Sample) -> Sample:
     """Return the group with its "label" int[g] as float32 [g, num_classes], if it has one.
 
     -1, a row without a label, becomes zeros; a label beyond the classes NaN, which a loss shows.
@@ -124,7 +131,7 @@ def soft_labels(transform: Any, group: Sample) -> Sample:
     return {**group, "label": jnp.where(known, soft, jnp.nan)}
 
 
-def check_mixed(transform: Any, group: Sample) -> None:
+def _check_mixed(transform: Any, group: Sample) -> None:
     """Raise where an entry of the group would not follow its image, or is not as it must be."""
     if group["image"].ndim != 4:
         raise ValueError(
@@ -144,11 +151,12 @@ def check_mixed(transform: Any, group: Sample) -> None:
             f"{type(transform).__name__} would leave {renamed[0]!r} as they are while it mixes the"
             " images: call them 'boxes'."
         )
-    if "boxes" in group:
-        as_boxes(group["boxes"][0])
     if "labels" in group and "labels" not in transform.per_box:
         raise ValueError(
             f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', got 'labels'"
             " beside them: call a class of each image 'label', and name classes of boxes,"
             " `per_box=('labels',)`."
         )
+    if "boxes" in group:
+        as_boxes(group["boxes"][0])
+        check_box_columns(transform, {name: value[0] for name, value in group.items()})

@@ -12,6 +12,7 @@ from jaxaug.augment._boxes import (
     as_boxes,
     as_points,
     convert_bounding_box_format,
+    given_alone,
     move_boxes,
     move_points,
 )
@@ -52,6 +53,8 @@ class Targets(NamedTuple):
         begun = dict(sample)
         for name, kind in self.kinds(sample).items():
             begun[name] = _checked(name, kind, jnp.asarray(sample[name]), image)
+            if name == "boxes":
+                begun = given_alone(begun)
             if kind == "boxes":
                 begun[name] = convert_bounding_box_format(begun[name], self.box_format, "xyxy")
         return begun

@@ -1,5 +1,6 @@
 """RandomIoUCrop: the crop of object detectors, which keeps enough of a box."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key
-from jaxaug.augment._fields import as_number, plain, store
+from jaxaug.augment._boxes import check_box_columns, packed, present
+from jaxaug.augment._fields import as_names, as_number, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._state import State
@@ -41,8 +43,10 @@ class RandomIoUCrop(Geometric):
     width and place. The first one is taken whose aspect lies within the bounds, in which a box has
     its center, and which has an IoU of at least the option with such a box. Where none is, another
     option is drawn; with an option of at least 1 nothing is cropped. The image stays on its array,
-    with a new "size". Boxes whose centers are cut off become rows of zeros; "boxes_valid", bool[n],
-    turns False there. Boxes are not clipped.
+    with a new "size". Boxes whose centers are cut off are dropped: those that are left stand first,
+    in their order, and the other rows are zeros. "box_labels" and what else has a row per box goes
+    along, "boxes_valid" and counts are brought up to date, as by `SanitizeBoxes`. Boxes are not
+    clipped.
 
     Args:
       min_scale, max_scale: bounds of the height and width as shares of the image's, in (0, 1].
@@ -50,9 +54,11 @@ class RandomIoUCrop(Geometric):
       sampler_options: the least overlaps, numbers of at least 0, each as likely; None for
         torchvision's, (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1).
       trials: how many windows are tried with one option.
+      per_box: see `SanitizeBoxes`.
 
     Raises:
-      ValueError: on tracing, for an image without "boxes".
+      ValueError: on tracing, for an image without "boxes", and for columns of boxes as
+        `SanitizeBoxes`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -71,6 +77,7 @@ class RandomIoUCrop(Geometric):
     max_aspect_ratio: float = 2.0
     sampler_options: Any = None
     trials: int = 40
+    per_box: Sequence[str] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,6 +97,7 @@ class RandomIoUCrop(Geometric):
             sampler_options=tuple(as_number("sampler_options", v, 0.0, high) for v in options),
         )
         check_positive_int("trials", self.trials)
+        store(self, per_box=as_names("per_box", self.per_box))
 
     @property
     def geometric(self) -> bool:
@@ -130,10 +138,8 @@ class RandomIoUCrop(Geometric):
     def run(self, drawn: Drawn, state: State) -> State:
         """Drop the boxes that are cut off, and add the crop to the run that is pending."""
         kept = _kept(drawn.params, state.info)
-        rest = dict(state.rest)
-        rest["boxes"] = _zeroed(rest["boxes"], kept)
-        if "boxes_valid" in rest:
-            rest["boxes_valid"] = rest["boxes_valid"] & kept
+        check_box_columns(self, state.rest)
+        rest = packed(state.rest, kept, self.per_box)
         pending = state.pending
         if pending is not None:
             pending = pending._replace(source=_without(pending.source, kept))
@@ -189,8 +195,9 @@ def _kept(params: IoUCrop, info: ImageInfo) -> Array:
 
     Those of the image itself: frames of a video share a window, not their boxes.
     """
-    inside, _ = _overlaps(params.window[None], _boxes_of(info))
-    return inside[0] | ~params.crops
+    boxes = _boxes_of(info)
+    inside, _ = _overlaps(params.window[None], boxes)
+    return present(boxes) & (inside[0] | ~params.crops)
 
 
 def _boxes_of(info: ImageInfo) -> Array:
@@ -200,10 +207,8 @@ def _boxes_of(info: ImageInfo) -> Array:
     return info.boxes.astype(jnp.float32)
 
 
-def _zeroed(boxes: Array, kept: Array) -> Array:
-    return jnp.where(kept[:, None], boxes, jnp.zeros_like(boxes))
-
-
 def _without(info: ImageInfo, kept: Array) -> ImageInfo:
-    """Return the facts with zeros for the boxes that are not kept."""
-    return info if info.boxes is None else info._replace(boxes=_zeroed(info.boxes, kept))
+    """Return the facts with the boxes that are kept, first."""
+    if info.boxes is None:
+        return info
+    return info._replace(boxes=packed({"boxes": info.boxes}, kept)["boxes"])

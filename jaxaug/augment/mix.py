@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import WEIGHTS, clipped, packed, present
+from jaxaug.augment._boxes import VALID, WEIGHTS, box_columns, clipped, packed, present
 from jaxaug.augment._fields import as_names, as_number, as_probability, store
-from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
+from jaxaug.augment._group import GroupOp, channels_first, mixable
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import chosen
 from jaxaug.augment.random import beta, uniform
@@ -56,8 +56,7 @@ class Blending(GroupOp):
     def apply(self, params: Blend, group: Sample, info: ImageInfo) -> Sample:
         """Blend images, labels, masks and boxes."""
         del info
-        check_mixed(self, group)
-        group = soft_labels(self, group)
+        group = mixable(self, group)
         partners = {name: value[::-1] for name, value in group.items()}
         if "valid" in group:
             weight = jnp.where(partners["valid"], params.weight, 1.0)
@@ -108,7 +107,7 @@ class MixUp(Blending):
         labels are soft already; without a "label" it is not needed.
       alpha: the parameter of the Beta distribution, above 0.
       p: the probability of mixing a pair.
-      per_box: the names of entries with a row per box.
+      per_box: the names of entries with a row per box, beside those that begin with "box_".
 
     Returns:
       On a call `(key, group)` the group. A floating "mask" is blended, one of class indices
@@ -132,7 +131,7 @@ class MixUp(Blending):
     num_classes: int | None = None
     alpha: float = 1.0
     p: float = 1.0
-    per_box: Sequence[str] = ("box_labels",)
+    per_box: Sequence[str] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -170,7 +169,7 @@ class CutMix(Blending):
     num_classes: int | None = None
     alpha: float = 1.0
     p: float = 1.0
-    per_box: Sequence[str] = ("box_labels",)
+    per_box: Sequence[str] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -203,7 +202,7 @@ class MixUpOrCutMix(Blending):
     cutmix_alpha: float = 1.0
     cutmix_share: float = 0.5
     p: float = 1.0
-    per_box: Sequence[str] = ("box_labels",)
+    per_box: Sequence[str] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -240,14 +239,15 @@ def mixed_boxes(blend: Blend, own: Sample, partner: Sample, per_box: Sequence[st
     others = clipped(partner["boxes"], tuple(window))
     others = jnp.where(blend.weight < 1, others, jnp.zeros_like(others))
 
-    mixed = {**own, "boxes": jnp.concatenate([boxes, others])}
-    for name in per_box:
-        if name in own:
-            mixed[name] = jnp.concatenate([own[name], partner[name]])
+    mixed = dict(own)
+    for name in box_columns(own, per_box):
+        mixed[name] = jnp.concatenate([own[name], partner[name]])
+    mixed["boxes"] = jnp.concatenate([boxes, others])
     own_weights = jnp.where(hidden, 1.0, blend.weight) * _weights_before(own)
     other_weights = (1 - blend.weight) * _weights_before(partner)
     mixed[WEIGHTS] = jnp.concatenate([own_weights, other_weights])
-    return packed(mixed, present(mixed["boxes"]), per_box)
+    mixed[VALID] = present(mixed["boxes"])
+    return packed(mixed, mixed[VALID], per_box)
 
 
 def _weights_before(sample: Sample) -> Array:

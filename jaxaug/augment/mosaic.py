@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import area, clipped, names_per_box, packed
+from jaxaug.augment._boxes import VALID, area, box_columns, clipped, packed
 from jaxaug.augment._fields import (
     Color,
     Range,
@@ -22,7 +22,7 @@ from jaxaug.augment._fields import (
     plain,
     store,
 )
-from jaxaug.augment._group import GroupOp, channels_first, check_mixed, soft_labels
+from jaxaug.augment._group import GroupOp, channels_first, mixable
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._targets import MASK_FILL, mask_value
 from jaxaug.augment.random import between, uniform
@@ -72,7 +72,7 @@ class Mosaic(GroupOp):
       fill: the color where no image lies: a number in [0, 1], or one per channel.
       mask_fill: the label of an integer "mask" there.
       min_visibility: boxes of which a smaller share of the area shows are dropped.
-      per_box: the names of entries with a row per box.
+      per_box: the names of entries with a row per box, beside those that begin with "box_".
 
     Returns:
       On a call `(key, group)` the group, images and masks in their dtypes, without "size". "boxes"
@@ -94,7 +94,7 @@ class Mosaic(GroupOp):
     fill: Color = 0.0
     mask_fill: int = MASK_FILL
     min_visibility: float = 0.1
-    per_box: Sequence[str] = ("box_labels",)
+    per_box: Sequence[str] = ()
     group_size = 4
 
     def __post_init__(self):
@@ -123,9 +123,8 @@ class Mosaic(GroupOp):
 
     def apply(self, params: Layout, group: Sample, info: ImageInfo) -> Sample:
         """Return the mosaics of images, labels, masks and boxes."""
-        check_mixed(self, group)
+        group = mixable(self, group)
         _check_pixels(self, group["image"], self.fill)
-        group = soft_labels(self, group)
         rows, columns = info.canvas
         sizes = info.size
         if sizes is None:
@@ -164,11 +163,11 @@ class Mosaic(GroupOp):
         shown = jax.vmap(area)(boxes)
         keep = (shown > 0) & (shown >= self.min_visibility * jax.vmap(area)(moved))
 
-        for name in names_per_box(self.per_box):
-            if name in group:
-                rows = group[name][quadrants.sample]
-                mosaic[name] = rows.reshape(-1, *rows.shape[2:])
-        return packed({**mosaic, "boxes": boxes.reshape(-1, 4)}, keep.reshape(-1), self.per_box)
+        for name in box_columns(mosaic, self.per_box):
+            rows = group[name][quadrants.sample]
+            mosaic[name] = rows.reshape(-1, *rows.shape[2:])
+        keep = keep.reshape(-1)
+        return packed({**mosaic, "boxes": boxes.reshape(-1, 4), VALID: keep}, keep, self.per_box)
 
 
 def _placed(center: Array, order: Array, sizes: Array, frame: tuple[int, int]) -> _Quadrants:

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import COUNTS, area, clamp_bounding_boxes, packed, present
+from jaxaug._typing import Key, Sample
+from jaxaug.augment._boxes import (
+    VALID,
+    area,
+    check_box_columns,
+    clamp_bounding_boxes,
+    packed,
+    present,
+)
 from jaxaug.augment._fields import as_names, as_number, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
@@ -22,19 +29,20 @@ class SanitizeBoxes(Transform):
 
     Place it after the geometric transforms: inside a run nothing is clipped. The boxes that are
     left stand first, in their order, with "boxes_valid" bool[n] to mark them; the other rows are
-    zeros. "box_count" or "boxes_count" is brought up to date where there is one; before, it says
-    which rows are boxes, as an earlier "boxes_valid" does.
+    zeros. Entries whose names begin with "box_", such as "box_labels", have a row per box and go
+    along; their padding is 0, that of integers -1. "box_count" or "boxes_count" is brought up to
+    date where there is one; before, it says which rows are boxes, as an earlier "boxes_valid" does.
 
     Args:
       min_size: the smallest width and height, in pixels.
       min_area: the smallest area, in square pixels.
       min_visibility: the smallest share of a box's area inside of the image, in [0, 1].
-      per_box: the names of other entries with a row per box, which go along where present, as the
-        "box_weights" of `MixUp` do; their padding is 0, that of integers -1.
+      per_box: the names of other entries with a row per box, which go along where present.
 
     Raises:
-      ValueError: on a call, for a sample without "boxes", for an entry of `per_box` without a row
-        per box, and for "labels", "masks" or "keypoints" that have one but are not in `per_box`.
+      ValueError: on a call, for a sample without "boxes", for an entry that should have a row per
+        box and has not, and for "labels", "area", "iscrowd", "masks" or "keypoints" that have one
+        but are not in `per_box`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -49,7 +57,7 @@ class SanitizeBoxes(Transform):
     min_size: float = 1.0
     min_area: float = 1.0
     min_visibility: float = 0.0
-    per_box: Sequence[str] = ("box_labels",)
+    per_box: Sequence[str] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -80,44 +88,15 @@ class SanitizeBoxes(Transform):
             raise ValueError(
                 f"SanitizeBoxes needs 'boxes' in the sample, got {sorted([*state.rest, 'image'])}."
             )
-        self._check_labels(state.rest)
+        check_box_columns(self, state.rest)
         rest = self._left(state.rest, state.info)
         return state._replace(rest=rest, info=state.info._replace(boxes=rest["boxes"]))
-
-    def _check_labels(self, sample: Sample) -> None:
-        """Raise where entries of the usual names would stay while boxes change places."""
-        rows = sample["boxes"].shape[:1]
-        if "labels" not in self.per_box and jnp.shape(sample.get("labels", 0)) == rows:
-            raise ValueError(
-                "`labels` has a row for each box and would not go along with them: call it"
-                " 'box_labels', or write SanitizeBoxes(..., per_box=('labels',))."
-            )
-        for name in ("masks", "keypoints"):
-            if name not in self.per_box and jnp.shape(sample.get(name, 0))[:1] == rows:
-                raise ValueError(
-                    f"`{name}` has a row for each box and would not go along with them: write"
-                    f" SanitizeBoxes(..., per_box=('{name}', ...)), or where they do not belong to"
-                    f' boxes, give them another name by Compose(..., targets={{name: "{name}"}}).'
-                )
 
     def _left(self, sample: Sample, info: ImageInfo) -> Sample:
         """Return the sample with the boxes that are left."""
         boxes = clamp_bounding_boxes(sample["boxes"], *info.extent)
         shown = area(boxes)
         smaller = jnp.minimum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1])
-        keep = present(boxes) & _given(sample)
-        keep = keep & (smaller >= self.min_size) & (shown >= self.min_area)
+        keep = present(boxes) & (smaller >= self.min_size) & (shown >= self.min_area)
         keep = keep & (shown >= self.min_visibility * area(sample["boxes"]))
-        return packed({**sample, "boxes": boxes}, keep, self.per_box)
-
-
-def _given(sample: Sample) -> Array:
-    """Return bool[n], True for the rows that counts and "boxes_valid" call boxes."""
-    rows = jnp.arange(sample["boxes"].shape[0], dtype=jnp.int32)
-    given = jnp.ones(rows.shape, bool)
-    for name in COUNTS:
-        if name in sample:
-            given = given & (rows < jnp.asarray(sample[name]).astype(jnp.int32))
-    if "boxes_valid" in sample:
-        given = given & jnp.asarray(sample["boxes_valid"])
-    return given
+        return packed({**sample, "boxes": boxes, VALID: keep}, keep, self.per_box)

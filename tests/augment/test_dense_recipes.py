@@ -15,7 +15,7 @@ STD = (0.229, 0.224, 0.225)
 NORMALIZE = augment.Normalize(MEAN, STD)
 CAFFE = (123 / 255, 117 / 255, 104 / 255)
 FLIP = augment.RandomHorizontalFlip(0.5)
-PER_BOX = ("box_labels", "masks")
+PER_BOX = ("masks",)
 SANITIZE = augment.SanitizeBoxes(1.0, 1.0, 0.0, PER_BOX)
 
 
@@ -24,7 +24,7 @@ def test_numbers_of_torchvision():
     expected = (
         augment.RandomPhotometricDistort((0.875, 1.125), (0.5, 1.5), (0.5, 1.5), (-0.05, 0.05)),
         augment.RandomZoomOut(CAFFE, (1.0, 4.0), 0.5),
-        augment.RandomIoUCrop(0.3, 1.0, 0.5, 2.0, (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), 40),
+        augment.RandomIoUCrop(0.3, 1.0, 0.5, 2.0, (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), 40, PER_BOX),
         FLIP,
         augment.Resize((300, 300)),
         SANITIZE,

@@ -28,7 +28,7 @@ from jaxaug.augment.sanitize import SanitizeBoxes
 # torchvision's mean=(123, 117, 104), Caffe's of ImageNet.
 _FILL = (123 / 255, 117 / 255, 104 / 255)
 _YOLO_FILL = 114 / 255
-_PER_BOX = ("box_labels", "masks")
+_PER_BOX = ("masks",)  # beside "box_labels" and whatever begins with "box_"
 
 
 def ssd_train(size: int = 300, dtype: Any = "float32", layout: str = "HWC") -> Compose:
@@ -58,7 +58,7 @@ def ssd_train(size: int = 300, dtype: Any = "float32", layout: str = "HWC") -> C
         [
             RandomPhotometricDistort(),
             RandomZoomOut(_FILL),
-            RandomIoUCrop(),
+            RandomIoUCrop(per_box=_PER_BOX),
             RandomHorizontalFlip(),
             Resize((size, size)),
             SanitizeBoxes(per_box=_PER_BOX),
