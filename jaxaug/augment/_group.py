@@ -113,10 +113,13 @@ def _soft_labels(transform: Any, group: Sample) -> Sample:
 
     -1, a row without a label, becomes zeros; a label beyond the classes NaN, which a loss shows.
     """
-    if "label" not in group or jnp.issubdtype(group["label"].dtype, jnp.floating):
+    if "label" not in group:
         return group
-    label = jnp.asarray(group["label"])
+    label = group["label"]
     name = type(transform).__name__
+    if jnp.issubdtype(label.dtype, jnp.floating):
+        _check_soft(name, label, transform.num_classes)
+        return group
     if label.ndim != 1:
         raise ValueError(
             f"{name} needs one class per sample, 'label' int[{label.shape[0]}], got"
@@ -129,6 +132,21 @@ def _soft_labels(transform: Any, group: Sample) -> Sample:
     soft = jax.nn.one_hot(label, transform.num_classes, dtype=jnp.float32)
     known = (label < transform.num_classes)[:, None]
     return {**group, "label": jnp.where(known, soft, jnp.nan)}
+
+
+def _check_soft(name: str, label: Array, num_classes: int | None) -> None:
+    """Raise where floats [g, ...] are not the soft labels of so many classes.
+
+    Class ids in floats look like regression targets, of which the mean is meant.
+    """
+    if num_classes is None or (label.ndim > 1 and label.shape[-1] == num_classes):
+        return
+    raise ValueError(
+        f"`label` of {name}(num_classes={num_classes}) must be a class of each sample, integers, or"
+        f" soft labels, floats [..., {num_classes}], got {label.dtype}{list(label.shape[1:])} for a"
+        " sample: make class ids integers, .astype('int32'), or leave `num_classes` out to blend"
+        " numbers such as targets of a regression."
+    )
 
 
 def _check_mixed(transform: Any, group: Sample) -> None:

@@ -19,9 +19,10 @@ from jaxaug.augment._transform import Transform
 class GroupCompose(GroupOp):
     """Group operators and transforms of single samples, one after the other.
 
-    The group is large enough for each of its operators: that of `Mosaic`, then `MixUp` is four
-    samples, of which MixUp takes two pairs. Transform k takes `fold_in(key, k)`, and its part i of
-    the group `fold_in` of that with i.
+    An operator mixes what no operator before has mixed: the sizes of their groups multiply. That of
+    `Mosaic`, then `MixUp` is eight samples, of which two fours become mosaics, and each of these is
+    mixed with one of the other four. Transform k takes `fold_in(key, k)`, and its part i of the
+    group `fold_in` of that with i.
 
     Args:
       transforms: `GroupOp`s, and transforms that are applied to each sample of the group. Chains
@@ -32,9 +33,9 @@ class GroupCompose(GroupOp):
       >>> from jaxaug import augment
       >>> steps = [augment.Mosaic(16), augment.Resize((8, 8)), augment.Normalize(0.5, 0.5)]
       >>> mix = GroupCompose([*steps, augment.MixUp(3)])
-      >>> group = {"image": jnp.zeros((4, 9, 9, 3), jnp.uint8)}
+      >>> group = {"image": jnp.zeros((8, 9, 9, 3), jnp.uint8)}
       >>> mix.group_size, mix(jax.random.key(0), group)["image"].shape
-      (4, (4, 8, 8, 3))
+      (8, (8, 8, 8, 3))
     """
 
     transforms: Sequence[Any]
@@ -49,7 +50,7 @@ class GroupCompose(GroupOp):
                     f" samples, got {transform!r}: wrap a function of (key, image) in `Lambda`."
                 )
         self._check_boxes()
-        store(self, group_size=math.lcm(*map(_group_size, self.transforms)))
+        store(self, group_size=math.prod(map(_group_size, self.transforms)))
 
     def _check_boxes(self) -> None:
         """Raise where a chain takes and gives boxes in another format than group operators."""
@@ -71,9 +72,11 @@ class GroupCompose(GroupOp):
     def apply(self, params: Key, group: Sample, info: ImageInfo) -> Sample:
         """Apply the transforms in turn, each to its parts of the group."""
         del info
+        mixed = 1  # consecutive samples that the operators before have mixed
         for number, transform in enumerate(self.transforms):
             key = jax.random.fold_in(params, number)
-            group = _in_parts(transform, key, group, self.group_size // _group_size(transform))
+            group = _in_parts(transform, key, group, mixed)
+            mixed *= _group_size(transform)
         return group
 
 
@@ -81,13 +84,27 @@ def _group_size(transform: Any) -> int:
     return transform.group_size if isinstance(transform, GroupOp) else 1
 
 
-def _in_parts(transform: Any, key: Key, group: Sample, parts: int) -> Sample:
-    """Return the group with `transform` applied to each of `parts` equal parts of it."""
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(parts, dtype=jnp.int32))
+def _in_parts(transform: Any, key: Key, group: Sample, mixed: int) -> Sample:
+    """Return the group with `transform` applied to its parts.
+
+    Args:
+      transform: of groups, or of single samples.
+      key: folded with the number of each part.
+      group: of whole parts.
+      mixed: how many samples lie between those of a part.
+    """
+    count = group["image"].shape[0]
+    size = _group_size(transform)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count // size, dtype=jnp.int32))
     if isinstance(transform, Transform):
         return jax.vmap(transform)(keys, group)
-    # Counts, not -1: that of an array without values is unknown.
-    size = transform.group_size
-    split = jax.tree.map(lambda value: value.reshape(parts, size, *value.shape[1:]), group)
-    mixed = jax.vmap(transform)(keys, split)
-    return jax.tree.map(lambda value: value.reshape(parts * size, *value.shape[2:]), mixed)
+
+    def split(value: Any) -> Any:
+        rows = value.reshape(count // (size * mixed), size, mixed, *value.shape[1:])
+        return jnp.swapaxes(rows, 1, 2).reshape(count // size, size, *value.shape[1:])
+
+    def joined(value: Any) -> Any:
+        rows = value.reshape(count // (size * mixed), mixed, size, *value.shape[2:])
+        return jnp.swapaxes(rows, 1, 2).reshape(count, *value.shape[2:])
+
+    return jax.tree.map(joined, jax.vmap(transform)(keys, jax.tree.map(split, group)))

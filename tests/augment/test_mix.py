@@ -400,9 +400,10 @@ def test_a_chain_of_groups_without_room_for_boxes():
     assert out["boxes"].shape == (2, 0, 4) and out["image"].shape == (2, 8, 9, 3)
     assert out["note"].shape == (2, 0)
 
-    four = group | {"image": jnp.zeros((4, 8, 9, 3), jnp.uint8)}
-    in_two_parts = A.GroupCompose([A.Mosaic((8, 9)), A.MixUp()])(KEYS[0], four)
-    assert in_two_parts["image"].shape == (4, 8, 9, 3) and in_two_parts["note"].shape == (4, 0)
+    eight = jax.tree.map(lambda value: jnp.concatenate([value, value]), group)
+    eight["image"] = eight["image"].astype(jnp.uint8)
+    in_two_parts = A.GroupCompose([A.Mosaic((8, 9)), A.MixUp()])(KEYS[0], eight)
+    assert in_two_parts["image"].shape == (8, 8, 9, 3) and in_two_parts["note"].shape == (8, 0)
 
 
 # ---- in a Loader
@@ -425,7 +426,7 @@ def test_after_normalize_in_the_layout_of_the_model():
         with pytest.raises(
             ValueError, match=r"Mosaic needs images \[H, W, C\], got .* of layout CHW"
         ):
-            mix(KEYS[0], {"image": jnp.zeros((4, 3, 32, 32), jnp.bfloat16)})
+            mix(KEYS[0], {"image": jnp.zeros((mix.group_size, 3, 32, 32), jnp.bfloat16)})
     with pytest.raises(
         TypeError, match=r"Mosaic needs uint8 images, got float32, which may be norm"
     ):
@@ -482,9 +483,70 @@ class ShowKey(A.GroupOp):
 
 
 def test_each_part_of_each_step_has_a_key_of_its_own():
-    chain = A.GroupCompose([ShowKey(2), ShowKey(4), ShowKey(2)])
-    out = chain(KEYS[0], {"image": jnp.zeros((4, 2, 2, 3), jnp.uint8)})
-    for step, parts in enumerate(([0, 0, 1, 1], [0] * 4, [0, 0, 1, 1])):
+    chain = A.GroupCompose([ShowKey(2), ShowKey(2), ShowKey(2)])
+    out = chain(KEYS[0], {"image": jnp.zeros((8, 2, 2, 3), jnp.uint8)})
+    steps = ([0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 2, 3, 2, 3], [0, 1, 2, 3] * 2)
+    for step, parts in enumerate(steps):
         key = jax.random.fold_in(KEYS[0], step)
         expected = [jax.random.key_data(jax.random.fold_in(key, part)) for part in parts]
         np.testing.assert_array_equal(out[f"key {step + 1}"], expected)
+
+
+class Count(A.GroupOp):
+    """Count how often each sample of the whole group is in a sample."""
+
+    def __init__(self, group_size):
+        self.group_size = group_size
+
+    def sample(self, key, info):
+        return None
+
+    def apply(self, params, group, info):
+        counts = group["counts"].sum(axis=0)
+        return {**group, "counts": jnp.broadcast_to(counts, group["counts"].shape)}
+
+
+@pytest.mark.parametrize("sizes", [(2,), (4, 2), (2, 2, 2), (3, 1, 2, 2)])
+def test_a_step_mixes_what_none_before_has_mixed(sizes):
+    chain = A.GroupCompose([Count(size) for size in sizes])
+    count = chain.group_size
+    assert count == math.prod(sizes)
+    group = {"image": jnp.zeros((count, 2, 2, 3)), "counts": jnp.eye(count, dtype=jnp.int32)}
+    np.testing.assert_array_equal(chain(KEYS[0], group)["counts"], np.ones((count, count)))
+
+
+def test_a_mix_of_mosaics_shows_eight_images():
+    chain = A.GroupCompose([A.Mosaic(16, num_classes=8), A.ToFloat(), A.MixUp(8)])
+    images = jnp.full((8, 16, 16, 3), 100, jnp.uint8)
+    group = {"image": images, "label": jnp.arange(8, dtype=jnp.int32)}
+    label = np.asarray(chain(KEYS[0], group)["label"])
+    np.testing.assert_allclose(label.sum(axis=1), 1, atol=1e-6)
+    assert (label > 0).all()
+
+
+# ---- labels
+
+
+@pytest.mark.parametrize("mix", [A.MixUp, A.CutMix, A.MixUpOrCutMix])
+@pytest.mark.parametrize("shape", [(), (3,), (4, 1)])
+def test_class_ids_in_floats_are_refused(mix, shape):
+    whole = {"image": group()["image"], "label": np.zeros((2, *shape), np.float32)}
+    with pytest.raises(ValueError, match=r"`label` of \w+\(num_classes=5\) .* \.astype\('int32'\)"):
+        jax.eval_shape(mix(CLASSES), KEYS[0], whole)
+    kept = jax.eval_shape(mix(), KEYS[0], whole)["label"]  # numbers, of a regression
+    assert kept.shape == (2, *shape)
+    soft = {**whole, "label": np.zeros((2, *shape, CLASSES), np.float32)}
+    assert jax.eval_shape(mix(CLASSES), KEYS[0], soft)["label"].shape == (2, *shape, CLASSES)
+
+
+@pytest.mark.parametrize("mix", [MIXES[0], A.GroupCompose([MIXES[0], MIXES[1]])], ids=name_of)
+def test_soft_labels_of_padded_rows_are_zeros(mix):
+    """So that a cross-entropy with them adds nothing to a sum."""
+    source = InMemory(jpegs(5), {"label": np.arange(5) % CLASSES})
+    options = {"batch_transform": mix, "last_batch": "pad", "shuffle": False, "epochs": 1}
+    with Loader(source, 4, sharding=batch_sharding(jax.devices()[:1]), **options) as loader:
+        *_, last = loader
+    label, valid = np.asarray(last["label"]), np.asarray(last["valid"])
+    assert valid.tolist() == [True, False, False, False]
+    np.testing.assert_allclose(label[0], np.eye(CLASSES)[4], atol=1e-6)  # no partner is valid
+    assert label.shape == (4, CLASSES) and not label[1:].any()
