@@ -34,7 +34,6 @@ OPTIONAL = (
     "matplotlib",
 )
 NAMES = [str(path.relative_to(DOCS)) for path in PAGES]
-OWN_TEST = ["own_operator.md"]  # run by tests/augment/test_own_operator.py
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.mark.training  # a user's session has jax's own promotions
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in OWN_TEST])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_code_of_a_page_runs(name, data, monkeypatch):
     blocks = BLOCK.findall((DOCS / name).read_text())
     for module in OPTIONAL:

@@ -40,9 +40,11 @@ class Compose(Transform):
         warp or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
         custom. Boolean masks hold False there, floating ones 0.
       box_format: of "boxes" in and out: "xyxy", "xywh" or "cxcywh". Transforms are given xyxy.
-      targets: entries beside the usual ones that move along, {name: kind}: {"depth": "image",
-        "labels": "mask"}. An "image" is resampled as the first and 0 outside of it; color
-        transforms leave it as it is.
+      targets: entries beside the usual ones that move along, {name: kind}: {"right": "image",
+        "depth": "map", "labels": "mask"}. To an "image" [H, W, C] or [H, W], uint8 or float in [0,
+        1], geometric transforms and the output do what they do to the first; color transforms leave
+        it as it is. A "map" is interpolated like an image, 0 outside of it, and its numbers are
+        left as they are.
 
     Returns:
       On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the

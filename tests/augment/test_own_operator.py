@@ -39,10 +39,10 @@ OPERATORS = ("RandomSquash", "RandomGamma", "RandomBoxBlur", "RandomElastic", "R
 
 def test_bodies_are_short():
     classes = [block for block in BLOCKS if "\nclass " in block]
-    assert len(classes) == 6
+    assert len(classes) == 9
     for block in classes:
         written = [line for line in block.split("\nclass ")[1].splitlines()[1:] if line.strip()]
-        assert len(written) <= 10
+        assert len(written) <= 16
 
 
 def test_the_chain_of_the_page_runs(page):
@@ -86,3 +86,31 @@ def test_a_choice_costs_one_resample_and_is_each_branch_in_turn(page):
         expected = A.Compose([branch]).apply((drawn.params[1][number],), image)
         difference = np.abs(np.asarray(run(drawn._replace(params=params)), int) - expected)
         assert difference.max() <= 1
+
+
+@pytest.mark.parametrize("size", [None, (30, 36)])
+def test_a_crop_at_a_class_holds_it(page, size):
+    crop = page["CropAtClass"](number=3, side=16)
+    mask = np.zeros((40, 50), np.uint8)
+    mask[22, 31] = 3
+    sample = {"image": np.repeat(mask[:, :, None] / np.float32(3), 3, axis=2), "mask": mask}
+    if size is not None:
+        sample["size"] = np.array(size, np.int32)
+    chain = jax.jit(A.Compose([crop, A.RandomHorizontalFlip(1.0)]))
+    for seed in range(3):
+        out = chain(jax.random.key(seed), sample)
+        assert "size" not in out and out["mask"].shape == (16, 16)
+        np.testing.assert_array_equal(np.asarray(out["mask"]) == 3, out["image"][:, :, 0] == 1)
+        assert (np.asarray(out["mask"]) == 3).sum() == 1
+    drawn = A.Compose([crop]).sample(KEY, A.ImageInfo((40, 50), sample.get("size")))
+    assert drawn[0].params.shape == (40, 50)
+
+
+def test_a_group_without_a_valid_partner_is_left_alone(page):
+    image = np.stack([picture(0, 8, 9), picture(1, 8, 9)])
+    swap = page["SwapChannel"](p=1.0)
+    mixed = np.asarray(swap(KEY, {"image": image})["image"])
+    taken = [(mixed[0, :, :, c] == image[1, :, :, c]).all() for c in range(3)]
+    assert sorted(taken) == [False, False, True]
+    alone = {"image": image, "valid": np.array([True, False])}
+    np.testing.assert_array_equal(swap(KEY, alone)["image"], image)
