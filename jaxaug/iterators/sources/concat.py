@@ -10,6 +10,7 @@ from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.iterators._features import Column, feature_spec, narrow_features
 from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
+from jaxaug.iterators.sources._indices import checked_indices
 
 _FIRST = np.zeros(1, np.int64)
 
@@ -91,7 +92,7 @@ class Concat:
         Raises:
           IndexError: an index outside [0, len).
         """
-        groups, back = self._by_source(self._checked(indices))
+        groups, back = self._by_source(checked_indices(indices, len(self)))
         images = []
         columns = []
         for number, local in groups:
@@ -103,7 +104,7 @@ class Concat:
 
     def headers(self, indices: np.ndarray) -> Headers | None:
         """Return the header facts of the sources' indexes; None unless all have one."""
-        groups, back = self._by_source(self._checked(indices))
+        groups, back = self._by_source(checked_indices(indices, len(self)))
         found = []
         for number, local in groups:
             source = self.sources[number]
@@ -137,16 +138,9 @@ class Concat:
             groups.append((number, indices[numbers == number] - self._starts[number]))
         return groups, np.argsort(np.argsort(numbers, kind="stable"))
 
-    def _checked(self, indices: np.ndarray) -> np.ndarray:
-        indices = np.asarray(indices, np.int64)
-        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            found = f"{indices.min()} to {indices.max()}"
-            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {found}.")
-        return indices
-
     def _place(self, index: int) -> tuple[int, int]:
         """Return the number of the source of a record, and the record's number in it."""
-        self._checked(np.array([index]))
+        checked_indices(np.array([index]), len(self))
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
         return number, index - int(self._starts[number])
 

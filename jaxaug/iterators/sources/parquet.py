@@ -27,6 +27,7 @@ from jaxaug.iterators.sources._files import (
     reason,
     stat_file,
 )
+from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
@@ -141,11 +142,7 @@ class Parquet:
         Raises:
           IndexError: an index outside [0, len).
         """
-        indices = np.asarray(indices, np.int64)
-        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            raise IndexError(
-                f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
-            )
+        indices = checked_indices(indices, len(self))
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         refused = self._changed_files(numbers)
         columns = {name: column[indices] for name, column in self._features.items()}

@@ -10,6 +10,7 @@ from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
+from jaxaug.iterators.sources._indices import checked_indices
 
 
 class Subset:
@@ -92,11 +93,11 @@ class Subset:
 
     def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Read the source's records behind `indices`."""
-        return self.source.read(self._original(np.asarray(indices, np.int64)))
+        return self.source.read(self._original(indices))
 
     def headers(self, indices: np.ndarray) -> Headers | None:
         """Return the header facts of the source's index; None if it has none."""
-        original = self._original(np.asarray(indices, np.int64))
+        original = self._original(indices)
         return self.source.headers(original) if isinstance(self.source, Indexed) else None
 
     def describe(self, index: int) -> dict[str, Any]:
@@ -121,9 +122,7 @@ class Subset:
         return int(self._original(np.array([index]))[0])
 
     def _original(self, indices: np.ndarray) -> np.ndarray:
-        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            found = f"{indices.min()} to {indices.max()}"
-            raise IndexError(f"`indices` must lie in [0, {len(self)}), got {found}.")
+        indices = checked_indices(indices, len(self))
         if isinstance(self._records, range):
             return self._records.start + indices * self._records.step
         return self._records[indices]

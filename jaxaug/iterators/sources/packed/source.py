@@ -15,6 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._findings import without_rows
+from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
 from jaxaug.iterators.sources.packed.index import open_index, write_extra
@@ -116,11 +117,7 @@ class PackedSource(abc.ABC):
         Raises:
           IndexError: an index outside [0, len).
         """
-        indices = np.asarray(indices, np.int64)
-        if indices.size and not (0 <= indices.min() and indices.max() < len(self)):
-            raise IndexError(
-                f"`indices` must lie in [0, {len(self)}), got {indices.min()} to {indices.max()}."
-            )
+        indices = checked_indices(indices, len(self))
         files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
         offsets = self._columns["offset"][indices]
         lengths = self._columns["length"][indices]
