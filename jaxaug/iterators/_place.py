@@ -3,7 +3,7 @@
 They follow their image: turned upright by its EXIF orientation, and scaled as it was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,13 +19,14 @@ def place_points(
     """Move "boxes" and "keypoints" from the stored file's pixels to the canvas; other features
     stay.
 
-    A box of four zeros is a padding row and stays as it is.
+    A box of four zeros is a padding row and stays as it is, as does a keypoint of three.
 
     Args:
-      features: "boxes" [n, k, 4] xyxy and "keypoints" [n, k, 2] xy, edge coordinates, absolute
-        pixels; also flat, [n, 4 k] and [n, 2 k], as packed files have them. They leave as
-        float32[n, k, 4] and [n, k, 2]; "boxes_count" beside flat boxes counts their numbers, and
-        leaves as a count of boxes, "keypoints_count" likewise.
+      features: "boxes" [n, k, 4] xyxy and "keypoints" [n, ..., 2] xy, edge coordinates, absolute
+        pixels, or [n, ..., 3] with a visibility, which stays; also flat, boxes [n, 4 k] and
+        keypoints [n, 2 k], as packed files have them. They leave as float32, flat ones as [n, k, 4]
+        and [n, k, 2]; "boxes_count" beside flat boxes counts their numbers, and leaves as a count
+        of boxes, "keypoints_count" likewise.
       size: int32[n, 2] (height, width) used on the canvas.
       original_size: int32[n, 2] (height, width) of the upright image.
       orientation: uint8[n], the EXIF orientation 1 to 8.
@@ -33,24 +34,53 @@ def place_points(
     Raises:
       ValueError: boxes or keypoints of another shape or count.
     """
-    placed = dict(features)
-    placed |= _whole_counts("boxes", features, 4)
-    placed |= _whole_counts("keypoints", features, 2)
+    counts = _whole_counts("boxes", features, 4) | _whole_counts("keypoints", features, 2)
+
+    def place(points: np.ndarray) -> np.ndarray:
+        points = _turn_upright(points, original_size, orientation)
+        return points * (size / original_size.astype(np.float32))[:, None, ::-1]
+
+    return {**features, **counts, **_moved(features, place)}
+
+
+def stored_points(
+    features: Features, original_size: np.ndarray, orientation: np.ndarray, rows: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return features with "boxes" and "keypoints", of some rows moved from the upright image's
+    pixels to the stored file's, as float32 in their own shape.
+
+    Args:
+      features, original_size, orientation: as `place_points` says.
+      rows: bool[n], the rows to move; the others are in pixels of the stored file already.
+    """
+
+    def store(points: np.ndarray) -> np.ndarray:
+        turned = _turn_back(points, original_size, orientation)
+        return np.where(rows[:, None, None], turned, points)
+
+    moved = _moved(features, store)
+    shaped = {name: column.reshape(features[name].shape) for name, column in moved.items()}
+    return {**features, **shaped}
+
+
+def _moved(features: Features, move: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+    """Return "boxes" and "keypoints", those there are, after `move` of points float32[n, k, 2]."""
+    moved = {}
     if "keypoints" in features:
-        points = _unflatten("keypoints", features["keypoints"], 2)
-        placed["keypoints"] = _place(points, size, original_size, orientation)
+        points = _as_keypoints(features["keypoints"])
+        places = move(points[..., :2].reshape(len(points), -1, 2)).reshape(*points.shape[:-1], 2)
+        joined = np.concatenate([places, points[..., 2:]], axis=-1)
+        padding = (points == 0).all(axis=-1, keepdims=True) & (points.shape[-1] == 3)
+        moved["keypoints"] = np.where(padding, np.float32(0), joined).astype(np.float32)
 
     if "boxes" in features:
-        boxes = _unflatten("boxes", features["boxes"], 4)
-        corners = _place(boxes.reshape(len(boxes), -1, 2), size, original_size, orientation)
-        corners = corners.reshape(*boxes.shape[:2], 2, 2)
-        low = corners.min(axis=2)
-        high = corners.max(axis=2)
-        moved = np.concatenate([low, high], axis=-1)
+        boxes = _unflatten("boxes", features["boxes"], 4).astype(np.float32)
+        corners = move(boxes.reshape(len(boxes), -1, 2)).reshape(*boxes.shape[:2], 2, 2)
+        hulls = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
         padding = (boxes == 0).all(axis=-1, keepdims=True)
-        placed["boxes"] = np.where(padding, np.float32(0), moved)
+        moved["boxes"] = np.where(padding, np.float32(0), hulls).astype(np.float32)
 
-    return placed
+    return moved
 
 
 def _whole_counts(name: str, features: Features, numbers: int) -> dict[str, np.ndarray]:
@@ -67,6 +97,14 @@ def _whole_counts(name: str, features: Features, numbers: int) -> dict[str, np.n
     return {f"{name}_count": count // numbers}
 
 
+def _as_keypoints(column: np.ndarray) -> np.ndarray:
+    """Return the column as float32[n, ..., 2] or [n, ..., 3]."""
+    column = np.asarray(column)
+    if column.ndim < 3 or column.shape[-1] not in (2, 3):
+        column = _unflatten("keypoints", column, 2)
+    return column.astype(np.float32)
+
+
 def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
     """Return the column as [n, k, numbers]."""
     column = np.asarray(column)
@@ -80,23 +118,28 @@ def _unflatten(name: str, column: np.ndarray, numbers: int) -> np.ndarray:
     return column.reshape(len(column), -1, numbers)
 
 
-def _place(
-    points: np.ndarray, size: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
+def _turn_upright(
+    points: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
 ) -> np.ndarray:
-    """Return points float[n, k, 2] (x, y) transposed, mirrored and scaled."""
-    height = original_size[:, :1].astype(np.float32)
-    width = original_size[:, 1:].astype(np.float32)
-    x = points[..., 0].astype(np.float32)
-    y = points[..., 1].astype(np.float32)
+    """Return points float32[n, k, 2] (x, y) of the stored image transposed and mirrored."""
+    return _mirror(_transpose(points, orientation), original_size, orientation)
 
-    transposed = TRANSPOSE[orientation][:, None]
-    x, y = np.where(transposed, y, x), np.where(transposed, x, y)
-    x = np.where(FLIP_X[orientation][:, None], width - x, x)
-    y = np.where(FLIP_Y[orientation][:, None], height - y, y)
 
-    scale_x = size[:, 1:] / width
-    scale_y = size[:, :1] / height
-    return np.stack([x * scale_x, y * scale_y], axis=-1).astype(np.float32)
+def _turn_back(
+    points: np.ndarray, original_size: np.ndarray, orientation: np.ndarray
+) -> np.ndarray:
+    """Return points float32[n, k, 2] (x, y) of the upright image where the stored one has them."""
+    return _transpose(_mirror(points, original_size, orientation), orientation)
+
+
+def _transpose(points: np.ndarray, orientation: np.ndarray) -> np.ndarray:
+    return np.where(TRANSPOSE[orientation][:, None, None], points[..., ::-1], points)
+
+
+def _mirror(points: np.ndarray, original_size: np.ndarray, orientation: np.ndarray) -> np.ndarray:
+    flips = np.stack([FLIP_X[orientation], FLIP_Y[orientation]], axis=1)[:, None]
+    sides = original_size[:, None, ::-1].astype(np.float32)
+    return np.where(flips, sides - points, points)
 
 
 def mask_names(features: Mapping[str, Any]) -> list[str]:

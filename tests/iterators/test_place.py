@@ -263,7 +263,7 @@ def test_element_spec_of_boxes_and_keypoints_is_what_comes(name, shape, k, dtype
 @pytest.mark.parametrize(
     "name, shape",
     [("boxes", (5,)), ("boxes", (4, 3)), ("boxes", ()), ("boxes", (1, 3, 4))]
-    + [("keypoints", (3,)), ("keypoints", (5, 3)), ("keypoints", (2, 5, 2))],
+    + [("keypoints", (3,)), ("keypoints", (5, 4)), ("keypoints", (2, 5, 4))],
 )
 def test_boxes_and_keypoints_of_impossible_shapes_are_refused(name, shape):
     source = InMemory(jpegs(4), {name: np.zeros((4, *shape))})

@@ -26,6 +26,8 @@ class ArrayRecord(RandomAccess):
       mask: the bytes feature that holds the encoded mask; None for no masks. See `Masked`.
       label: the feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all single numbers.
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
       parse: a function from the bytes of a record to a dict or tuple, as items of `RandomAccess`;
         None for tf.Example.
 
@@ -46,6 +48,7 @@ class ArrayRecord(RandomAccess):
         mask: str | None = None,
         label: str | None = "label",
         features: Sequence[str] | Mapping[str, str] | None = None,
+        boxes_of: str = "stored",
         parse: Callable[[bytes], Any] | None = None,
     ):
         self._files = list_files(paths)
@@ -55,6 +58,7 @@ class ArrayRecord(RandomAccess):
             mask=mask,
             label=label,
             features=features,
+            boxes_of=boxes_of,
             parse=parse_record if parse is None else parse,
         )
 

@@ -8,14 +8,20 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Headers, read_headers
+from jaxaug.decode._orientation import upright
+from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import SourceError
+from jaxaug.iterators._place import stored_points
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _regions
+from jaxaug.iterators.sources._boxes_of import BOXES_OF
 from jaxaug.iterators.sources._files import local_path
 from jaxaug.iterators.sources._loose import LooseFiles
 
 _MAX_NUMBER = _regions.IGNORED - 1  # of a class or an object in a mask
+# What turns upright pixels into those of a file with the orientation that is the index.
+_BACK = (1, 1, 2, 3, 4, 5, 8, 7, 6)
 
 
 class Coco:
@@ -42,6 +48,10 @@ class Coco:
         overlap. "objects" draws it with 1 + its place among the boxes, smaller boxes above larger
         ones: `mask == 1 + jnp.arange(K)[:, None, None]` is [K, H, W], a mask for each box. None for
         no masks. Polygons are drawn while a batch is read, pixel by pixel as pycocotools does.
+      boxes_of: the image that was annotated. "size": each image's "height" and "width" in the JSON
+        file tell whether it was the file's or, turned by EXIF, the upright one; "stored" where they
+        are both or missing. An image of neither size is a bad record: the Loader's `on_error`
+        decides. "stored" and "upright" say it for all images, whatever the sizes.
 
     Attributes:
       classes: category names; `box_labels` count through them.
@@ -68,8 +78,17 @@ class Coco:
     Reference: Lin et al., Microsoft COCO, ECCV 2014; https://cocodataset.org/#format-data.
     """
 
-    def __init__(self, images: PathLike, annotations: PathLike, mask: str | None = None):
+    def __init__(
+        self,
+        images: PathLike,
+        annotations: PathLike,
+        mask: str | None = None,
+        *,
+        boxes_of: str = "size",
+    ):
         check_choice("mask", mask, (None, "classes", "objects"))
+        check_choice("boxes_of", boxes_of, ("size", *BOXES_OF))
+        self._boxes_of = boxes_of
         self._annotations = local_path(annotations)
         found = _load(self._annotations)
         try:
@@ -85,6 +104,7 @@ class Coco:
             _check_unique("categories", category_ids)
             objects = _objects(found["annotations"], self.image_ids, category_ids)
             self._features = _pad(objects, len(names))
+            self._sizes = np.array([_size(entry) for entry in found["images"]], np.int64)
             self._masks = None if mask is None else _Masks(mask, found, objects, self.image_ids)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             what = f"{type(error).__name__}: {error}"
@@ -93,6 +113,7 @@ class Coco:
             ) from error
         self.classes: tuple[str, ...] = tuple(name for _, name in categories)
         self._files = LooseFiles(local_path(images), names)
+        self._misfits: dict[int, str] = {}  # by record, where a size was that of no image
 
     def __len__(self) -> int:
         return len(self._files)
@@ -112,21 +133,47 @@ class Coco:
         return dict(self._features)
 
     def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
-        """Read the files' bytes (length 0: unreadable), draw the masks, and return the boxes."""
+        """Read the files' bytes (length 0: unreadable), draw the masks, and return the boxes.
+
+        All are in pixels of the stored files.
+        """
         columns = {name: column[indices] for name, column in self._features.items()}
         images = self._files.read(indices)
+        headers = read_headers(images)
+        misfit, turned = self._frames(headers, indices)
+        if misfit.any():
+            images = images._replace(lengths=np.where(misfit, np.uint64(0), images.lengths))
+        columns = stored_points(columns, headers.original_size(), headers.orientation, turned)
         if self._masks is None:
             return images, columns
-        return Masked(images, self._masks.read(indices)), columns
+        back = np.where(turned, np.array(_BACK)[headers.orientation], 1)
+        return Masked(images, self._masks.read(indices, back)), columns
+
+    def _frames(self, headers: Headers, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which images have another size than the JSON file says, and which are annotated
+        upright: bool[n] each.
+        """
+        rows = len(indices)
+        if self._boxes_of != "size":
+            return np.zeros(rows, bool), np.full(rows, self._boxes_of == "upright")
+        said = self._sizes[indices]
+        known = (headers.kind != BAD) & (said > 0).all(axis=1)
+        as_stored = (said == np.stack([headers.height, headers.width], axis=1)).all(axis=1)
+        as_upright = (said == headers.original_size()).all(axis=1)
+        misfit = known & ~as_stored & ~as_upright
+        for row in np.flatnonzero(misfit).tolist():
+            wrong = _misfit(said[row], headers.height[row], headers.width[row])
+            self._misfits[int(indices[row])] = wrong
+        return misfit, known & as_upright & ~as_stored
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the path, image id, names of categories, and "error" if it cannot be read now."""
         labels = self._features["box_labels"][index][: self._features["box_count"][index]]
         categories = [self.classes[label] for label in labels.tolist()]
-        return self._files.describe(index) | {
-            "image_id": int(self.image_ids[index]),
-            "categories": categories,
-        }
+        found = {"image_id": int(self.image_ids[index]), "categories": categories}
+        if index in self._misfits:
+            found["error"] = self._misfits[index]
+        return found | self._files.describe(index)
 
     def fingerprint(self) -> str:
         """Return a hash of the file names, of all boxes, and of the kind of masks."""
@@ -152,6 +199,19 @@ def _file_name(image: dict[str, Any]) -> str:
     if "file_name" not in image and "coco_url" in image:
         return "/".join(str(image["coco_url"]).split("/")[-2:])
     return str(image["file_name"])
+
+
+def _size(image: dict[str, Any]) -> tuple[int, int]:
+    """Return (height, width) as the file says, zeros where it does not."""
+    return int(image.get("height") or 0), int(image.get("width") or 0)
+
+
+def _misfit(said: np.ndarray, height: int, width: int) -> str:
+    return (
+        f"its annotations are of an image of {said[0]} x {said[1]} pixels (height x width), but "
+        f'the file has {height} x {width}: correct "height" and "width", scale the annotations, '
+        "or pass boxes_of='stored' or 'upright', which takes them as they are"
+    )
 
 
 def _check_unique(what: str, ids: np.ndarray) -> None:
@@ -269,17 +329,18 @@ class _Masks:
             raise ValueError(f"annotation {entry.get('id')}: {error}") from error
         self._objects[image].append((number, segmentation))
 
-    def read(self, indices: np.ndarray) -> Encoded:
-        """Return the masks of images `indices` as uncompressed files."""
-        return Encoded.from_bytes([self._draw(index) for index in indices.tolist()])
+    def read(self, indices: np.ndarray, turns: np.ndarray) -> Encoded:
+        """Return the masks of images `indices` as uncompressed files, turned by EXIF's numbers."""
+        rows = zip(indices.tolist(), turns.tolist())
+        return Encoded.from_bytes([self._draw(index, turn) for index, turn in rows])
 
-    def _draw(self, index: int) -> bytes:
+    def _draw(self, index: int, turn: int) -> bytes:
         size = self._sizes[index]
         objects = []
         for number, segmentation in self._objects[index]:
             objects.append((number, _regions.read_region(segmentation, size)))
-        mask = _DRAW[self.kind](size, objects)
-        height, width = size
+        mask = upright(_DRAW[self.kind](size, objects), turn)
+        height, width = mask.shape
         return b"P5 %d %d 255\n" % (width, height) + mask.tobytes()  # PGM
 
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Features
+from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
 from jaxaug.iterators.sources._items import Item, Key, Wanted
 
 _MAX_TRIES = 100  # items looked at for the first good one
@@ -35,6 +38,8 @@ class FromIterable:
         Pairs have its bytes among their features, under "mask".
       label: the key or place that becomes "label"; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
 
     Raises:
       TypeError: neither callable nor iterable; an iterator, which can be run through only once, or
@@ -54,7 +59,10 @@ class FromIterable:
         mask: Key | None = None,
         label: Key | None = "label",
         features: Wanted = None,
+        boxes_of: str = "stored",
     ):
+        check_choice("boxes_of", boxes_of, BOXES_OF)
+        self._boxes_of = boxes_of
         if not callable(items) and not isinstance(items, Iterable):
             raise TypeError(
                 f"`items` must be a callable or an iterable, got {type(items).__name__}."
@@ -91,7 +99,7 @@ class FromIterable:
         """
         for ordinal, item in enumerate(self._fresh()):
             if _is_pair(item):
-                yield item[0], item[1]
+                yield item[0], self._as_stored(item[0], item[1])
                 continue
             names = self._names
             if names is None:
@@ -104,7 +112,7 @@ class FromIterable:
             features: dict[str, Any] = {name: found.numbers[key] for key, name in names.items()}
             if self._mask is not None:
                 features["mask"] = found.mask
-            yield found.image, features
+            yield found.image, self._as_stored(found.image, features)
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's ordinal, and "error" if it was a bad one."""
@@ -115,6 +123,15 @@ class FromIterable:
         """Return a hash of the first record, all that is known without running through it."""
         first = next(self.iterate(), (b"", {}))
         return hashlib.blake2b(bytes(first[0]), digest_size=8).hexdigest()
+
+    def _as_stored(self, image: bytes, features: Features) -> Features:
+        """Return features with boxes and keypoints in pixels of the stored image."""
+        moving = {name: features[name] for name in ("boxes", "keypoints") if name in features}
+        if self._boxes_of == "stored" or not moving:
+            return features
+        columns = {name: np.asarray(value)[None] for name, value in moving.items()}
+        stored = as_stored(columns, self._boxes_of, Encoded.from_bytes([image]))
+        return {**features, **{name: column[0] for name, column in stored.items()}}
 
     def _fresh(self) -> Iterable:
         return self._items() if callable(self._items) else self._items

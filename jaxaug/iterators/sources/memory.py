@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked, Pixels
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
@@ -26,6 +28,8 @@ class InMemory:
         is its columns.
       masks: the encoded mask of each encoded image, see `Masked`; None for no masks. Those of
         pixels are a feature "mask", an array [N, H, W].
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
 
     Raises:
       SourceError: no images.
@@ -48,7 +52,10 @@ class InMemory:
         features: Mapping[str, Any] | None = None,
         *,
         masks: Sequence[bytes] | None = None,
+        boxes_of: str = "stored",
     ):
+        check_choice("boxes_of", boxes_of, BOXES_OF)
+        self._boxes_of = boxes_of
         if getattr(images, "ndim", 1) > 1:
             images = np.asanyarray(images)  # of any library; a memory map stays one
         if isinstance(images, np.ndarray) and images.dtype.kind not in "OS":
@@ -102,11 +109,12 @@ class InMemory:
 
     def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
         """Return rows of the images and of the columns; no encoded bytes are copied."""
-        columns = {name: column[indices] for name, column in self._features.items()}
+        columns: Features = {name: column[indices] for name, column in self._features.items()}
         if isinstance(self._images, np.ndarray):
             return Pixels(self._images[indices]), columns
 
         encoded = self._images.take(indices)
+        columns = as_stored(columns, self._boxes_of, encoded)
         if self._masks is not None:
             return Masked(encoded, self._masks.take(indices)), columns
         return encoded, columns

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_positive_int
+from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
@@ -18,6 +18,7 @@ from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
 from jaxaug.iterators.sources._files import (
     DataFile,
     common_folder,
@@ -58,6 +59,8 @@ class Parquet:
       mask: the column of masks, of the same types; None for no masks. See `Masked`.
       label: the column that becomes "label"; None for none.
       features: names of further columns, or {name: new name}; None for all numbers.
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
       memory: bytes of decompressed images to keep.
 
     Raises:
@@ -77,14 +80,17 @@ class Parquet:
         mask: str | None = None,
         label: str | None = "label",
         features: Sequence[str] | Mapping[str, str] | None = None,
+        boxes_of: str = "stored",
         memory: int = 4 << 30,
     ):
+        check_choice("boxes_of", boxes_of, BOXES_OF)
         check_positive_int("memory", memory)
         self._files = list_files(paths)
         self._image = image
         self._mask = mask
         self._label = label
         self._wanted = features
+        self._boxes_of = boxes_of
         self._memory = memory
         self._open()
 
@@ -117,7 +123,7 @@ class Parquet:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same files by."""
-        known = ("_files", "_image", "_mask", "_label", "_wanted", "_memory")
+        known = ("_files", "_image", "_mask", "_label", "_wanted", "_boxes_of", "_memory")
         return {name: value for name, value in vars(self).items() if name in known}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -153,7 +159,8 @@ class Parquet:
             for name in self._image_columns
         ]
         self._note(indices, failed)
-        return Masked(images, masks[0]) if masks else images, columns
+        features = as_stored(columns, self._boxes_of, images)
+        return Masked(images, masks[0]) if masks else images, features
 
     def _read_images(
         self,

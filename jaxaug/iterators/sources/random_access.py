@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _items
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
 from jaxaug.iterators.sources._items import Item, Key, Wanted
 
 _MAX_TRIES = 100  # items looked at for the first good one
@@ -48,6 +50,8 @@ class RandomAccess:
         `Masked`.
       label: the key or place that becomes "label", a number or an array; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
       parse: a function from what the object gives to such a dict or tuple, for records in formats
         of their own; None where they are such already.
 
@@ -71,8 +75,10 @@ class RandomAccess:
         mask: Key | None = None,
         label: Key | None = "label",
         features: Wanted = None,
+        boxes_of: str = "stored",
         parse: Callable[[Any], Any] | None = None,
     ):
+        check_choice("boxes_of", boxes_of, BOXES_OF)
         if isinstance(source, (str, bytes, os.PathLike)):
             raise SourceError(
                 f"`source` must be an object with items, got {source!r}: files are read by "
@@ -85,6 +91,7 @@ class RandomAccess:
         self._image = image
         self._mask = mask
         self._label = label
+        self._boxes_of = boxes_of
         self._parse = parse
         # By the items' keys. `_first_good` looks at no features yet: there are none.
         self._blanks: dict[Any, np.ndarray] = {}
@@ -114,11 +121,12 @@ class RandomAccess:
         """
         blank = Item({}, b"", self._blanks)
         items = [blank if isinstance(item, Exception) else item for item in self._items(indices)]
-        columns = {}
+        stacked = {}
         for key, name in self._names.items():
             numbers = [item.numbers[key] for item in items]
-            columns[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
+            stacked[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
         images = Encoded.from_bytes([item.image for item in items])
+        columns = as_stored(stacked, self._boxes_of, images)
         if self._mask is None:
             return images, columns
         return Masked(images, Encoded.from_bytes([item.mask for item in items])), columns

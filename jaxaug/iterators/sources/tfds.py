@@ -25,7 +25,7 @@ class TFDS(RandomAccess):
       split: a TFDS split, such as "train" or, of ArrayRecord, "train[:90%]".
       data_dir: where named data sets lie; TFDS's default when None. They are not downloaded or
         prepared.
-      image, mask, label, features: as `RandomAccess` says, by TFDS's names.
+      image, mask, label, features, boxes_of: as `RandomAccess` says, by TFDS's names.
 
     Attributes:
       classes: the label's class names, or None.
@@ -49,6 +49,7 @@ class TFDS(RandomAccess):
         mask: str | None = None,
         label: str | None = "label",
         features: Sequence[str] | None = None,
+        boxes_of: str = "stored",
     ):
         builder = _builder(os.fspath(name), data_dir)
         skip = importlib.import_module("tensorflow_datasets").decode.SkipDecoding()
@@ -70,7 +71,8 @@ class TFDS(RandomAccess):
         known = builder.info.features
         names = getattr(known[label], "names", None) if label in known else None
         self.classes: tuple[str, ...] | None = tuple(names) if names else None
-        super().__init__(source, image=image, mask=mask, label=label, features=features)
+        fields = {"image": image, "mask": mask, "label": label, "features": features}
+        super().__init__(source, **fields, boxes_of=boxes_of)
 
     def __repr__(self) -> str:
         found = f"{len(self)} images, {sorted(self._names.values())}"

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_count, check_seconds
+from jaxaug._checks import check_choice, check_count, check_seconds
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded, Headers
 from jaxaug.decode.parse.headers import no_reasons
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Masked
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
 from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._indices import checked_indices
@@ -32,6 +33,7 @@ class PackedSource(abc.ABC):
       paths: as `TFRecord` and `WebDataset` say.
       index: the file of the index; None for one beside the data or in the cache folder.
       mmap: map the files (local ones only), or read them.
+      boxes_of: the image that boxes and keypoints are of, as `TFRecord` says.
       timeout, retries: of reading, as `Staged` says.
       options: what else the index depends on; JSON values.
     """
@@ -42,15 +44,18 @@ class PackedSource(abc.ABC):
         options: dict[str, Any],
         *,
         index: PathLike | None,
+        boxes_of: str,
         mmap: bool,
         timeout: float,
         retries: int,
     ):
+        check_choice("boxes_of", boxes_of, BOXES_OF)
         check_seconds("timeout", timeout)
         check_count("retries", retries)
         self._files = list_files(paths)
         self._options = options
         self._trusting = True
+        self._boxes_of = boxes_of
         self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._open()
@@ -133,11 +138,13 @@ class PackedSource(abc.ABC):
         self._note(indices, failures)
         if self._bad:
             encoded = without_rows(encoded, [*self._bad], np.resize(indices, len(files)))
-        columns = {name: column[indices] for name, column in self._features.items()}
-        if not masked:
-            return encoded, columns
         rows = len(indices)
-        return Masked(encoded.take(slice(rows)), encoded.take(slice(rows, None))), columns
+        columns = {name: column[indices] for name, column in self._features.items()}
+        headers = None if self._boxes_of == "stored" else self.headers(indices)
+        features = as_stored(columns, self._boxes_of, encoded, headers)
+        if not masked:
+            return encoded, features
+        return Masked(encoded.take(slice(rows)), encoded.take(slice(rows, None))), features
 
     def _note(self, indices: np.ndarray, failures: dict[int, str]) -> None:
         """Remember why images, and behind them masks, of `indices` could not be read."""

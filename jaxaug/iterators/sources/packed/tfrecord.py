@@ -42,6 +42,8 @@ class TFRecord(PackedSource):
       label: the integer feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all numbers. Bytes that
         are named here become uint8[n, k].
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -74,6 +76,7 @@ class TFRecord(PackedSource):
         mask: str | None = None,
         label: str | None = "image/class/label",
         features: Sequence[str] | Mapping[str, str] | None = None,
+        boxes_of: str = "stored",
         index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
@@ -88,7 +91,8 @@ class TFRecord(PackedSource):
         options = {"image": image, "label": label, "features": self._names}
         if mask is not None:
             options["mask"] = mask
-        super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
+        reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
+        super().__init__(paths, options, index=index, boxes_of=boxes_of, **reading)
         self._check_found(self._names, label)
 
     def _scan(

@@ -52,6 +52,8 @@ class WebDataset(PackedSource):
         arrays in members, which become columns [n, ...] of the index: "tokens.npy" for
         `key.tokens.npy`, "text.npz/ids" for the array "ids" in `key.text.npz`. Those that differ in
         their first axis are padded with 0, and counted in "<name>_count".
+      boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
+        or "upright", as viewers show it, turned by EXIF.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -93,6 +95,7 @@ class WebDataset(PackedSource):
         mask: str | Sequence[str] | None = None,
         label: str | None = "cls",
         features: Sequence[str] | Mapping[str, str] | None = None,
+        boxes_of: str = "stored",
         index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
@@ -115,7 +118,8 @@ class WebDataset(PackedSource):
         options = {"image": self._image, "label": label, "features": self._names}
         if self._mask:
             options["mask"] = self._mask
-        super().__init__(paths, options, index=index, mmap=mmap, timeout=timeout, retries=retries)
+        reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
+        super().__init__(paths, options, index=index, boxes_of=boxes_of, **reading)
         self._check_found(named, label)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
