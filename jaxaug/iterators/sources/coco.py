@@ -56,6 +56,7 @@ class Coco:
     Attributes:
       classes: category names; `box_labels` count through them.
       image_ids: int64[n], the "id" of each image: `source.image_ids[batch["index"]]`.
+      mask: the argument.
 
     Raises:
       SourceError: the file is missing, no COCO instances file, has no images, two of one id, names
@@ -89,6 +90,7 @@ class Coco:
         check_choice("mask", mask, (None, "classes", "objects"))
         check_choice("boxes_of", boxes_of, ("size", *BOXES_OF))
         self._boxes_of = boxes_of
+        self.mask = mask
         self._annotations = local_path(annotations)
         found = _load(self._annotations)
         try:

@@ -1,26 +1,28 @@
 """Several sources as one."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxaug._typing import Features
 from jaxaug.decode import Encoded, Headers
-from jaxaug.iterators._features import Column, feature_spec, narrow_features
+from jaxaug.iterators._features import LABELS, Column, feature_spec, narrow_features
 from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
 from jaxaug.iterators.sources._indices import checked_indices
 
 _FIRST = np.zeros(1, np.int64)
+_CLASS_COLUMNS = {*LABELS, "box_labels"}  # of class numbers
 
 
 class Concat:
     """The records of several sources, one source after the other.
 
-    All must have the same features, in one shape each; dtypes become the common one. Labels stay
-    what they are: give folders the same `classes`. `Mix(source.lengths, weights)` is an order that
-    draws from the sources by weight.
+    All must have the same features, in one shape each; dtypes become the common one. Where the
+    sources have `classes`, classes of one name become one: "label", "labels" and "box_labels" then
+    count through the names of all, those of the first source first. Without `classes` labels stay
+    what they are. `Mix(source.lengths, weights)` is an order that draws from the sources by weight.
 
     Args:
       sources: random access sources.
@@ -30,7 +32,9 @@ class Concat:
       lengths: the number of records of each.
 
     Raises:
-      ValueError: no sources, or their features or pixels do not fit each other.
+      ValueError: no sources, or their features or pixels do not fit each other; only some of those
+        with labels have `classes`, or these differ where labels are no integers or masks may hold
+        class numbers.
 
     Example:
       >>> from jaxaug.iterators import InMemory
@@ -47,6 +51,7 @@ class Concat:
         self.lengths = tuple(len(source) for source in self.sources)
         self._starts = np.cumsum([0, *self.lengths])
         self._spec = _common_spec(self.sources)
+        self._classes, self._ranks = _join_classes(self.sources, self._spec)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -62,20 +67,22 @@ class Concat:
         Raises:
           AttributeError: a source has no columns.
         """
-        columns = [self._of_source(source, "features") for source in self.sources]
+        columns = []
+        for number, source in enumerate(self.sources):
+            found = self._of_source(source, "features")
+            columns.append(self._renumbered(number, np.arange(len(source)), found))
         return self._join_columns(columns)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The classes, where all sources have the same.
+        """The names of the classes of all sources, each once; None where they have none.
 
         Raises:
-          AttributeError: a source has none, or others.
+          AttributeError: a source does not know of classes.
         """
-        found = [self._of_source(source, "classes") for source in self.sources]
-        if any(classes != found[0] for classes in found):
-            raise AttributeError(f"the sources of {self!r} have different `classes`: {found}.")
-        return found[0]
+        for source in self.sources:
+            self._of_source(source, "classes")
+        return self._classes
 
     def path(self, index: int) -> str:
         """Return the path of record `index`.
@@ -98,7 +105,7 @@ class Concat:
         for number, local in groups:
             found, features = self.sources[number].read(local)
             images.append(found)
-            columns.append(features)
+            columns.append(self._renumbered(number, local, features))
         joined = self._join_columns(columns)
         return _join_images(images, back), {name: joined[name][back] for name in joined}
 
@@ -121,8 +128,10 @@ class Concat:
         return found | {"record": index, "source": number, "record_in_source": local}
 
     def fingerprint(self) -> str:
-        """Return a hash of the sources' fingerprints and lengths."""
-        known = [(source.fingerprint(), len(source)) for source in self.sources]
+        """Return a hash of the sources' fingerprints and lengths, and of classes that differ."""
+        known: list[Any] = [(source.fingerprint(), len(source)) for source in self.sources]
+        if self._ranks:
+            known.append([self._classes, [ranks.tolist() for ranks in self._ranks]])
         return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
     def _by_source(self, indices: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
@@ -143,6 +152,25 @@ class Concat:
         checked_indices(np.array([index]), len(self))
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
         return number, index - int(self._starts[number])
+
+    def _renumbered(self, number: int, records: np.ndarray, columns: Features) -> Features:
+        """Return the columns of records of a source with the class numbers of all sources."""
+        if not self._ranks:
+            return columns
+        ranks = self._ranks[number]
+        renumbered = {}
+        for name in _CLASS_COLUMNS & columns.keys():
+            labels = np.asarray(columns[name])
+            wrong = labels >= len(ranks)
+            if wrong.any():
+                row = np.argwhere(wrong)[0]
+                raise ValueError(
+                    f"feature {name!r} is {labels[tuple(row)]} in record {records[row[0]]} of "
+                    f"source {number}, which has {len(ranks)} classes: correct its `classes`."
+                )
+            wide = np.result_type(labels.dtype, np.int32)  # there may be more than 256 classes
+            renumbered[name] = np.where(labels < 0, labels, ranks[labels]).astype(wide)
+        return {**columns, **renumbered}
 
     def _join_columns(self, columns: Sequence[Features]) -> dict[str, np.ndarray]:
         """Return the features of several parts, in dtypes that hold those of all sources."""
@@ -206,6 +234,61 @@ def _common_column(name: str, first: Column | None, other: Column | None, number
             "convert one of them."
         )
     return Column(dtype, first.shape)
+
+
+def _join_classes(
+    sources: Sequence[Source], spec: Mapping[str, Column]
+) -> tuple[tuple[str, ...] | None, list[np.ndarray]]:
+    """Return the names of all classes, and for each source the new numbers of its own.
+
+    Names are None where no source has any, and the numbers empty where all have the same.
+
+    Raises:
+      ValueError: some have none, or classes differ that cannot be renumbered.
+    """
+    found = [getattr(source, "classes", None) for source in sources]
+    named = [classes for classes in found if classes]
+    if not named:
+        return None, []
+    if len(named) < len(found):
+        if _CLASS_COLUMNS & spec.keys():
+            raise _classes_missing(found)
+        return None, []
+    names = tuple(dict.fromkeys(name for classes in named for name in classes))
+    if all(tuple(classes) == names for classes in named):
+        return names, []
+
+    _check_renumbering(sources, spec)
+    places = {name: place for place, name in enumerate(names)}
+    return names, [np.array([places[name] for name in classes]) for classes in named]
+
+
+def _classes_missing(found: Sequence[Any]) -> ValueError:
+    without = next(number for number, classes in enumerate(found) if not classes)
+    other = next(number for number, classes in enumerate(found) if classes)
+    return ValueError(
+        f"`sources`: source {without} has no `classes`, source {other} has {len(found[other])}, so "
+        "that one label may be two classes: name what the labels of each count through, as by "
+        f"`source.classes = {tuple(found[other])[:2]}`."
+    )
+
+
+def _check_renumbering(sources: Sequence[Source], spec: Mapping[str, Column]) -> None:
+    """Raise ValueError where different classes show in more than integer labels."""
+    for name in sorted(_CLASS_COLUMNS & spec.keys()):
+        if spec[name].dtype.kind not in "iu":
+            raise ValueError(
+                f"`sources` have different `classes`, and feature {name!r} is {spec[name]}: only "
+                "integers can be renumbered, so give the sources the same classes."
+            )
+    for number, source in enumerate(sources):
+        images, columns = source.read(_FIRST)
+        masked = isinstance(images, Masked) or "mask" in columns
+        if masked and getattr(source, "mask", None) != "objects":
+            raise ValueError(
+                f"`sources` have different `classes`, and source {number} has masks, which may hold"
+                " class numbers that are not renumbered: give the sources the same classes."
+            )
 
 
 _Images = Encoded | Masked | Pixels

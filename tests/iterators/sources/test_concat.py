@@ -104,7 +104,7 @@ def test_headers_and_classes_are_known_where_all_sources_know_them(tmp_path):
     assert source.classes == ("cat", "dog") and source.headers(np.arange(4)) is None
     assert source.path(2) == str(tmp_path / "b" / "cat" / "1.jpg")
     with pytest.raises(AttributeError, match="`classes`"):
-        _ = Concat([ImageFolder(tmp_path / "a"), labelled(2)[0]]).classes
+        _ = Concat([labelled(2)[0]]).classes
     with pytest.raises(AttributeError, match="`features`"):
         _ = Concat([RandomAccess([{"image": b"x", "label": 1}])]).features
 
@@ -284,3 +284,99 @@ def test_integers_stay_integers():
     signed = InMemory(jpegs(2), {"label": np.arange(2)})
     with pytest.raises(ValueError, match=r"'label' as int64.* uint64.* in source 1.*convert one"):
         Concat([signed, InMemory(jpegs(2), {"label": unsigned})])
+
+
+def folder(path, names):
+    for name, image in zip(names, jpegs(len(names))):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(image)
+    return path
+
+
+def test_classes_of_one_name_are_one_class(tmp_path):
+    first = ImageFolder(folder(tmp_path / "a", ["cat/0.jpg", "dog/1.jpg"]))
+    second = ImageFolder(folder(tmp_path / "b", ["dog/2.jpg", "owl/3.jpg", "owl/4.jpg"]))
+    source = Concat([first, second])
+    assert source.classes == ("cat", "dog", "owl")
+    assert source.features["label"].tolist() == [0, 1, 1, 2, 2]
+    assert source.features["label"].dtype == np.int32
+    assert source.read(np.array([4, 0, 2]))[1]["label"].tolist() == [2, 0, 1]
+    with Loader(source, 5, shuffle=False, sharding=one_device()) as loader:
+        labels = next(loader)["label"].tolist()
+    assert [source.classes[label] for label in labels] == [
+        source.describe(record)["class"] for record in range(5)
+    ]
+    turned = Concat([second, first])
+    assert turned.classes == ("dog", "owl", "cat")
+    assert turned.features["label"].tolist() == [0, 1, 1, 2, 0]
+    part = Concat([first, Subset(second, [2, 0])])
+    assert part.features["label"].tolist() == [0, 1, 2, 1]
+
+
+def test_what_labels_mean_is_part_of_the_fingerprint():
+    def named(*classes):
+        source = InMemory([b"x", b"y"], {"label": np.array([0, 1])})
+        source.classes = classes
+        return source
+
+    one, other, same = named("a", "b"), named("b", "c"), named("a", "b")
+    prints = [Concat(pair).fingerprint() for pair in ([one, same], [one, other], [other, one])]
+    assert len(set(prints)) == 3
+    assert Concat([one, other]).fingerprint() == Concat([one, other]).fingerprint()
+
+
+def test_labels_of_8_bits_count_through_more_classes_than_they_could():
+    sources = []
+    for start in (0, 256):
+        source = InMemory([b"x"], {"label": np.array([255], np.uint8)})
+        source.classes = tuple(map(str, range(start, start + 256)))
+        sources.append(source)
+    assert Concat(sources).read(np.arange(2))[1]["label"].tolist() == [255, 511]
+
+
+def test_padding_of_several_labels_stays(tmp_path):
+    sources = []
+    for classes in (("a", "b"), ("b", "c")):
+        labels = np.array([[0, -1], [0, 1]])
+        source = InMemory([b"x", b"y"], {"label": labels, "box_labels": labels})
+        source.classes = classes
+        sources.append(source)
+    features = Concat(sources).read(np.arange(4))[1]
+    for name in ("label", "box_labels"):
+        assert features[name].tolist() == [[0, -1], [0, 1], [1, -1], [1, 2]]
+
+
+def _named(classes, labels=(0, 1), name="label", **options):
+    source = InMemory(jpegs(2), {name: np.array(labels)}, **options)
+    if classes is not None:
+        source.classes = classes
+    return source
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        (_named(None), r"source 1 has no `classes`, source 0 has 2.*source\.classes = "),
+        (_named(("b", "c"), [0.0, 1.0]), "label.*float64"),
+        (_named(("b", "c"), [0, 2]), r"label.*2 in record 1 of source 1.*2 classes"),
+        (_named(("b", "c"), masks=[b"m", b"m"]), "masks.*the same classes"),
+    ],
+)
+def test_labels_that_cannot_be_told_apart_are_refused(other, message):
+    masks = {"masks": [b"m", b"m"]} if "masks" in message else {}
+    first = _named(("a", "b"), **masks)
+    with pytest.raises(ValueError, match=message):
+        Concat([first, other]).read(np.arange(4))
+
+
+def test_numbers_beside_classes_need_no_names():
+    """Without labels there is nothing to number; the same classes are not looked at twice."""
+    sources = [_named(("a", "b"), name="x"), _named(None, name="x")]
+    assert Concat(sources).read(np.arange(4))[1]["x"].tolist() == [0, 1, 0, 1]
+    masks = {"masks": [b"m", b"m"]}
+    pair = [_named(("a", "b"), **masks), _named(("a", "b"), **masks)]
+    Concat(pair).read(np.arange(4))
+    for source, classes in zip(pair, ("ab", "bc")):
+        source.mask = "objects"  # as Coco has it: numbers of boxes
+        source.classes = tuple(classes)
+    assert Concat(pair).read(np.arange(4))[1]["label"].tolist() == [0, 1, 1, 2]
