@@ -50,6 +50,7 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
     """
     files = [file for file in list_files(paths) if file.size]
     tar = bool(files) and is_tar(BlockReader(FileReader(), files[0], block=512))
+    options = {"nulls": "count"} | options  # whoever opens it says what they are
     return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
 
 

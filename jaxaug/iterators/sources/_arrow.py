@@ -10,7 +10,13 @@ import numpy as np
 from jaxaug._install import install_command
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, is_remote, reason
-from jaxaug.iterators.sources.packed.columns import FEATURE, check_count_name, feature_columns
+from jaxaug.iterators.sources.packed.columns import (
+    ABSENT,
+    FEATURE,
+    check_count_name,
+    feature_columns,
+    with_absent,
+)
 
 _PARQUET = b"PAR1"
 _ARROW = b"ARROW1"
@@ -212,7 +218,7 @@ def numeric_names(schema: Any, image: str) -> list[str]:
 
 def _is_numeric(type: Any) -> bool:
     types = import_pyarrow("pyarrow").types
-    if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
+    if _is_list(type) or types.is_fixed_size_list(type):
         return _is_number(type.value_type)
     return types.is_fixed_size_binary(type) or _is_number(type)
 
@@ -223,11 +229,11 @@ def _is_number(type: Any) -> bool:
 
 
 def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return columns of numbers by name, from Arrow's columns.
+    """Return columns of features by prefixed name, from Arrow's columns of numbers by name.
 
     Numbers become [n], lists of one length [n, k], others zero-padded [n, most] with
-    "<name>_count"; null is a list without numbers. Bools stay bools, but for labels. Bytes of a
-    fixed length become uint8[n, k].
+    "<name>_count"; null is a list without numbers, and anything else is absent. Bools stay bools,
+    but for labels. Bytes of a fixed length become uint8[n, k].
     """
     found = {}
     for name, column in columns.items():
@@ -238,20 +244,30 @@ def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise SourceError(f"column {name!r} holds {values.max()}, which int64 does not.")
         keep = values.dtype.type if values.dtype.kind == "f" or values.dtype == np.uint8 else None
         made = feature_columns(name, values, counts, -1 if name == "label" else 0, keep)
+        if not _is_list(column.type):
+            made = with_absent(name, made)
         if name == "label":
             _check_label(made)
         check_count_name(name, made, columns.keys())
-        for prefixed, array in made.items():
-            found[prefixed.removeprefix(FEATURE)] = array
+        found |= made
     return found
+
+
+def _is_list(type: Any) -> bool:
+    """Return True for lists of any length."""
+    types = import_pyarrow("pyarrow").types
+    return types.is_list(type) or types.is_large_list(type)
 
 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
     """Refuse rows without a single label; rows of several need no count, as -1 ends them."""
     counts = columns.pop(f"{FEATURE}label_count", None)
+    absent = columns.get(ABSENT + "label")
     if counts is not None and columns[FEATURE + "label"].ndim == 1:
-        missing = int((counts != 1).sum())
-        raise SourceError(f"`label`: {missing} of {counts.size} records have none: leave them out.")
+        absent = counts == 0
+    if absent is not None:
+        missing = int(absent.sum())
+        raise SourceError(f"`label`: {missing} of {absent.size} records have none: leave them out.")
 
 
 def _values_and_counts(column: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -263,7 +279,7 @@ def _values_and_counts(column: Any) -> tuple[np.ndarray, np.ndarray]:
         valid = np.asarray(column.is_valid())
         present = b"".join(column.drop_null().to_pylist())
         return np.frombuffer(present, np.uint8), valid * kind.byte_width
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if _is_list(kind) or types.is_fixed_size_list(kind):
         compute = import_pyarrow("pyarrow.compute")
         lengths = compute.list_value_length(column).fill_null(0)
         values = compute.list_flatten(column)

@@ -16,6 +16,12 @@ from jaxaug.iterators.sources._files import local_path, reason
 Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
 Wanted: TypeAlias = "Sequence[Any] | Mapping[Any, str] | None"
 
+# What to do about text where numbers are expected.
+TEXTS = (
+    "columns hold numbers, text is in `loader.texts(batch, names)`, `source.texts(indices, names)` "
+    "and `source.describe(index)`"
+)
+
 _MAX_UINT16 = 2**16 - 1
 _ORIENTATION = 274  # EXIF's tag
 # Kinds of numpy's dtypes that fit into a column, by the kind of the column.

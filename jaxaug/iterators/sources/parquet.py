@@ -32,6 +32,7 @@ from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
+from jaxaug.iterators.sources.packed.columns import NULLS, fill_absent
 from jaxaug.iterators.sources.packed.storage import mappable_bytes
 
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
@@ -46,8 +47,8 @@ class Parquet:
     and up to `memory` bytes of them kept: a shuffle over more than that decompresses a group for
     almost every record, so keep it large, or convert the files once. Columns of numbers become
     features: numbers [n], lists of one length [n, k], other lists zero-padded [n, most] with
-    "<name>_count", bytes of a fixed length uint8[n, k]; a null counts as no number. Bools stay
-    bools, but for labels. All else stays in `describe`.
+    "<name>_count", bytes of a fixed length uint8[n, k]. A null list counts as one without numbers,
+    for other nulls see `nulls`. Bools stay bools, but for labels. All else stays in `describe`.
 
     A read of a URL that fails is tried three times more. Files that change while they are open give
     bad records; one that is cut while a batch of it is decoded, or a disk that fails, ends the
@@ -61,6 +62,8 @@ class Parquet:
       features: names of further columns, or {name: new name}; None for all numbers.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
         or "upright", as viewers show it, turned by EXIF.
+      nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
+        NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
       memory: bytes of decompressed images to keep.
 
     Raises:
@@ -81,9 +84,11 @@ class Parquet:
         label: str | None = "label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
+        nulls: str = "error",
         memory: int = 4 << 30,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_choice("nulls", nulls, NULLS)
         check_positive_int("memory", memory)
         self._files = list_files(paths)
         self._image = image
@@ -91,6 +96,7 @@ class Parquet:
         self._label = label
         self._wanted = features
         self._boxes_of = boxes_of
+        self._nulls = nulls
         self._memory = memory
         self._open()
 
@@ -123,7 +129,7 @@ class Parquet:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same files by."""
-        known = ("_files", "_image", "_mask", "_label", "_wanted", "_boxes_of", "_memory")
+        known = ("_files", "_image", "_mask", "_label", "_wanted", "_boxes_of", "_nulls", "_memory")
         return {name: value for name, value in vars(self).items() if name in known}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -197,15 +203,11 @@ class Parquet:
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the row in it, its texts, and "error" if its image cannot be read."""
-        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        number = self._group_of(index)
         file_number, group = self._groups[number]
         opened = self._opened[file_number]
         place = index - int(self._starts[number])
-        found: dict[str, Any] = {
-            "record": index,
-            "path": self._files[file_number].name,
-            "row": int(opened.rows[:group].sum()) + place,
-        }
+        found: dict[str, Any] = {"record": index} | self._in_file(index)
         failure = self._failures.get(index)
         if failure is not None:
             return found | {"error": failure}
@@ -219,6 +221,17 @@ class Parquet:
             except Exception as error:  # each format has its own
                 found["error"] = reason(error)
         return found
+
+    def _group_of(self, index: int) -> int:
+        return int(np.searchsorted(self._starts, index, side="right")) - 1
+
+    def _in_file(self, index: int) -> dict[str, Any]:
+        """Return the file of a record and the row in it."""
+        number = self._group_of(index)
+        file_number, group = self._groups[number]
+        before = int(self._opened[file_number].rows[:group].sum())
+        row = before + index - int(self._starts[number])
+        return {"path": self._files[file_number].name, "row": row}
 
     def fingerprint(self) -> str:
         """Return a hash of the files' names and sizes, of their rows, and of the features."""
@@ -242,9 +255,14 @@ class Parquet:
                 raise SourceError(f"{table}.")
             tables.append(table)
         table = pyarrow.concat_tables(tables)
-        found = _arrow.number_columns({self._names[name]: table[name] for name in wanted})
+        columns = _arrow.number_columns({self._names[name]: table[name] for name in wanted})
+        found = fill_absent(columns, self._nulls, self._place)
         self._check_found(found)
         return found
+
+    def _place(self, index: int) -> str:
+        found = self._in_file(index)
+        return f"row {found['row']} of {found['path']!r}"
 
     def _check_found(self, found: Mapping[str, np.ndarray]) -> None:
         """Raise SourceError where a column that was asked for holds nothing but null."""

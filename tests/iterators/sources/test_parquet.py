@@ -132,7 +132,12 @@ def test_nulls(tmp_path):
     images = [*containers.jpegs(2), None]
     data = {"image": pa.array(images, pa.binary()), "label": [1, 2, 3], "x": [5, None, 7]}
     write(tmp_path / "a.parquet", pa.table(data), "parquet")
-    source = Parquet(tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"'x' has no number in 1 of 3.*row 1 of .*a\.parquet'"):
+        Parquet(tmp_path / "a.parquet")
+    assert "x" not in Parquet(tmp_path / "a.parquet", features=["label"]).features
+    with pytest.raises(SourceError, match=r"nulls='nan' for NaN in floats \(it is int32\)"):
+        Parquet(tmp_path / "a.parquet", nulls="nan")
+    source = pickle.loads(pickle.dumps(Parquet(tmp_path / "a.parquet", nulls="count")))
     encoded, features = source.read(np.arange(3))
     assert encoded.lengths.tolist()[2] == 0
     assert features["x"].tolist() == [5, 0, 7] and features["x_count"].tolist() == [1, 0, 1]
@@ -147,13 +152,31 @@ def test_nulls(tmp_path):
             Parquet(tmp_path / "c.parquet", **options)
 
 
+def test_nulls_of_floats_are_nan_where_asked(tmp_path):
+    """Also those of rows of one length; a list of any length that is null has no numbers."""
+    pairs = pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    data = {"image": containers.jpegs(3), "x": [None, 0.5, 2.0], "pairs": pairs}
+    data["lists"] = pa.array([[1.0], None, []], pa.list_(pa.float32()))
+    for number, rows in enumerate((slice(0, 2), slice(2, 3))):
+        part = pa.table(data).slice(rows.start, rows.stop - rows.start)
+        write(tmp_path / f"{number}.parquet", part, "parquet")
+    options = {"label": None, "nulls": "nan"}
+    _, features = Parquet(tmp_path / "*.parquet", **options).read(np.arange(3))
+    np.testing.assert_array_equal(features["x"], np.float32([np.nan, 0.5, 2]))
+    expected = np.float32([[1, 2], [np.nan] * 2, [3, 4]])
+    np.testing.assert_array_equal(features["pairs"], expected)
+    assert features["lists"].tolist() == [1, 0, 0] and features["lists_count"].tolist() == [1, 0, 0]
+    with pytest.raises(ValueError, match="`nulls` must be one of"):
+        Parquet(tmp_path / "*.parquet", label=None, nulls="zero")
+
+
 def test_bools_are_a_mask_and_as_labels_classes(tmp_path):
     """As integers they would be the numbers of records for `Subset`."""
     good = pa.array([True, False, None, True])
     data = {"image": pa.array(containers.jpegs(4), pa.binary()), "label": [5, 6, 7, 8]}
     lists = pa.array([[True], [], [False, True], [True]])
     write(tmp_path / "a.parquet", pa.table(data | {"good": good, "lists": lists}), "parquet")
-    source = Parquet(tmp_path / "a.parquet")
+    source = Parquet(tmp_path / "a.parquet", nulls="count")
     good = source.features["good"]
     assert good.dtype == source.features["lists"].dtype == np.bool_
     assert Subset(source, good).features["label"].tolist() == [5, 8]

@@ -1,7 +1,7 @@
 """Columns of an index, made from records that are found one by one in a container file."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ _MAX_FEATURE_BYTES = 4 << 30  # of one padded feature
 # Prefixes of the names of such columns.
 HEADER = "header/"
 FEATURE = "feature/"
+ABSENT = "absent/"  # bool[n], True for records without a number of the feature
+NULLS = ("error", "nan", "count")
 # Places of an image, and of its mask if it has one: the offset in the file, the length, and "lead",
 # the bytes from the beginning of the record to the image.
 PLACES = ("offset", "length", "lead", "mask_offset", "mask_length")
@@ -165,11 +167,56 @@ def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
     for name in sorted(names):
         values, counts = _join_feature(name, filled)
         made = feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
+        if made and made[FEATURE + name].ndim == 1:
+            made = with_absent(name, made)
         if name == "label":
             _check_label(made)
         check_count_name(name, made, names)
         columns |= made
     return columns
+
+
+def with_absent(name: str, made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns of a feature, with the rows that have none instead of their counts."""
+    count = made.pop(f"{FEATURE}{name}_count", None)
+    return made if count is None else made | {ABSENT + name: count == 0}
+
+
+def fill_absent(
+    columns: Mapping[str, np.ndarray], nulls: str, place: Callable[[int], str]
+) -> dict[str, np.ndarray]:
+    """Return the features among some columns by name, where all have their numbers.
+
+    Args:
+      columns: of features, and of records without them.
+      nulls: "error", "nan" or "count", as `Parquet` says.
+      place: returns the file and the row of a record, for messages.
+
+    Raises:
+      SourceError: a record has no number, and `nulls` does not say what to do.
+    """
+    chosen = [name for name in columns if name.startswith(FEATURE)]
+    features = {name.removeprefix(FEATURE): columns[name] for name in chosen}
+    for name in [name for name in columns if name.startswith(ABSENT)]:
+        absent = columns[name]
+        name = name.removeprefix(ABSENT)
+        column = features[name]
+        if nulls == "count":
+            check_count_name(name, {f"{FEATURE}{name}_count": absent}, features)
+            features[f"{name}_count"] = (~absent).astype(np.int32)
+        elif nulls == "nan" and column.dtype.kind == "f":
+            rows = absent.reshape(-1, *[1] * (column.ndim - 1))
+            features[name] = np.where(rows, column.dtype.type(np.nan), column)
+        else:
+            first = int(np.argmax(absent))
+            raise SourceError(
+                f"feature {name!r} has no number in {int(absent.sum())} of {absent.size} records, "
+                f"the first of which is record {first}, {place(first)}: leave it out by naming the "
+                "`features` that you need, or pass nulls='nan' for NaN in floats"
+                f"{'' if nulls == 'error' else f' (it is {column.dtype})'}, or 'count' for 0 and "
+                f"the column '{name}_count'."
+            )
+    return features
 
 
 def check_count_name(name: str, made: Mapping[str, np.ndarray], names: Collection[str]) -> None:
@@ -202,11 +249,10 @@ def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
     """Raise unless each record has one label, or all are rows padded with -1, as in `FileList`."""
     label = columns[FEATURE + "label"]
-    count = columns.pop(f"{FEATURE}label_count", None)
-    if count is not None and label.ndim == 1:
-        raise SourceError(
-            f"{int((count != 1).sum())} of {count.size} records have no single label."
-        )
+    columns.pop(f"{FEATURE}label_count", None)
+    absent = columns.get(ABSENT + "label")
+    if absent is not None:
+        raise SourceError(f"{int(absent.sum())} of {absent.size} records have no single label.")
     if label.dtype != np.int32:
         raise SourceError(f"labels must be int32, got {label.dtype} {label.shape}.")
 

@@ -37,7 +37,14 @@ from jaxaug.iterators.sources._files import (
     reason,
 )
 from jaxaug.iterators.sources._read import BlockReader, FileReader, read_fully
-from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, ColumnBuilder, FileColumns, join
+from jaxaug.iterators.sources.packed.columns import (
+    ABSENT,
+    FACTS,
+    FEATURE,
+    ColumnBuilder,
+    FileColumns,
+    join,
+)
 
 _MAGIC = b"jaxaugIX"
 _PREFIX = struct.Struct("<8sQI")
@@ -54,7 +61,7 @@ class Index(NamedTuple):
     Attributes:
       columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
         (bytes from the record's beginning to its image), "mask_offset" and "mask_length" where it
-        has masks, "header/..." facts of the image, "feature/..." numbers.
+        has masks, "header/..." facts of the image, "feature/..." numbers, "absent/..." where they lack.
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.
@@ -408,7 +415,7 @@ def _fingerprint(
     """Hash places and features; header facts may be more in another version of jaxaug."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
-    features = sorted(name for name in columns if name.startswith(FEATURE))
+    features = sorted(name for name in columns if name.startswith((FEATURE, ABSENT)))
     masks = [name for name in ("mask_offset", "mask_length") if name in columns]
     for name in ("offset", "length", *masks, *features):
         digest.update(name.encode())

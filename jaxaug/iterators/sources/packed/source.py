@@ -18,7 +18,7 @@ from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._read import BlockReader, FileReader
-from jaxaug.iterators.sources.packed.columns import FACTS, FEATURE, HEADER, ColumnBuilder
+from jaxaug.iterators.sources.packed.columns import FACTS, HEADER, NULLS, ColumnBuilder, fill_absent
 from jaxaug.iterators.sources.packed.index import open_index, write_extra
 from jaxaug.iterators.sources.packed.storage import choose_storage
 
@@ -34,6 +34,7 @@ class PackedSource(abc.ABC):
       index: the file of the index; None for one beside the data or in the cache folder.
       mmap: map the files (local ones only), or read them.
       boxes_of: the image that boxes and keypoints are of, as `TFRecord` says.
+      nulls: what records without a number have, as `TFRecord` says.
       timeout, retries: of reading, as `Staged` says.
       options: what else the index depends on; JSON values.
     """
@@ -45,17 +46,20 @@ class PackedSource(abc.ABC):
         *,
         index: PathLike | None,
         boxes_of: str,
+        nulls: str,
         mmap: bool,
         timeout: float,
         retries: int,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
+        check_choice("nulls", nulls, NULLS)
         check_seconds("timeout", timeout)
         check_count("retries", retries)
         self._files = list_files(paths)
         self._options = options
         self._trusting = True
         self._boxes_of = boxes_of
+        self._nulls = nulls
         self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
         self._open()
@@ -66,11 +70,7 @@ class PackedSource(abc.ABC):
         )
         self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
-        self._features = {
-            name.removeprefix(FEATURE): column
-            for name, column in self._columns.items()
-            if name.startswith(FEATURE)
-        }
+        self._features = fill_absent(self._columns, self._nulls, self._place)
         found = self._index.extra.get(FINDINGS, {}) if self._trusting else {}
         self._bad = {int(index): str(reason) for index, reason in found.items()}
         # The errors of records that could not be read when they were last asked for.
@@ -182,13 +182,9 @@ class PackedSource(abc.ABC):
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the number in it, the record's strings, and "error" if unreadable."""
-        number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
+        number, place = self._in_file(index)
         file = self._files[number]
-        found = {
-            "record": index,
-            "path": file.name,
-            "record_in_file": index - int(self._index.row_starts[number]),
-        }
+        found = {"record": index, "path": file.name, "record_in_file": place}
         failure = self._failures.get(index)  # one look: the reader changes it at the same time
         if failure is not None:
             return found | {"error": failure}
@@ -198,6 +194,15 @@ class PackedSource(abc.ABC):
             return found | ({"error": self._bad[index]} if index in self._bad else {})
         except SourceError as error:
             return found | {"error": str(error)}
+
+    def _in_file(self, index: int) -> tuple[int, int]:
+        """Return the number of the file of a record, and the record's number in it."""
+        number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
+        return number, index - int(self._index.row_starts[number])
+
+    def _place(self, index: int) -> str:
+        number, place = self._in_file(index)
+        return f"number {place} in {self._files[number].name!r}"
 
     def fingerprint(self) -> str:
         """Return a hash of the files' names and sizes, the images' places, and the features."""

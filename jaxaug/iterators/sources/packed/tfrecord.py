@@ -44,6 +44,8 @@ class TFRecord(PackedSource):
         are named here become uint8[n, k].
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
         or "upright", as viewers show it, turned by EXIF.
+      nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
+        NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -77,6 +79,7 @@ class TFRecord(PackedSource):
         label: str | None = "image/class/label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
+        nulls: str = "error",
         index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
@@ -92,7 +95,7 @@ class TFRecord(PackedSource):
         if mask is not None:
             options["mask"] = mask
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
-        super().__init__(paths, options, index=index, boxes_of=boxes_of, **reading)
+        super().__init__(paths, options, index=index, boxes_of=boxes_of, nulls=nulls, **reading)
         self._check_found(self._names, label)
 
     def _scan(

@@ -32,12 +32,11 @@ class WebDataset(PackedSource):
     Members that follow each other and have the same key, the name up to the first dot of its last
     part, are one record; hidden ones (`._a.jpg`), those without extension (`README`) and meta data
     (`__meta__.json`) are skipped, as the webdataset library does. `cls` is an integer, the "label".
-    The numbers at the top of `json` become features; one that some records lack is 0 there and
-    comes with "<name>_count". A list of integers for a label makes labels int32[n, k], padded with
-    -1 as those of `FileList`; other lists of numbers become features where `features` names them.
-    All text stays in `describe`. The index is made on first
-    use and kept beside the files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path`
-    tells; `python -m jaxaug index` makes it beforehand); from then on a batch is numpy indexing.
+    The numbers at the top of `json` become features. A list of integers for a label makes labels
+    int32[n, k], padded with -1 as those of `FileList`; other lists of numbers become features where
+    `features` names them. Text is in `texts` and `describe`. The index is made on first use and
+    kept beside the files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells;
+    `python -m jaxaug index` makes it beforehand); from then on a batch is numpy indexing.
     A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
     Args:
@@ -54,6 +53,8 @@ class WebDataset(PackedSource):
         their first axis are padded with 0, and counted in "<name>_count".
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
         or "upright", as viewers show it, turned by EXIF.
+      nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
+        NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -96,6 +97,7 @@ class WebDataset(PackedSource):
         label: str | None = "cls",
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
+        nulls: str = "error",
         index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
@@ -119,7 +121,7 @@ class WebDataset(PackedSource):
         if self._mask:
             options["mask"] = self._mask
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
-        super().__init__(paths, options, index=index, boxes_of=boxes_of, **reading)
+        super().__init__(paths, options, index=index, boxes_of=boxes_of, nulls=nulls, **reading)
         self._check_found(named, label)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
@@ -217,6 +219,9 @@ class WebDataset(PackedSource):
                 numbers[names[name]] = [value]
             elif self._names is not None and _are_numbers(value):
                 numbers[names[name]] = value
+            elif self._names is not None and value is not None and member is not None:
+                what = f"has {value!r:.80} under {name!r}, which is no number"
+                raise _wrong(reader, member.name, f"{what} and no list of numbers: {_items.TEXTS}")
         return numbers
 
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:

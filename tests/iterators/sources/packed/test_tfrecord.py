@@ -70,7 +70,12 @@ def test_features_become_columns(tmp_path):
         )
         for label, image in enumerate(containers.jpegs(6))
     ]
-    source = TFRecord(write(tmp_path, [records[:4], records[4:]]))
+    paths = write(tmp_path, [records[:4], records[4:]])
+    with pytest.raises(
+        SourceError, match=r"'sometimes' has no number in 5 of 6 records, the first"
+    ):
+        TFRecord(paths)
+    source = TFRecord(paths, nulls="count")
     _, features = source.read(np.arange(6))
     assert sorted(features) == [
         "big", "boxes", "boxes_count", "label", "size", "sometimes", "sometimes_count"

@@ -139,7 +139,10 @@ def test_members_become_features_and_strings(tmp_path):
         "y/2.png": b"not chosen: jpg comes first",
         "y/2.json": b'{"width": 1, "score": 2, "half": true}',
     }
-    source = WebDataset(write(tmp_path, files))
+    path = write(tmp_path, files)
+    with pytest.raises(SourceError, match=r"'only here' has no number in 2 of 3 records.*record 0"):
+        WebDataset(path)
+    source = WebDataset(path, nulls="count")
     encoded, features = source.read(np.arange(3))
     assert [bytes(encoded.view(row)) for row in range(3)] == [one, two, three]
     assert {name: column.tolist() for name, column in features.items()} == {
@@ -431,7 +434,7 @@ def test_several_labels_in_json(tmp_path, name):
         "c.jpg": three,
         "c.json": b'{"%s": [2]}' % name.encode(),
     }
-    options = {} if name == "label" else {"label": name}
+    options = {"nulls": "count"} | ({} if name == "label" else {"label": name})
     assert WebDataset(write(tmp_path, files), **options).features["label"].tolist() == [
         [4, 1],
         [-1, -1],
@@ -446,6 +449,25 @@ def test_the_format_is_told_by_content(tmp_path):
     (tmp_path / "two.bin").write_bytes(containers.tfrecord(containers.labelled_examples(2)))
     assert isinstance(build_index(tar), WebDataset)
     assert isinstance(build_index(tmp_path / "two.bin", label=None), TFRecord)
+
+
+def test_an_index_is_made_whatever_becomes_of_records_without_a_number(tmp_path):
+    tar = write(tmp_path, {"a.jpg": b"x", "a.json": b'{"x": 1}', "b.jpg": b"y"})
+    place = build_index(tar).index_path
+    with pytest.raises(SourceError, match="'x' has no number"):
+        WebDataset(tar)
+    source = WebDataset(tar, nulls="count")
+    assert source.index_path == place and source.features["x_count"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("value", ['"wide"', "[1, null]", '["a"]', "{}"])
+def test_what_was_asked_for_and_is_no_number_is_an_error(tmp_path, value):
+    """`null` and a missing name are one thing, and `nulls` says what to do."""
+    files = {"a.jpg": b"x", "a.json": b'{"x": [1]}', "b.jpg": b"y"}
+    tar = write(tmp_path, files | {"b.json": b'{"x": %s}' % value.encode()})
+    with pytest.raises(SourceError, match=r"'b\.json' has .* under 'x', which is no number"):
+        WebDataset(tar, features=["x"])
+    assert "x" not in WebDataset(tar, features=[]).features
 
 
 def shard_of(tmp_path, objects, **members):
