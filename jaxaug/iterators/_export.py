@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import numpy as np
 
-from jaxaug._typing import Array
+from jaxaug.iterators._layout import local_array
 from jaxaug.iterators._loader import Loader
 
 Batch = dict[str, Any]
@@ -100,24 +99,6 @@ def check_names(loader: Loader, names: object) -> None:
                 f"`names` must be among the entries of a batch, {sorted(loader.element_spec)}, "
                 f"got {name!r}."
             )
-
-
-def local_shards(array: Array) -> list[Array]:
-    """Return one single-device array for each range of rows on this process, in row order.
-
-    A replicated range lies on several devices; one of them is enough.
-    """
-    shards = {}
-    for shard in array.addressable_shards:
-        start = (shard.index[0].start or 0) if shard.index else 0
-        shards.setdefault(start, shard.data)
-    return [shards[start] for start in sorted(shards)]
-
-
-def local_array(array: Array) -> np.ndarray:
-    """Return all rows of an array that this process holds, in row order."""
-    arrays = jax.device_get(local_shards(array))
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def to_numpy(loader: Loader) -> Export:

@@ -110,8 +110,8 @@ def round_floats(numbers: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.n
 
 # By numpy's kind of dtype.
 _REMEDIES = {
-    "U": ": leave text to `source.describe(index)`",
-    "S": ": leave bytes and text to `source.describe(index)`",
+    "U": ": leave text to `source.texts(indices, names)` and `source.describe(index)`",
+    "S": ": leave text to `source.texts(indices, names)` and `source.describe(index)`",
     "O": ": its rows differ in shape or are no numbers; pad them to one shape, or leave them to "
     "`source.describe(index)`",
     "M": ": pass times as float seconds, or as two integers",

@@ -5,7 +5,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
-from jaxaug.iterators._export import Batch, Export, local_shards
+from jaxaug.iterators._export import Batch, Export
+from jaxaug.iterators._layout import local_shards
 from jaxaug.iterators._loader import Loader
 from jaxaug.sharding._mesh import auto_mesh
 

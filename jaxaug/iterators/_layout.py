@@ -54,3 +54,21 @@ class RowLayout:
         """Return the shape that `assemble` gives to an array of the shape `local`."""
         rows = count_row_ranges(self.sharding) * self.ranges[0].length
         return jax.ShapeDtypeStruct((rows, *local.shape[1:]), local.dtype, sharding=self.sharding)
+
+
+def local_shards(array: Array) -> list[Array]:
+    """Return one single-device array for each range of rows on this process, in row order.
+
+    A replicated range lies on several devices; one of them is enough.
+    """
+    shards = {}
+    for shard in array.addressable_shards:
+        start = (shard.index[0].start or 0) if shard.index else 0
+        shards.setdefault(start, shard.data)
+    return [shards[start] for start in sorted(shards)]
+
+
+def local_array(array: Array) -> np.ndarray:
+    """Return all rows of an array that this process holds, in row order."""
+    arrays = jax.device_get(local_shards(array))
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

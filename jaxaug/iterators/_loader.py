@@ -1,7 +1,7 @@
 """The Loader: a source in, global batches out, in an exact order that can be resumed anywhere."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import NamedSharding
@@ -16,6 +16,7 @@ from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._sample import take_sample
 from jaxaug.iterators._sampler import Sampler
 from jaxaug.iterators._state import Checkpointable, Cursor, from_state, to_state
+from jaxaug.iterators._texts import texts_of_batch
 from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding
 
 
@@ -208,6 +209,34 @@ class Loader(Checkpointable):
         """
         self._consumer.check_usable()
         return take_sample(self._plan, index, epoch, position)
+
+    def texts(
+        self, batch: Mapping[str, Any], names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return texts of a batch's records by name: lists with one for each row, such as captions.
+
+        Batches hold numbers; this reads the texts from the source. Where the batch spans processes,
+        they are those of the rows that this process holds, in order, as `to_numpy` gives them.
+
+        Args:
+          batch: a batch of this Loader, or what an export or your own code made of it, with its
+            "index".
+          names: as the source's `texts` takes them: extensions of members and names in JSON of
+            `WebDataset`, features of `TFRecord`, columns of `Parquet`, fields of items.
+          missing: stands where a record has none; None for an error. Padding rows have "".
+
+        Raises:
+          TypeError: the source is a stream, or has no `texts`; `names` is a single text.
+          SourceError: a record has no such text.
+
+        Example:
+          >>> import numpy as np
+          >>> from jaxaug.iterators import InMemory
+          >>> source = InMemory([b"..."] * 3, {"text": ["a cat", "a dog", "an owl"]})
+          >>> source.texts(np.array([2, 0]), ["text"])
+          {'text': ['an owl', 'a cat']}
+        """
+        return texts_of_batch(self.source, batch, names, missing)
 
     def get_state(self) -> dict[str, Any]:
         """Return the position reached, as JSON scalars: the same on every process."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug._checks import check_positive_int
 from jaxaug._install import install_command
-from jaxaug.iterators._export import local_shards
+from jaxaug.iterators._layout import local_shards
 from jaxaug.iterators._viewable import color_of, planes, rgb_of, viewable, visible_points
 
 if TYPE_CHECKING:

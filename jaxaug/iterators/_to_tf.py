@@ -7,7 +7,8 @@ from typing import Any
 import jax
 
 from jaxaug._typing import Array
-from jaxaug.iterators._export import Batch, Export, check_names, local_array, local_shards
+from jaxaug.iterators._export import Batch, Export, check_names
+from jaxaug.iterators._layout import local_array, local_shards
 from jaxaug.iterators._loader import Loader
 
 

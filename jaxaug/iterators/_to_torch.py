@@ -10,8 +10,9 @@ from typing import Any
 import jax
 
 from jaxaug._typing import Array
-from jaxaug.iterators._export import Batch, Export, check_bool, check_names, local_shards
+from jaxaug.iterators._export import Batch, Export, check_bool, check_names
 from jaxaug.iterators._features import LABELS
+from jaxaug.iterators._layout import local_shards
 from jaxaug.iterators._loader import Loader
 
 _IGNORED_LABEL = -100  # torch's `ignore_index`: its losses leave such rows out

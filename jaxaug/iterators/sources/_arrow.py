@@ -197,6 +197,14 @@ def is_image_type(type: Any) -> bool:
     return types.is_binary(type) or types.is_large_binary(type)
 
 
+def is_text(type: Any) -> bool:
+    """Return True for strings."""
+    types = import_pyarrow("pyarrow").types
+    if types.is_dictionary(type):
+        return is_text(type.value_type)
+    return types.is_string(type) or types.is_large_string(type) or types.is_string_view(type)
+
+
 def _places(pyarrow: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return addresses and lengths of the values of a binary array; length 0 for null."""
     large = pyarrow.types.is_large_binary(data.type)

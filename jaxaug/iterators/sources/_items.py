@@ -108,7 +108,7 @@ def choose_features(
         unknown = sorted(set(wanted) - set(found), key=str)
         if unknown:
             what = f"no numbers called {unknown}; found were {sorted(found, key=str)}"
-            raise SourceError(f"`features`: the first good record has {what}.")
+            raise SourceError(f"`features`: the first good record has {what}; {TEXTS}.")
         chosen = new_names(wanted)
         names = {key: chosen[key] for key in found if key in chosen}
     if label is not None:

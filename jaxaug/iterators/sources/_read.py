@@ -229,14 +229,29 @@ def read_fully(
 
 
 class BlockReader:
-    """A file read from front to back in large blocks; views of earlier blocks stay valid."""
+    """A file read from front to back in large blocks; views of earlier blocks stay valid.
 
-    def __init__(self, read: Read, file: DataFile, block: int = _BLOCK_BYTES):
+    Args:
+      read: reads the file.
+      file: the file.
+      block: bytes read at a time.
+      known: the bytes from `start` on, uint8[n], which need no read.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        file: DataFile,
+        block: int = _BLOCK_BYTES,
+        *,
+        known: np.ndarray | None = None,
+        start: int = 0,
+    ):
         self.file = file
         self.block_size = block
         self._read = read
-        self._start = 0
-        self._block = np.zeros(0, np.uint8)
+        self._start = start
+        self._block = np.zeros(0, np.uint8) if known is None else known
 
     def at(self, offset: int, length: int) -> np.ndarray:
         """Return uint8[length] from `offset` on; fewer where the file ends."""

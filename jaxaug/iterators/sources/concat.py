@@ -109,6 +109,23 @@ class Concat:
         joined = self._join_columns(columns)
         return _join_images(images, back), {name: joined[name][back] for name in joined}
 
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return the texts of records `indices` from their sources, see `Loader.texts`.
+
+        Raises:
+          AttributeError: a source has no such method.
+          IndexError: an index outside [0, len).
+        """
+        groups, back = self._by_source(checked_indices(indices, len(self)))
+        joined: dict[str, list[str]] = {name: [] for name in names}
+        for number, local in groups:
+            found = self._of_source(self.sources[number], "texts")(local, names, missing)
+            for name, texts in joined.items():
+                texts += found[name]
+        return {name: [texts[place] for place in back.tolist()] for name, texts in joined.items()}
+
     def headers(self, indices: np.ndarray) -> Headers | None:
         """Return the header facts of the sources' indexes; None unless all have one."""
         groups, back = self._by_source(checked_indices(indices, len(self)))

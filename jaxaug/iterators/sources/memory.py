@@ -13,6 +13,8 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked, Pixels
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources._texts import columns_of_texts
 
 _MAX_HASHED_IMAGES = 256  # rows of a pixel array that enter its fingerprint: an array may be huge
 
@@ -25,7 +27,7 @@ class InMemory:
         W, 1], an array of any library or an `np.memmap`, which must not change. Pixels go to the
         devices as they are, through no Decoder; gray ones are repeated to three channels there.
       features: arrays with one row for each image, such as {"label": int[N]}; a DataFrame of pandas
-        is its columns.
+        is its columns. Columns of str are no features, but in `texts`.
       masks: the encoded mask of each encoded image, see `Masked`; None for no masks. Those of
         pixels are a feature "mask", an array [N, H, W].
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
@@ -89,9 +91,9 @@ class InMemory:
         self._count = len(images)
         self._masks = None if masks is None else self._check_masks(masks)
         columns = {} if features is None else features
-        self._features = {
-            name: _feature(name, column, self._count) for name, column in columns.items()
-        }
+        found = {name: _feature(name, column, self._count) for name, column in columns.items()}
+        self._texts = {name: column for name, column in found.items() if _is_text(column)}
+        self._features = {name: found[name] for name in found if name not in self._texts}
 
     def __len__(self) -> int:
         return self._count
@@ -135,6 +137,22 @@ class InMemory:
         """Return the record's number."""
         return {"record": index}
 
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return texts of records `indices` by name: a list of one for each record.
+
+        Raises:
+          IndexError: an index outside [0, len).
+          SourceError: there is no such column of str, and `missing` is None.
+        """
+        indices = checked_indices(indices, len(self))
+        rows = [
+            {name: column[index] for name, column in self._texts.items()}
+            for index in indices.tolist()
+        ]
+        return columns_of_texts(rows, indices, names, missing)
+
     def fingerprint(self) -> str:
         """Return a hash of the features and of the images' lengths, or of up to 256 of the pixel
         images.
@@ -163,6 +181,13 @@ def _check_pixels(images: np.ndarray) -> None:
         )
     if len(images) and not images.size:
         raise ValueError(f"`images` must have pixels, got shape {list(images.shape)}.")
+
+
+def _is_text(column: np.ndarray) -> bool:
+    """Return True for a column [n] of str."""
+    if column.dtype.kind == "O":
+        return column.ndim == 1 and all(isinstance(value, str) for value in column.tolist())
+    return column.dtype.kind == "U" and column.ndim == 1
 
 
 def _feature(name: str, column: Any, count: int) -> np.ndarray:

@@ -32,6 +32,7 @@ from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
+from jaxaug.iterators.sources._texts import check_text_names, columns_of_texts
 from jaxaug.iterators.sources.packed.columns import NULLS, fill_absent
 from jaxaug.iterators.sources.packed.storage import mappable_bytes
 
@@ -48,7 +49,8 @@ class Parquet:
     almost every record, so keep it large, or convert the files once. Columns of numbers become
     features: numbers [n], lists of one length [n, k], other lists zero-padded [n, most] with
     "<name>_count", bytes of a fixed length uint8[n, k]. A null list counts as one without numbers,
-    for other nulls see `nulls`. Bools stay bools, but for labels. All else stays in `describe`.
+    for other nulls see `nulls`. Bools stay bools, but for labels. Strings are in `texts`, and all
+    else in `describe`.
 
     A read of a URL that fails is tried three times more. Files that change while they are open give
     bad records; one that is cut while a batch of it is decoded, or a disk that fails, ends the
@@ -221,6 +223,49 @@ class Parquet:
             except Exception as error:  # each format has its own
                 found["error"] = reason(error)
         return found
+
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return texts of records `indices` by name: a list of one for each record.
+
+        Args:
+          indices: int64[n].
+          names: columns of strings.
+          missing: stands where a record has none; None for an error.
+
+        Raises:
+          IndexError: an index outside [0, len).
+          SourceError: no such column, a null, or a file that cannot be read.
+        """
+        indices = checked_indices(indices, len(self))
+        numbers = np.searchsorted(self._starts, indices, side="right") - 1
+        places = indices - self._starts[numbers]
+        rows: list[dict[str, Any]] = [{} for _ in range(len(indices))]
+        check_text_names(names)
+        for name in names:
+            _check_text(self._opened[0].schema, name)
+            for number in np.unique(numbers).tolist():
+                chosen = np.flatnonzero(numbers == number)
+                found = self._text_column(name, number).take(places[chosen]).to_pylist()
+                for row, text in zip(chosen.tolist(), found):
+                    rows[row][name] = text
+        return columns_of_texts(rows, indices, names, missing)
+
+    def _text_column(self, name: str, number: int) -> Any:
+        """Return a column of texts in a group, an Arrow array."""
+        known = self._cache.get((name, number))
+        if known is not None:
+            return known.owner
+        table = self._read_group(number, [name])
+        if isinstance(table, str):
+            raise SourceError(f"{table}.")
+        mapped = self._opened[self._groups[number][0]].mapped
+        column = table[name]
+        nothing = np.zeros(0, np.uint64)
+        held = 0 if mapped else column.nbytes
+        self._cache.put((name, number), Images(nothing, nothing, None, column, held))
+        return column
 
     def _group_of(self, index: int) -> int:
         return int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -434,6 +479,15 @@ def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str) -
             )
 
 
+def _check_text(schema: Any, name: str) -> None:
+    """Raise SourceError unless there is a column of texts of this name."""
+    texts = [field.name for field in schema if _arrow.is_text(field.type)]
+    if name not in texts:
+        raise SourceError(
+            f"`names`: there is no column of texts called {name!r}; found were {texts}."
+        )
+
+
 def _column_names(
     schema: Any,
     image: str,
@@ -447,7 +501,7 @@ def _column_names(
         unknown = sorted(set(wanted) - set(found))
         if unknown:
             what = f"no columns of numbers called {unknown}; found were {sorted(found)}"
-            raise SourceError(f"`features`: there are {what}.")
+            raise SourceError(f"`features`: there are {what}; {_items.TEXTS}.")
         chosen = _items.new_names(wanted)
         names = {name: chosen[name] for name in found if name in chosen}
     if label is not None:

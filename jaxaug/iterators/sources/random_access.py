@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from jaxaug.iterators._features import hash_features
 from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import Item, Key, Wanted
+from jaxaug.iterators.sources._texts import columns_of_texts
 
 _MAX_TRIES = 100  # items looked at for the first good one
 
@@ -145,6 +147,29 @@ class RandomAccess:
                 found[str(key)] = _text(value)
         return found
 
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return texts of records `indices` by name: a list of one for each record.
+
+        Args:
+          indices: int64[n].
+          names: fields of str or bytes.
+          missing: stands where a record has none; None for an error.
+
+        Raises:
+          SourceError: a record without a text, or that cannot be read.
+        """
+        indices = checked_indices(indices, len(self))
+        rows = []
+        for number, item in zip(indices.tolist(), self._ask(indices.tolist())):
+            fields = None if isinstance(item, Exception) else _items.fields_of(item)
+            if fields is None:
+                why = _reason(item) if isinstance(item, Exception) else "it has no fields"
+                raise SourceError(f"record {number} cannot be read: {why}")
+            rows.append(fields)
+        return columns_of_texts(rows, indices, names, missing)
+
     def fingerprint(self) -> str:
         """Return a hash of the number of items and of the first, the middle and the last one."""
         chosen = np.array([0, len(self) // 2, len(self) - 1])
@@ -174,14 +199,27 @@ class RandomAccess:
         raise SourceError(what if known else f"record 0 cannot be read: {what}") from wrong
 
     def _items(self, indices: np.ndarray) -> list[Item | Exception]:
-        """Return each item, or why it cannot be had.
+        """Return each item, or why it cannot be had."""
+        numbers = np.asarray(indices).tolist()
+        return [self._checked(item, number) for item, number in zip(self._ask(numbers), numbers)]
+
+    def _ask(self, numbers: list[int]) -> list[Any]:
+        """Return each item as `parse` gives it, or why it cannot be had.
 
         Data sets of other libraries expect one thread: many move the position of an open file.
         """
         with self._one_at_a_time:
-            return self._take(np.asarray(indices).tolist())
+            return [self._parsed(item) for item in self._take(numbers)]
 
-    def _take(self, numbers: list[int]) -> list[Item | Exception]:
+    def _parsed(self, item: Any) -> Any:
+        if self._parse is None or isinstance(item, Exception):
+            return item
+        try:
+            return self._parse(item)
+        except Exception as error:  # of the user's function
+            return error
+
+    def _take(self, numbers: list[int]) -> list[Any]:
         items: list[Any] | None = None
         together = getattr(self._source, "__getitems__", None)
         if together is not None and numbers:
@@ -195,7 +233,7 @@ class RandomAccess:
                 )
         if items is None:
             items = [self._one(number) for number in numbers]
-        return [self._checked(item, number) for item, number in zip(items, numbers)]
+        return items
 
     def _one(self, number: int) -> Any:
         """Return an item, or the error that its source raises."""
@@ -210,10 +248,6 @@ class RandomAccess:
     def _checked(self, item: Any, number: int) -> Item | Exception:
         if isinstance(item, Exception):
             return item
-        try:
-            item = item if self._parse is None else self._parse(item)
-        except Exception as error:  # of the user's function
-            return error
         try:
             return _items.read_item(item, self._image, self._blanks, number, self._mask)
         except SourceError as error:

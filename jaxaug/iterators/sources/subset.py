@@ -95,6 +95,16 @@ class Subset:
         """Read the source's records behind `indices`."""
         return self.source.read(self._original(indices))
 
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return the source's texts behind `indices`, see `Loader.texts`.
+
+        Raises:
+          AttributeError: the source has no such method.
+        """
+        return self._of_source("texts")(self._original(indices), names, missing)
+
     def headers(self, indices: np.ndarray) -> Headers | None:
         """Return the header facts of the source's index; None if it has none."""
         original = self._original(indices)

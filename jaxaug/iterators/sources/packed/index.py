@@ -61,7 +61,8 @@ class Index(NamedTuple):
     Attributes:
       columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
         (bytes from the record's beginning to its image), "mask_offset" and "mask_length" where it
-        has masks, "header/..." facts of the image, "feature/..." numbers, "absent/..." of records without.
+        has masks, "header/..." facts of the image, "feature/..." numbers, and "absent/..." for the
+        records that lack one.
       row_starts: int64[files + 1], the number of the first record of each file, and of all.
       extra: what else the format keeps, such as class names.
       fingerprint: a hash of names, sizes and places, the same wherever the files lie.

@@ -2,7 +2,7 @@
 
 import abc
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
 from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources._items import TEXTS
 from jaxaug.iterators.sources._read import BlockReader, FileReader
+from jaxaug.iterators.sources._texts import columns_of_texts
 from jaxaug.iterators.sources.packed.columns import FACTS, HEADER, NULLS, ColumnBuilder, fill_absent
 from jaxaug.iterators.sources.packed.index import open_index, write_extra
 from jaxaug.iterators.sources.packed.storage import choose_storage
@@ -83,7 +85,7 @@ class PackedSource(abc.ABC):
         if unknown:
             found = f"found were {sorted(self._features)}"
             raise SourceError(
-                f"`features`: no record has numbers called {sorted(unknown)}; {found}."
+                f"`features`: no record has numbers called {sorted(unknown)}; {found}. {TEXTS}."
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -195,6 +197,47 @@ class PackedSource(abc.ABC):
         except SourceError as error:
             return found | {"error": str(error)}
 
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return texts of records `indices` by name: a list of one for each record.
+
+        Args:
+          indices: int64[n].
+          names: as the source's own docstring says.
+          missing: stands where a record has none; None for an error.
+
+        Raises:
+          IndexError: an index outside [0, len).
+          SourceError: a record without a text, or that cannot be read.
+        """
+        indices = checked_indices(indices, len(self))
+        return columns_of_texts(self._rows_of_texts(indices, names), indices, names, missing)
+
+    def _rows_of_texts(self, indices: np.ndarray, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the texts of each record, those among `names` at least."""
+        starts = self._starts_of(indices)
+        files = np.searchsorted(self._index.row_starts, indices, side="right") - 1
+        last = indices + 1 == self._index.row_starts[files + 1]
+        following = self._starts_of(np.where(last, indices, indices + 1))
+        sizes = np.array([file.size for file in self._files], np.int64)
+        stops = np.where(last, sizes[files], following)
+        encoded, failures = self._storage.read(files, starts, stops - starts)
+        for row, reason in failures.items():
+            raise SourceError(f"record {indices[row]}: {reason}")
+        read = FileReader()
+        for row, (number, start) in enumerate(zip(files.tolist(), starts.tolist())):
+            known = np.frombuffer(encoded.view(row), np.uint8)
+            reader = BlockReader(
+                read, self._files[number], _DESCRIBE_BYTES, known=known, start=start
+            )
+            yield self._texts(reader, start, start + known.size, names)
+
+    def _starts_of(self, indices: np.ndarray) -> np.ndarray:
+        """Return where records begin in their files, int64[n]."""
+        offsets = self._columns["offset"][indices].astype(np.int64)
+        return offsets - self._columns["lead"][indices].astype(np.int64)
+
     def _in_file(self, index: int) -> tuple[int, int]:
         """Return the number of the file of a record, and the record's number in it."""
         number = int(np.searchsorted(self._index.row_starts, index, side="right")) - 1
@@ -213,6 +256,12 @@ class PackedSource(abc.ABC):
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
     ) -> dict[str, Any]:
         """Add every record of a file to `columns`; return what else the format keeps."""
+
+    @abc.abstractmethod
+    def _texts(
+        self, reader: BlockReader, start: int, stop: int, names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return what the record in bytes [start, stop) has under `names`, text or other."""
 
     @abc.abstractmethod
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:

@@ -54,15 +54,20 @@ class _Extension(NamedTuple):
     size: str | None = None
 
 
-def members(reader: BlockReader, at: int = 0) -> Iterator[Member]:
+def members(reader: BlockReader, at: int = 0, stop: int | None = None) -> Iterator[Member]:
     """Yield the regular files, and the links, of a tar from a header at byte `at` on.
+
+    Args:
+      reader: of the file.
+      at: where a first header begins.
+      stop: headers from there on are not looked at; None for the end of the tar, which is checked.
 
     Raises:
       SourceError: a damaged or cut tar, one without its end, or one with sparse files.
     """
     start = at
     extension = _Extension()
-    while (header := _header(reader, at)) is not None:
+    while (stop is None or at < stop) and (header := _header(reader, at)) is not None:
         content = at + BLOCK
         if header.kind in _EXTENSIONS:
             extension = _extend(extension, reader, at, header)
@@ -75,7 +80,8 @@ def members(reader: BlockReader, at: int = 0) -> Iterator[Member]:
         at = content + _padded(member.size)
         start = at
         extension = _Extension()
-    _check_end(reader, at)
+    if stop is None:
+        _check_end(reader, at)
 
 
 def is_tar(reader: BlockReader) -> bool:
@@ -92,12 +98,13 @@ def _header(reader: BlockReader, at: int) -> _Header | None:
     if block.size < BLOCK:
         what = "ends without the blocks of zeros that end a tar: it was cut"
         raise _damaged(reader, at, what)
-    if not block.any():
+    total = int(block.sum())
+    if not total:
         return None
 
     text = block.tobytes()
     # The checksum counts its own field as blanks.
-    blanked = sum(text) - sum(text[_CHECKSUM]) + 8 * ord(" ")
+    blanked = total - sum(text[_CHECKSUM]) + 8 * ord(" ")
     if _number(reader, at, text[_CHECKSUM]) != blanked:
         raise _damaged(reader, at, "is damaged: the checksum of a header differs")
     return _Header(_name(text), _number(reader, at, text[124:136]), text[156:157])

@@ -30,7 +30,8 @@ class TFRecord(PackedSource):
     files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug
     index` makes it beforehand); from then on a batch is numpy indexing. Numbers become features:
     one per record as [n], k per record as [n, k], varying ones (boxes) as zero-padded [n, most]
-    with "<name>_count" int32[n]. Strings stay in `describe`. Labels are as the files have them:
+    with "<name>_count" int32[n]. Strings are in `texts`, by the names of their features, and in
+    `describe`. Labels are as the files have them:
     ImageNet's of TF-Slim count from 1.
 
     Args:
@@ -171,6 +172,17 @@ class TFRecord(PackedSource):
             what = f"has no integer label {self._label!r} (None for none)"
             raise _damaged(reader, number, f"{what}; its features are {sorted(found)}")
         return label
+
+    def _texts(
+        self, reader: BlockReader, start: int, stop: int, names: Sequence[str]
+    ) -> dict[str, Any]:
+        data = reader.at(start, stop - start).data
+        found: dict[str, Any] = dict(parse_example(data, _HEAD_BYTES, len(data) - _TAIL_BYTES))
+        for name in names:
+            value = found.get(name)
+            if isinstance(value, list) and len(value) == 1:
+                found[name] = bytes(data[slice(*value[0])])
+        return found
 
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
         block, starts, lengths = _frames(reader, start, None)

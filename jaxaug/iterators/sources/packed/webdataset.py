@@ -39,6 +39,8 @@ class WebDataset(PackedSource):
     `python -m jaxaug index` makes it beforehand); from then on a batch is numpy indexing.
     A tar has checksums of its headers only: damage inside an image is for the decoder to find.
 
+    Names of `texts` are extensions, such as "txt", or names in `json`.
+
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
       image: extensions of the image, in either case; of several in one record the first listed
@@ -224,6 +226,20 @@ class WebDataset(PackedSource):
                 raise _wrong(reader, member.name, f"{what} and no list of numbers: {_items.TEXTS}")
         return numbers
 
+    def _texts(
+        self, reader: BlockReader, start: int, stop: int, names: Sequence[str]
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        key, group = next(_records(reader, start, stop))
+        parts = _parts(reader, key, group)
+        for name in names:
+            if name in parts:
+                found[name] = _content(reader, parts[name])
+        if "json" in parts and len(found) < len(names):
+            inside = _json(reader, parts["json"])
+            found = (inside if isinstance(inside, dict) else {}) | found
+        return dict.fromkeys(parts) | found
+
     def _strings(self, reader: BlockReader, start: int) -> dict[str, Any]:
         key, group = next(_records(reader, start))
         found: dict[str, Any] = {"key": key}
@@ -252,9 +268,11 @@ def _is_meta(key: str) -> bool:
     return re.match(r"(\./)?__[^/]*__($|/)", key) is not None
 
 
-def _records(reader: BlockReader, at: int = 0) -> Iterator[tuple[str, Iterator[Member]]]:
+def _records(
+    reader: BlockReader, at: int = 0, stop: int | None = None
+) -> Iterator[tuple[str, Iterator[Member]]]:
     """Yield neighboring members by key: those of records, and the one with the class names."""
-    counting = filter(partial(_counts, reader), members(reader, at))
+    counting = filter(partial(_counts, reader), members(reader, at, stop))
     return groupby(counting, lambda member: _split(member.name)[0])
 
 
