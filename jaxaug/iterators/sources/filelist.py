@@ -2,16 +2,19 @@
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import local_path
+from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._loose import LooseFiles
+from jaxaug.iterators.sources._texts import columns_of_texts
 
 
 class FileList:
@@ -23,15 +26,21 @@ class FileList:
     num_classes).max(0)` is the multi-hot target: -1 is all zeros. Without any labels there is no
     such feature.
 
+    For regression, `dtype=float` reads as many numbers for each image, "label" float32[n] or [n,
+    k]. With `dtype=str` the rest of the line is a text, such as a caption: `loader.texts(batch,
+    ["text"])`, and there is no label.
+
     Args:
       path: the text file, UTF-8; image paths are relative to its folder, or absolute. Blank lines
         do not count.
       sep: what stands between path and labels, such as "," or "\\t"; None for any blanks. Paths
         must not hold it.
+      dtype: of the labels: int for classes, float for numbers, str for a text.
 
     Raises:
-      SourceError: the file is missing or names no images, or a label is no integer from 0 to 2^31 -
-        1.
+      ValueError: another `dtype`.
+      SourceError: the file is missing or names no images, a label is no integer from 0 to 2^31 - 1,
+        or no finite number, or images have different counts of these.
 
     Example:
       >>> import tempfile
@@ -42,19 +51,25 @@ class FileList:
       ([[0, -1], [0, 1]], 'both.jpg')
     """
 
-    def __init__(self, path: PathLike, *, sep: str | None = None):
+    def __init__(self, path: PathLike, *, sep: str | None = None, dtype: type = int):
+        check_choice("dtype", dtype, (int, float, str))
         self._list = local_path(path)
-        names = []
-        labels = []
-        for number, line in _lines(self._list):
-            name, *texts = line.strip("\r\n").split(sep)
-            names.append(os.path.expanduser(name.strip()))
-            labels.append([_label(text, f"{self._list!r}, line {number}", sep) for text in texts])
-        if not names:
+        lines = _lines(self._list)
+        if not lines:
             raise SourceError(
                 f"`path` {self._list!r} names no images: expected lines of `image label`."
             )
-        self.labels: np.ndarray | None = _columns(labels)
+        splits = 1 if dtype is str else -1
+        parts = [line.strip("\r\n").split(sep, splits) for _, line in lines]
+        names = [os.path.expanduser(name.strip()) for name, *_ in parts]
+        places = [f"{self._list!r}, line {number}" for number, _ in lines]
+        texts = [rest for _, *rest in parts]
+        self._texts = [" ".join(rest).strip() for rest in texts] if dtype is str else None
+        self.labels: np.ndarray | None = None
+        if dtype is int:
+            self.labels = _classes(texts, places, sep)
+        elif dtype is float:
+            self.labels = _numbers(texts, places)
         self._files = LooseFiles(os.path.dirname(self._list), names)
 
     def __len__(self) -> int:
@@ -77,9 +92,26 @@ class FileList:
         columns = {name: column[indices] for name, column in self.features.items()}
         return self._files.read(indices), columns
 
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return the text of records `indices`, by the name "text".
+
+        Raises:
+          IndexError: an index outside [0, len).
+          SourceError: the `dtype` is not str, or there is no text, and `missing` is None.
+        """
+        indices = checked_indices(indices, len(self))
+        rows = [self._text(index) for index in indices.tolist()]
+        return columns_of_texts(rows, indices, names, missing)
+
+    def _text(self, index: int) -> dict[str, str]:
+        text = "" if self._texts is None else self._texts[index]
+        return {"text": text} if text else {}
+
     def describe(self, index: int) -> dict[str, Any]:
-        """Return the record's path, and "error" if the file cannot be read now."""
-        return self._files.describe(index)
+        """Return the record's path and text, and "error" if the file cannot be read now."""
+        return self._files.describe(index) | self._text(index)
 
     def untrusting(self) -> "FileList":
         """Return a copy that also reads what a verification found bad; see `verify`."""
@@ -96,8 +128,10 @@ class FileList:
         return self._files.keep_findings(findings)
 
     def fingerprint(self) -> str:
-        """Return a hash of the paths as listed and of the labels."""
+        """Return a hash of the paths as listed, and of the labels or texts."""
         columns = [] if self.labels is None else [self.labels]
+        if self._texts is not None:
+            columns.append(np.frombuffer("\n".join(self._texts).encode(), np.uint8))
         return self._files.fingerprint(*columns)
 
 
@@ -124,10 +158,42 @@ def _label(text: str, where: str, sep: str | None) -> int:
     return label
 
 
-def _columns(labels: list[list[int]]) -> np.ndarray | None:
+def _classes(texts: list[list[str]], places: list[str], sep: str | None) -> np.ndarray | None:
+    """Return class numbers int32[n] or, padded with -1, [n, k]; None if there are none."""
+    labels = []
+    for row, place in zip(texts, places):
+        labels.append([_label(text, place, sep) for text in row])
     most = max(map(len, labels))
     if most == 0:
         return None
     if most == 1 and min(map(len, labels)) == 1:
         return np.array(labels, np.int32)[:, 0]
     return np.array([row + [-1] * (most - len(row)) for row in labels], np.int32)
+
+
+def _numbers(texts: list[list[str]], places: list[str]) -> np.ndarray:
+    """Return numbers float32[n], or [n, k] where each image has k."""
+    count = len(texts[0])
+    numbers = np.zeros((len(texts), count), np.float64)
+    for number, (row, place) in enumerate(zip(texts, places)):
+        if len(row) != count or not count:
+            raise SourceError(
+                f"{place}: each image must have as many numbers, {max(count, 1)} as in the first "
+                f"line, got {len(row)}: correct the line, or the `sep` of the file."
+            )
+        for column, text in enumerate(row):
+            numbers[number, column] = _number(text, place)
+    return numbers[:, 0].astype(np.float32) if count == 1 else numbers.astype(np.float32)
+
+
+def _number(text: str, place: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not abs(number) <= float(np.finfo(np.float32).max):
+        raise SourceError(
+            f"{place}: a label must be a finite number of float32, got {text!r}: correct or remove "
+            "the line, which may be a header."
+        )
+    return number

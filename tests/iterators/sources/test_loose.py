@@ -400,6 +400,50 @@ def test_fingerprints_of_lists_see_paths_and_labels(tmp_path):
     assert len({FileList(write_list(tmp_path, text)).fingerprint() for text in texts}) == len(texts)
 
 
+def test_numbers_of_regression_lists(tmp_path):
+    generator = np.random.default_rng(0)
+    for count in (1, 3):
+        numbers = generator.normal(0, 100, (5, count))
+        rows = [",".join(["a b.jpg", *map(repr, row)]) for row in numbers.tolist()]
+        source = FileList(write_list(tmp_path, "\n".join(rows)), sep=",", dtype=float)
+        labels = source.read(np.array([4, 0, 2]))[1]["label"]
+        expected = numbers[[4, 0, 2]].astype(np.float32)
+        np.testing.assert_array_equal(labels, expected[:, 0] if count == 1 else expected)
+        assert labels.dtype == np.float32 and source.path(0) == str(tmp_path / "a b.jpg")
+    whole = FileList(write_list(tmp_path, "a.jpg 1 2\nb.jpg 3 4\n"), dtype=float)
+    assert whole.labels.tolist() == [[1, 2], [3, 4]] and whole.labels.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a.jpg 1 2\n\nb.jpg 3\n", "line 3: each image must have as many numbers, 2 .* got 1"),
+        ("a.jpg\nb.jpg 3\n", "line 1: each image must have as many numbers, 1 .* got 0"),
+        ("path x\na.jpg 1\n", "line 1: a label must be a finite number .* got 'x'.* a header"),
+        ("a.jpg nan\n", "line 1: .* got 'nan'"),
+        ("a.jpg 1e39\n", "line 1: .* got '1e39'"),
+    ],
+)
+def test_numbers_that_will_not_do(tmp_path, text, message):
+    with pytest.raises(SourceError, match=message):
+        FileList(write_list(tmp_path, text), dtype=float)
+
+
+def test_the_rest_of_a_line_may_be_a_caption(tmp_path):
+    path = write_list(tmp_path, "a.jpg\tein Hund, 3 Jahre \tgroß\nb.jpg\t\nc.jpg\n")
+    source = FileList(path, sep="\t", dtype=str)
+    assert source.features == {} and source.labels is None
+    assert source.texts(np.array([0]), ["text"]) == {"text": ["ein Hund, 3 Jahre \tgroß"]}
+    assert source.describe(0)["text"].startswith("ein Hund")
+    assert source.texts(np.array([2, 1]), ["text"], missing="") == {"text": ["", ""]}
+    with pytest.raises(SourceError, match="record 1 has no text 'text'"):
+        source.texts(np.array([1]), ["text"])
+    other = FileList(write_list(tmp_path, "a.jpg\tx\nb.jpg\t\nc.jpg\n"), sep="\t", dtype=str)
+    assert other.fingerprint() != source.fingerprint()
+    with pytest.raises(ValueError, match="`dtype` must be one of"):
+        FileList(path, dtype="float")
+
+
 def coco(**changes):
     """Three images, boxes out of order, ids with gaps."""
     images = [
