@@ -25,21 +25,22 @@ def moved_info(info: ImageInfo, warp: Warp) -> ImageInfo:
 
 
 def move_points(warp: Warp, points: Array) -> Array:
-    """Return the (x, y) rows of float[n, 2], moved.
+    """Return the (x, y) rows of float[..., 2], moved.
 
-    Of (x, y, visibility) rows, float[n, 3], those that leave the frame have visibility 0, and rows
-    of zeros are padding and stay.
+    Of (x, y, visibility) rows, float[..., 3], those that leave the frame have visibility 0, and
+    rows of zeros are padding and stay.
     """
-    points = as_points(points)
+    shape = points.shape
+    points = as_points(points).reshape(-1, shape[-1])
     x, y = warp.push(*points[:, :2].astype(jnp.float32).T)
     moved = jnp.stack([x, y], axis=1).astype(points.dtype)
     if points.shape[1] == 2:
-        return moved
+        return moved.reshape(shape)
     height, width = ImageInfo(warp.canvas, warp.size).extent
     inside = (x >= 0) & (x <= width) & (y >= 0) & (y <= height)
     visibility = jnp.where(inside, points[:, 2], jnp.zeros_like(points[:, 2]))
     moved = jnp.concatenate([moved, visibility[:, None]], axis=1)
-    return jnp.where(present(points)[:, None], moved, points)
+    return jnp.where(present(points)[:, None], moved, points).reshape(shape)
 
 
 def move_boxes(warp: Warp, boxes: Array) -> Array:
@@ -57,12 +58,12 @@ def move_boxes(warp: Warp, boxes: Array) -> Array:
 
 def as_boxes(boxes: Array) -> Array:
     """Return float[n, 4] boxes, checked."""
-    return _floating("boxes", boxes, (4,))
+    return _floating("boxes", boxes, "n", (4,))
 
 
 def as_points(points: Array) -> Array:
-    """Return float[n, 2] or float[n, 3] keypoints, checked."""
-    return _floating("keypoints", points, (2, 3))
+    """Return float[..., 2] or float[..., 3] keypoints, such as [n, joints, 3], checked."""
+    return _floating("keypoints", points, "...", (2, 3))
 
 
 def _outline(boxes: Array, per_side: int) -> tuple[Array, Array]:
@@ -78,15 +79,16 @@ def _outline(boxes: Array, per_side: int) -> tuple[Array, Array]:
     return jnp.concatenate(x, axis=1), jnp.concatenate(y, axis=1)
 
 
-def _floating(name: str, value: Array, columns: tuple[int, ...]) -> Array:
+def _floating(name: str, value: Array, rows: str, columns: tuple[int, ...]) -> Array:
     value = jnp.asarray(value)
     if (
-        value.ndim != 2
-        or value.shape[1] not in columns
+        value.ndim < 2
+        or (rows == "n" and value.ndim > 2)
+        or value.shape[-1] not in columns
         or not jnp.issubdtype(value.dtype, jnp.floating)
     ):
         got = f"{value.dtype}{list(value.shape)}"
-        shapes = " or ".join(f"float[n, {count}]" for count in columns)
+        shapes = " or ".join(f"float[{rows}, {count}]" for count in columns)
         raise ValueError(f"`{name}` must be {shapes} in pixels, got {got}.")
     return value
 

@@ -52,7 +52,7 @@ class Compose(Transform):
       until a transform gives every image the same size; other entries are kept. What moves along:
       "mask" [H, W] or [H, W, C] of the image's H and W; "masks" [n, H, W], one per instance, 0
       outside of the image; "boxes" float[n, 4] in pixels, of which all-zero rows are padding and
-      stay zero; "keypoints" float[n, 2], (x, y) in pixels, or float[n, 3] with a visibility that
+      stay zero; "keypoints" float[..., 2], (x, y) in pixels, or [..., 3] with a visibility that
       becomes 0 where they leave the frame. Boxes are clipped by `SanitizeBoxes` alone.
 
     Raises:

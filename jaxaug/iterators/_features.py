@@ -10,7 +10,8 @@ from jaxaug._typing import Features
 
 # Class numbers: -1 in blank rows, so that no loss or metric takes such a row for class 0.
 LABELS = ("label", "labels")
-_BLANK_LABELS = (*LABELS, "box_labels")  # -1 means no box, as behind the last box of an image
+# -1 means no box, as behind the last box of an image, and no image.
+_BLANK_LABELS = (*LABELS, "box_labels", "box_ids", "image_id")
 
 _INT32 = np.iinfo(np.int32)
 

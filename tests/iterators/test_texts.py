@@ -40,8 +40,9 @@ def write_tar(path, order, long=""):
                 "json": json.dumps({"caption": CAPTIONS[number], "n": number}).encode(),
             }
             for extension in order:
-                name = f"{long}{number}.{extension}"
-                for name, data in (("__meta__.json", b"no JSON"), (name, files[extension])):
+                path_in_tar = f"{long}{number}.{extension}"
+                both = {"__meta__.json": b"no JSON", path_in_tar: files[extension]}
+                for name, data in both.items():
                     member = tarfile.TarInfo(name)
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))
@@ -53,7 +54,7 @@ def sources(tmp_path):
         write_tar(tmp_path / "a.tar", ["jpg", "txt", "json"]),
         write_tar(tmp_path / "b.tar", ["json", "txt", "jpg"], long="folder/" + "x" * 120),
     ]
-    for number, path in enumerate(tars):
+    for path in tars:
         for mmap in (True, False):
             for name in ("txt", "caption"):
                 yield WebDataset(path, label=None, mmap=mmap), name

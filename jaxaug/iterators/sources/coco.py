@@ -17,6 +17,7 @@ from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources import _regions
 from jaxaug.iterators.sources._boxes_of import BOXES_OF
 from jaxaug.iterators.sources._files import local_path
+from jaxaug.iterators.sources._items import new_names
 from jaxaug.iterators.sources._loose import LooseFiles
 
 _MAX_NUMBER = _regions.IGNORED - 1  # of a class or an object in a mask
@@ -37,8 +38,18 @@ class Coco:
     - "mask" uint8[n, H, W] where `mask` asks for it: class or object numbers from 1 on, 0 where
       there is none, 255 in crowd regions.
 
-    Every image of the file is a record, with boxes or without. Crowd regions (`iscrowd`) and boxes
-    without area are left out, as training code does.
+    and those that `features` names:
+
+    - "keypoints" float32[n, K, J, 3]: (x, y, visibility 0 to 2) of the J joints of each box, moved
+      as boxes are; zeros without. `SanitizeBoxes(per_box=("box_labels", "keypoints"))` keeps them
+      beside their boxes.
+    - "box_area" float32[n, K]: "area", in square pixels of the file. "box_ids" int32[n, K]: "id",
+      -1 after the last box. "box_crowd" bool[n, K]: True for crowd regions, which are then among
+      the boxes. All follow their boxes.
+    - "image_id" int32[n].
+
+    Every image of the file is a record, with boxes or without. Crowd regions (`iscrowd`), unless
+    "box_crowd" is asked for, and boxes without area are left out, as training code does.
 
     Args:
       images: the folder of the images; for LVIS the one that holds "train2017" and "val2017", as
@@ -48,6 +59,7 @@ class Coco:
         overlap. "objects" draws it with 1 + its place among the boxes, smaller boxes above larger
         ones: `mask == 1 + jnp.arange(K)[:, None, None]` is [K, H, W], a mask for each box. None for
         no masks. Polygons are drawn while a batch is read, pixel by pixel as pycocotools does.
+      features: names of further features, of those above.
       boxes_of: the image that was annotated. "size": each image's "height" and "width" in the JSON
         file tell whether it was the file's or, turned by EXIF, the upright one; "stored" where they
         are both or missing. An image of neither size is a bad record: the Loader's `on_error`
@@ -85,10 +97,13 @@ class Coco:
         annotations: PathLike,
         mask: str | None = None,
         *,
+        features: Sequence[str] = (),
         boxes_of: str = "size",
     ):
         check_choice("mask", mask, (None, "classes", "objects"))
         check_choice("boxes_of", boxes_of, ("size", *BOXES_OF))
+        for name in new_names(features):
+            check_choice("features", name, (*_EXTRA, "image_id"))
         self._boxes_of = boxes_of
         self.mask = mask
         self._annotations = local_path(annotations)
@@ -104,8 +119,17 @@ class Coco:
             category_ids = np.array([key for key, _ in categories], np.int64)
             _check_unique("images", self.image_ids)
             _check_unique("categories", category_ids)
-            objects = _objects(found["annotations"], self.image_ids, category_ids)
+            crowds = "box_crowd" in features
+            objects = _objects(found["annotations"], self.image_ids, category_ids, crowds)
             self._features = _pad(objects, len(names))
+            shape = self._features["box_labels"].shape
+            for name in features:
+                if name == "image_id":
+                    self._features[name] = self.image_ids
+                else:
+                    values, fill = _EXTRA[name](objects.entries)
+                    self._features[name] = np.full((*shape, *values.shape[1:]), fill, values.dtype)
+                    self._features[name][objects.image, objects.place] = values
             self._sizes = np.array([_size(entry) for entry in found["images"]], np.int64)
             self._masks = None if mask is None else _Masks(mask, found, objects, self.image_ids)
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -242,10 +266,13 @@ class _Objects(NamedTuple):
 
 
 def _objects(
-    entries: Sequence[dict[str, Any]], image_ids: np.ndarray, category_ids: np.ndarray
+    entries: Sequence[dict[str, Any]],
+    image_ids: np.ndarray,
+    category_ids: np.ndarray,
+    crowds: bool,
 ) -> _Objects:
-    """Return the objects that are no crowds and whose boxes have an area."""
-    single = [entry for entry in entries if not entry.get("iscrowd")]
+    """Return the objects whose boxes have an area, with `crowds` crowd regions too."""
+    single = [entry for entry in entries if crowds or not entry.get("iscrowd")]
     boxes = np.array([_box(entry) for entry in single], np.float64).reshape(-1, 4)
     solid = np.flatnonzero((boxes[:, 2:] > 0).all(axis=1))
     chosen = [single[number] for number in solid.tolist()]
@@ -266,6 +293,47 @@ def _box(entry: dict[str, Any]) -> tuple[float, float, float, float]:
     if not np.isfinite(x + y + width + height):
         raise ValueError(f"annotation {entry.get('id')} has the box {entry['bbox']}")
     return x, y, width, height
+
+
+def _areas(entries: Sequence[dict[str, Any]]) -> tuple[np.ndarray, float]:
+    return np.array([float(entry["area"]) for entry in entries], np.float32), 0.0
+
+
+def _ids(entries: Sequence[dict[str, Any]]) -> tuple[np.ndarray, int]:
+    return np.array([int(entry["id"]) for entry in entries], np.int64), -1
+
+
+def _crowds(entries: Sequence[dict[str, Any]]) -> tuple[np.ndarray, bool]:
+    return np.array([bool(entry.get("iscrowd")) for entry in entries], np.bool_), False
+
+
+def _joints(entries: Sequence[dict[str, Any]]) -> tuple[np.ndarray, float]:
+    """Return the keypoints float32[k, J, 3] of objects, zeros where one has none."""
+    found = [np.array(entry.get("keypoints", ()), np.float32) for entry in entries]
+    most = max((points.size for points in found), default=0)
+    if not most:
+        raise ValueError('no annotation has "keypoints"')
+    for entry, points in zip(entries, found):
+        if points.shape not in ((most,), (0,)) or most % 3:
+            raise ValueError(
+                f"annotation {entry.get('id')} has keypoints {list(points.shape)}, others "
+                f"[{most}]: all must have x, y and visibility of the same joints"
+            )
+    joints = np.zeros((len(found), most // 3, 3), np.float32)
+    for row, points in enumerate(found):
+        joints[row] = points.reshape(-1, 3) if points.size else 0
+    # A joint that is not labeled has visibility 0, and x and y of no meaning.
+    joints[joints[:, :, 2] == 0] = 0
+    return joints, 0.0
+
+
+# By name, a function from objects to their values and to what stands after an image's last box.
+_EXTRA: dict[str, Callable[[Sequence[dict[str, Any]]], tuple[np.ndarray, Any]]] = {
+    "keypoints": _joints,
+    "box_area": _areas,
+    "box_ids": _ids,
+    "box_crowd": _crowds,
+}
 
 
 def _pad(objects: _Objects, images: int) -> dict[str, np.ndarray]:
@@ -313,7 +381,8 @@ class _Masks:
         self._objects: list[list[tuple[int, Any]]] = [[] for _ in self._sizes]
         for image, entry in zip(crowd_images.tolist(), crowds):
             self._add(image, _regions.IGNORED, entry)
-        for number in order:
+        single = [not entry.get("iscrowd") for entry in objects.entries]
+        for number in filter(single.__getitem__, order):
             self._add(int(objects.image[number]), int(numbers[number]), objects.entries[number])
 
     def _add(self, image: int, number: int, entry: dict[str, Any]) -> None:

@@ -555,6 +555,110 @@ def test_coco_files_that_will_not_do(tmp_path, changes, message):
         Coco(tmp_path, write_coco(tmp_path, coco(**changes)))
 
 
+def joints(*rows):
+    return [number for row in rows for number in row]
+
+
+def full_coco(**changes):
+    """Persons with three joints, and a crowd, with ids and areas."""
+    images = [{"id": 50, "file_name": "x.jpg"}, {"id": 7, "file_name": "y.jpg"}]
+    first = {"id": 11, "image_id": 7, "category_id": 1, "bbox": [10, 5, 20, 30], "area": 311.5}
+    second = {"id": 12, "image_id": 7, "category_id": 1, "bbox": [0, 0, 8, 8], "area": 60}
+    crowd = {"id": 9, "image_id": 7, "category_id": 1, "bbox": [30, 0, 9, 9], "area": 70}
+    first["keypoints"] = joints((12, 7, 2), (0, 0, 0), (29, 34, 1))
+    crowd |= {"iscrowd": 1, "keypoints": joints((31, 1, 0), (32, 2, 2), (33, 3, 2))}
+    annotations = [first, crowd, second]
+    categories = [{"id": 1, "name": "person"}]
+    return {"images": images, "annotations": annotations, "categories": categories} | changes
+
+
+ALL = ("keypoints", "box_area", "box_ids", "box_crowd", "image_id")
+
+
+def test_coco_has_keypoints_areas_ids_and_crowds(tmp_path):
+    path = write_coco(tmp_path, full_coco())
+    _, features = Coco(tmp_path, path, features=ALL).read(np.array([1, 0]))
+    assert features["box_ids"].tolist() == [[11, 9, 12], [-1] * 3]
+    assert features["box_area"].tolist() == [[311.5, 70, 60], [0] * 3]
+    assert features["box_crowd"].tolist() == [[False, True, False], [False] * 3]
+    assert features["image_id"].tolist() == [7, 50]
+    first = [[12, 7, 2], [0, 0, 0], [29, 34, 1]]
+    crowd = [[0, 0, 0], [32, 2, 2], [33, 3, 2]]
+    zeros = [[0, 0, 0]] * 3
+    assert features["keypoints"].tolist() == [[first, crowd, zeros], [zeros] * 3]
+
+    _, features = Coco(tmp_path, path, features=["keypoints", "box_ids"]).read(np.array([1]))
+    assert features["box_ids"].tolist() == [[11, 12]]
+    assert features["keypoints"].tolist() == [[first, zeros]]
+    assert sorted(Coco(tmp_path, path).features) == sorted(
+        features.keys() - {"keypoints", "box_ids"}
+    )
+
+
+def test_coco_columns_follow_their_boxes(tmp_path):
+    from jaxaug import augment
+
+    for name, image in zip("xy", jpegs(2, height=40, width=60)):
+        (tmp_path / f"{name}.jpg").write_bytes(image)
+    source = Coco(tmp_path, write_coco(tmp_path, full_coco()), features=ALL)
+    per_box = ("box_labels", "keypoints")
+    chain = augment.Compose(
+        [
+            augment.RandomHorizontalFlip(1.0),
+            augment.SanitizeBoxes(min_size=9.0, per_box=per_box),
+        ]
+    )
+    sharding = batch_sharding(jax.devices("cpu")[:1])
+    options = {"shuffle": False, "sharding": sharding, "last_batch": "pad"}
+    with Loader(source, 3, transform=chain, **options) as loader:
+        batch = jax.device_get(next(loader))
+    assert batch["boxes"][1].tolist() == [[30, 5, 50, 35], [21, 0, 30, 9], [0] * 4]
+    assert batch["box_ids"][1].tolist() == [11, 9, -1] and batch["box_count"][1] == 2
+    assert batch["box_area"][1].tolist() == [311.5, 70, 0]
+    assert batch["box_crowd"][1].tolist() == [False, True, False]
+    assert batch["keypoints"][1, 0].tolist() == [[48, 7, 2], [0, 0, 0], [31, 34, 1]]
+    assert not batch["keypoints"][1, 2].any()
+    assert batch["image_id"].tolist() == [50, 7, -1] and (batch["box_ids"][2] == -1).all()
+
+    take = lambda key, sample: {  # noqa: E731
+        name: value for name, value in sample.items() if name != "keypoints"
+    }
+    for mix in (augment.MixUp(num_classes=1), augment.Mosaic((40, 60))):
+        with Loader(source, 4, transform=take, batch_transform=mix, **options) as loader:
+            batch = jax.device_get(next(loader))
+        ids = {11: 311.5, 12: 60, 9: 70, -1: 0}
+        rows = batch["boxes"].shape[:2]
+        assert batch["box_ids"].shape == batch["box_area"].shape == rows
+        assert [ids[each] for each in batch["box_ids"].ravel().tolist()] == (
+            batch["box_area"].ravel().tolist()
+        )
+        assert ((batch["box_ids"] >= 0) == batch["boxes_valid"]).all()
+
+
+@pytest.mark.parametrize(
+    "keypoints, message",
+    [
+        ({}, 'no annotation has "keypoints"'),
+        ({11: [1, 2], 12: [1, 2]}, "annotation 11 has keypoints"),
+        (
+            {11: [1, 2, 2], 12: [1, 2, 2, 3, 4, 2]},
+            r"annotation 11 has keypoints \[3\], others \[6\]",
+        ),
+    ],
+)
+def test_coco_keypoints_that_will_not_do(tmp_path, keypoints, message):
+    found = full_coco()
+    found["annotations"] = [
+        {name: value for name, value in entry.items() if name != "keypoints"}
+        | ({"keypoints": keypoints[entry["id"]]} if entry["id"] in keypoints else {})
+        for entry in found["annotations"]
+    ]
+    with pytest.raises(SourceError, match=message):
+        Coco(tmp_path, write_coco(tmp_path, found), features=["keypoints"])
+    with pytest.raises(ValueError, match=r"`features` must be one of 'keypoints'.* got 'area'"):
+        Coco(tmp_path, write_coco(tmp_path, found), features=["area"])
+
+
 def test_coco_without_any_box(tmp_path):
     source = Coco(tmp_path, write_coco(tmp_path, coco(annotations=[])))
     _, features = source.read(np.arange(3))
