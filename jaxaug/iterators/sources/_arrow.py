@@ -13,8 +13,10 @@ from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, 
 from jaxaug.iterators.sources.packed.columns import (
     ABSENT,
     FEATURE,
+    MaxLength,
     check_count_name,
     feature_columns,
+    length_of,
     with_absent,
 )
 
@@ -236,7 +238,9 @@ def _is_number(type: Any) -> bool:
     return types.is_integer(type) or types.is_floating(type) or types.is_boolean(type)
 
 
-def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def number_columns(
+    columns: Mapping[str, Any], max_length: MaxLength = None
+) -> dict[str, np.ndarray]:
     """Return columns of features by prefixed name, from Arrow's columns of numbers by name.
 
     Numbers become [n], lists of one length [n, k], others zero-padded [n, most] with
@@ -251,7 +255,8 @@ def number_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
         if values.dtype == np.uint64 and values.size and values.max() > np.iinfo(np.int64).max:
             raise SourceError(f"column {name!r} holds {values.max()}, which int64 does not.")
         keep = values.dtype.type if values.dtype.kind == "f" or values.dtype == np.uint8 else None
-        made = feature_columns(name, values, counts, -1 if name == "label" else 0, keep)
+        length = length_of(name, max_length, counts) if _is_list(column.type) else None
+        made = feature_columns(name, values, counts, -1 if name == "label" else 0, keep, length)
         if not _is_list(column.type):
             made = with_absent(name, made)
         if name == "label":

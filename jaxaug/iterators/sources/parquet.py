@@ -33,7 +33,13 @@ from jaxaug.iterators.sources._local_disks import all_local
 from jaxaug.iterators.sources._loose import read_files
 from jaxaug.iterators.sources._read import changed
 from jaxaug.iterators.sources._texts import check_text_names, columns_of_texts
-from jaxaug.iterators.sources.packed.columns import NULLS, fill_absent
+from jaxaug.iterators.sources.packed.columns import (
+    NULLS,
+    MaxLength,
+    check_lengths_used,
+    check_max_length,
+    fill_absent,
+)
 from jaxaug.iterators.sources.packed.storage import mappable_bytes
 
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
@@ -66,6 +72,9 @@ class Parquet:
         or "upright", as viewers show it, turned by EXIF.
       nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
         NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
+      max_length: the length of columns of lists, by column; or a number for all those whose lists
+        differ in length. Shorter lists are padded, longer ones cut, and "<name>_count" is how many
+        numbers each had: where it is larger than the column, numbers were cut.
       memory: bytes of decompressed images to keep.
 
     Raises:
@@ -87,10 +96,12 @@ class Parquet:
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
         nulls: str = "error",
+        max_length: MaxLength = None,
         memory: int = 4 << 30,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
         check_choice("nulls", nulls, NULLS)
+        check_max_length(max_length)
         check_positive_int("memory", memory)
         self._files = list_files(paths)
         self._image = image
@@ -99,6 +110,7 @@ class Parquet:
         self._wanted = features
         self._boxes_of = boxes_of
         self._nulls = nulls
+        self._max_length = max_length
         self._memory = memory
         self._open()
 
@@ -131,7 +143,17 @@ class Parquet:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same files by."""
-        known = ("_files", "_image", "_mask", "_label", "_wanted", "_boxes_of", "_nulls", "_memory")
+        known = (
+            "_files",
+            "_image",
+            "_mask",
+            "_label",
+            "_wanted",
+            "_boxes_of",
+            "_nulls",
+            "_max_length",
+            "_memory",
+        )
         return {name: value for name, value in vars(self).items() if name in known}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -300,8 +322,10 @@ class Parquet:
                 raise SourceError(f"{table}.")
             tables.append(table)
         table = pyarrow.concat_tables(tables)
-        columns = _arrow.number_columns({self._names[name]: table[name] for name in wanted})
+        renamed = {self._names[name]: table[name] for name in wanted}
+        columns = _arrow.number_columns(renamed, self._max_length)
         found = fill_absent(columns, self._nulls, self._place)
+        check_lengths_used(self._max_length, found)
         self._check_found(found)
         return found
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxaug._checks import check_positive_int
 from jaxaug.decode import Encoded, Headers, read_headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators._features import round_floats
@@ -26,6 +27,7 @@ PLACES = ("offset", "length", "lead", "mask_offset", "mask_length")
 FACTS = [name for name in Headers._fields if name != "reason"]
 
 Numbers = Sequence[int] | Sequence[float] | np.ndarray
+MaxLength = int | Mapping[str, int] | None
 
 
 class Place(NamedTuple):
@@ -156,8 +158,13 @@ def _check_rows(name: str, arrays: Sequence[np.ndarray]) -> None:
         )
 
 
-def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
-    """Return the columns of the records of all files, one file after the other."""
+def join(parts: Sequence[FileColumns], max_length: MaxLength = None) -> dict[str, np.ndarray]:
+    """Return the columns of the records of all files, one file after the other.
+
+    Args:
+      parts: of the files.
+      max_length: of columns of lists, as `WebDataset` says.
+    """
     filled = [part for part in parts if part.rows]
     columns = {}
     for name in filled[0].columns:
@@ -166,7 +173,9 @@ def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
     names = {name for part in filled for name in part.features}
     for name in sorted(names):
         values, counts = _join_feature(name, filled)
-        made = feature_columns(name, values, counts, fill=-1 if name == "label" else 0)
+        length = length_of(name, max_length, counts)
+        fill = -1 if name == "label" else 0
+        made = feature_columns(name, values, counts, fill=fill, length=length)
         if made and made[FEATURE + name].ndim == 1:
             made = with_absent(name, made)
         if name == "label":
@@ -174,6 +183,35 @@ def join(parts: Sequence[FileColumns]) -> dict[str, np.ndarray]:
         check_count_name(name, made, names)
         columns |= made
     return columns
+
+
+def check_max_length(max_length: MaxLength) -> None:
+    """Raise ValueError unless lengths are positive integers."""
+    lengths = max_length if isinstance(max_length, Mapping) else {"": max_length}
+    for name, length in lengths.items():
+        if length is not None:
+            check_positive_int(f"max_length[{name!r}]" if name else "max_length", length)
+
+
+def length_of(name: str, max_length: MaxLength, counts: np.ndarray) -> int | None:
+    """Return the length that the lists of a column get; None for that of the longest.
+
+    A number for all is for lists that differ in length, and for no labels.
+    """
+    if isinstance(max_length, Mapping):
+        return max_length.get(name)
+    varies = int(counts.max()) > 1 and counts.min() < counts.max()
+    return max_length if varies and name != "label" else None
+
+
+def check_lengths_used(max_length: MaxLength, features: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError where a length was given for a column that there is not."""
+    given = max_length if isinstance(max_length, Mapping) else {}
+    unknown = sorted(given.keys() - features.keys())
+    if unknown:
+        raise ValueError(
+            f"`max_length` must name columns, got {unknown}; found were {sorted(features)}."
+        )
 
 
 def with_absent(name: str, made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -266,10 +304,12 @@ def feature_columns(
     counts: np.ndarray,
     fill: int,
     dtype: type | None = None,
+    length: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the columns of one feature.
 
-    [n] where each record has one number, [n, k] where each has k; else padded with `fill`, and a
+    With a length [n, length], cut and padded with `fill`, and the counts before beside it. Else [n]
+    where each record has one number, [n, k] where each has k; else padded with `fill`, and a
     column of counts beside it. Of rows [k, ...] the other axes follow.
 
     Args:
@@ -278,19 +318,25 @@ def feature_columns(
       counts: int64[n], how many of them each record has.
       fill: the padding.
       dtype: of the column; None for the one that users get.
+      length: of the lists; None for that of the longest.
     """
     most = int(counts.max())
     if most == 0:
         return {}
+    if length is not None:
+        place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+        values = values[place < length]
     values = values.astype(dtype or _user_dtype(values), copy=False)
     rest = values.shape[1:]
-    single = most == 1 and not rest
-    if counts.min() == most:
+    single = most == 1 and not rest and length is None
+    if counts.min() == most and length is None:
         return {FEATURE + name: values if single else values.reshape(-1, most, *rest)}
+    most = most if length is None else length
     if counts.size * most * values[:1].nbytes > _MAX_FEATURE_BYTES:
         raise SourceError(
             f"feature {name!r} has up to {most} numbers a record, too many to pad "
-            f"{counts.size} records to: leave it out by naming the `features` that you need."
+            f"{counts.size} records to: give a `max_length`, or leave it out by naming the "
+            "`features` that you need."
         )
     signed = np.int32 if fill < 0 and values.dtype == np.uint8 else values.dtype
     padded = np.full((counts.size, most, *rest), fill, signed)

@@ -364,7 +364,7 @@ def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], sca
         raise SourceError(
             f"no records in {len(files)} file(s), the first of which is {files[0].name!r}."
         )
-    columns = join(parts)
+    columns = join(parts, subject["options"].get("max_length"))
     fingerprint = _fingerprint(subject, names, files, columns)
     return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
 

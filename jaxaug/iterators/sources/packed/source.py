@@ -20,7 +20,16 @@ from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import TEXTS
 from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources._texts import columns_of_texts
-from jaxaug.iterators.sources.packed.columns import FACTS, HEADER, NULLS, ColumnBuilder, fill_absent
+from jaxaug.iterators.sources.packed.columns import (
+    FACTS,
+    HEADER,
+    NULLS,
+    ColumnBuilder,
+    MaxLength,
+    check_lengths_used,
+    check_max_length,
+    fill_absent,
+)
 from jaxaug.iterators.sources.packed.index import open_index, write_extra
 from jaxaug.iterators.sources.packed.storage import choose_storage
 
@@ -37,6 +46,7 @@ class PackedSource(abc.ABC):
       mmap: map the files (local ones only), or read them.
       boxes_of: the image that boxes and keypoints are of, as `TFRecord` says.
       nulls: what records without a number have, as `TFRecord` says.
+      max_length: of columns of lists, as `TFRecord` says.
       timeout, retries: of reading, as `Staged` says.
       options: what else the index depends on; JSON values.
     """
@@ -49,12 +59,17 @@ class PackedSource(abc.ABC):
         index: PathLike | None,
         boxes_of: str,
         nulls: str,
+        max_length: MaxLength,
         mmap: bool,
         timeout: float,
         retries: int,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
         check_choice("nulls", nulls, NULLS)
+        check_max_length(max_length)
+        if max_length is not None:
+            length = dict(max_length) if isinstance(max_length, Mapping) else max_length
+            options = options | {"max_length": length}
         check_seconds("timeout", timeout)
         check_count("retries", retries)
         self._files = list_files(paths)
@@ -73,6 +88,7 @@ class PackedSource(abc.ABC):
         self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = fill_absent(self._columns, self._nulls, self._place)
+        check_lengths_used(self._options.get("max_length"), self._features)
         found = self._index.extra.get(FINDINGS, {}) if self._trusting else {}
         self._bad = {int(index): str(reason) for index, reason in found.items()}
         # The errors of records that could not be read when they were last asked for.

@@ -10,7 +10,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
-from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Place
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Place
 from jaxaug.iterators.sources.packed.crc32c import crc32c
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
@@ -47,6 +47,9 @@ class TFRecord(PackedSource):
         or "upright", as viewers show it, turned by EXIF.
       nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
         NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
+      max_length: the length of columns of lists, by column; or a number for all those whose lists
+        differ in length. Shorter lists are padded, longer ones cut, and "<name>_count" is how many
+        numbers each had: where it is larger than the column, numbers were cut.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -81,6 +84,7 @@ class TFRecord(PackedSource):
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
         nulls: str = "error",
+        max_length: MaxLength = None,
         index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
@@ -96,7 +100,8 @@ class TFRecord(PackedSource):
         if mask is not None:
             options["mask"] = mask
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
-        super().__init__(paths, options, index=index, boxes_of=boxes_of, nulls=nulls, **reading)
+        columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
+        super().__init__(paths, options, index=index, **columns, **reading)
         self._check_found(self._names, label)
 
     def _scan(

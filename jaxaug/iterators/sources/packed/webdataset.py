@@ -15,7 +15,7 @@ from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._read import BlockReader
-from jaxaug.iterators.sources.packed.columns import ColumnBuilder, Numbers, Place
+from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Numbers, Place
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
 
@@ -57,6 +57,9 @@ class WebDataset(PackedSource):
         or "upright", as viewers show it, turned by EXIF.
       nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
         NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
+      max_length: the length of columns of lists, by column; or a number for all those whose lists
+        differ in length. Shorter lists are padded, longer ones cut, and "<name>_count" is how many
+        numbers each had: where it is larger than the column, numbers were cut.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -100,6 +103,7 @@ class WebDataset(PackedSource):
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
         nulls: str = "error",
+        max_length: MaxLength = None,
         index: PathLike | None = None,
         mmap: bool = True,
         timeout: float = 60.0,
@@ -123,7 +127,8 @@ class WebDataset(PackedSource):
         if self._mask:
             options["mask"] = self._mask
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
-        super().__init__(paths, options, index=index, boxes_of=boxes_of, nulls=nulls, **reading)
+        columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
+        super().__init__(paths, options, index=index, **columns, **reading)
         self._check_found(named, label)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
