@@ -86,7 +86,8 @@ def test_every_source_gives_its_texts_in_any_order(tmp_path):
     expected = [CAPTIONS[index] for index in order.tolist()]
     seen = 0
     for source, name in sources(tmp_path):
-        assert source.texts(order, [name]) == {name: expected}, source
+        found = source.texts(order, [name])
+        assert found == {name: expected} and type(found[name][0]) is str, source
         assert source.texts(order[:0], [name]) == {name: []}
         twice = Concat([Subset(source, range(4)), Subset(source, np.arange(4, COUNT))])
         assert twice.texts(order, [name]) == {name: expected}

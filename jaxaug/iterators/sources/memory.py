@@ -92,7 +92,7 @@ class InMemory:
         self._masks = None if masks is None else self._check_masks(masks)
         columns = {} if features is None else features
         found = {name: _feature(name, column, self._count) for name, column in columns.items()}
-        self._texts = {name: column for name, column in found.items() if _is_text(column)}
+        self._texts = {name: column.tolist() for name, column in found.items() if _is_text(column)}
         self._features = {name: found[name] for name in found if name not in self._texts}
 
     def __len__(self) -> int:
