@@ -48,7 +48,7 @@ from jaxaug.iterators.sources.packed.columns import (
 
 _MAGIC = b"jaxaugIX"
 _PREFIX = struct.Struct("<8sQI")
-_VERSION = 5
+_VERSION = 6
 _ALIGNMENT = 64
 _BLOCK_BYTES = 4 << 20  # bytes read at a time for checksums
 _MAX_CHECKED_RECORDS = 1 << 16  # records whose places are checked in one go
