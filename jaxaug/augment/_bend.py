@@ -88,13 +88,13 @@ class Bend(NamedTuple):
 def _cell(position: Array, count: int) -> tuple[Array, Array, Array]:
     """Return the nodes on both sides of positions among `count` nodes, and the way between them."""
     position = jnp.clip(position, 0.0, count - 1.0)
-    before = jnp.minimum(jnp.floor(position).astype(jnp.int32), max(count - 2, 0))
+    before = jnp.floor(position).astype(jnp.int32)
     after = jnp.minimum(before + 1, count - 1)
     return before, after, position - before.astype(jnp.float32)
 
 
 def _mixed(before: Array, after: Array, along: Array) -> Array:
-    return before * (1 - along) + after * along
+    return before + (after - before) * along  # what it is between two equal ones, to the bit
 
 
 def _take(field: Array, *places: Any) -> Array:

@@ -8,7 +8,7 @@ width of the Gaussian, so that the noise is as strong at the border as inside.
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,7 @@ from jaxaug.augment._fields import Pair, as_xy, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._warp import Warp, bent
-from jaxaug.augment.random import uniform
+from jaxaug.augment.random import between, uniform_field
 
 _TRUNCATE = 4.0  # standard deviations on either side, as in torchvision
 _NODES_PER_SIGMA = 2.0
@@ -115,9 +115,10 @@ class ElasticTransform(Bordered):
         shape = []
         for length, sigma in zip(info.canvas, reversed(self.sigma)):
             spacing = _spacing(sigma)
-            nodes = math.ceil(length / spacing) + 1
+            nodes = int(_before(length, spacing, length)) + 1
             shape.append(nodes + len(_gaussian(sigma / spacing)) - 1)
-        return Elastic(uniform(key, -1.0, 1.0, shape=(2, *shape)))
+        noise = between(uniform_field(key, (*shape, 2)), -1.0, 1.0)
+        return Elastic(jnp.moveaxis(noise, 2, 0))
 
     def warp(self, params: Elastic, info: ImageInfo) -> Warp:
         """Return the displacement by the smoothed noise."""
@@ -126,6 +127,7 @@ class ElasticTransform(Bordered):
         smooth = _smoothed(smooth, 2, self.sigma[0] / spacing_x)
         # A node stands for the mean of the pixels around it, in which noise is weaker.
         strength = 1 / (2 * math.sqrt(spacing_x * spacing_y))
+        smooth = _used(smooth, info, (spacing_y, spacing_x))
         bend = Bend(
             smooth[0] * (self.alpha[0] * strength),
             smooth[1] * (self.alpha[1] * strength),
@@ -138,6 +140,30 @@ class ElasticTransform(Bordered):
 def _spacing(sigma: float) -> float:
     """Return the distance of the nodes in pixels."""
     return max(1.0, sigma / _NODES_PER_SIGMA)
+
+
+def _used(field: Array, info: ImageInfo, spacing: tuple[float, float]) -> Array:
+    """Return [2, rows, columns] with the last nodes of the image in place of those beyond it.
+
+    They would count for the steepest gradient, and bend what a run shows from beyond the border.
+    """
+    if info.size is None:
+        return field
+    for axis, distance in enumerate(spacing):
+        last = _before(info.canvas[axis], distance, info.extent[axis])
+        node = jnp.minimum(jnp.arange(field.shape[1 + axis], dtype=jnp.int32), last)
+        field = jnp.take(field, node, axis=1 + axis, mode="clip")
+    return field
+
+
+def _before(longest: float, spacing: float, length: Any) -> Any:
+    """Return how many nodes lie before `length`, which is at most `longest` and may be traced.
+
+    Places are compared: a quotient may be rounded to the other side of a whole number.
+    """
+    places = np.arange(math.ceil(longest / spacing) + 1, dtype=np.float64) * spacing
+    before = places.astype(np.float32) < length
+    return before.sum() if isinstance(before, np.ndarray) else before.sum(dtype=jnp.int32)
 
 
 def _gaussian(sigma: float) -> list[float]:

@@ -27,7 +27,7 @@ from jaxaug.augment._operator import Drawn, Parameters, chosen
 from jaxaug.augment._state import State
 from jaxaug.augment._targets import mask_value, spread
 from jaxaug.augment._transform import Pointwise
-from jaxaug.augment.random import between, integer, uniform
+from jaxaug.augment.random import between, integer, normal_field, uniform, uniform_field
 
 _TRIES = 10  # as torchvision
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -196,7 +196,7 @@ class RandomErasing(Occlusion):
             return super().apply(params, image, info)
         mean = _per_channel(self, "mean", self.mean, image)
         std = _per_channel(self, "std", self.std, image)
-        noise = mean + std * jax.random.normal(key, image.shape, jnp.float32)
+        noise = mean + std * normal_field(key, image.shape)
         return erase(image, *window, noise)
 
 
@@ -371,7 +371,7 @@ class PixelDropout(Pointwise):
         """Return the image with the dropped pixels painted over."""
         del info
         channels = image.shape[2] if self.per_channel else 1
-        dropped = uniform(params, shape=(*image.shape[:2], channels)) < self.rate
+        dropped = uniform_field(params, (*image.shape[:2], channels)) < self.rate
         return jnp.where(dropped, _per_channel(self, "value", self.value, image), image)
 
 

@@ -1,7 +1,7 @@
 """Noise: pixels drawn from a key, any number of channels but for `iso_noise`.
 
 The pure functions take a key beside a float image [H, W, C] in [0, 1], and do not clip. One key
-gives one noise, for any batch size; another shape of the image gives another.
+gives one noise: that of a pixel depends on its place, not on the canvas or the batch.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -20,7 +20,7 @@ from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._used import inside
 from jaxaug.augment._values import as_pair, on_image, on_rgb
-from jaxaug.augment.random import between, uniform
+from jaxaug.augment.random import between, normal_field, uniform, uniform_field
 
 
 @on_image
@@ -40,7 +40,7 @@ def gaussian_noise(image: Array, key: Key, mean: Scalar = 0.0, sigma: Scalar = 0
 
     Differs from torchvision in taking a key, and in not clipping.
     """
-    return image + mean + sigma * jax.random.normal(key, image.shape, jnp.float32)
+    return image + mean + sigma * normal_field(key, image.shape)
 
 
 @on_image
@@ -66,7 +66,7 @@ def shot_noise(image: Array, key: Key, scale: Scalar) -> Array:
     Differs from albumentations in counting values as they are, not the light that a gamma of 2.2
     makes of them.
     """
-    uniform = jax.random.uniform(key, image.shape, jnp.float32)
+    uniform = uniform_field(key, image.shape)
     photons = _poisson(uniform, lax.stop_gradient(jnp.maximum(image, 0.0) / scale))
     return image + lax.stop_gradient(photons * scale - image)
 
@@ -90,7 +90,7 @@ def salt_and_pepper(image: Array, key: Key, amount: Scalar, salt_vs_pepper: Scal
     Reference: `kornia.augmentation.RandomSaltAndPepperNoise`.
     """
     height, width, _ = image.shape
-    uniform = jax.random.uniform(key, (height, width, 1), jnp.float32)
+    uniform = uniform_field(key, (height, width, 1))
     salt = amount * salt_vs_pepper
     white_or_black = (uniform < salt).astype(jnp.float32)
     return jnp.where(uniform < amount, white_or_black, image)
@@ -118,7 +118,7 @@ def multiplicative_noise(
     """
     height, width, channels = image.shape
     shape = (height, width, channels if per_channel else 1)
-    uniform = jax.random.uniform(key, shape, jnp.float32)
+    uniform = uniform_field(key, shape)
     return image * (low + uniform * (high - low))
 
 
@@ -150,9 +150,9 @@ def iso_noise(
     """
     hue_key, lightness_key = jax.random.split(key)
     shape = image.shape[:2]
-    turns = color_shift * intensity * jax.random.normal(hue_key, shape, jnp.float32)
+    turns = color_shift * intensity * normal_field(hue_key, shape)
     photons = intensity * _lightness_deviation(image, size)
-    uniform = jax.random.uniform(lightness_key, shape, jnp.float32)
+    uniform = uniform_field(lightness_key, shape)
     lighter = _poisson(uniform, jnp.broadcast_to(photons, shape)) / 255
     return _with_hue_and_lightness(image, turns, lighter)
 

@@ -3,6 +3,9 @@
 A call of the generator is the costly part of a small draw, to compile and to run. A transform with
 several parameters draws all of its numbers at once, `uniform(key, shape=(7,))`, and brings each to
 its range with `between`, `integer` and `order`; the other functions draw one parameter.
+
+Numbers for pixels come from `uniform_field` and `normal_field`: that of a pixel depends on the key
+and its place, not on the canvas that the image lies on.
 """
 
 import math
@@ -10,11 +13,16 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import lax
+from jax.extend.random import threefry_2x32
 
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._boundary import computed_once_on_cpu
 from jaxaug.augment.matrix import is_static
 
 _RESOLUTION = 2**23  # the numbers of [0, 1) that `jax.random.uniform` draws, of float32
+_CHANNEL_BITS = 12  # of a counter of 32, above the column
+_AFTER_MINUS_ONE = -1 + 2.0**-24  # the float32 after -1, where the normal quantile is finite
 _PROPOSALS = 8  # each is accepted with a probability of more than 0.95
 
 
@@ -84,6 +92,47 @@ def choice(key: Key, weights: int | Sequence[float]) -> Array:
     number = uniform(key, 0.0, limits[-1])
     passed = number >= jnp.asarray(limits[:-1], jnp.float32)
     return jnp.sum(passed, dtype=jnp.int32)
+
+
+def uniform_field(key: Key, shape: tuple[int, ...]) -> Array:
+    """Draw float32[H, W] or [H, W, C], uniform on [0, 1): numbers for pixels.
+
+    The number at [y, x, c] depends on the key, y, x and c alone. So an image gets the same numbers
+    on every canvas, while `uniform(key, shape=shape)` gives others for another shape.
+
+    Args:
+      key: a PRNG key.
+      shape: (H, W), the numbers of channel 0, or (H, W, C), of up to 2^20 columns and 4096
+        channels.
+
+    Raises:
+      ValueError: for another shape.
+
+    Example:
+      >>> import jax
+      >>> key = jax.random.key(0)
+      >>> small, large = uniform_field(key, (4, 5)), uniform_field(key, (16, 9))
+      >>> bool((small == large[:4, :5]).all())
+      True
+
+    Reference: J. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+    """
+    bits = _field_bits(key, shape)
+    ones = lax.bitcast_convert_type((bits >> 9) | jnp.uint32(0x3F800000), jnp.float32)  # [1, 2)
+    return ones - 1.0
+
+
+def normal_field(key: Key, shape: tuple[int, ...]) -> Array:
+    """Draw float32[H, W] or [H, W, C] of the standard normal distribution: see `uniform_field`.
+
+    Example:
+      >>> import jax
+      >>> numbers = normal_field(jax.random.key(0), (64, 64, 3))
+      >>> print(f"{abs(numbers.mean()):.1f} {numbers.std():.1f}")
+      0.0 1.0
+    """
+    number = jnp.maximum(2.0 * uniform_field(key, shape) - 1.0, _AFTER_MINUS_ONE)
+    return math.sqrt(2) * lax.erf_inv(number)
 
 
 def beta(key: Key, alpha: float, shape: tuple[int, ...] = ()) -> Array:
@@ -171,3 +220,24 @@ def order(numbers: Array) -> Array:
       [2, 0, 1]
     """
     return jnp.argsort(numbers).astype(jnp.int32)
+
+
+def _field_bits(key: Key, shape: tuple[int, ...]) -> Array:
+    """Return uint32 of `shape`: 32 bits for each place."""
+    if len(shape) not in (2, 3) or shape[1] > 2 ** (32 - _CHANNEL_BITS):
+        expected = f"(H, W) or (H, W, C), of up to {2 ** (32 - _CHANNEL_BITS)} columns"
+        raise ValueError(f"`shape` must be {expected}, got {shape}.")
+    words = jax.random.bits(key, (2,), jnp.uint32)  # of a key of any implementation
+    height, *rest = shape
+    pairs = (-(-height // 2), *rest)
+
+    # A hash gives two words: one for each of two rows.
+    row = lax.broadcasted_iota(jnp.uint32, pairs, 0)
+    place = lax.broadcasted_iota(jnp.uint32, pairs, 1)
+    if len(rest) == 2:
+        channel = lax.broadcasted_iota(jnp.uint32, pairs, 2)
+        place = place | (channel << (32 - _CHANNEL_BITS))
+    upper, lower = threefry_2x32(words, jnp.stack([row, place]))
+    bits = jnp.stack([upper, lower], axis=1).reshape(2 * pairs[0], *rest)[:height]
+    # Fused into what reads it, the stack costs more than the hash.
+    return computed_once_on_cpu(bits)

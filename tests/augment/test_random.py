@@ -62,3 +62,52 @@ def test_integers_reach_every_number():
 def test_integers_of_a_range_that_float32_does_not_resolve_are_refused(bounds):
     with pytest.raises(ValueError, match="at most 8388608 numbers"):
         random.integers(KEYS[0], *bounds)
+
+
+@pytest.mark.parametrize("field", [random.uniform_field, random.normal_field])
+def test_a_field_depends_on_the_place_alone(field):
+    """Not on the canvas, the channels beside it, the batch, compilation or x64."""
+    whole = np.asarray(field(KEYS[0], (33, 40, 4)))
+    for shape in [(33, 40, 3), (8, 9, 4), (7, 1, 1), (1, 40, 2)]:
+        part = whole[: shape[0], : shape[1], : shape[2]]
+        np.testing.assert_array_equal(field(KEYS[0], shape), part)
+    np.testing.assert_array_equal(field(KEYS[0], (9, 12)), whole[:9, :12, 0])
+
+    many = jax.jit(jax.vmap(lambda key: field(key, (33, 40, 4))))(KEYS[:3])
+    assert many.dtype == np.float32
+    np.testing.assert_allclose(many[0], whole, rtol=1e-6, atol=1e-7)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(field(KEYS[0], (33, 40, 4)), whole)
+
+
+def test_the_fields_are_distributed_as_they_say():
+    uniform = np.asarray(random.uniform_field(KEYS[1], (301, 300, 3)))
+    normal = np.asarray(random.normal_field(KEYS[2], (301, 300, 3)))
+    assert uniform.min() >= 0 and uniform.max() < 1 and np.isfinite(normal).all()
+    assert stats.kstest(uniform.ravel(), stats.uniform.cdf).pvalue > MIN_PVALUE
+    assert stats.kstest(normal.ravel(), stats.norm.cdf).pvalue > MIN_PVALUE
+
+
+def test_neighbors_channels_and_keys_are_independent():
+    fields = np.asarray(jax.vmap(lambda key: random.normal_field(key, (200, 201, 2)))(KEYS[:2]))
+    first = fields[0, :, :, 0]
+    pairs = {
+        "rows": (first[1:], first[:-1]),
+        "columns": (first[:, 1:], first[:, :-1]),
+        "channels": (first, fields[0, :, :, 1]),
+        "keys": (first, fields[1, :, :, 0]),
+    }
+    for name, (a, b) in pairs.items():
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.02, name
+    assert len(np.unique(fields)) > 0.98 * fields.size
+
+
+def test_a_field_of_a_key_of_another_implementation():
+    key = jax.random.key(0, impl="rbg")
+    assert random.uniform_field(key, (3, 4, 2)).shape == (3, 4, 2)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4, 2, 1), (1, 2**20 + 1)])
+def test_a_field_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=r"`shape` must be \(H, W\) or \(H, W, C\)"):
+        random.uniform_field(KEYS[0], shape)
