@@ -387,13 +387,21 @@ def leaves(transform: Transform) -> list[Transform]:
     return found
 
 
-def check_channels(transform: Transform, image: Array) -> None:
-    """Raise where `image` does not have the channels that `transform` needs."""
-    if transform.channels not in (None, image.shape[2]):
-        raise ValueError(
-            f"{type(transform).__name__} needs an image of {transform.channels} channels, got"
-            f" {image.shape}."
-        )
+def check_channels(transform: Transform, image: Array, inside: Transform | None = None) -> None:
+    """Raise where `image` does not have the channels that `transform` needs.
+
+    Args:
+      transform: what is about to run.
+      image: [H, W, C].
+      inside: the transform that runs it, where users may not know of it.
+    """
+    if transform.channels in (None, image.shape[2]):
+        return
+    place = "" if inside is None else f" inside of {type(inside).__name__}"
+    raise ValueError(
+        f"{type(transform).__name__}{place} needs an image of {transform.channels} channels, got"
+        f" {image.shape}: give it red, green and blue alone, or leave it out."
+    )
 
 
 def _check_alone(transform: Transform, drawn: Drawn, state: State, result: Array) -> None:

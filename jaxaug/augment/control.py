@@ -24,7 +24,7 @@ from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resampling import Resampling, agreed
 from jaxaug.augment._state import Note, State, resampled, stored
 from jaxaug.augment._state import warped as warped_state
-from jaxaug.augment._transform import Output, Pointwise, Transform, leaves
+from jaxaug.augment._transform import Output, Pointwise, Transform, check_channels, leaves
 from jaxaug.augment._values import unit
 from jaxaug.augment._warp import Warp, check_one_frame, select
 
@@ -118,6 +118,8 @@ class Control(Transform):
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Run the choices in turn."""
+        for part in self.parts:
+            check_channels(_first(part), state.image, inside=self)
         for choice in self.choices(drawn):
             state = _run(choice, state, self)
         return state
@@ -313,6 +315,13 @@ class SomeOf(Control):
             index = flags[i].astype(jnp.int32)
             choices.append(_unless(index, (self.parts[i],), (branches[i],)))
         return choices
+
+
+def _first(transform: Transform) -> Transform:
+    """Return what a branch begins with, which is given the image as it is before the choice."""
+    while isinstance(transform, Compose) and transform.parts:
+        transform = transform.parts[0]
+    return transform
 
 
 def _chains(transform: Transform) -> Iterator[Compose]:

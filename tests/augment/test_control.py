@@ -208,3 +208,32 @@ def test_arguments():
         augment.RandomChoice([LEFT, DOWN], weights=[1])
     with pytest.raises(ValueError, match="same `mask_fill`"):
         augment.Compose([augment.OneOf([augment.Compose([LEFT], mask_fill=3)])])
+
+
+@pytest.mark.parametrize(
+    "transform, name",
+    [
+        (augment.Grayscale(), "Grayscale"),
+        (augment.Compose([augment.RandomInvert(), augment.ColorJitter(0.3)]), "ColorJitter"),
+        (augment.ThreeAugment(), "Grayscale inside of ThreeAugment"),
+        (
+            augment.SomeOf([augment.RandomInvert(), augment.ThreeAugment()], 1),
+            "Grayscale inside of ThreeAugment",
+        ),
+        (
+            augment.OneOf([augment.Compose([augment.PCALighting(), augment.RandomInvert()])]),
+            "PCALighting inside of OneOf",
+        ),
+        (augment.RandomApply([augment.RandAugment()]), "RandAugment inside of RandomApply"),
+        (augment.AutoAugment(), "AutoAugment"),
+    ],
+)
+def test_what_needs_three_channels_says_so_wherever_it_stands(transform, name):
+    """The same words by a call, while tracing, and inside of what chooses."""
+    image = jnp.zeros((9, 8, 4), jnp.uint8)
+    expected = (
+        rf"^{name} needs an image of 3 channels, got \(9, 8, 4\): give it red, green and blue"
+    )
+    for call in (transform, jax.jit(transform)):
+        with pytest.raises(ValueError, match=expected):
+            call(jax.random.key(0), image)
