@@ -63,6 +63,25 @@ def test_the_targets_move(size):
     check_targets(MILD, KEY, size, pull, 0.05, 0.5)
 
 
+@pytest.mark.parametrize("sigma", [1.632, 6.0])
+def test_a_canvas_bends_nothing(sigma):
+    """Steep ones, which are scaled down: by the gradient of the image's nodes, not of the canvas's.
+
+    Also beyond the border, where another transform of the run may look.
+    """
+    transform = A.ElasticTransform(300.0, sigma)
+    points = jnp.asarray(np.random.default_rng(3).uniform(-20, 60, (2, 50)), jnp.float32)
+
+    def pulled(canvas, size):
+        info = A.ImageInfo(canvas, size)
+        return jnp.stack(transform.warp(transform.sample(KEY, info), info).pull(*points))
+
+    tight = pulled((36, 49), None)
+    for canvas in ((36, 49), (37, 64), (90, 120)):
+        on_canvas = pulled(canvas, jnp.array([36, 49], jnp.int32))
+        np.testing.assert_allclose(on_canvas, tight, rtol=0, atol=2e-5)
+
+
 def test_strength_and_smoothness_are_those_of_noise_in_every_pixel():
     """In all of the image alike: what scipy gives for white noise per pixel, far from a border."""
     transform = A.ElasticTransform(10.0, 4.0)

@@ -50,6 +50,18 @@ MUTANTS = {
         "read_exactly(planes, planes.shape[:2], warp, settings.padding_mode, fill)",
         "augment/test_masks.py::test_masks_go_where_the_image_goes_and_are_filled_around_it",
     ),
+    "a field counts its numbers in the order of its shape": Mutant(
+        "augment/random.py",
+        "    words = jax.random.bits(key, (2,), jnp.uint32)  # of a key of any implementation\n",
+        "    return jax.random.bits(key, shape, jnp.uint32)\n",
+        "augment/test_random.py::test_a_field_depends_on_the_place_alone[uniform_field]",
+    ),
+    "elastic's nodes beyond the image count": Mutant(
+        "augment/elastic.py",
+        "    if info.size is None:\n        return field\n",
+        "    return field\n",
+        "augment/test_elastic.py::test_a_canvas_bends_nothing",
+    ),
     "wrap reads the last pixel at the seam": Mutant(
         "augment/_border.py",
         "jnp.floor((index + 0.5) / period)",
