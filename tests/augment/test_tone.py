@@ -140,6 +140,17 @@ def test_clahe_is_that_of_opencv(tiles, clip_limit, shape):
     assert np.abs(out.astype(int) - expected).max() <= 1
 
 
+@pytest.mark.parametrize("tiles", [(3, 4), (8, 8)])
+@pytest.mark.parametrize("shape", [(35, 2), (1, 1), (3, 5)])
+def test_clahe_of_tiles_thinner_than_a_pixel(tiles, shape):
+    """OpenCV extends the image until each has one."""
+    picture = np.random.default_rng(4).integers(0, 256, (*shape, 1)).astype(np.uint8)
+    expected = cv2.createCLAHE(1.15, tiles[::-1]).apply(picture[:, :, 0].copy())
+    values = clahe(floats(picture), 1.15, tiles)
+    assert 0 <= values.min() and values.max() <= 1
+    assert np.abs(pixels(values)[:, :, 0].astype(int) - expected).max() <= 1
+
+
 OPERATORS = {
     "posterize": lambda image, size: tone.posterize(image, 3),
     "solarize": lambda image, size: tone.solarize(image, 0.5),
