@@ -557,7 +557,7 @@ def on_canvas(name, canvas):
     sides = (max(rows, columns),) * 2 if CASES[name].square else (rows, columns)
     pixels = np.full((*sides, 3), 200, np.uint8)
     pixels[:height, :width] = picture(3, height, width)
-    sample = {"image": pixels}
+    sample: dict[str, np.ndarray] = {"image": pixels}
     if canvas is not None:
         sample["size"] = np.array([height, width], np.int32)
     if CASES[name].boxes is not False:
