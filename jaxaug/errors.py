@@ -74,6 +74,18 @@ class StateError(JaxaugError):
     """
 
 
+class ProcessError(JaxaugError):
+    """Another process of a Loader has ended, or does not make the same calls.
+
+    It comes from `next`, or from the call that waits for the other process. A process that waits
+    in a collective, where no exception can reach it, is ended with this error on stderr.
+
+    Example:
+      >>> issubclass(ProcessError, JaxaugError)
+      True
+    """
+
+
 class PrecisionWarning(UserWarning):
     """Images of more than 8 bits a sample lose all but the upper 8: a filter can name this.
 

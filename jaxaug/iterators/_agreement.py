@@ -8,9 +8,11 @@ verdict, and all read that. So n processes cost O(n) requests, of about 0.4 ms e
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +21,12 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from jaxaug.errors import JaxaugError
+from jaxaug.errors import JaxaugError, ProcessError
+from jaxaug.iterators._lifeline import Lifeline, Seat
+from jaxaug.iterators._stuck import Watch, lifeline_of
 
 _POLL_SECONDS = 0.5  # of one request: Ctrl-C and the failure of another process are seen after it
+_WAITS_AFTER = 1.0  # seconds until the others are told that this process waits for them
 _MAX_CHARACTERS = 1000  # of a value that is posted and shown
 # The verdicts.
 _SAME = "same"
@@ -50,6 +55,7 @@ class Peers:
       ranks: the numbers of all of them, ascending.
       warn_after: seconds after which a warning names the processes that have not come.
       give_up_after: seconds after which it is an error.
+      seat: tells whether the others live.
     """
 
     client: Any
@@ -59,6 +65,7 @@ class Peers:
     warn_after: float = 10.0
     give_up_after: float = 600.0
     rounds: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    seat: Seat | None = None
 
     @contextlib.contextmanager
     def compare(self, call: str) -> Iterator[dict[str, Any]]:
@@ -73,6 +80,7 @@ class Peers:
         Raises:
           ValueError: facts differ; on every process, naming each of them with its values.
           JaxaugError: another process failed in its block, or did not come in time.
+          ProcessError: another process has ended, or has closed its Loader.
         """
         facts: dict[str, Any] = {}
         if self.client is None:
@@ -80,6 +88,8 @@ class Peers:
             return
 
         comparison = _Comparison(self, f"{self.key}/{next(self.rounds)}", call)
+        if self.seat is not None:
+            self.seat.entered += 1
         try:
             yield facts
             comparison.run(flatten(facts))
@@ -101,6 +111,7 @@ class _Comparison:
         self._call = call
         self._start = time.monotonic()
         self._warned = False
+        self._told = False
 
     def run(self, facts: Mapping[str, str]) -> None:
         """Post this process's facts and raise the common verdict."""
@@ -135,13 +146,22 @@ class _Comparison:
     def _wait(self, name: str) -> str:
         """Return the value of `name` once it is there."""
         milliseconds = int(_POLL_SECONDS * 1000)
+        seat = self._peers.seat
+        absent = None
         while True:
+            before = absent  # twice, as who closes its Loader may be about to say why it ends
+            absent = None if seat is None else seat.absent()  # first: who ends has posted before
             value = _look(self._client.blocking_key_value_get, f"{self._key}/{name}", milliseconds)
             if value is not None:
                 return value
             _raise_verdict(_look(self._client.key_value_try_get, f"{self._key}/verdict"))
+            if before is not None and absent is not None:
+                raise ProcessError(f"{absent}, and does not call {self._call}. {_MUST_CALL}")
 
             waited = time.monotonic() - self._start
+            if waited >= _WAITS_AFTER and not self._told and seat is not None:
+                self._told = True
+                seat.wait(self._call)
             if waited >= self._peers.give_up_after:
                 message = f"{self._missing()} did not call {self._call} within {waited:.0f} s. "
                 raise JaxaugError(message + _MUST_CALL)
@@ -184,7 +204,38 @@ def peers_of(sharding: NamedSharding, **seconds: Any) -> Peers:
 
     text = f"{devices[0].platform} {[device.id for device in devices]}"
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Peers(client, f"jaxaug/{name}/{next(_ordinals[name])}", rank, ranks, **seconds)
+    key = f"jaxaug/{name}/{next(_ordinals[name])}"
+    seat = _take_seat(client, key, rank, ranks)
+    return Peers(client, key, rank, ranks, seat=seat, **seconds)
+
+
+def _take_seat(client: Any, key: str, rank: int, ranks: Sequence[int]) -> Seat | None:
+    """Return the seat of a Loader among the processes `ranks`; None without jax.distributed."""
+    from jax._src.distributed import global_state  # as in `_client`
+
+    coordinator = global_state.coordinator_address
+    if coordinator is None:
+        return None
+    text = ",".join(map(str, ranks))
+    name = f"jaxaug/lifeline/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def make() -> Lifeline:
+        host = functools.partial(_own_host, rank, coordinator)
+        return Lifeline(client, name, rank, ranks, host=host, watch=Watch())
+
+    return Seat(lifeline_of(name, make), key)
+
+
+def _own_host(rank: int, coordinator: str) -> str:
+    """Return a name of this machine by which the other processes reach it."""
+    host, port = coordinator.rsplit(":", 1)
+    host = host.strip("[]")
+    if rank == 0:  # it is the coordinator
+        return host
+    family, _, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)  # sends nothing: the kernel picks the way
+        return probe.getsockname()[0]
 
 
 def _client() -> Any:

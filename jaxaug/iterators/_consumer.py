@@ -12,6 +12,7 @@ from jaxaug._warn import warn_of_precision
 from jaxaug.decode import Decoder
 from jaxaug.iterators._bad_records import BadRecordLimit, BadRecordsError
 from jaxaug.iterators._builder import BatchBuilder, BuiltBatch
+from jaxaug.iterators._lifeline import Seat
 from jaxaug.iterators._pipeline import PendingBatch, Pipeline
 from jaxaug.iterators._plan import Plan
 from jaxaug.iterators._state import Cursor
@@ -25,6 +26,7 @@ class Consumer:
       plan: the parts of the pipeline.
       builder: builds the batches.
       resources: holds the pipeline and the decoder; they end with the consumer.
+      seat: tells the other processes what is delivered, and this one whether they go along.
 
     Attributes:
       delivered: the cursor behind the last delivered batch.
@@ -33,7 +35,10 @@ class Consumer:
       stats: counts what is delivered.
     """
 
-    def __init__(self, plan: Plan, builder: BatchBuilder, resources: "Resources"):
+    def __init__(
+        self, plan: Plan, builder: BatchBuilder, resources: "Resources", seat: Seat | None = None
+    ):
+        self._seat = seat
         self._plan = plan
         self._builder = builder
         self._resources = resources
@@ -111,6 +116,8 @@ class Consumer:
         """Go on at `cursor`."""
         self._stop()
         self.delivered = self.upcoming = self.start = cursor
+        if self._seat is not None:
+            self._seat.delivered = cursor
 
     def close(self) -> None:
         """End the threads and wait for them; nothing can be taken any more."""
@@ -136,6 +143,8 @@ class Consumer:
     def _deliver(self, pending: PendingBatch[BuiltBatch]) -> dict[str, Array]:
         error = pending.result.exception()
         self.check_usable()  # another thread may have closed the Loader meanwhile
+        if self._seat is not None:
+            self._seat.check(pending.after)
         self.upcoming = pending.after  # also after an error, while a saved state stands before it
         if error is not None:
             raise self._error_to_raise(error)
@@ -151,6 +160,8 @@ class Consumer:
             self._warn_of_bits(*batch.deep)
         self._resources.take()
         self.delivered = pending.after
+        if self._seat is not None:
+            self._seat.reach(pending.after)
         self.stats.delivered(batch.counts, batch.bad, batch.seconds)
         self.stats.handed(self._pipeline().when_ready(batch.done))
         return batch.arrays
@@ -202,9 +213,11 @@ class Resources:
       pipeline: the running pipeline, if there is one.
       decoder: the decoder that the Loader made itself, if it did.
       process: the process that made them.
+      seat: the Loader's place among the processes, if there are others.
     """
 
-    def __init__(self):
+    def __init__(self, seat: Seat | None = None):
+        self.seat = seat
         self.pipeline: Pipeline[BuiltBatch] | None = None
         self.decoder: Decoder | None = None
         self.process = os.getpid()
@@ -232,7 +245,9 @@ class Resources:
             pipeline.join()
 
     def close(self) -> None:
-        """End everything and wait for it."""
+        """End everything and wait for it, and say so to the other processes."""
+        if self.seat is not None and self.process == os.getpid():
+            self.seat.leave()
         pipeline = self.abandon()
         if pipeline is not None:
             pipeline.join()

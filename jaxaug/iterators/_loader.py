@@ -125,7 +125,7 @@ class Loader(Checkpointable):
             prefetch,
         )
         self._peers = peers_of(sharding)
-        resources = Resources()
+        resources = Resources(self._peers.seat)
         try:
             with self._peers.compare("Loader(...)") as facts:
                 check_options(options)
@@ -138,7 +138,7 @@ class Loader(Checkpointable):
             resources.close()
             raise
 
-        self._consumer = Consumer(plan, builder, resources)
+        self._consumer = Consumer(plan, builder, resources, self._peers.seat)
         for note in plan.notes(self.element_spec):
             warnings.warn(note, stacklevel=2)
 
