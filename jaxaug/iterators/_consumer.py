@@ -43,6 +43,7 @@ class Consumer:
         self._builder = builder
         self._resources = resources
         self._one_at_a_time = threading.Lock()
+        self._iterators = 0  # that were made
         self.delivered = Cursor(0, 0)
         self.upcoming = Cursor(0, 0)
         self.start = Cursor(0, 0)
@@ -91,17 +92,39 @@ class Consumer:
         return None
 
     def take_epoch(self, epoch: int) -> Iterator[dict[str, Any]]:
+        """Return an iterator of the batches that are left of `epoch`; the older ones end."""
+        self._iterators += 1
+        return self._rest_of(epoch, self._iterators)
+
+    def take_steps(self, count: int | None) -> Iterator[dict[str, Any]]:
+        """Return an iterator of the next `count` batches, of all without it; the older ones end."""
+        self._iterators += 1
+        return self._steps(count, self._iterators)
+
+    def _check_newest(self, number: int) -> None:
+        """Refuse to take a batch for the `number`-th iterator if a newer one was made."""
+        if number != self._iterators:
+            raise RuntimeError(
+                "this iterator of the Loader takes no more batches, as a newer one was made, and "
+                "both would share one position (two nested loops, or `zip(loader, loader)`): make "
+                "a second Loader for the other loop."
+            )
+
+    def _rest_of(self, epoch: int, number: int) -> Iterator[dict[str, Any]]:
         """Yield the batches that are left of `epoch`."""
+        self._check_newest(number)
         while self.upcoming.epoch == epoch:
             batch = self.take(epoch)
             if batch is None:
                 return
             yield batch
             del batch  # or it would stay alive as long as the next one is awaited
+            self._check_newest(number)
         self.stats.pause()
 
-    def take_steps(self, count: int | None) -> Iterator[dict[str, Any]]:
+    def _steps(self, count: int | None, number: int) -> Iterator[dict[str, Any]]:
         """Yield the next `count` batches, over the ends of epochs; all of them without a count."""
+        self._check_newest(number)
         taken = 0
         while count is None or taken < count:
             batch = self.take()
@@ -110,6 +133,7 @@ class Consumer:
             taken += 1
             yield batch
             del batch  # or it would stay alive as long as the next one is awaited
+            self._check_newest(number)
         self.stats.pause()
 
     def move(self, cursor: Cursor) -> None:

@@ -33,7 +33,8 @@ class Loader(Checkpointable):
 
     `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
     and `steps()` continue across epochs. If a `for` loop was left early, the next one continues
-    from there; `restart()` begins the next epoch.
+    from there; `restart()` begins the next epoch. There is one position: an iterator raises
+    RuntimeError once a newer one was made, as in nested loops and `zip(loader, loader)`.
 
     Position p of epoch e is the same record, with the same random parameters, for any batch size,
     number of devices and of processes, and after any resume. Batches never span epochs. One thread

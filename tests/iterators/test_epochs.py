@@ -134,7 +134,8 @@ def test_the_rest_of_an_epoch_that_makes_no_batch_is_an_empty_loop(source, kind)
 
 def test_a_batch_is_not_kept_alive_while_the_next_is_awaited(source):
     with make(source) as loader:
-        for loop in (iter(loader), loader.steps()):
+        for start in (loader.__iter__, loader.steps):
+            loop = start()
             image = weakref.ref(next(loop)["image"])
             next(loop)
             assert image() is None
