@@ -1,7 +1,10 @@
 """The compilation of a batch function, shared by Loaders whose functions are equal in value."""
 
 import dataclasses
+import functools
 import hashlib
+import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -50,8 +53,8 @@ def compile_batch(
 ) -> CompiledBatch:
     """Compile a function for rows of these shapes, on our own mesh, whatever mesh the caller set.
 
-    A function that is equal in value to an earlier one, and holds no function of the user's, shares
-    its call.
+    A function that is equal in value to an earlier one shares its call. Functions of the user's
+    are equal if they are the same object, as for `jax.jit`, and hold values that compare.
 
     Args:
       function: the function.
@@ -62,7 +65,8 @@ def compile_batch(
     Raises:
       Exception: whatever the transforms raise when they are traced.
     """
-    value = value_key(function)
+    functions: list[_SameFunction] = []
+    value = value_key(function, functions)
     if value is None:
         return _compile(function, rows, devices)
 
@@ -70,7 +74,10 @@ def compile_batch(
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
     config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
     key = (value, str(tree), shapes, tuple(devices), config)
-    return _SHARED.get(key, function, rows, devices)
+    call = _SHARED.get(key, function, rows, devices)
+    for each in functions:
+        each.watch(functools.partial(_SHARED.drop, key))
+    return call
 
 
 def _compile(
@@ -141,15 +148,51 @@ class _SharedCalls:
             self._calls.pop(next(iter(self._calls)), None)
         return call
 
+    def drop(self, key: Any) -> None:
+        """Forget the call of `key`, if there is one."""
+        self._calls.pop(key, None)
+
 
 _SHARED = _SharedCalls(_MAX_SHARED_CALLS)
 
 
-def value_key(value: Any) -> Any:
+_UNSET = "no value yet"  # of a name in a closure
+
+
+class _SameFunction:
+    """Stands for a function in the key of a call; equal to itself while the function lives.
+
+    It does not keep the function alive, and no later one at the same address takes its place.
+    """
+
+    def __init__(self, function: Any):
+        self._function = weakref.ref(function)
+        self._hash = hash(id(function))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        function = self._function()
+        return self is other or (
+            function is not None
+            and isinstance(other, _SameFunction)
+            and function is other._function()
+        )
+
+    def watch(self, at_end: Callable[[], None]) -> None:
+        """Call `at_end` when the function is gone."""
+        function = self._function()
+        if function is not None:
+            weakref.finalize(function, at_end).atexit = False
+
+
+def value_key(value: Any, functions: "list[_SameFunction] | None" = None) -> Any:
     """Return a hashable that is equal for equal configurations.
 
-    It is None for a value that may hold a function or an array. Values are told apart by type, so
-    that 1, 1.0 and True are three.
+    It is None for a value that may hold a function or an array. With a list `functions`, a Python
+    function is part of the key by its identity, and is added to the list. Values are told apart by
+    type, so that 1, 1.0 and True are three.
 
     Example:
       >>> value_key((1, "a")) == value_key((1, "a")), value_key((1,)) == value_key((1.0,))
@@ -161,13 +204,22 @@ def value_key(value: Any) -> Any:
         return type(value), repr(value)
     if isinstance(value, tuple):
         fields = value
+    elif functions is not None and isinstance(value, types.FunctionType):
+        if _SameFunction(value) in functions:  # it refers to itself
+            return value.__qualname__
+        functions.append(_SameFunction(value))
+        # What it holds may be set anew, as the trace would not be; its globals count as constants.
+        cells = value.__closure__ or ()
+        held = [getattr(cell, "cell_contents", _UNSET) for cell in cells]
+        fields = (*held, value.__defaults__, *(value.__kwdefaults__ or {}).values())
     elif _is_frozen(value):
         fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
     else:
         return None
 
-    keys = [value_key(field) for field in fields]
-    return None if None in keys else (type(value), tuple(keys))
+    kind = functions[-1] if isinstance(value, types.FunctionType) and functions else type(value)
+    keys = [value_key(field, functions) for field in fields]
+    return None if None in keys else (kind, tuple(keys))
 
 
 def configuration(transform: Any) -> str:

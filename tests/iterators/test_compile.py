@@ -90,6 +90,50 @@ def test_functions_are_not_shared_and_die_with_their_loader(source, compilations
     assert first() is None
 
 
+def test_the_same_function_in_a_chain_is_compiled_once_and_dies_with_its_chain(
+    source, compilations
+):
+    def make(factor):
+        def darken(key, image):
+            return image * factor
+
+        return darken
+
+    function = make(0.5)
+    for _ in range(3):
+        transform = augment.Compose([augment.RandomCrop(24), augment.Lambda(function)])
+        Loader(source, 8, transform=transform, sharding=one_device()).close()
+    assert len(compilations) == 1
+
+    other = augment.Compose([augment.RandomCrop(24), augment.Lambda(make(0.5))])
+    Loader(source, 8, transform=other, sharding=one_device()).close()
+    assert len(compilations) == 2
+    alive = weakref.ref(function)
+    del function, transform  # pyright: ignore[reportPossiblyUnboundVariable]
+    compilations.clear()
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_function_whose_closure_has_changed_is_compiled_anew(source, compilations):
+    factor = 0.5
+
+    def darken(key, image):
+        return image * factor
+
+    transform = augment.Compose([augment.Lambda(darken), augment.ToFloat()])
+    means = []
+    for factor in (0.5, 0.25):  # noqa: B007
+        with Loader(source, 8, transform=transform, sharding=one_device()) as loader:
+            means.append(float(np.mean(loader.sample(0)["sample"]["image"])))
+    assert len(compilations) == 2 and means[1] < 0.6 * means[0]
+
+
+def test_a_function_that_holds_an_array_is_not_shared():
+    table = np.ones(3)
+    assert value_key(lambda key, image: image * table, []) is None
+
+
 def test_eight_compiled_calls_are_kept_the_newest_ones(monkeypatch):
     compiled = []
     monkeypatch.setattr(_compile, "_compile", lambda *a: compiled.append(a[0]) or object())
