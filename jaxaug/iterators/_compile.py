@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import inspect
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -156,9 +157,6 @@ class _SharedCalls:
 _SHARED = _SharedCalls(_MAX_SHARED_CALLS)
 
 
-_UNSET = "no value yet"  # of a name in a closure
-
-
 class _SameFunction:
     """Stands for a function in the key of a call; equal to itself while the function lives.
 
@@ -209,8 +207,7 @@ def value_key(value: Any, functions: "list[_SameFunction] | None" = None) -> Any
             return value.__qualname__
         functions.append(_SameFunction(value))
         # What it holds may be set anew, as the trace would not be; its globals count as constants.
-        cells = value.__closure__ or ()
-        held = [getattr(cell, "cell_contents", _UNSET) for cell in cells]
+        held = inspect.getclosurevars(value).nonlocals.values()  # those that have a value
         fields = (*held, value.__defaults__, *(value.__kwdefaults__ or {}).values())
     elif _is_frozen(value):
         fields = [getattr(value, field.name) for field in dataclasses.fields(value)]

@@ -19,6 +19,7 @@ from jaxaug.iterators._cpu_threads import deadlock_note
 from jaxaug.iterators._features import mask_blank_value
 from jaxaug.iterators._layout import RowLayout
 from jaxaug.iterators._masks import MaskDecoder
+from jaxaug.iterators._padding import ignores_size, one_sample
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._reader import BatchPlan, Reader, RecordForm, RecordReader
 from jaxaug.iterators._state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
@@ -92,8 +93,19 @@ class Plan:
             return self.compiled
         return self._compile(self.function._replace(batch_transform=None))
 
+    def _ignores_size(self) -> bool:
+        transform = self.function.transform
+        if transform is None:
+            return False
+        rows = self._row_shapes(self.function)["sample"]
+        sample = one_sample(rows, self.function.canvas, self.function.channels)
+        return ignores_size(transform, sample)
+
     def _compile(self, function: BatchFunction) -> CompiledBatch:
-        rows = row_shapes(
+        return compile_batch(function, self._row_shapes(function), self.layout.devices)
+
+    def _row_shapes(self, function: BatchFunction) -> dict[str, Any]:
+        return row_shapes(
             len(self.layout.rows),
             self.reader.with_replacement,
             self.reader.wide_index,
@@ -101,7 +113,6 @@ class Plan:
             function.canvas,
             function.channels,
         )
-        return compile_batch(function, rows, self.layout.devices)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.
@@ -166,7 +177,17 @@ class Plan:
         """Return the warnings about JAX's threads, and about the canvas that the Loader picked."""
         note = deadlock_note(self.layout.devices)
         notes = [] if note is None else [note]
-        if self.choice is None or self.choice.uniform or "size" not in spec or "mask" in spec:
+        if self.choice is None or self.choice.uniform:
+            return notes
+        if "size" not in spec and self._ignores_size():
+            return [
+                *notes,
+                'the images have different sizes, and the "image" that `transform` returns does '
+                'not depend on "size": it takes the black padding of the canvas for image. Give a '
+                'chain the whole sample, as in `crop(key, sample)`, not `sample["image"]` alone, '
+                'or use "size" yourself.',
+            ]
+        if "size" not in spec or "mask" in spec:
             return notes  # `mask_fill` says where there is no image
 
         height, width = self.choice.canvas
