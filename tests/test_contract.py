@@ -689,6 +689,93 @@ def test_x64_gives_the_same_bits():
     equal(out, results("Compose")["called"])
 
 
+# Settings that cannot be arrays of JAX, and why.
+OF_A_SHAPE = {
+    ("ElasticTransform", "sigma"): "the grid of the noise",
+    ("JPEG", "quality"): "integers",
+    ("RandomZoomOut", "side_range"): "the output array",
+    ("ScaleJitter", "scale_range"): "the output array",
+}
+# Ranges whose upper end cannot be an array, for the taps of the kernel depend on it.
+UP_TO_A_NUMBER = {("BoxBlur", "blur_limit"), ("Defocus", "radius"), ("MotionBlur", "blur_limit")}
+# With these, too, the law of traced settings has something to trace.
+MORE_SETTINGS = {
+    "RandAugment": {"variant": "timm", "magnitude": 9.0, "magnitude_std": 0.5},
+    "RandomAffine": {"translate": (0.2, 0.1), "shear": (3.0, 9.0, -5.0, 5.0), "center": (8, 7)},
+    "RandomChoice": {"weights": (1.0, 2.0, 3.0)},
+    "RandomErasing": {"value": (0.2, 0.4, 0.6)},
+    "RandomRotation": {"center": (8, 7)},
+}
+
+
+def numbers_of(name):
+    """Return the settings of a transform that are Python floats, {field: a number or a tuple}."""
+    transform = build(name, **({"p": 1.0} if has_p(name) else {}), **MORE_SETTINGS.get(name, {}))
+    settings = {}
+    for field in dataclasses.fields(transform):
+        value = getattr(transform, field.name)
+        numbers = jax.tree.leaves(value)
+        if numbers and all(isinstance(number, float) for number in numbers):
+            settings[field.name] = value
+    return transform, settings
+
+
+def as_arrays(name, settings):
+    """Return the settings that may be arrays of JAX, as such."""
+    arrays = {}
+    for field, value in settings.items():
+        if (name, field) in UP_TO_A_NUMBER:
+            arrays[field] = (jnp.float32(value[0]), value[1])
+        elif (name, field) not in OF_A_SHAPE:
+            arrays[field] = jax.tree.map(jnp.float32, value)
+    return arrays
+
+
+@pytest.mark.parametrize("name", mostly_slow(NAMES))
+def test_traced_settings_give_what_numbers_give_and_have_finite_slopes(name):
+    transform, settings = numbers_of(name)
+    sample = rows(batch(name), 3)
+    del sample["size"]
+    sample["image"] = sample["image"].astype(jnp.float32) / 255
+
+    def image_of(transform):
+        return transform(KEYS[3], sample)["image"].astype(jnp.float32)
+
+    def total(transform):
+        image = image_of(transform)
+        return jnp.sum(image * image), image
+
+    traced = dataclasses.replace(transform, **as_arrays(name, settings))
+    assert bool(jax.tree.leaves(traced)) == bool(as_arrays(name, settings))
+    slopes, image = jax.jit(jax.grad(total, has_aux=True))(traced)
+    np.testing.assert_allclose(image, jax.jit(image_of, static_argnums=0)(transform), atol=1e-3)
+    assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes))
+
+
+@pytest.mark.parametrize("name, field", sorted([*OF_A_SHAPE, *UP_TO_A_NUMBER]))
+def test_settings_that_decide_a_shape_are_not_traced(name, field):
+    value = getattr(build(name), field)
+
+    def trace(value):
+        build(name, **{field: value})
+
+    with pytest.raises(TypeError, match=rf"`{field}` must .* number"):
+        jax.eval_shape(trace, jax.tree.map(jnp.float32, value))
+
+
+@everything
+def test_what_is_drawn_is_arrays(name):
+    transform = always(name)
+    info = facts(rows(batch(name), 3))
+    leaves = []
+
+    def draw(key):
+        leaves.extend(jax.tree.leaves(transform.draw(key, info)))
+
+    jax.eval_shape(draw, KEYS[3])
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+
+
 @everything
 def test_gradients_are_finite_and_reach_the_image(name):
     slopes = np.asarray(results(name)["slopes"])

@@ -1,15 +1,26 @@
 """Arguments as users may write them, brought to the one form that transforms keep.
 
-numpy's scalars and arrays are taken for the Python numbers and tuples that they hold. A transform
+numpy's scalars and arrays are taken for the Python numbers and tuples that they hold. A JAX array
+stays one where a continuous setting is meant, in float32: it may be traced, and nothing static is
+derived from it. What is known of its value is checked. A transform
 converts its arguments once: `store(self, size=as_size("size", self.size))` in `__post_init__`. The
 names of types below stand for every form in which an argument may be written and for the one form
 in which it is kept, which no static type can say of one field.
 """
 
 import dataclasses
+import itertools
+import math
 from typing import Any, TypeAlias
 
-from jaxaug._checks import check_probability, check_range
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxaug._checks import check_range
+from jaxaug._typing import Scalar
+from jaxaug.augment.matrix import is_static
 
 Size: TypeAlias = Any  # (height, width), or an int for a square; kept as (height, width)
 Range: TypeAlias = Any  # (low, high), or a number that each argument explains; kept as (low, high)
@@ -18,6 +29,9 @@ Point: TypeAlias = Any  # (x, y) in pixels from the top left corner
 Pair: TypeAlias = Any  # a number, or (x, y); kept as the last
 Padding: TypeAlias = Any  # an int, (x, y) or (left, top, right, bottom); kept as the last
 Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
+
+SMALLEST = float(np.finfo(np.float32).tiny)  # of what must be above 0
+LARGEST = float(np.finfo(np.float32).max)  # of what must be finite
 
 
 def store(transform: Any, **values: Any) -> None:
@@ -47,78 +61,106 @@ def as_size(name: str, value: Any) -> tuple[int, int]:
     return size
 
 
-def as_number(name: str, value: Any, low: float, high: float) -> float:
+def as_number(name: str, value: Any, low: Scalar, high: Scalar) -> Scalar:
     """Return one number, checked to lie within the bounds."""
-    number = plain(value)
-    if not _is_number(number) or not low <= number <= high:
+    number = setting(value)
+    if not is_number(number) or not ordered(low, number, high):
         raise ValueError(f"`{name}` must be a number in [{low}, {high}], got {value!r}.")
-    return float(number)
+    return floating(number)
 
 
-def as_probability(name: str, value: Any) -> float:
+def as_probability(name: str, value: Any) -> Scalar:
     """Return a number in [0, 1]."""
-    value = plain(value)
-    check_probability(name, value)
-    return float(value)
+    number = setting(value)
+    if not is_number(number) or not ordered(0, number, 1):
+        raise ValueError(f"`{name}` must be a probability in [0, 1], got {value!r}.")
+    return floating(number)
 
 
 def as_range(
     name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
-) -> tuple[float, float]:
+) -> tuple[Scalar, Scalar]:
     """Return (low, high) of a pair of numbers, checked to lie within the bounds."""
-    pair = plain(value)
-    check_range(name, pair, low, high)
-    return (float(pair[0]), float(pair[1]))
+    pair = setting(value)
+    good = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
+    if not good or not ordered(low, *pair, high):
+        check_range(name, plain(value), low, high)
+    return (floating(pair[0]), floating(pair[1]))
 
 
-def as_symmetric_range(name: str, value: Any) -> tuple[float, float]:
+def as_static_range(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> tuple[float, float]:
+    """Return `as_range` of numbers that are known while tracing: a shape depends on them."""
+    first, last = as_range(name, static(name, value), low, high)
+    return float(first), float(last)
+
+
+def as_range_to(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> tuple[Scalar, float]:
+    """Return `as_range` with an upper end that is known while tracing: a shape depends on it."""
+    first, last = as_range(name, value, low, high)
+    if not isinstance(last, float):
+        raise TypeError(
+            f"`{name}` must end in a number, which fixes the size of the kernel, got {value!r}: let"
+            " the lower end alone be an array."
+        )
+    return first, last
+
+
+def as_symmetric_range(name: str, value: Any) -> tuple[Scalar, Scalar]:
     """Return (-v, v) of one number v >= 0, or a pair as it is."""
-    value = plain(value)
-    if _is_number(value) and value < 0:
+    value = setting(value)
+    if is_number(value) and not ordered(0, value):
         raise ValueError(
             f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
         )
-    return as_range(name, (-value, value) if _is_number(value) else value)
+    return as_range(name, (-value, value) if is_number(value) else value)
 
 
-def as_point(name: str, value: Any) -> tuple[float, float] | None:
+def as_point(name: str, value: Any) -> tuple[Scalar, Scalar] | None:
     """Return (x, y) of two numbers, or None."""
-    point = plain(value)
+    point = setting(value)
     if point is None:
         return None
-    if not isinstance(point, tuple) or len(point) != 2 or not all(map(_is_number, point)):
+    if not isinstance(point, tuple) or len(point) != 2 or not all(map(is_number, point)):
         raise ValueError(f"`{name}` must be (x, y), two numbers of pixels, got {value!r}.")
-    return float(point[0]), float(point[1])
+    return floating(point[0]), floating(point[1])
 
 
-def as_xy(name: str, value: Any) -> tuple[float, float]:
+def as_xy(name: str, value: Any) -> tuple[Scalar, Scalar]:
     """Return (x, y) of one number of at least 0, or of two."""
-    pair = plain(value)
+    pair = setting(value)
     pair = pair if isinstance(pair, tuple) else (pair, pair)
-    if len(pair) != 2 or not all(_is_number(v) and 0 <= v < float("inf") for v in pair):
+    good = len(pair) == 2 and all(map(is_number, pair))
+    if not good or not all(ordered(0, v, LARGEST) for v in pair):
         raise ValueError(
             f"`{name}` must be a number of at least 0 or a pair (x, y) of them, got {value!r}."
         )
-    return float(pair[0]), float(pair[1])
+    return floating(pair[0]), floating(pair[1])
 
 
 def as_color(name: str, value: Any) -> Color:
     """Return a number in [0, 1], or one per channel where they differ."""
-    color = plain(value)
+    color = setting(value)
     channels = color if isinstance(color, tuple) else (color,)
-    if not channels or not all(_is_number(channel) and 0 <= channel <= 1 for channel in channels):
+    good = channels and all(map(is_number, channels))
+    if not good or not all(ordered(0, channel, 1) for channel in channels):
         raise ValueError(f"`{name}` must be a number in [0, 1] or one per channel, got {value!r}.")
-    numbers = tuple(map(float, channels))
-    return numbers[0] if len(set(numbers)) == 1 else numbers
+    numbers = tuple(map(floating, channels))
+    if all(isinstance(number, float) for number in numbers) and len(set(numbers)) == 1:
+        return numbers[0]
+    return numbers if isinstance(color, tuple) else numbers[0]
 
 
 def as_channels(name: str, value: Any) -> Channels:
     """Return a number, or one per channel, as a tuple."""
-    numbers = plain(value)
+    numbers = setting(value)
     numbers = numbers if isinstance(numbers, tuple) else (numbers,)
-    if not numbers or not all(map(_is_number, numbers)):
+    if not numbers or not all(map(is_number, numbers)):
         raise ValueError(f"`{name}` must be a number or one per channel, got {value!r}.")
-    return tuple(map(float, numbers))
+    return tuple(map(floating, numbers))
 
 
 def as_padding(name: str, value: Any) -> tuple[int, int, int, int]:
@@ -142,11 +184,58 @@ def as_names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def plain(value: Any) -> Any:
-    """Return numpy scalars as Python numbers, arrays and lists as tuples, others as they are."""
-    if hasattr(value, "tolist"):
+    """Return scalars as Python numbers, arrays and lists as tuples, others as they are.
+
+    What is traced has no numbers yet and stays as it is, for the check of the argument to refuse.
+    """
+    if hasattr(value, "tolist") and not isinstance(value, Tracer):
         value = value.tolist()
     return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _is_number(value: Any) -> bool:
+def static(name: str, value: Any) -> Any:
+    """Return `plain` of what decides a shape; raise where it is traced."""
+    numbers = plain(value)
+    if any(isinstance(number, Tracer) for number in jax.tree.leaves(numbers)):
+        raise TypeError(
+            f"`{name}` must be known while tracing, for the shape of an array depends on it, got"
+            f" {value!r}: write a number of Python."
+        )
+    return numbers
+
+
+def setting(value: Any) -> Any:
+    """Return `plain` of a continuous setting, in which the numbers of JAX's arrays stay arrays."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(setting, value))
+    if hasattr(value, "__jax_array__"):  # a variable of flax
+        value = jnp.asarray(value)
+    if not isinstance(value, jax.Array):
+        return plain(value)
+    real = jnp.issubdtype(value.dtype, jnp.integer) or jnp.issubdtype(value.dtype, jnp.floating)
+    if real and value.dtype != jnp.float32:
+        value = value.astype(jnp.float32)
+    return value if value.ndim == 0 else tuple(map(setting, value))
+
+
+def is_number(value: Any) -> bool:
+    """Return True for one number, of Python or in an array of JAX."""
+    if isinstance(value, jax.Array):
+        return value.ndim == 0 and value.dtype == jnp.float32
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def ordered(*values: Any) -> bool:
+    """Return False where numbers are known not to rise; what is traced is not known."""
+    known = [float(value) for value in values if not isinstance(value, Tracer)]
+    return all(low <= high for low, high in itertools.pairwise(known))
+
+
+def floating(number: Any) -> Scalar:
+    """Return a number as a float, one in an array of JAX as it is."""
+    return number if isinstance(number, jax.Array) else float(number)
+
+
+def log(number: Scalar) -> Scalar:
+    """Return the natural logarithm of a number; of a float it is one, too."""
+    return math.log(number) if is_static(number) else jnp.log(number)

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key
-from jaxaug.augment import random
+from jaxaug.augment import _pytree, random
 from jaxaug.augment._fields import as_probability, repr_in_order, store
 from jaxaug.augment._info import ImageInfo
+from jaxaug.augment.matrix import is_static
 
 Parameters = Any  # a pytree of arrays, its own for each operator
 _COIN = 2**31  # folded into the key of an operator: no place in a chain has this number
@@ -28,10 +29,11 @@ class Drawn(NamedTuple):
 
 
 class Operator(abc.ABC):
-    """A frozen dataclass of Python values that draws parameters and applies them.
+    """A frozen dataclass of settings that draws parameters and applies them.
 
     A field `p` is the probability of being applied: its coin is drawn here, from a key of its own,
-    so that it says nothing about the parameters.
+    so that it says nothing about the parameters. As a pytree its leaves are the JAX arrays among
+    its settings.
     """
 
     def __init_subclass__(cls, **options: Any):
@@ -39,6 +41,11 @@ class Operator(abc.ABC):
         # The one that dataclasses write puts inherited fields first.
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = repr_in_order
+        # Those that dataclasses write take no arrays.
+        if "__eq__" not in cls.__dict__:
+            cls.__eq__ = _pytree.same
+            cls.__hash__ = _pytree.hashed
+        _pytree.register(cls)
 
     def __post_init__(self):
         """Check `p`; a subclass with a `__post_init__` of its own calls this one, too."""
@@ -63,7 +70,7 @@ class Operator(abc.ABC):
         """Draw the parameters and the coin of `p`."""
         params = self.sample(key, info)
         p = getattr(self, "p", 1.0)
-        if p == 1:
+        if is_static(p) and p == 1:
             return Drawn(params)
         applied = random.coin(jax.random.fold_in(key, _COIN), p)
         neutral = self.neutral(params)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from jaxaug._checks import check_choice
 from jaxaug.augment._border import PADDING_MODES
 from jaxaug.augment._fields import Color, as_color
@@ -38,7 +40,7 @@ class Resampling(NamedTuple):
         """Return the settings of a run of both, None where they differ."""
         settings = []
         for mine, theirs in zip(self._plain(), other._plain()):
-            if mine is not None and theirs is not None and mine != theirs:
+            if mine is not None and theirs is not None and not _alike(mine, theirs):
                 return None
             settings.append(theirs if mine is None else mine)
         return Resampling(*settings)
@@ -56,6 +58,15 @@ class Resampling(NamedTuple):
         if self.fill is None or self.padding_mode not in (None, "constant"):
             return self._replace(fill=None)
         return self._replace(fill=as_color("fill", self.fill))
+
+
+def _alike(mine: Any, theirs: Any) -> bool:
+    """Return True for equal settings; arrays are equal where they are one."""
+    if isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
+        return all(map(_alike, mine, theirs))
+    if isinstance(mine, jax.Array) or isinstance(theirs, jax.Array):
+        return mine is theirs
+    return mine == theirs
 
 
 def agreed(transforms: Sequence[Any]) -> Resampling | None:

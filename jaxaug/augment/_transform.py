@@ -1,6 +1,6 @@
 """The kinds of transform: configurations that draw parameters and apply them to one image.
 
-A transform is a frozen dataclass of Python values. `sample(key, info)` draws its parameters and
+A transform is a frozen dataclass of settings. `sample(key, info)` draws its parameters and
 sees no pixels; the other half draws nothing. `Operator` draws the coin of `p`; each kind selects by
 it. Each kind brings its own way to `run`; a chain only goes from one to the next.
 """

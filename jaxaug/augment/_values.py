@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._fields import plain
+from jaxaug.augment._fields import is_number, setting
 
 LEVELS = 256
 
@@ -106,5 +106,5 @@ def _f32(value: Scalar) -> Array:
 
 def as_pair(value: Any) -> Any:
     """Return (v, v) of a number, or a pair as it is."""
-    value = plain(value)
-    return (value, value) if isinstance(value, (int, float)) else value
+    value = setting(value)
+    return (value, value) if is_number(value) else value

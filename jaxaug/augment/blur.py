@@ -19,7 +19,7 @@ from jaxaug.augment._correlate import (
     mirrored_all,
     written_sum,
 )
-from jaxaug.augment._fields import Range, as_range, plain, store
+from jaxaug.augment._fields import Range, as_range, as_range_to, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._values import as_pair, on_image
@@ -216,7 +216,7 @@ class BoxBlur(ImageOp):
 
     def __post_init__(self):
         super().__post_init__()
-        store(self, blur_limit=as_range("blur_limit", self.blur_limit, 1.0))
+        store(self, blur_limit=as_range_to("blur_limit", self.blur_limit, 1.0))
 
     def sample(self, key: Key, info: ImageInfo) -> Array:
         """Draw the side."""
@@ -266,7 +266,7 @@ class MotionBlur(ImageOp):
         super().__post_init__()
         store(
             self,
-            blur_limit=as_range("blur_limit", self.blur_limit, 1.0),
+            blur_limit=as_range_to("blur_limit", self.blur_limit, 1.0),
             angle_range=as_range("angle_range", self.angle_range),
             direction_range=as_range("direction_range", self.direction_range, -1.0, 1.0),
         )
@@ -307,7 +307,7 @@ class Defocus(ImageOp):
 
     def __post_init__(self):
         super().__post_init__()
-        store(self, radius=as_range("radius", self.radius, 0.0))
+        store(self, radius=as_range_to("radius", self.radius, 0.0))
 
     def sample(self, key: Key, info: ImageInfo) -> Array:
         """Draw the radius."""
@@ -355,7 +355,7 @@ class MedianBlur(ImageOp):
 
 def _as_kernel_sizes(kernel_size: Any) -> tuple[int, int]:
     """Return the taps (along x, along y) of one odd int or two."""
-    sizes = as_pair(kernel_size)
+    sizes = as_pair(plain(kernel_size))
     if not isinstance(sizes, tuple) or len(sizes) != 2:
         raise ValueError(f"`kernel_size` must be an odd int or two, got {kernel_size!r}.")
     for taps in sizes:

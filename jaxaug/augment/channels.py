@@ -16,7 +16,7 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import (
     Range,
     as_number,
-    as_range,
+    as_static_range,
     as_symmetric_range,
     plain,
     store,
@@ -200,7 +200,7 @@ class ChannelDropout(Pointwise):
 
     def __post_init__(self):
         super().__post_init__()
-        low, high = as_range("channel_drop_range", self.channel_drop_range, 0, 3)
+        low, high = as_static_range("channel_drop_range", self.channel_drop_range, 0, 3)
         if low != int(low) or high != int(high):
             raise ValueError(
                 f"`channel_drop_range` must be two ints, got {self.channel_drop_range!r}."

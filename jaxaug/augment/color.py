@@ -16,13 +16,14 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boundary import from_planes, to_planes
 from jaxaug.augment._cuda import jitter as cuda_jitter
 from jaxaug.augment._cuda.choice import on_gpu
-from jaxaug.augment._fields import Range, as_range, plain, store
+from jaxaug.augment._fields import LARGEST, Range, as_range, is_number, ordered, setting, store
 from jaxaug.augment._hsv import shift_hue
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._sums import exact_sum
 from jaxaug.augment._transform import ImageOp, Pointwise
 from jaxaug.augment._used import info_of
 from jaxaug.augment._values import on_rgb
+from jaxaug.augment.matrix import is_static
 from jaxaug.augment.random import between, uniform
 
 _GRAY = (0.2989, 0.587, 0.114)  # torchvision's and OpenCV's weights of red, green and blue
@@ -259,14 +260,18 @@ class ColorJitter(ImageOp):
         return planes
 
     @property
-    def _ranges(self) -> tuple[tuple[float, float], ...]:
+    def _ranges(self) -> tuple[tuple[Scalar, Scalar], ...]:
         """The ranges of the four components."""
         return self.brightness, self.contrast, self.saturation, self.hue
 
     @property
     def components(self) -> tuple[int, ...]:
-        """The components that are asked for."""
-        return tuple(i for i in range(4) if self._ranges[i] != (_NEUTRAL[i], _NEUTRAL[i]))
+        """The components that are asked for; those of arrays are."""
+        asked = []
+        for component, ends in enumerate(self._ranges):
+            if not all(is_static(end) and end == _NEUTRAL[component] for end in ends):
+                asked.append(component)
+        return tuple(asked)
 
     def _turn(self, params: Jitter, planes: Array, component: Array, mean: Array | None) -> Array:
         """Return the planes after one component, traced: a blend with black, the mean gray or gray,
@@ -338,24 +343,25 @@ def _mean_gray(planes: Array, info: ImageInfo) -> Array:
     return exact_sum(jnp.where(used, gray, 0.0)) / (height * width)
 
 
-def _as_factor_range(name: str, value) -> tuple[float, float]:
+def _as_factor_range(name: str, value) -> tuple[Scalar, Scalar]:
     """Return (max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
-    value = plain(value)
-    if isinstance(value, (int, float)):
-        if not 0 <= value < float("inf"):
+    value = setting(value)
+    if is_number(value):
+        if not ordered(0, value, LARGEST):
             raise ValueError(
                 f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
             )
-        return max(0.0, 1.0 - value), 1.0 + value
+        low = max(0.0, 1.0 - value) if is_static(value) else jnp.maximum(0.0, 1.0 - value)
+        return low, 1.0 + value
     return as_range(name, value, 0.0)
 
 
-def _as_hue_range(value) -> tuple[float, float]:
+def _as_hue_range(value) -> tuple[Scalar, Scalar]:
     """Return (-v, v) of one number, or a pair as it is, within half a turn."""
-    value = plain(value)
-    if isinstance(value, (int, float)) and not 0 <= value <= 0.5:
+    value = setting(value)
+    if is_number(value) and not ordered(0, value, 0.5):
         raise ValueError(
             f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}."
         )
-    pair = (0.0 - value, value) if isinstance(value, (int, float)) else value
+    pair = (0.0 - value, value) if is_number(value) else value
     return as_range("hue", pair, -0.5, 0.5)

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment import random
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._compose import Compose, as_transforms
-from jaxaug.augment._fields import plain, store
+from jaxaug.augment._fields import floating, is_number, ordered, setting, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._resampling import Resampling, agreed
@@ -27,6 +27,7 @@ from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._transform import Output, Pointwise, Transform, check_channels, leaves
 from jaxaug.augment._values import unit
 from jaxaug.augment._warp import Warp, check_one_frame, select
+from jaxaug.augment.matrix import is_static
 
 _NOTHING = Compose(())
 
@@ -406,16 +407,16 @@ def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
     return first._replace(size=size, boxes=boxes)
 
 
-def _as_weights(weights: Any, count: int) -> tuple[float, ...] | None:
+def _as_weights(weights: Any, count: int) -> tuple[Scalar, ...] | None:
     """Return the weights as a tuple of floats, or None."""
-    numbers = plain(weights)
+    numbers = setting(weights)
     if numbers is None:
         return None
     good = isinstance(numbers, tuple) and len(numbers) == count
-    if not good or not all(isinstance(v, (int, float)) and v >= 0 for v in numbers):
+    if not good or not all(is_number(v) and ordered(0, v) for v in numbers):
         raise ValueError(
             f"`weights` must be {count} numbers of at least 0, one per transform, got {weights!r}."
         )
-    if sum(numbers) == 0:
+    if all(is_static(number) and number == 0 for number in numbers):
         raise ValueError(f"`weights` must not all be 0, got {weights!r}.")
-    return tuple(map(float, numbers))
+    return tuple(map(floating, numbers))

@@ -15,6 +15,7 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._border import PADDING_MODES
 from jaxaug.augment._fields import (
+    SMALLEST,
     Color,
     Padding,
     Range,
@@ -23,6 +24,8 @@ from jaxaug.augment._fields import (
     as_padding,
     as_range,
     as_size,
+    log,
+    ordered,
     plain,
     store,
 )
@@ -324,7 +327,7 @@ class RandomResizedCrop(Geometric):
             scale=as_range("scale", self.scale, 0.0, 1.0),
             ratio=as_range("ratio", self.ratio, 0.0),
         )
-        if self.scale[1] == 0 or self.ratio[0] == 0:
+        if not ordered(SMALLEST, self.scale[1]) or not ordered(SMALLEST, self.ratio[0]):
             raise ValueError(
                 f"`scale` and `ratio` must be above 0, got {self.scale} and {self.ratio}."
             )
@@ -336,8 +339,7 @@ class RandomResizedCrop(Geometric):
         full = [jnp.asarray(side, jnp.int32) for side in info.height_width]
         full_height, full_width = (side.astype(jnp.float32) for side in full)
         share = between(numbers[:_TRIES], *self.scale)
-        low, high = (math.log(ratio) for ratio in self.ratio)
-        ratio = jnp.exp(between(numbers[_TRIES : 2 * _TRIES], low, high))
+        ratio = jnp.exp(between(numbers[_TRIES : 2 * _TRIES], *map(log, self.ratio)))
         area = share * (full_height * full_width)
         heights = jnp.round(jnp.sqrt(area / ratio))
         widths = jnp.round(jnp.sqrt(area * ratio))
@@ -362,7 +364,7 @@ class RandomResizedCrop(Geometric):
         return Resampling(self.interpolation)
 
 
-def _largest(height: Array, width: Array, ratio: tuple[float, float]) -> tuple[Array, Array]:
+def _largest(height: Array, width: Array, ratio: tuple[Scalar, Scalar]) -> tuple[Array, Array]:
     """Return the largest window inside an image whose width / height lies in `ratio`."""
     aspect = width / height
     return (

@@ -16,7 +16,7 @@ import numpy as np
 from jaxaug._typing import Array, Key
 from jaxaug.augment._bend import Bend
 from jaxaug.augment._bordered import Bordered
-from jaxaug.augment._fields import Pair, as_xy, store
+from jaxaug.augment._fields import Pair, as_xy, static, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._warp import Warp, bent
@@ -108,7 +108,11 @@ class ElasticTransform(Bordered):
 
     def __post_init__(self):
         super().__post_init__()
-        store(self, alpha=as_xy("alpha", self.alpha), sigma=as_xy("sigma", self.sigma))
+        store(
+            self,
+            alpha=as_xy("alpha", self.alpha),
+            sigma=as_xy("sigma", static("sigma", self.sigma)),
+        )
 
     def sample(self, key: Key, info: ImageInfo) -> Elastic:
         """Draw the noise at the nodes."""

@@ -1,6 +1,5 @@
 """Occlusion: `RandomErasing`, `CoarseDropout`, `GridDropout`, `PixelDropout`."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +17,9 @@ from jaxaug.augment._fields import (
     as_number,
     as_probability,
     as_range,
+    as_static_range,
     as_symmetric_range,
+    log,
     plain,
     store,
 )
@@ -171,7 +172,7 @@ class RandomErasing(Occlusion):
         numbers = uniform(key, shape=(2 * _TRIES + 2,))
         image_height, image_width = info.extent
         area = image_height * image_width * between(numbers[:_TRIES], *self.scale)
-        logs = between(numbers[_TRIES:-2], *map(math.log, self.ratio))
+        logs = between(numbers[_TRIES:-2], *map(log, self.ratio))
         heights = jnp.round(jnp.sqrt(area * jnp.exp(logs)))
         widths = jnp.round(jnp.sqrt(area * jnp.exp(-logs)))
 
@@ -183,7 +184,7 @@ class RandomErasing(Occlusion):
         top = integer(numbers[-2], 0, full[0] - height + 1)
         left = integer(numbers[-1], 0, full[1] - width + 1)
         window = Holes(*(number.reshape(1) for number in (top, left, height, width)))
-        return window, jax.random.fold_in(key, 1) if self.value == "random" else None
+        return window, jax.random.fold_in(key, 1) if isinstance(self.value, str) else None
 
     def covered(self, params: tuple[Holes, Key | None], info: ImageInfo) -> Array:
         """Return True in the window."""
@@ -404,7 +405,7 @@ def _per_channel(transform: Any, name: str, value: Any, image: Array) -> Array:
 
 def _as_counts(name: str, value: Any) -> tuple[int, int]:
     """Return (low, high) of an int of at least 1, or of a pair."""
-    low, high = as_range(name, (value, value) if isinstance(value, int) else value, 1.0)
+    low, high = as_static_range(name, (value, value) if isinstance(value, int) else value, 1.0)
     if low != int(low) or high != int(high):
         raise ValueError(f"`{name}` must be whole numbers of at least 1, got {value!r}.")
     return int(low), int(high)

@@ -10,18 +10,22 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import (
+    LARGEST,
+    SMALLEST,
     Point,
     Range,
     as_number,
     as_point,
     as_range,
     as_symmetric_range,
-    plain,
+    floating,
+    is_number,
+    ordered,
+    setting,
     store,
 )
 from jaxaug.augment._info import ImageInfo
@@ -50,12 +54,15 @@ Shear: TypeAlias = Any  # a number, (low, high) along x, or four numbers; kept a
 # enough.
 _PERSPECTIVE_SHRINK = 1.5
 
+# The kernel for a scale of which no bound is known: 25 taps instead of 4.
+_TRACED_SHRINK = 2.0
+
 
 def affine(
     image: Array,
     angle: Scalar = 0.0,
     translate: tuple[Scalar, Scalar] = (0.0, 0.0),
-    scale: float = 1.0,
+    scale: Scalar = 1.0,
     shear: Scalar | tuple[Scalar, Scalar] = (0.0, 0.0),
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
@@ -68,7 +75,8 @@ def affine(
       image: uint8 or float [H, W, C].
       angle: degrees, counter-clockwise on screen; static or traced.
       translate: (x, y) in pixels, right and down.
-      scale: above 0, static: below 1 it fixes the size of the antialiasing kernel.
+      scale: above 0; static or traced. Below 1 it fixes the size of the antialiasing kernel; a
+        traced one is antialiased down to 1/2.
       shear: (x, y) in degrees with torchvision's signs: positive x moves the top right, positive y
         lifts the right side; a single number is x.
       interpolation: "bilinear", "bicubic" or "nearest".
@@ -88,10 +96,10 @@ def affine(
     and in antialiasing what `scale` shrinks. Turns and shears alone are read bilinearly, as there.
     """
     info = ImageInfo((image.shape[0], image.shape[1]))
-    scale = _static_scale(scale)
+    scale = _as_scale(scale)
     shear = shear if isinstance(shear, (tuple, list)) else (shear, 0.0)
     matrix = _affine_matrix(info, angle, translate, scale, shear, center)
-    warp = Warp.framing(info, matrix, max(1.0, 1 / scale))
+    warp = Warp.framing(info, matrix, _shrink_to(scale))
     return warp_image(image, warp, interpolation, padding_mode, fill)
 
 
@@ -138,12 +146,15 @@ def perspective(
 
 
 class Affine(NamedTuple):
-    """Drawn parameters of `RandomAffine`: degrees, (x, y) pixels, a factor, (x, y) degrees."""
+    """Drawn parameters of `RandomAffine`: degrees, (x, y) pixels, a factor, (x, y) degrees.
 
-    angle: Scalar
-    translate: tuple[Scalar, Scalar]
-    scale: Scalar
-    shear: tuple[Scalar, Scalar]
+    What is not asked for is None.
+    """
+
+    angle: Array | None
+    translate: tuple[Array | None, Array | None]
+    scale: Array | None
+    shear: tuple[Array | None, Array | None]
 
 
 @dataclass(frozen=True)
@@ -156,7 +167,8 @@ class RandomAffine(Bordered):
       degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
       translate: (x, y), the largest shifts as shares of width and height, in [0, 1]; integers of
         pixels are drawn.
-      scale: (low, high) of the scale, above 0.
+      scale: (low, high) of the scale, above 0. A `low` that is a JAX array is antialiased down to
+        1/2.
       shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
         along x.
       p: the probability of being applied.
@@ -201,21 +213,21 @@ class RandomAffine(Bordered):
         height, width = info.extent
         x_share, y_share = self.translate or (0.0, 0.0)
         shear = self.shear or (0.0, 0.0, 0.0, 0.0)
-        x = _draw(numbers[1], -x_share, x_share)
-        y = _draw(numbers[2], -y_share, y_share)
+        x = _draw(numbers[1], (-x_share, x_share))
+        y = _draw(numbers[2], (-y_share, y_share))
         return Affine(
-            _draw(numbers[0], *self.degrees),
+            _draw(numbers[0], self.degrees),
             (_in_pixels(x, width), _in_pixels(y, height)),
-            _draw(numbers[3], *(self.scale or (1.0, 1.0)), static=1.0),
-            (_draw(numbers[4], *shear[:2]), _draw(numbers[5], *shear[2:])),
+            _draw(numbers[3], self.scale or (1.0, 1.0), neutral=1.0),
+            (_draw(numbers[4], shear[:2]), _draw(numbers[5], shear[2:])),
         )
 
     def warp(self, params: Affine, info: ImageInfo) -> Warp:
         """Return the affine map about the center."""
         # A shear makes no pixel smaller: it counts towards the antialiasing no more than a turn
         # does.
-        max_shrink = 1 / min(1.0, (self.scale or (1.0,))[0])
-        return Warp.framing(info, _affine_matrix(info, *params, self.center), max_shrink)
+        max_shrink = _shrink_to((self.scale or (1.0,))[0])
+        return Warp.framing(info, _drawn_matrix(info, params, self.center), max_shrink)
 
 
 @dataclass(frozen=True)
@@ -242,7 +254,7 @@ class RandomShear(Bordered):
 
     def __post_init__(self):
         super().__post_init__()
-        if plain(self.shear) is None:
+        if self.shear is None:
             raise ValueError("`shear` must be a number, a pair or four numbers, got None.")
         store(self, shear=_as_shear(self.shear))
 
@@ -252,7 +264,7 @@ class RandomShear(Bordered):
 
     def warp(self, params: Affine, info: ImageInfo) -> Warp:
         """Return the shear about the middle."""
-        return Warp.framing(info, _affine_matrix(info, *params))
+        return Warp.framing(info, _drawn_matrix(info, params))
 
 
 @dataclass(frozen=True)
@@ -278,7 +290,7 @@ class RandomTranslate(Bordered):
 
     def __post_init__(self):
         super().__post_init__()
-        if plain(self.translate) is None:
+        if self.translate is None:
             raise ValueError("`translate` must be (x, y) shares in [0, 1], got None.")
         store(self, translate=_as_shares("translate", self.translate))
 
@@ -288,7 +300,7 @@ class RandomTranslate(Bordered):
 
     def warp(self, params: Affine, info: ImageInfo) -> Warp:
         """Return the shift."""
-        warp = Warp.framing(info, _affine_matrix(info, *params))
+        warp = Warp.framing(info, _drawn_matrix(info, params))
         return warp._replace(integer_aligned=True)
 
 
@@ -340,7 +352,9 @@ class RandomPerspective(Bordered):
         corners = jnp.asarray(_CORNERS, jnp.float32)
         moved = corners + params.inwards * (1 - 2 * corners)  # on the unit square
         matrix = stretched(inverse(square_to(moved)), width, height)
-        max_shrink = min(_PERSPECTIVE_SHRINK, 1 / (1 - self.distortion_scale + 1e-6))
+        max_shrink = _PERSPECTIVE_SHRINK
+        if is_static(self.distortion_scale):
+            max_shrink = min(max_shrink, 1 / (1 - self.distortion_scale + 1e-6))
         return Warp.framing(info, matrix, max_shrink)
 
 
@@ -356,54 +370,69 @@ def _affine_matrix(info: ImageInfo, angle, translate, scale, shear, center=None)
     return product(about(turned, x, y), translation(*(-shift for shift in translate)))
 
 
-def _draw(number: Array, low: float, high: float, static: float = 0.0) -> Scalar:
-    """Return a number of [low, high), or `static` where that is all there is."""
-    return static if low == high == static else between(number, low, high)
+def _drawn_matrix(info: ImageInfo, drawn: Affine, center: Any = None) -> Matrix:
+    """Return the pull of drawn parameters; what was not drawn stays static."""
+    angle = 0.0 if drawn.angle is None else drawn.angle
+    translate = tuple(0.0 if shift is None else shift for shift in drawn.translate)
+    scale = 1.0 if drawn.scale is None else drawn.scale
+    shear = tuple(0.0 if degrees is None else degrees for degrees in drawn.shear)
+    return _affine_matrix(info, angle, translate, scale, shear, center)
 
 
-def _in_pixels(share: Scalar, length: Scalar) -> Scalar:
-    """Return a share of a length in pixels, an integer; nothing stays static."""
-    return share if is_static(share) else jnp.round(share * length)
+def _draw(number: Array, ends: tuple[Scalar, Scalar], neutral: float = 0.0) -> Array | None:
+    """Return a number of [low, high), or None where all that there is is `neutral`."""
+    low, high = ends
+    if is_static(low) and is_static(high) and low == high == neutral:
+        return None
+    return between(number, low, high)
 
 
-def _static_scale(scale: Any) -> float:
+def _in_pixels(share: Array | None, length: Scalar) -> Array | None:
+    """Return a share of a length in pixels, an integer."""
+    return None if share is None else jnp.round(share * length)
+
+
+def _shrink_to(scale: Scalar) -> float:
+    """Return a static bound of the source pixels per output pixel at `scale` or more."""
+    return max(1.0, 1 / float(scale)) if is_static(scale) else _TRACED_SHRINK
+
+
+def _as_scale(scale: Any) -> Scalar:
     """Return the scale of `affine`, a number above 0."""
-    if isinstance(scale, Tracer):
-        raise TypeError("`scale` must be a static number: it fixes the antialiasing kernel's size.")
-    number = plain(scale)
-    if not isinstance(number, (int, float)) or not 0 < number < float("inf"):
+    number = setting(scale)
+    if not is_number(number) or not ordered(SMALLEST, number, LARGEST):
         raise ValueError(f"`scale` must be above 0, got {scale!r}.")
-    return float(number)
+    return floating(number)
 
 
-def _as_scale_range(name: str, value: Any) -> tuple[float, float] | None:
+def _as_scale_range(name: str, value: Any) -> tuple[Scalar, Scalar] | None:
     """Return (low, high) above 0, or None."""
     if value is None:
         return None
     low, high = as_range(name, value, 0.0)
-    if low == 0:
+    if not ordered(SMALLEST, low):
         raise ValueError(f"`{name}` must be above 0, got {(low, high)}.")
     return low, high
 
 
-def _as_shares(name: str, value: Any) -> tuple[float, float] | None:
+def _as_shares(name: str, value: Any) -> tuple[Scalar, Scalar] | None:
     """Return (x, y) shares in [0, 1], or None."""
-    pair = plain(value)
+    pair = setting(value)
     if pair is None:
         return None
-    good = isinstance(pair, tuple) and len(pair) == 2
-    if not good or not all(isinstance(v, (int, float)) and 0 <= v <= 1 for v in pair):
+    good = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
+    if not good or not all(ordered(0, share, 1) for share in pair):
         expected = "(x, y), the largest shifts as shares of width and height in [0, 1]"
         raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
-    return float(pair[0]), float(pair[1])
+    return floating(pair[0]), floating(pair[1])
 
 
-def _as_shear(shear) -> tuple[float, float, float, float] | None:
+def _as_shear(shear) -> tuple[Scalar, Scalar, Scalar, Scalar] | None:
     """Return (x low, x high, y low, y high) of all that torchvision takes for a shear."""
-    shear = plain(shear)
+    shear = setting(shear)
     if shear is None:
         return None
-    if isinstance(shear, (int, float)) or (isinstance(shear, tuple) and len(shear) == 2):
+    if is_number(shear) or (isinstance(shear, tuple) and len(shear) == 2):
         return (*as_symmetric_range("shear", shear), 0.0, 0.0)
     if not isinstance(shear, tuple) or len(shear) != 4:
         raise ValueError(f"`shear` must be a number, a pair or four numbers, got {shear!r}.")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key
 from jaxaug.augment._boxes import check_box_columns, packed, present
-from jaxaug.augment._fields import as_names, as_number, plain, store
+from jaxaug.augment._fields import as_names, as_number, setting, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._state import State
@@ -81,7 +81,7 @@ class RandomIoUCrop(Geometric):
 
     def __post_init__(self):
         super().__post_init__()
-        options = _OPTIONS if self.sampler_options is None else plain(self.sampler_options)
+        options = _OPTIONS if self.sampler_options is None else setting(self.sampler_options)
         if not isinstance(options, tuple) or not options:
             expected = "a sequence of numbers of at least 0"
             raise ValueError(f"`sampler_options` must be {expected}, got {options!r}.")

@@ -14,7 +14,7 @@ from jax import lax
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boundary import computed_once
-from jaxaug.augment._fields import Range, as_range, store
+from jaxaug.augment._fields import Range, as_static_range, static, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._used import extent
@@ -101,7 +101,7 @@ class JPEG(ImageOp):
     def __post_init__(self):
         super().__post_init__()
         check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
-        low, high = as_range("quality", as_pair(self.quality), 1, 100)
+        low, high = as_static_range("quality", as_pair(static("quality", self.quality)), 1, 100)
         if low != int(low) or high != int(high):
             raise ValueError(f"`quality` must be one or two ints, got {self.quality!r}.")
         store(self, quality=(int(low), int(high)))

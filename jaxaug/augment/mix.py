@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import check_positive_int
-from jaxaug._typing import Array, Key, Sample
+from jaxaug._typing import Array, Key, Sample, Scalar
 from jaxaug.augment._boxes import VALID, WEIGHTS, box_columns, clipped, packed, present
-from jaxaug.augment._fields import as_names, as_number, as_probability, store
+from jaxaug.augment._fields import SMALLEST, as_names, as_number, as_probability, ordered, store
 from jaxaug.augment._group import GroupOp, channels_first, mixable
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import chosen
@@ -329,8 +329,8 @@ def _blended(own: Array, partner: Array, weight: Array, inside: Array) -> Array:
     return jnp.where(inside & (weight < 1), blend.astype(own.dtype), own)
 
 
-def _as_alpha(name: str, value: Any) -> float:
+def _as_alpha(name: str, value: Any) -> Scalar:
     number = as_number(name, value, 0.0, _LARGEST_ALPHA)
-    if number == 0:
+    if not ordered(SMALLEST, number):
         raise ValueError(f"`{name}` must be above 0, got {value!r}.")
     return number

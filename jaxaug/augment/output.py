@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array
 from jaxaug.augment._epilogue import Epilogue
-from jaxaug.augment._fields import Channels, as_channels, store
+from jaxaug.augment._fields import SMALLEST, Channels, as_channels, ordered, store
 from jaxaug.augment._transform import Output
 from jaxaug.augment._values import on_image, standardized
+from jaxaug.augment.matrix import is_static
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")
 
@@ -84,11 +86,11 @@ class Normalize(Output):
             std=as_channels("std", self.std),
             dtype=_as_dtype(self.dtype),
         )
-        if not all(0 <= value <= 1 for value in self.mean):
+        if not all(ordered(0, value, 1) for value in self.mean):
             raise ValueError(
                 f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255."
             )
-        if not all(value > 0 for value in self.std):
+        if not all(ordered(SMALLEST, value) for value in self.std):
             raise ValueError(f"`std` must be above 0, got {self.std}.")
         check_choice("layout", self.layout, _LAYOUTS)
 
@@ -96,11 +98,13 @@ class Normalize(Output):
         """Return (image - mean) / std."""
         return normalize(image, *self._per_channel(image))
 
-    def _epilogue(self, image: Array) -> Epilogue:
-        """Return (image - mean) / std, for a resample to compute."""
+    def _epilogue(self, image: Array) -> Epilogue | None:
+        """Return (image - mean) / std, for a resample to compute; None where they are arrays."""
+        if not all(map(is_static, (*self.mean, *self.std))):
+            return None
         return Epilogue(*self._per_channel(image), self.dtype)
 
-    def _per_channel(self, image: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _per_channel(self, image: Array) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return `mean` and `std`, a number for each channel of an image."""
         channels = image.shape[2]
         for name in ("mean", "std"):

@@ -19,8 +19,8 @@ from jaxaug.augment._fields import (
     Size,
     as_color,
     as_padding,
-    as_range,
     as_size,
+    as_static_range,
     store,
 )
 from jaxaug.augment._info import ImageInfo
@@ -150,7 +150,7 @@ class RandomZoomOut(Geometric):
         store(
             self,
             fill=as_color("fill", self.fill),
-            side_range=as_range("side_range", self.side_range, 1.0),
+            side_range=as_static_range("side_range", self.side_range, 1.0),
         )
 
     def sample(self, key: Key, info: ImageInfo) -> ZoomOut:

@@ -31,6 +31,7 @@ from jaxaug.augment._values import unit
 from jaxaug.augment.blur import GaussianBlur
 from jaxaug.augment.color import Grayscale
 from jaxaug.augment.control import RandomChoice
+from jaxaug.augment.matrix import is_static
 from jaxaug.augment.policy_tables import (
     AUGMIX,
     AUGMIX_PARTIAL,
@@ -142,7 +143,8 @@ class RandAugment(Policy):
         check_choice("variant", self.variant, ("torchvision", "timm", "big_vision"))
         _check_bins(self.num_magnitude_bins)
         store(self, magnitude_std=as_number("magnitude_std", self.magnitude_std, 0.0, 100.0))
-        if self.magnitude_std and self.variant != "timm":
+        steady = is_static(self.magnitude_std) and self.magnitude_std == 0
+        if not steady and self.variant != "timm":
             raise ValueError(
                 f"`magnitude_std` must be 0 for {self.variant}'s magnitudes, got "
                 f'{self.magnitude_std!r}: use variant="timm".'

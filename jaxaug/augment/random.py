@@ -176,7 +176,8 @@ def dirichlet(key: Key, alpha: float, count: int) -> Array:
 
     # Gamma(alpha) is Gamma(alpha + 1) times a uniform number to the power of 1 / alpha.
     scale = alpha + 2 / 3
-    cubes = (1 + proposals / math.sqrt(9 * scale)) ** 3
+    root = math.sqrt(9 * scale) if is_static(scale) else jnp.sqrt(9 * scale)
+    cubes = (1 + proposals / root) ** 3
     cubes = jnp.maximum(cubes, jnp.finfo(jnp.float32).tiny)  # in place of 0: never accepted
     limits = proposals**2 / 2 + scale * (1 - cubes + jnp.log(cubes))
     first = jnp.argmax(logs[:, 1:] < limits, axis=1)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, Size, as_range, as_size, plain, store
+from jaxaug.augment._fields import Range, Size, as_size, as_static_range, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._kernels import INTERPOLATIONS
 from jaxaug.augment._resampling import Resampling
@@ -65,7 +65,7 @@ class ScaleJitter(Geometric):
         store(
             self,
             target_size=as_size("target_size", self.target_size),
-            scale_range=as_range("scale_range", self.scale_range, 0.0),
+            scale_range=as_static_range("scale_range", self.scale_range, 0.0),
         )
         if self.scale_range[0] == 0:
             raise ValueError(f"`scale_range` must be above 0, got {self.scale_range}.")

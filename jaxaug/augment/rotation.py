@@ -20,7 +20,7 @@ from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._warp import Warp, has_static_shape
 from jaxaug.augment.geometry import affine
-from jaxaug.augment.matrix import Matrix, about, product, rotation, translation
+from jaxaug.augment.matrix import Matrix, about, is_static, product, rotation, translation
 from jaxaug.augment.random import uniform
 
 _ROUNDING = 1e-3  # pixels; cosines of right angles are a little beside 0
@@ -146,7 +146,7 @@ class RandomRotation(Bordered):
         return Warp.framing(info, about(rotation(params.angle), *self.center))
 
 
-def _expanding(info: ImageInfo, angle: Array, degrees: tuple[float, float]) -> Warp:
+def _expanding(info: ImageInfo, angle: Array, degrees: tuple[Scalar, Scalar]) -> Warp:
     """Return the turn into the smallest frame, on an array for all angles within `degrees`."""
     radians = angle * (math.pi / 180)
     height, width = (jnp.asarray(side, jnp.float32) for side in info.extent)
@@ -172,12 +172,14 @@ def _turned_sides(height: Any, width: Any, radians: Any, numpy: Any = np) -> tup
     return height * cos + width * sin, width * cos + height * sin
 
 
-def _largest_frame(canvas: Canvas, degrees: tuple[float, float]) -> Canvas:
+def _largest_frame(canvas: Canvas, degrees: tuple[Scalar, Scalar]) -> Canvas:
     """Return the (height, width) that hold a canvas turned by any angle within `degrees`.
 
-    Whole pixels, or a bound where the canvas is one, see `Warp`.
+    Whole pixels, or a bound where the canvas is one, see `Warp`. Arrays may be any angle.
     """
     height, width = canvas
+    if not all(map(is_static, degrees)):
+        degrees = (0.0, 180.0)
     low, high = (math.radians(angle) for angle in degrees)
     # Each side of the hull has its maxima where a diagonal lies along it.
     diagonals = [math.atan2(height, width), math.atan2(width, height)]

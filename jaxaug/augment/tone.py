@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_number, as_range, plain, store
+from jaxaug.augment._fields import Range, as_number, as_range, ordered, plain, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Pointwise
 from jaxaug.augment._values import LEVELS, from_levels, look_up, on_image, to_levels
@@ -318,14 +318,15 @@ class LookupTable(Pointwise):
 
     def __post_init__(self):
         super().__post_init__()
-        table = np.asarray(self.table, np.float32)
+        traced = any(isinstance(each, jax.Array) for each in jax.tree.leaves(self.table))
+        table: Any = (jnp if traced else np).asarray(self.table, np.float32)
         shaped = table.ndim in (1, 2) and table.shape[-1] == LEVELS
-        if not shaped or table.min() < 0 or table.max() > 1:
+        if not shaped or not ordered(0, table.min()) or not ordered(table.max(), 1):
             raise ValueError(
                 "`table` must be 256 numbers in [0, 1], or such a row for each channel, got"
                 f" {table.shape} in [{table.min()}, {table.max()}]."
             )
-        store(self, table=plain(table))
+        store(self, table=table if traced else plain(table))
 
     def sample(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -334,7 +335,7 @@ class LookupTable(Pointwise):
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Look up."""
         del params, info
-        return lookup_table(image, np.asarray(self.table, np.float32))
+        return lookup_table(image, jnp.asarray(self.table, jnp.float32))
 
 
 class ToneCurve(NamedTuple):

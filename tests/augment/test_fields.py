@@ -43,10 +43,6 @@ IMAGE = np.full((12, 15, 3), 100, np.uint8)
             lambda: A.Normalize(np.array([0.5, 0.25, 0.5]), np.float32(0.5)),
             A.Normalize((0.5, 0.25, 0.5), 0.5),
         ),
-        (
-            lambda: A.Normalize(jnp.array([0.5, 0.25, 0.5]), [0.5]),
-            A.Normalize((0.5, 0.25, 0.5), 0.5),
-        ),
     ],
 )
 def test_numpys_numbers_are_numbers(written, meant):
