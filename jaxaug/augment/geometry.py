@@ -372,6 +372,7 @@ def _affine_matrix(info: ImageInfo, angle, translate, scale, shear, center=None)
 
 def _drawn_matrix(info: ImageInfo, drawn: Affine, center: Any = None) -> Matrix:
     """Return the pull of drawn parameters; what was not drawn stays static."""
+    drawn = Affine(*drawn)  # a tuple of one's own will do
     angle = 0.0 if drawn.angle is None else drawn.angle
     translate = tuple(0.0 if shift is None else shift for shift in drawn.translate)
     scale = 1.0 if drawn.scale is None else drawn.scale
