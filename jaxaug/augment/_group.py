@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._boxes import as_boxes, check_box_columns, given_alone
+from jaxaug.augment._boxes import as_boxes, box_columns, check_box_columns, given_alone
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Operator, Parameters, chosen_alike
 from jaxaug.augment._state import USUAL_CHANNELS, check_key
@@ -175,6 +175,24 @@ def _check_mixed(transform: Any, group: Sample) -> None:
             " beside them: call a class of each image 'label', and name classes of boxes,"
             " `per_box=('labels',)`."
         )
+    _check_planes(transform, group)
     if "boxes" in group:
         as_boxes(group["boxes"][0])
         check_box_columns(transform, {name: value[0] for name, value in group.items()})
+
+
+def _check_planes(transform: Any, group: Sample) -> None:
+    """Raise where an entry has pixels of its image's height and width, as a second image has."""
+    canvas = group_info(group).canvas
+    mixed = {"image", "label", "mask"}
+    if "boxes" in group:
+        mixed |= set(
+            box_columns({name: value[0] for name, value in group.items()}, transform.per_box)
+        )
+    for name, value in group.items():
+        if name not in mixed and value.ndim > 2 and canvas in (value.shape[1:3], value.shape[-2:]):
+            raise ValueError(
+                f"{type(transform).__name__} mixes 'image', 'label', 'mask' and 'boxes', and would"
+                f" leave the pixels of {name!r} {value.shape[1:]} as they are: join them to the"
+                " image as further channels, or take them out of the sample before."
+            )

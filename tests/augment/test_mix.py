@@ -307,6 +307,23 @@ def test_labels_without_a_class():
     assert np.asarray(zero["label"]).tolist() == [[0.0] * 5, [0.0, 0.0, 1.0, 0.0, 0.0]]
 
 
+@pytest.mark.parametrize("mix", MIXES, ids=name_of)
+@pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
+def test_a_second_image_would_be_left_behind(mix, layout):
+    images = group(mix.group_size)["image"]
+    second = images[..., 0] if layout == "HW" else images
+    if layout == "CHW":
+        images, second = np.moveaxis(images.astype(np.float32), 3, 1), second.transpose(0, 3, 1, 2)
+    with pytest.raises(ValueError, match=r"leave the pixels of 'right' \(.* further channels"):
+        mix(KEYS[0], {"image": images, "right": second})
+
+
+def test_columns_of_as_many_boxes_as_the_image_has_rows_are_no_pixels():
+    given = {"image": np.zeros((2, 4, 4, 3), np.uint8), "boxes": np.zeros((2, 4, 4), np.float32)}
+    out = A.MixUp()(KEYS[0], {**given, "box_corners": np.zeros((2, 4, 4), np.float32)})
+    assert out["box_corners"].shape == (2, 8, 4)
+
+
 def test_errors_are_named():
     whole = group()
     with pytest.raises(ValueError, match=r"CutMix makes soft labels of 'label', got num_classes=N"):
