@@ -34,7 +34,9 @@ BOX_COLUMNS = {
     "box_count": jnp.int32(3),
     "boxes_valid": jnp.array([True, True, True, False]),
     "box_labels": jnp.array([5, 6, 7, -1], jnp.int32),
-    "box_sizes": jnp.array([50.0, 60.0, 70.0, 0.0], jnp.float32),
+    "box_area": jnp.array([50.0, 60.0, 70.0, 0.0], jnp.float32),
+    "box_ids": jnp.array([105, 106, 107, -1], jnp.int32),
+    "box_crowd": jnp.array([False, True, False, False]),
 }
 
 
@@ -389,7 +391,9 @@ def check_box_columns(out):
     np.testing.assert_array_equal(valid, np.sort(valid, axis=1)[:, ::-1])  # they stand first
     np.testing.assert_array_equal(valid, (out["boxes"] != 0).any(axis=2))
     np.testing.assert_array_equal(out["box_labels"][~valid], -1)
-    np.testing.assert_array_equal(out["box_sizes"], np.where(valid, 10 * out["box_labels"], 0))
+    np.testing.assert_array_equal(out["box_area"], np.where(valid, 10 * out["box_labels"], 0))
+    np.testing.assert_array_equal(out["box_ids"], np.where(valid, 100 + out["box_labels"], -1))
+    np.testing.assert_array_equal(out["box_crowd"], valid & (out["box_labels"] == 6))
 
 
 @everything
