@@ -221,9 +221,9 @@ def main() -> None:
                 )
             return
         with Decoder() as decoder:
-            loaders = {"memory": Loader(memory, BATCH, decoder=decoder)}
+            loaders = {"memory": Loader(memory, BATCH, decode=decoder)}
             for name, source in sources.items():
-                loaders[name] = Loader(source, BATCH, decoder=decoder)
+                loaders[name] = Loader(source, BATCH, decode=decoder)
             contestants = {name: decode(loader) for name, loader in loaders.items()}
             measure("decoded", contestants, args.seconds, args.rounds, "memory")
             for loader in loaders.values():

@@ -220,7 +220,7 @@ def main() -> None:
         tar = f"{folder}/images.tar"
         write_tar(args.tar, Path(tar), "", RECORDS)
         decoder = Decoder(CANVAS, devices=jax.devices(), num_threads=16 * args.gpus)
-        options = {"decoder": decoder, "sharding": sharding.batch_sharding(jax.devices())}
+        options = {"decode": decoder, "sharding": sharding.batch_sharding(jax.devices())}
         with decoder, Loader(WebDataset(tar), images, **options) as loader:
             for _ in range(10):
                 next(loader)

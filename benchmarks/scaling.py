@@ -45,7 +45,7 @@ class Pipeline:
             WebDataset(tar),
             self._images,
             transform=jaxaug_chain("rrc"),
-            decoder=Decoder((640, 704), devices=local, num_threads=threads * len(local)),
+            decode=Decoder((640, 704), devices=local, num_threads=threads * len(local)),
             sharding=sharding.batch_sharding(mesh),
         )
 

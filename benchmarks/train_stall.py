@@ -54,7 +54,7 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
 
     split = batch_split(args)
     decoder = Decoder((640, 704), devices=split.mesh.devices.tolist())
-    options: dict[str, Any] = {"decoder": decoder, "sharding": split}
+    options: dict[str, Any] = {"decode": decoder, "sharding": split}
     images = args.batch * args.gpus
 
     def beside(loader: Iterator[Any]) -> Callable[[Batch], Batch]:

@@ -88,14 +88,14 @@ def open_jaxaug(images: Path, chain: str, canvas: str) -> "Opened":
 
     source = ImageFolder(images) if images.is_dir() else WebDataset(str(images))
     decoder = None if canvas == "auto" else Decoder((int(canvas), int(canvas)))
-    loader = Loader(source, BATCH, transform=jaxaug_chain(chain), decoder=decoder)
+    loader = Loader(source, BATCH, transform=jaxaug_chain(chain), decode=decoder)
 
     def close():
         loader.close()
         if decoder is not None:
             decoder.close()
 
-    settings = {"canvas": loader.decoder.canvas}
+    settings = {"canvas": loader.decoders["image"].canvas}
     return Opened(
         lambda: next(loader)["image"], jax.block_until_ready, settings=settings, close=close
     )

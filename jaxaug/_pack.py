@@ -8,7 +8,7 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Masked, Pixels, Source
+from jaxaug.iterators._protocol import Source
 from jaxaug.iterators.sources._byte_progress import byte_progress
 from jaxaug.iterators.sources._files import list_files, local_path, reason
 from jaxaug.iterators.sources._read import BlockReader, FileReader
@@ -159,8 +159,7 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     started = time.perf_counter()
     elapsed = 0.0
     while elapsed < seconds:
-        images, _ = source.read(generator.integers(0, len(source), 256))
-        for encoded in _files(images):
+        for encoded in _files(source.read(generator.integers(0, len(source), 256))):
             for row in range(256):
                 bytes(encoded.view(row))
         records += 256
@@ -168,10 +167,9 @@ def measure_reads(source: Source, seconds: float = 1.0) -> float:
     return records / elapsed
 
 
-def _files(images: Encoded | Masked | Pixels) -> tuple[Encoded, ...]:
-    """Return the images, and the masks if they have some."""
-    assert not isinstance(images, Pixels)
-    return (images,) if isinstance(images, Encoded) else tuple(images)
+def _files(columns: Mapping[str, Any]) -> list[Encoded]:
+    """Return the columns of encoded values."""
+    return [values for values in columns.values() if isinstance(values, Encoded)]
 
 
 def _write_tar(source: LooseSource, path: str) -> None:
@@ -242,7 +240,7 @@ def _compare(source: LooseSource, packed: WebDataset) -> None:
         raise SourceError(f"{packed!r} does not hold what {source!r} does.")
     for start in range(0, len(source), 64):
         indices = np.arange(start, min(start + 64, len(source)))
-        copies = _files(packed.read(indices)[0])
+        copies = _files(packed.read(indices))
         for row, index in enumerate(indices.tolist()):
             paths = [source.path(index)]
             if isinstance(source, PairedFolders):

@@ -21,7 +21,6 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode.host.strict import check_jpeg_strictly
 from jaxaug.decode.parse.headers import BAD, JPEG
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources._byte_progress import byte_progress
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
@@ -233,10 +232,10 @@ def _end_with_parent() -> None:
 def _check_piece(start: int) -> tuple[dict[int, str], int]:
     """Return record -> reason of the records from `start` on, and the bytes of them all."""
     indices = np.arange(start, min(start + _CHUNK, len(_source)))
-    images, _ = _source.read(indices)
-    pairs: list[tuple[str, Any]] = [("", images)]
-    if isinstance(images, Masked):
-        pairs = [("the mask: ", images.masks), ("", images.images)]  # the image's reason stays
+    columns = _source.read(indices)
+    pairs: list[tuple[str, Any]] = [("", columns["image"])]
+    if isinstance(columns.get("mask"), Encoded):
+        pairs.insert(0, ("the mask: ", columns["mask"]))  # the image's reason stays
     findings: dict[int, str] = {}
     size = 0
     for name, encoded in pairs:

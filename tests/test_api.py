@@ -30,7 +30,11 @@ NOT_DOCTESTED = {
     "progress",
     "LoaderHandler",
     "LoaderState",
-    "DecodedBatch",
+    "ColumnDecoder",
+    "Column",
+    "Decoded",
+    "RowError",
+    "share",
 }
 NOT_DOCTESTED |= {"LoaderDataset", "LoaderIterator"}
 

@@ -271,7 +271,8 @@ def test_pack_takes_pairs_of_images_and_masks(tmp_path, capsys):
     with tarfile.open(out) as tar:
         names = tar.getnames()
     assert names == ["0-2.jpeg", "0-2.seg.png", "1-0.jpeg", "1-0.seg.png"]
-    masked, features = WebDataset(out, mask="seg.png").read(np.arange(2))
+    features = dict(WebDataset(out, mask="seg.png").read(np.arange(2)))
+    masked = features.pop("image")
     assert bytes(masked.masks.view(0)) == b"mask 2" and bytes(masked.masks.view(1)) == b"mask 0"
     assert bytes(masked.images.view(0)) == containers.jpegs(3)[2] and not features
 

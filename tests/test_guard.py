@@ -158,7 +158,7 @@ def test_a_loader_adds_few_to_those_of_its_decoder(engines):
 
 def test_a_loader_has_few_threads():
     with Decoder(CANVAS, devices=jax.devices("cpu")[:1], num_threads=2) as decoder:
-        with Loader(source_of(256), 8, decoder=decoder, sharding=on_devices(1)) as loader:
+        with Loader(source_of(256), 8, decode=decoder, sharding=on_devices(1)) as loader:
             for _ in loader.steps(32):
                 assert len(threads()) <= 6  # measured: 5; two of them decode
 

@@ -59,6 +59,30 @@ def test_a_layer_imports_only_what_lies_below_it(name):
         assert imported_layers(path) <= MAY_IMPORT[name] | {name}, path
 
 
+# The rooms of the Loader, which know columns and no medium.
+LOADER = ["_loader", "_plan", "_reader", "_stream_reader", "_rows", "_columns", "_decode"]
+LOADER += ["_bad_records", "_builder", "_batch_function", "_compile", "_packing", "_pipeline"]
+LOADER += ["_consumer", "_state", "_stats", "_agreement", "_arguments", "_layout", "_sample"]
+MEDIA = {"mask", "masks", "canvas", "canvases", "pixels", "orientation", "boxes"}
+
+
+def words_of(tree: ast.AST) -> set[str]:
+    """The words of all names in the code, without those of texts."""
+    found = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                found |= set(name.lower().split("_"))
+    return found
+
+
+@pytest.mark.parametrize("name", LOADER)
+def test_the_rooms_of_the_loader_know_no_medium(name):
+    path = PACKAGE / "iterators" / f"{name}.py"
+    assert not words_of(ast.parse(path.read_text())) & MEDIA
+
+
 def test_native_libraries_are_called_in_two_places():
     libraries = PACKAGE / "decode" / "native"
     files_and_memory = PACKAGE / "iterators" / "sources" / "_libc.py"

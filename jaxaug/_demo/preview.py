@@ -154,9 +154,9 @@ def folder_images(folder: PathLike, side: int = SIDE) -> list[Named]:
     """
     source = ImageFolder(folder)
     candidates = np.unique(np.linspace(0, len(source) - 1, 4 * MAX_IMAGES).astype(np.int64))
-    encoded, features = source.read(candidates)
+    columns = source.read(candidates)
     with Decoder((side, side), devices=jax.local_devices()[:1], on_error="mask") as decoder:
-        batch = decoder.decode(encoded)
+        batch = decoder.decode(columns["image"])
 
     good = np.flatnonzero(batch.valid)
     if not good.size:
@@ -171,7 +171,7 @@ def folder_images(folder: PathLike, side: int = SIDE) -> list[Named]:
     for row in good[np.linspace(0, good.size - 1, min(MAX_IMAGES, good.size)).astype(int)]:
         path = Path(source.path(int(candidates[row])))
         sample = {"image": pixels[row], "size": np.asarray(batch.size[row], np.int32)}
-        sample |= {name: np.asarray(column)[row] for name, column in features.items()}
+        sample |= {name: np.asarray(columns[name])[row] for name in source.features}
         images.append(Named(str(path.relative_to(source.root)), sample))
     return images
 

@@ -69,8 +69,7 @@ def run_demo(
 
 def _measure(images: ImageFolder, batch_size: int) -> None:
     with Loader(images, batch_size, transform=TRAIN) as loader:
-        assert loader.decoder is not None
-        canvas = loader.decoder.canvas
+        canvas = loader.decoders["image"].canvas
         pipeline = pipeline_rate(loader, batch_size)
     decode, batch = decode_rate(images, batch_size, canvas)
     height, width = canvas

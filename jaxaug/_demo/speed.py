@@ -20,7 +20,7 @@ def decode_rate(
 ) -> tuple[float, ImageBatch]:
     """Return images per second from bytes in memory to one device, and the last batch."""
     batches = [
-        source.read(np.arange(start, start + batch_size))[0]
+        source.read(np.arange(start, start + batch_size))["image"]
         for start in range(0, len(source) - batch_size + 1, batch_size)
     ]
     with Decoder(canvas, devices=jax.local_devices()[:1]) as decoder:

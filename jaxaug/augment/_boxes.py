@@ -11,7 +11,7 @@ from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._warp import Warp
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
-COUNTS = ("box_count", "boxes_count")  # as `Coco`, and as the other sources name it
+COUNTS = ("box_count", "boxes_length")  # as `Coco`, and as the other sources name it
 VALID = "boxes_valid"
 WEIGHTS = "box_weights"  # of `MixUp` and its kind
 _USUAL_COLUMNS = ("labels", "area", "iscrowd")  # of boxes, in COCO's and torchvision's samples
@@ -198,7 +198,7 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str] = ()) -> Sample:
     for name in columns:
         rows = _rows(name, sample[name], keep.shape[0])
         sample[name] = _blanked(jnp.take(rows, order, axis=0), valid)
-    for name in (*COUNTS, *(f"{column}_count" for column in columns)):
+    for name in (*COUNTS, *(f"{column}_length" for column in columns)):
         if name in sample:
             sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
     return sample

@@ -30,7 +30,7 @@ class SanitizeBoxes(Transform):
     Place it after the geometric transforms: inside a run nothing is clipped. The boxes that are
     left stand first, in their order, with "boxes_valid" bool[n] to mark them; the other rows are
     zeros. Entries whose names begin with "box_", such as "box_labels", have a row per box and go
-    along; their padding is 0, that of integers -1. "box_count" or "boxes_count" is brought up to
+    along; their padding is 0, that of integers -1. "box_count" or "boxes_length" is brought up to
     date where there is one; before, it says which rows are boxes, as an earlier "boxes_valid" does.
 
     Args:

@@ -1,10 +1,9 @@
 """The Decoder: it checks the images of a batch, passes them to a backend and counts them."""
 
 import contextlib
-import functools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,8 +14,9 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._install import install_gpu_command
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Device
-from jaxaug._warn import warn_of_precision, warn_outside
-from jaxaug.decode._backend import Backend, DecodedBatch, make_batch
+from jaxaug._warn import precision_warning, warn_once, warn_user
+from jaxaug.decode._backend import Backend, DecodedPixels
+from jaxaug.decode._column import Decoded
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded, ImageBatch
@@ -136,7 +136,7 @@ class Decoder:
             backend, self.devices, canvas_shape, threads, deterministic
         )
 
-        self._warned_of_bits = False
+        self._warned = False
         self._checking = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
@@ -168,61 +168,87 @@ class Decoder:
             return self._decode(encoded)
 
     def _decode(self, encoded: Encoded) -> ImageBatch:
-        decoded = self._decode_rows(encoded, None, None)
+        decoded, borrowed = self._decode_rows(encoded, None, None)
         if decoded.failures and self.on_error == "raise":
             decoded.release(None)
             row = min(decoded.failures)
             byte_count = int(encoded.lengths[row])
             raise DecodeError(decoded.failures[row], index=row, byte_count=byte_count)
-        self._warn_of_bits(decoded)
+        self._warn(decoded)
 
         # A view of a decode buffer never leaves jaxaug.
-        pixels = _copy_and_release(decoded) if decoded.borrowed else decoded.pixels
+        pixels = _copy_and_release(decoded) if borrowed else decoded.arrays["pixels"]
         return ImageBatch(
             pixels=pixels[0] if len(pixels) == 1 else list(pixels),
-            size=decoded.size,
-            original_size=decoded.original_size,
+            size=decoded.arrays["size"],
+            original_size=decoded.arrays["original_size"],
             valid=decoded.valid,
         )
 
-    def _warn_of_bits(self, decoded: DecodedBatch) -> None:
+    def _warn(self, decoded: Decoded) -> None:
         """Warn of the first image that has lost bits."""
-        if decoded.bits and not self._warned_of_bits:
-            self._warned_of_bits = True
-            row = min(decoded.bits)
-            warn_of_precision(f"image {row} of the batch", decoded.bits[row])
+        if decoded.warnings and not self._warned:
+            self._warned = True
+            row = min(decoded.warnings)
+            warning = decoded.warnings[row]
+            warn_user(f"image {row} of the batch {warning}", type(warning))
+
+    def check_rows(self, encoded: Encoded, stored: Headers | None = None) -> Headers:
+        """Return the headers of n images, `BAD` where one cannot be decoded.
+
+        Args:
+          encoded: n images.
+          stored: those of an earlier `read_headers`, as an index stores them. They spare the check
+            of tables, ends and formats. The sides and components of a JPEG are always compared with
+            its own frame header; one that differs is checked in full. Images of more than the
+            Decoder's `max_pixels` are bad in any case.
+
+        Raises:
+          ValueError: `stored` has another number of rows.
+        """
+        encoded = encoded.checked()
+        if stored is not None and len(stored.kind) != len(encoded.lengths):
+            raise ValueError(
+                f"`stored` must be the headers of `encoded`, {len(encoded.lengths)} rows, got "
+                f"{len(stored.kind)}: take `read_headers(encoded)`."
+            )
+        # One check at a time: numpy gives up the GIL in each of its hundreds of calls on a large
+        # batch, and concurrent checks would hand it to each other every time. It costs as much as
+        # a tenth of Python's time with eight GPUs, and more than the checks gain side by side.
+        with self._checking:
+            return confirm_headers(encoded, stored, self.max_pixels, self.truncated)
 
     def decode_rows(
         self,
         encoded: Encoded,
         headers: Headers | None = None,
-        padding: np.ndarray | None = None,
-    ) -> DecodedBatch:
+        wanted: np.ndarray | None = None,
+    ) -> Decoded:
         """Decode n images for a loader, without errors for bad images and without a copy.
 
         Args:
           encoded: n images, n a multiple of the number of devices.
-          headers: those of an earlier `read_headers`, as an index stores them. They spare the check
-            of tables, ends and formats. The sides and components of a JPEG are always compared with
-            its own frame header; one that differs is checked in full. Images of more than the
-            Decoder's `max_pixels` are bad in any case.
-          padding: bool[n], rows without an image, which `stats` does not count; None for none.
+          headers: what `check_rows` gave for them; None to check them here.
+          wanted: bool[n], False for rows without an image, which `stats` does not count; None for
+            all.
 
         Returns:
-          DecodedBatch; its `release` must be called.
+          Decoded, with the arrays "pixels" (one uint8[n / d, H, W, channels] for each of d
+          devices), "size" and "original_size" int32[n, 2], and "orientation" uint8[n], the EXIF
+          orientation that was applied; a bad image has the canvas as its sizes, and orientation 1.
 
         Raises:
-          ValueError: the devices do not divide n; `headers` has another number of rows; or the
-            Decoder is closed.
+          ValueError: the devices do not divide n, or the Decoder is closed.
           MemoryError: the device has no memory left for a batch.
           RuntimeError: the Decoder was made before this process was forked.
         """
         with self._call():
-            return self._decode_rows(encoded, headers, padding)
+            return self._decode_rows(encoded, headers, wanted)[0]
 
     def _decode_rows(
-        self, encoded: Encoded, headers: Headers | None, padding: np.ndarray | None
-    ) -> DecodedBatch:
+        self, encoded: Encoded, headers: Headers | None, wanted: np.ndarray | None
+    ) -> tuple[Decoded, bool]:
+        """Return the decoded rows, and whether their pixels view a buffer of the backend."""
         encoded = encoded.checked()
         count = len(encoded.lengths)
         if count % len(self.devices):
@@ -230,11 +256,8 @@ class Decoder:
                 f"`encoded` must have a multiple of {len(self.devices)} images, one share per "
                 f"device, got {count}: pad the batch, or give the Decoder fewer `devices`."
             )
-        # One check at a time: numpy gives up the GIL in each of its hundreds of calls on a large
-        # batch, and concurrent checks would hand it to each other every time. It costs as much as
-        # a tenth of Python's time with eight GPUs, and more than the checks gain side by side.
-        with self._checking:
-            headers = self._headers(encoded, headers)
+        if headers is None:
+            headers = self.check_rows(encoded)
         rows = (headers.kind == BAD).nonzero()[0].tolist()
         bad = {row: str(headers.reason[row]) for row in rows}
         original_size = headers.original_size()
@@ -243,9 +266,8 @@ class Decoder:
         size = fit_size(original_size, self.canvas)
 
         pixels = self._backend.decode(encoded, headers, size)
-        decoded = make_batch(pixels, headers, bad, size, original_size, self.canvas)
-        self._count(decoded, padding)
-        return decoded
+        decoded = _with_sizes(pixels, headers, bad, size, original_size, self.canvas)
+        return self._count(decoded, pixels.counts, wanted), pixels.borrowed
 
     @property
     def in_flight(self) -> int:
@@ -303,26 +325,65 @@ class Decoder:
                 self._calls.discard(call)
                 self._call_ended.notify_all()
 
-    def _headers(self, encoded: Encoded, headers: Headers | None) -> Headers:
-        if headers is not None and len(headers.kind) != len(encoded.lengths):
-            raise ValueError(
-                f"`headers` must be those of `encoded`, {len(encoded.lengths)} rows, got "
-                f"{len(headers.kind)}: take `read_headers(encoded)`."
-            )
-        return confirm_headers(encoded, headers, self.max_pixels, self.truncated)
-
-    def _count(self, decoded: DecodedBatch, padding: np.ndarray | None) -> None:
-        valid = decoded.valid if padding is None else decoded.valid[~padding]
+    def _count(
+        self, decoded: Decoded, by_backend: Mapping[str, int], wanted: np.ndarray | None
+    ) -> Decoded:
+        """Count the rows of a batch; return it with what it adds to a Loader's counts."""
+        everything = len(decoded.valid)
+        asked = everything if wanted is None else int(np.count_nonzero(wanted))
+        valid = decoded.valid if wanted is None else decoded.valid & wanted
         images = int(np.count_nonzero(valid))
-        height_differs, width_differs = (decoded.size != decoded.original_size).T
-        counts = {
-            "images": images,
-            "failed": len(valid) - images,
-            "shrunk": int(np.count_nonzero(height_differs | width_differs)),
-        }
+        differs = (decoded.arrays["size"] != decoded.arrays["original_size"]).any(axis=1)
+        shrunk = int(np.count_nonzero(differs & valid))
+        counts = {"images": images, "failed": asked - images, "shrunk": shrunk}
         with self._lock:
-            for name, count in (counts | decoded.counts).items():
+            for name, count in (counts | dict(by_backend)).items():
                 self._stats[name] += count
+        return decoded._replace(counts={"shrunk": shrunk})
+
+
+def _with_sizes(
+    decoded: DecodedPixels,
+    headers: Headers,
+    bad: dict[int, str],
+    size: np.ndarray,
+    original_size: np.ndarray,
+    canvas: tuple[int, int],
+) -> Decoded:
+    """Return some pixels with the sizes and orientations of their images.
+
+    Args:
+      decoded: the pixels of n images.
+      headers: of the images.
+      bad: row -> reason, for the images that are `BAD`.
+      size, original_size: int32[n, 2]; set to the canvas's for failures.
+      canvas: (H, W).
+    """
+    failures = bad | decoded.failures
+    valid = np.ones(len(size), np.bool_)
+    orientation = headers.orientation.astype(np.uint8)
+    if failures:
+        rows = list(failures)
+        valid[rows] = False
+        original_size[rows] = canvas
+        orientation[rows] = 1
+        size[rows] = canvas
+
+    deep = (headers.precision > 8).nonzero()[0].tolist()
+    arrays = {
+        "pixels": decoded.pixels,
+        "size": size,
+        "original_size": original_size,
+        "orientation": orientation,
+    }
+    return Decoded(
+        arrays,
+        valid,
+        failures,
+        {row: precision_warning(int(headers.precision[row])) for row in deep if valid[row]},
+        release=decoded.release,
+        wait_seconds=decoded.wait_seconds,
+    )
 
 
 def _make_backend(
@@ -351,22 +412,17 @@ def _make_backend(
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
             raise
-        _warn_once(
+        warn_once(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
         return "host", HostBackend(devices, canvas_shape, num_threads)
 
 
-@functools.cache
-def _warn_once(message: str) -> None:
-    warn_outside(message, RuntimeWarning)
-
-
-def _copy_and_release(decoded: DecodedBatch) -> list[jax.Array]:
+def _copy_and_release(decoded: Decoded) -> list[jax.Array]:
     pixels = []
     readers = []
     try:
-        for view in decoded.pixels:
+        for view in decoded.arrays["pixels"]:
             copy, done = _copy(view)
             pixels.append(copy)
             readers.append(done)

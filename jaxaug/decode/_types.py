@@ -1,4 +1,4 @@
-"""The input and the output of a Decoder."""
+"""The values of columns as sources return them, and decoded images."""
 
 import ctypes
 from collections.abc import Sequence
@@ -89,6 +89,62 @@ class Encoded(NamedTuple):
     def view(self, row: int) -> memoryview:
         """Return the bytes of image `row`, which are readable as long as the owner lives."""
         return memory_view(int(self.addresses[row]), int(self.lengths[row]))
+
+
+class Ragged(NamedTuple):
+    """Arrays that differ in their first axis, one for each record.
+
+    In a batch they are padded to `max_length`, and "<name>_length" tells how long each is.
+
+    Attributes:
+      values: [sum(lengths), ...], the records' arrays one after the other.
+      lengths: int64[n], how long each is.
+      max_length: the longest of all records, the same in every read; a longer one is cut.
+      fill: the value behind the end.
+
+    Example:
+      >>> ragged = Ragged(np.array([1, 2, 3]), np.array([2, 0, 1]), max_length=2)
+      >>> ragged.padded().tolist(), ragged.take(np.array([2, 0])).values.tolist()
+      ([[1, 2], [0, 0], [3, 0]], [3, 1, 2])
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+    max_length: int
+    fill: int = 0
+
+    @classmethod
+    def from_padded(cls, padded: np.ndarray, lengths: np.ndarray, fill: int = 0) -> "Ragged":
+        """Return records [n, most, ...] without their padding; none is longer than `most`."""
+        most = padded.shape[1]
+        kept = np.minimum(np.asarray(lengths, np.int64), most)
+        return cls(padded[np.arange(most) < kept[:, None]], kept, most, fill)
+
+    def take(self, rows: "slice | np.ndarray") -> "Ragged":
+        """Return some of the records."""
+        lengths = self.lengths[rows]
+        starts = (np.cumsum(self.lengths) - self.lengths)[rows]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return self._replace(
+            values=self.values[np.repeat(starts, lengths) + within], lengths=lengths
+        )
+
+    def padded(self) -> np.ndarray:
+        """Return the records as one array [n, max_length, ...]."""
+        shape = (len(self.lengths), self.max_length, *self.values.shape[1:])
+        padded = np.full(shape, self.fill, self.values.dtype)
+        places = np.arange(self.lengths.sum()) - np.repeat(
+            np.cumsum(self.lengths) - self.lengths, self.lengths
+        )
+        kept = places < self.max_length
+        rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        padded[rows[kept], places[kept]] = self.values[kept]
+        return padded
+
+    @property
+    def padded_lengths(self) -> np.ndarray:
+        """The lengths in a batch, int32[n]."""
+        return np.minimum(self.lengths, self.max_length).astype(np.int32)
 
 
 class ImageBatch(NamedTuple):

@@ -7,8 +7,6 @@ from jaxaug.iterators._mix import Mix as Mix
 from jaxaug.iterators._mix import Repeat as Repeat
 from jaxaug.iterators._progress import progress as progress
 from jaxaug.iterators._protocol import Indexed as Indexed
-from jaxaug.iterators._protocol import Masked as Masked
-from jaxaug.iterators._protocol import Pixels as Pixels
 from jaxaug.iterators._protocol import Source as Source
 from jaxaug.iterators._protocol import Stream as Stream
 from jaxaug.iterators._sampler import Sampler as Sampler

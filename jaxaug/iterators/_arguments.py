@@ -2,18 +2,17 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jaxaug._checks import (
     check_choice,
     check_positive_int,
     check_probability,
-    check_size,
     is_int,
     takes_two,
 )
-from jaxaug.decode import Decoder
+from jaxaug.decode import ColumnDecoder, Decoder
 from jaxaug.iterators._batch_function import Transform, group_size
 from jaxaug.iterators._protocol import Source, Stream
 from jaxaug.iterators._sampler import Sampler, Sequential, Shuffled, check_sampler
@@ -21,7 +20,7 @@ from jaxaug.iterators._state import batches_per_epoch
 from jaxaug.sharding._split import RowRange
 
 # Entries that the Loader itself puts into a batch.
-_RESERVED = {"image", "size", "original_size", "valid", "index"}
+_RESERVED = {"valid", "index"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +34,10 @@ class Options:
     seed: int
     shuffle: bool | Sampler
     epochs: int | None
-    canvas: tuple[int, int] | None
-    mask_fill: int
+    decode: Any
     max_bad: float | None
     last_batch: str
     on_error: str
-    decoder: Decoder | None
     prefetch: int
 
     @property
@@ -61,8 +58,6 @@ def check_options(options: Options) -> None:
 
     if not is_int(options.seed) or not 0 <= options.seed < 2**64:
         raise ValueError(f"`seed` must be an int in [0, 2^64), got {options.seed!r}.")
-    if not is_int(options.mask_fill):
-        raise ValueError(f"`mask_fill` must be an int, got {options.mask_fill!r}.")
     if not isinstance(options.shuffle, (bool, Sampler)):
         raise TypeError(f"`shuffle` must be True, False or a `Sampler`, got {options.shuffle!r}.")
 
@@ -71,7 +66,7 @@ def check_options(options: Options) -> None:
 
     _check_function("transform", options.transform, "sample")
     _check_function("batch_transform", options.batch_transform, "group")
-    _check_decoder(options.decoder, options.canvas)
+    _check_decode(options.decode)
 
 
 def _check_source(source: Any) -> None:
@@ -115,18 +110,15 @@ def _check_function(name: str, function: Any, given: str) -> None:
         )
 
 
-def _check_decoder(decoder: Any, canvas: tuple[int, int] | None) -> None:
-    """Refuse a decoder that is none, and a canvas beside one."""
-    if not isinstance(decoder, (Decoder, type(None))):
-        raise TypeError(f"`decoder` must be a jaxaug.Decoder or None, got {decoder!r}.")
-    if canvas is None:
-        return
-    check_size("canvas", canvas)
-    if decoder is not None:
-        raise ValueError(
-            "`canvas` must be left out where a `decoder` is given, which has its own "
-            f"{decoder.canvas}, got {canvas}."
-        )
+def _check_decode(decode: Any) -> None:
+    """Refuse what is no decoder, nor a dict of them by column."""
+    given = decode if isinstance(decode, Mapping) else {"image": decode}
+    for name, decoder in given.items():
+        if decoder is not None and not isinstance(decoder, (ColumnDecoder, Decoder)):
+            raise TypeError(
+                f"`decode` must be a decoder such as decode.Image(canvas=(512, 512)), or a dict of "
+                f"them by column, got {decoder!r} for column {name!r}."
+            )
 
 
 def check_stream_options(options: Options) -> None:
@@ -177,16 +169,19 @@ def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) 
         )
 
 
-def check_names(names: Collection[str]) -> None:
-    """Refuse features without names, or with those of a batch's own entries."""
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"`source`: names of features must be texts, got {name!r}.")
-    taken = sorted(set(names) & _RESERVED)
+def check_names(names: Collection[str], made: Collection[str]) -> None:
+    """Refuse columns with the names of a batch's own entries.
+
+    Args:
+      names: of the columns.
+      made: entries that decoders make beside their own columns.
+    """
+    own = _RESERVED | set(made)
+    taken = sorted(set(names) & own)
     if taken:
         raise ValueError(
             f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own "
-            f"entries are {', '.join(map(repr, sorted(_RESERVED)))}. Rename it, or leave it out."
+            f"entries are {', '.join(map(repr, sorted(own)))}. Rename it, or leave it out."
         )
 
 
@@ -201,31 +196,7 @@ def order_ranges(ranges: Sequence[RowRange], decoder: Decoder) -> list[RowRange]
     one_each = len(found) == len(decoder.devices) == len(ranges) == len(set(found))
     if not one_each:
         raise ValueError(
-            f"`decoder` must have one device for each of {len(ranges)} local shards, such as "
+            f"`decode` must have one device for each of {len(ranges)} local shards, such as "
             f"{[each.devices[0] for each in ranges]}, got {list(decoder.devices)}."
         )
     return found
-
-
-def check_replicas(decoder: Decoder) -> None:
-    """Refuse a decoder whose rows another process would decode to other pixels.
-
-    Engines and host threads differ by one level, so that processes that decode the same rows must
-    choose alike.
-    """
-    if decoder.backend == "nvjpeg" and not decoder.deterministic:
-        raise ValueError(
-            "`decoder` must be deterministic where several processes hold the same rows, or their "
-            "replicas would differ, got one that is not: make it with Decoder(..., "
-            "deterministic=True)."
-        )
-
-
-def check_no_decoder(decoder: Decoder | None, canvas: tuple[int, int] | None) -> None:
-    """Refuse options that only encoded images have."""
-    for name, value in {"decoder": decoder, "canvas": canvas}.items():
-        if value is not None:
-            raise ValueError(
-                f"`{name}` must be left out for a source of pixels, which are not decoded, "
-                f"got {value!r}."
-            )

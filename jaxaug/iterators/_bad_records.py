@@ -5,19 +5,18 @@ with the rows that fill up a last batch.
 """
 
 import collections
-import warnings
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from jaxaug.decode import DecodedBatch, Decoder, Encoded, Headers, read_headers
-from jaxaug.decode.parse.headers import BAD
-from jaxaug.decode.parse.stored_headers import confirm_headers
+from jaxaug._warn import warn_user
+from jaxaug.decode import Encoded
 from jaxaug.errors import DecodeError
-from jaxaug.iterators._masks import MaskDecoder
+from jaxaug.iterators._columns import Columns, put_rows
+from jaxaug.iterators._decode import ColumnsDecoder, DecodedBatch, Failures
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader, Rows
+from jaxaug.iterators._reader import PADDING, ReadBatch, Reader
 
 _MAX_REPLACEMENT_TRIES = 32
 _WINDOW_RECORDS = 10_000  # the last records, among which bad ones are limited
@@ -41,147 +40,103 @@ class BadRecordsError(Exception):
         self.bad = list(bad)
 
 
-class DecodedRows(NamedTuple):
-    """The rows of a batch as they are delivered.
-
-    Attributes:
-      records: the rows that were read, with the replacements in their places, and with the decoded
-        "mask" among their features.
-      decoded: their images.
-      bad: the records that could not be decoded.
-    """
-
-    records: EncodedBatch
-    decoded: DecodedBatch
-    bad: list[BadRecord]
-
-
 def decode_batch(
-    records: EncodedBatch,
-    decoder: Decoder,
-    masks: MaskDecoder | None,
-    reader: Reader,
-    on_error: str,
-) -> DecodedRows:
+    read: ReadBatch, decoder: ColumnsDecoder, reader: Reader, on_error: str
+) -> DecodedBatch:
     """Decode a batch and treat the records that cannot be decoded.
 
     Args:
-      records: the encoded rows.
-      decoder: decodes their images.
-      masks: decodes their masks, if they have encoded ones.
+      read: the rows.
+      decoder: decodes their columns.
       reader: names the records, and reads replacements.
       on_error: "raise", "mask" or "replace".
 
     Raises:
       BadRecordsError: with "raise"; with "replace" where none of 32 records can stand in.
     """
-    if on_error == "replace":
-        return _Replacement(records, decoder, masks, reader).decode()
+    return _POLICIES[on_error](read, decoder, reader)
 
-    records, decoded = _decode(records, decoder, masks, records.headers)
+
+def _decode_or_raise(read: ReadBatch, decoder: ColumnsDecoder, reader: Reader) -> DecodedBatch:
+    decoded = _decode_and_blank(read, decoder, reader)
+    if not decoded.bad:
+        return decoded
+    decoded.release(())
+    errors = _name_failures(read, decoded.failures, reader.source)
+    raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
+
+
+def _decode_and_blank(read: ReadBatch, decoder: ColumnsDecoder, reader: Reader) -> DecodedBatch:
+    checked, _ = decoder.check(read.columns, read.stored)
+    decoded = decoder.decode(read, checked)
     try:
-        errors = _name_failures(records, decoded.failures, reader.source)
-        if errors and on_error == "raise":
-            raise BadRecordsError(errors[min(errors)], _notes(errors, "raised"))
+        errors = _name_failures(read, decoded.failures, reader.source)
     except BaseException:
         decoded.release(())
         raise
-    return DecodedRows(records, decoded, _notes(errors, "masked"))
+    return decoded._replace(bad=_notes(errors, "masked"))
 
 
-def _decode(
-    records: EncodedBatch,
-    decoder: Decoder,
-    masks: MaskDecoder | None,
-    headers: Headers | None,
-) -> tuple[EncodedBatch, DecodedBatch]:
-    """Return the batch with its masks decoded, and its images; a row needs both to be valid."""
-    assert isinstance(records.images, Encoded)
-    decoded = decoder.decode_rows(records.images, headers, records.indices == PADDING)
-    if masks is None:
-        return records, decoded
+def _decode_and_replace(read: ReadBatch, decoder: ColumnsDecoder, reader: Reader) -> DecodedBatch:
+    return _Replacement(read, decoder, reader).decode()
 
-    assert records.masks is not None
-    try:
-        mask, failures = masks.decode(records.masks, decoded)
-    except BaseException:
-        decoded.release(())
-        raise
-    valid = decoded.valid.copy()
-    valid[list(failures)] = False
-    records = records._replace(features={**records.features, "mask": mask})
-    return records, decoded._replace(valid=valid, failures=decoded.failures | failures)
+
+_POLICIES: Mapping[str, Callable[[ReadBatch, ColumnsDecoder, Reader], DecodedBatch]] = {
+    "raise": _decode_or_raise,
+    "mask": _decode_and_blank,
+    "replace": _decode_and_replace,
+}
 
 
 class _Replacement:
     """Puts the next decodable record of the epoch's order in the place of each bad one.
 
-    Rows whose headers are bad are replaced before anything is decoded; damage that only decoding
+    Rows whose bytes are bad are replaced before anything is decoded; damage that only decoding
     shows costs another decode of the batch.
     """
 
-    def __init__(
-        self,
-        records: EncodedBatch,
-        decoder: Decoder,
-        masks: MaskDecoder | None,
-        reader: Reader,
-    ):
+    def __init__(self, read: ReadBatch, decoder: ColumnsDecoder, reader: Reader):
         assert reader.length is not None
         self._length = reader.length
-        self._records = records
+        self._read = read
         self._decoder = decoder
-        self._masks = masks
         self._reader = reader
-        self._tries = np.zeros(len(records.indices), np.int64)
+        self._tries = np.zeros(len(read.indices), np.int64)
         self._bad: list[BadRecord] = []
         self._first: dict[int, DecodeError] = {}  # by row, of the record that is replaced
 
-    def decode(self) -> DecodedRows:
+    def decode(self) -> DecodedBatch:
         """Return the decoded batch, all of its rows good."""
-        stored = self._records.headers
-        decoder = self._decoder
-        headers = confirm_headers(self._images, stored, decoder.max_pixels, decoder.truncated)
+        checked, failures = self._decoder.check(self._read.columns, self._read.stored)
         while True:
-            headers = self._replace_bad_headers(headers)
-            records, decoded = _decode(self._records, self._decoder, self._masks, headers)
-            if not self._without_padding(decoded.failures):
-                return DecodedRows(records, decoded, self._bad)
+            while failures := self._without_padding(failures):
+                checked, failures = self._replace(failures, checked)
+            decoded = self._decoder.decode(self._read, checked)
+            failures = self._without_padding(decoded.failures)
+            if not failures:
+                return decoded._replace(bad=self._bad)
             decoded.release(())
-            headers = self._replace(decoded.failures, headers)
 
-    @property
-    def _images(self) -> Encoded:
-        assert isinstance(self._records.images, Encoded)
-        return self._records.images
+    def _without_padding(self, failures: Failures) -> Failures:
+        indices = self._read.indices
+        return {row: found for row, found in failures.items() if indices[row] != PADDING}
 
-    def _without_padding(self, failures: dict[int, str]) -> dict[int, str]:
-        indices = self._records.indices
-        return {row: reason for row, reason in failures.items() if indices[row] != PADDING}
-
-    def _replace_bad_headers(self, headers: Headers) -> Headers:
-        while True:
-            rows = np.flatnonzero((headers.kind == BAD) & (self._records.indices != PADDING))
-            if not rows.size:
-                return headers
-            failures = {row: str(headers.reason[row]) for row in rows.tolist()}
-            headers = self._replace(failures, headers)
-
-    def _replace(self, failures: dict[int, str], headers: Headers) -> Headers:
-        """Put the next record into each row that failed; return the headers with theirs."""
-        errors = _name_failures(self._records, failures, self._reader.source)
+    def _replace(
+        self, failures: Failures, checked: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Failures]:
+        """Put the next record into each row that failed; return what was checked, with theirs."""
+        errors = _name_failures(self._read, failures, self._reader.source)
         rows = np.array(sorted(errors))
         self._note(errors)
         self._tries[rows] += 1
 
-        records = self._records
-        positions = (records.positions[rows] + self._tries[rows]) % self._length
-        indices, others = self._reader.read_positions(records.epoch, positions)
-        assert isinstance(others.images, Encoded)
-        self._records = _substitute(records, rows, indices, others)
-        decoder = self._decoder
-        found = read_headers(others.images, decoder.max_pixels, decoder.truncated)
-        return _with_rows(headers, rows, found)
+        read = self._read
+        positions = (read.positions[rows] + self._tries[rows]) % self._length
+        indices, others = self._reader.read_positions(read.epoch, positions)
+        self._read = _substitute(read, rows, indices, others)
+        found, failed = self._decoder.check(others, {})
+        merged = {name: _merge(checked[name], rows, found[name]) for name in checked}
+        return merged, {int(rows[place]): reason for place, reason in failed.items()}
 
     def _note(self, errors: dict[int, DecodeError]) -> None:
         """Remember the rows that fail for the first time; raise for one that was tried enough."""
@@ -204,21 +159,23 @@ def _exhausted(error: DecodeError) -> DecodeError:
 
 
 def _name_failures(
-    records: EncodedBatch, failures: dict[int, str], source: Source | Stream
+    read: ReadBatch, failures: Failures, source: Source | Stream
 ) -> dict[int, DecodeError]:
     """Return the failures with the name of each record; padding is no failure."""
-    assert isinstance(records.images, Encoded)
+    encoded = [values for values in read.columns.values() if isinstance(values, Encoded)]
     errors = {}
-    for row, reason in failures.items():
-        index = int(records.indices[row])
+    for row, (column, reason) in failures.items():
+        index = int(read.indices[row])
         if index == PADDING:
             continue
         about = source.describe(index)
-        byte_count = int(records.images.lengths[row])
-        if byte_count == 0 or (records.masks is not None and records.masks.lengths[row] == 0):
+        if any(values.lengths[row] == 0 for values in encoded):
             reason = about.get("error", reason)
-        names = [about.get(name) for name in ("path", "key", "mask_path")]
-        file = ", ".join(str(name) for name in names if name is not None)
+        others = [name for name in about if name.endswith("_path")]
+        paths = [name for name in ("path", "key", *others) if name in about]
+        file = ", ".join(str(about[name]) for name in paths if about[name] is not None)
+        values = read.columns[column]
+        byte_count = int(values.lengths[row]) if isinstance(values, Encoded) else None
         errors[row] = DecodeError(reason, index=index, file=file or None, byte_count=byte_count)
     return errors
 
@@ -231,50 +188,20 @@ def _notes(errors: dict[int, DecodeError], action: str) -> list[BadRecord]:
 
 
 def _substitute(
-    records: EncodedBatch,
-    rows: np.ndarray,
-    indices: np.ndarray,
-    others: Rows,
-) -> EncodedBatch:
+    read: ReadBatch, rows: np.ndarray, indices: np.ndarray, others: Columns
+) -> ReadBatch:
     """Return the batch with other records in `rows`."""
-    assert isinstance(records.images, Encoded) and isinstance(others.images, Encoded)
-    masks = records.masks
-    if masks is not None:
-        assert others.masks is not None
-        masks = _with_encoded(masks, rows, others.masks)
-
-    columns = {
-        name: _with_values(column, rows, others.features[name])
-        for name, column in records.features.items()
-    }
-    return records._replace(
-        indices=_with_values(records.indices, rows, indices),
-        images=_with_encoded(records.images, rows, others.images),
-        features=columns,
-        masks=masks,
-        headers=None,
-    )
+    columns = {name: put_rows(values, rows, others[name]) for name, values in read.columns.items()}
+    all_indices = read.indices.copy()
+    all_indices[rows] = indices
+    return read._replace(indices=all_indices, columns=columns, stored={})
 
 
-def _with_encoded(encoded: Encoded, rows: np.ndarray, others: Encoded) -> Encoded:
-    """Return encoded images with others in `rows`."""
-    return Encoded(
-        _with_values(encoded.addresses, rows, others.addresses),
-        _with_values(encoded.lengths, rows, others.lengths),
-        (encoded.owner, others.owner),
-    )
-
-
-def _with_rows(headers: Headers, rows: np.ndarray, others: Headers) -> Headers:
-    """Return the headers with those of other images in `rows`."""
-    return Headers(*(_with_values(old, rows, new) for old, new in zip(headers, others)))
-
-
-def _with_values(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return a copy of the column with other values in `rows`."""
-    column = column.copy()
-    column[rows] = values
-    return column
+def _merge(checked: Any, rows: np.ndarray, others: Any) -> Any:
+    """Return what was checked, a tuple of columns [n, ...], with that of others in `rows`."""
+    if checked is None:
+        return None
+    return type(checked)(*(put_rows(old, rows, new) for old, new in zip(checked, others)))
 
 
 class BadRecordLimit:
@@ -328,12 +255,10 @@ class BadRecordLimit:
             self._window_bad -= len(old_bad)
 
     def _warn(self, record: BadRecord) -> None:
-        warnings.warn(
+        warn_user(
             f"{self._total_bad} of {self._total_records} records could not be decoded and were "
             f'{record["action"]}; `loader.stats["bad_records"]` names them. The last: '
-            f"{_describe(record)}",
-            # _warn, add, _deliver, _take_next, take, the Loader or its generator, the caller
-            stacklevel=7,
+            f"{_describe(record)}"
         )
 
     def _error(self) -> DecodeError:

@@ -1,4 +1,4 @@
-"""The pure function of a batch: masks placed, samples transformed, groups mixed, rows blanked."""
+"""The pure function of a batch: columns placed, samples transformed, groups mixed, rows blanked."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -11,27 +11,16 @@ from jax import lax
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
-from jaxaug.iterators._features import (
-    FeatureSpec,
-    blank_value,
-    feature_spec,
-    mask_blank_value,
-)
-from jaxaug.iterators._place import (
-    check_mask_shape,
-    mask_names,
-    place_mask,
-    place_masks,
-    place_points,
-)
-from jaxaug.iterators._reader import RecordForm
-from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key, split_words
+from jaxaug.decode import ColumnDecoder
+from jaxaug.iterators._columns import blank_value
+from jaxaug.sharding._keys import BATCH_TRANSFORM, TRANSFORM, sample_keys, seed_key
 
 Transform = Callable[[Key, dict[str, Any]], dict[str, Any]]
 
-# On CPUs the values between two operators of one image stay in the cache, where those of a batch go
-# through the memory. For smaller images the steps of the loop would take longer than that.
-_MIN_PIXELS_IN_TURN = 2**14
+# On CPUs the values between two operators of one record stay in the cache, where those of a batch
+# go through the memory. For smaller records (RGB images of 128 x 128) the steps of the loop would
+# take longer than that.
+_MIN_VALUES_IN_TURN = 3 * 2**14
 
 _OWN_NAMES = ("index", "valid")  # entries of a batch that only the Loader may set
 
@@ -41,17 +30,13 @@ class BatchFunction(NamedTuple):
 
     Attributes:
       transform, batch_transform: see `Loader`.
-      mask_fill: the value of masks outside of the image.
-      canvas: (H, W) of the images.
-      channels: of the images.
+      decoders: of the columns, in the order in which they are placed.
       in_turn: the rows are computed one after the other, each by all cores, not all at once.
     """
 
     transform: Transform | None
     batch_transform: Transform | None
-    mask_fill: int
-    canvas: tuple[int, int]
-    channels: int
+    decoders: tuple[tuple[str, ColumnDecoder], ...]
     in_turn: bool
 
     def __call__(self, seed: Array, rows: dict[str, Any]) -> tuple[dict[str, Any], Array]:
@@ -59,12 +44,12 @@ class BatchFunction(NamedTuple):
 
         Args:
           seed: uint32[2], the words of the seed.
-          rows: arrays of the form of `row_shapes`.
+          rows: arrays of the form of `RowSchema.shapes`.
         """
         keys = row_keys(seed, TRANSFORM, rows["words"])
         epochs = rows["words"][:, 0].astype(jnp.int32)
         batch = self._mapped(self._transform_row)(
-            keys, epochs, rows["valid"], rows["sample"], rows["placement"]
+            keys, epochs, rows["valid"], rows["plain"], rows["decoded"]
         )
         if self.batch_transform is not None:
             batch = self._transform_groups(seed, rows, batch)
@@ -81,18 +66,10 @@ class BatchFunction(NamedTuple):
         key: Key,
         epoch: Array,
         valid: Array,
-        sample: dict[str, Array],
-        placement: dict[str, dict[str, Array]],
+        plain: dict[str, Array],
+        decoded: dict[str, dict[str, Array]],
     ) -> dict[str, Any]:
-        sample = dict(sample)
-        sample["image"] = _with_channels(sample["image"], self.channels)
-        for name, place in placement.items():
-            if name == "mask":
-                fill = mask_blank_value(sample[name].dtype, self.mask_fill)
-                sample[name] = place_mask(sample[name], **place, canvas=self.canvas, fill=fill)
-            else:
-                sample[name] = place_masks(sample[name], **place, canvas=self.canvas, fill=0)
-
+        sample = self._placed(valid, plain, decoded)
         output = sample
         if self.transform is not None:
             output = self.transform(key, {"epoch": epoch, **sample})
@@ -101,6 +78,21 @@ class BatchFunction(NamedTuple):
         _check_output("transform", output)
         # The selection also makes the output a fresh buffer where there is no transform.
         return self._blank_unless(valid, output)
+
+    def _placed(
+        self, valid: Array, plain: dict[str, Array], decoded: dict[str, dict[str, Array]]
+    ) -> dict[str, Array]:
+        """Return the sample of a row."""
+        sample = dict(plain)
+        for name, decoder in self.decoders:
+            sample |= decoder.place(name, decoded[name], decoded, valid)
+        return sample
+
+    def sample_of(self, rows: dict[str, Any]) -> dict[str, Array]:
+        """Return the sample that the transform is given for the first of some rows."""
+        row = jax.tree.map(lambda array: array[0], rows)
+        sample = self._placed(row["valid"], row["plain"], row["decoded"])
+        return {"epoch": jnp.zeros((), jnp.int32), **sample}
 
     def _transform_groups(
         self, seed: Array, rows: dict[str, Any], batch: dict[str, Any]
@@ -122,43 +114,42 @@ class BatchFunction(NamedTuple):
         return self._mapped(self._blank_unless)(rows["valid"], mixed)
 
     def _blank_unless(self, valid: Array, output: dict[str, Any]) -> dict[str, Any]:
-        """Return the output of a valid row, else blank values; "size" is the canvas's already."""
+        """Return the output of a valid row, else blank values."""
+        blanks: dict[str, int | None] = {}
+        for name, decoder in self.decoders:
+            blanks |= decoder.blanks(name)
 
         def blank(name: str, value: Any) -> Array:
             value = jnp.asarray(value)
-            fill = blank_value(name, value.dtype, self.mask_fill)
+            fill = blank_value(name, value.dtype)
+            if name in blanks and jnp.issubdtype(value.dtype, np.integer):
+                fill = _fitting(name, blanks[name], value.dtype)
             return jnp.where(valid, value, jnp.full_like(value, fill))
 
         blanked = {}
         for name, value in output.items():
-            if name != "size":
+            if blanks.get(name, 0) is not None:
                 value = jax.tree.map(functools.partial(blank, name), value)
             blanked[name] = value
         return blanked
 
 
-def computes_in_turn(platform: str, canvas: tuple[int, int]) -> bool:
-    """Return True where rows of this canvas are computed faster one after the other."""
-    return platform == "cpu" and canvas[0] * canvas[1] >= _MIN_PIXELS_IN_TURN
+def _fitting(name: str, fill: Any, dtype: Any) -> int:
+    """Return what rows that are not valid hold, if the dtype can hold it."""
+    limits = jnp.iinfo(dtype)
+    if not limits.min <= fill <= limits.max:
+        raise ValueError(
+            f"{name!r} must be of a dtype that holds {fill}, its value in rows that are not valid, "
+            f"got {dtype}: give a wider one, or another `fill` to its decoder."
+        )
+    return fill
 
 
-def key_words(epoch: int, indices: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
-    """Return the words that make the keys of rows, in the form that `row_keys` takes.
-
-    Args:
-      epoch: the epoch of all rows.
-      indices: int64[n], the records.
-      positions: int64[n], their positions in the epoch where records repeat, else None.
-
-    Returns:
-      uint32[n, 3], or uint32[n, 5] with positions.
-    """
-    words = np.empty((len(indices), 3 if positions is None else 5), np.uint32)
-    words[:, 0] = epoch & 0xFFFFFFFF
-    words[:, 1], words[:, 2] = split_words(indices)
-    if positions is not None:
-        words[:, 3], words[:, 4] = split_words(positions)
-    return words
+def computes_in_turn(platform: str, decoders: Mapping[str, ColumnDecoder]) -> bool:
+    """Return True where rows of these columns are computed faster one after the other."""
+    forms = [form for decoder in decoders.values() for form in decoder.forms().values()]
+    most = max((form.size for form in forms), default=0)
+    return platform == "cpu" and most >= _MIN_VALUES_IN_TURN
 
 
 def row_keys(seed: Array, purpose: int, words: Array) -> Key:
@@ -166,77 +157,6 @@ def row_keys(seed: Array, purpose: int, words: Array) -> Key:
     key = jax.random.fold_in(seed_key(seed), purpose)
     position = words[:, 3:5] if words.shape[1] == 5 else None
     return sample_keys(key, words[:, 0], words[:, 1:3], position)
-
-
-def row_shapes(
-    count: int,
-    with_replacement: bool,
-    wide_index: bool,
-    form: RecordForm,
-    canvas: tuple[int, int],
-    channels: int,
-) -> dict[str, Any]:
-    """Return the shapes of the rows that a `BatchFunction` takes, and of their entry "index".
-
-    Args:
-      count: local rows.
-      with_replacement: positions are part of the keys.
-      wide_index: see `Reader`.
-      form: the form of a record.
-      canvas: (H, W) of decoded images.
-      channels: of decoded images.
-
-    Raises:
-      ValueError: boxes, keypoints or a mask of an impossible shape.
-    """
-    shape = functools.partial(_row_shape, count)
-    sample = {name: shape(*column) for name, column in _placed_spec(form.features).items()}
-    if form.image is None:
-        sample["image"] = shape(np.uint8, (*canvas, channels))
-        sample["size"] = shape(np.int32, (2,))
-        sample["original_size"] = shape(np.int32, (2,))
-    else:
-        sample["image"] = shape(*form.image)
-
-    placement = {}
-    for name in mask_names(sample):
-        if name == "mask":
-            check_mask_shape(sample[name].shape)
-        placement[name] = {
-            "size": shape(np.int32, (2,)),
-            "original_size": shape(np.int32, (2,)),
-            "orientation": shape(np.uint8, ()),
-        }
-    if form.mask is not None:
-        sample["mask"] = shape(form.mask, canvas)  # the host has placed it
-
-    return {
-        "words": shape(np.uint32, (5 if with_replacement else 3,)),
-        "valid": shape(np.bool_, ()),
-        "index": shape(np.uint32, (2,)) if wide_index else shape(np.int32, ()),
-        "sample": sample,
-        "placement": placement,
-    }
-
-
-def _row_shape(count: int, dtype: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((count, *shape), dtype)
-
-
-def _placed_spec(features: FeatureSpec) -> FeatureSpec:
-    """Return the form of the features once boxes and keypoints are placed on the canvas."""
-    one = np.ones((1, 2), np.int32)
-    blank = {}
-    for name, column in features.items():
-        blank[name] = np.zeros((1, *column.shape), column.dtype)
-    return feature_spec(place_points(blank, one, one, np.ones(1, np.uint8)))
-
-
-def _with_channels(image: Array, channels: int) -> Array:
-    """Return an image with so many channels; those of a gray one, [H, W] or [H, W, 1], repeated."""
-    if image.ndim == 2:
-        image = image[..., None]
-    return jnp.broadcast_to(image, (*image.shape[:2], channels))
 
 
 def _check_output(name: str, output: Any) -> None:

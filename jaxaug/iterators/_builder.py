@@ -1,23 +1,18 @@
-"""One batch, from encoded rows to global arrays: decode, one compiled call, relabel."""
+"""One batch, from columns of records to global arrays: decode, one compiled call, relabel."""
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxaug._typing import Array
-from jaxaug.decode import Decoder
 from jaxaug.iterators._bad_records import BadRecord, decode_batch
-from jaxaug.iterators._batch_function import key_words
 from jaxaug.iterators._compile import CompiledBatch
-from jaxaug.iterators._features import blank_rows
+from jaxaug.iterators._decode import ColumnsDecoder, DecodedBatch
 from jaxaug.iterators._layout import RowLayout
-from jaxaug.iterators._masks import MaskDecoder
-from jaxaug.iterators._place import check_masks, mask_names, place_points
-from jaxaug.iterators._protocol import Pixels
-from jaxaug.iterators._reader import PADDING, EncodedBatch, Reader
+from jaxaug.iterators._reader import ReadBatch, Reader
+from jaxaug.iterators._rows import RowSchema
 from jaxaug.sharding._keys import split_words
 
 
@@ -27,9 +22,9 @@ class BuiltBatch(NamedTuple):
     Attributes:
       arrays: the global batch.
       done: ready when the arrays are, and nobody else can donate or delete it.
-      counts: "images", "shrunk", "masked", "replaced".
+      counts: "images", "masked", "replaced", and what decoders count.
       bad: the records that could not be decoded.
-      deep: (record, bits a sample) of the first image that has lost bits; None without one.
+      warnings: (record, what is worth a warning of it).
       seconds: "reader", "decoder", "device": at work on this batch.
     """
 
@@ -37,29 +32,8 @@ class BuiltBatch(NamedTuple):
     done: Array
     counts: dict[str, int]
     bad: list[BadRecord]
-    deep: tuple[int, int] | None
+    warnings: list[tuple[int, Warning]]
     seconds: dict[str, float]
-
-
-class RowImages(NamedTuple):
-    """The images of all local rows on the devices, and their facts on the host.
-
-    Attributes:
-      array: uint8[n, H, W, channels], or gray [n, H, W] or [n, H, W, 1].
-      size, original_size, orientation, valid: see `ImageBatch`.
-      bits: see `DecodedBatch`.
-      release: called with an array that is ready when nothing reads the images any more.
-      wait_seconds: seconds that decoding waited for the device.
-    """
-
-    array: Array | np.ndarray
-    size: np.ndarray
-    original_size: np.ndarray
-    orientation: np.ndarray
-    valid: np.ndarray
-    bits: dict[int, int]
-    release: Callable[[Any], None]
-    wait_seconds: float
 
 
 class BatchBuilder:
@@ -67,32 +41,30 @@ class BatchBuilder:
 
     Args:
       reader: names the records, and reads replacements.
-      decoder: has the layout's devices, in its order; None where the source has pixels.
-      masks: decodes masks; None where the source has no encoded ones.
+      decoder: of all columns, on the layout's devices, in its order.
+      schema: the form of the rows.
       layout: the places of the rows.
       compiled: the computation.
-      canvas: (H, W) of the images.
       seed: of the keys.
       on_error: "raise", "mask" or "replace".
     """
 
     def __init__(
         self,
+        *,
         reader: Reader,
-        decoder: Decoder | None,
-        masks: MaskDecoder | None,
+        decoder: ColumnsDecoder,
+        schema: RowSchema,
         layout: RowLayout,
         compiled: CompiledBatch,
-        canvas: tuple[int, int],
         seed: int,
         on_error: str,
     ):
         self._reader = reader
         self._decoder = decoder
-        self._masks = masks
+        self._schema = schema
         self._layout = layout
         self._compiled = compiled
-        self._canvas = np.array(canvas, np.int32)
         self._on_error = on_error
         self._split = layout.split
         self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
@@ -101,131 +73,52 @@ class BatchBuilder:
         """Return the shapes, dtypes and shardings of a batch."""
         return jax.tree.map(self._layout.global_shape, self._compiled.shapes)
 
-    def build(self, records: EncodedBatch) -> BuiltBatch:
+    def build(self, read: ReadBatch) -> BuiltBatch:
         """Return the global arrays of one batch."""
-        local = self.build_local(records)
+        local = self.build_local(read)
         return local._replace(arrays=jax.tree.map(self._layout.assemble, local.arrays))
 
-    def build_local(self, records: EncodedBatch) -> BuiltBatch:
+    def build_local(self, read: ReadBatch) -> BuiltBatch:
         """Return the local rows of one batch, on our own mesh."""
         started = time.perf_counter()
-        records, images, bad = self._decode(records)
+        decoded = decode_batch(read, self._decoder, self._reader, self._on_error)
         decoded_at = time.perf_counter()
         done: Any = ()
         try:
-            valid = images.valid & (records.indices != PADDING)
-            packed = self._compiled.packing.pack(self._host_rows(records, images, valid))
-            rows = jax.device_put(packed, self._split)
-            pixels = images.array
-            if isinstance(pixels, np.ndarray):
-                pixels = jax.device_put(pixels, self._split)
-            arrays, done = self._compiled.call(self._seed, pixels, rows)
+            rows = self._schema.arrays(decoded.read, decoded.columns, decoded.valid)
+            host, device = self._schema.split(rows)
+            packed = jax.device_put(self._compiled.packing.pack(host), self._split)
+            arrays, done = self._compiled.call(self._seed, self._joined(device), packed)
         finally:
-            images.release(done)
+            decoded.release(done)
 
+        waited = max((each.wait_seconds for each in decoded.columns.values()), default=0.0)
         seconds = {
-            "reader": records.seconds,
-            "decoder": decoded_at - started - images.wait_seconds,
-            "device": time.perf_counter() - decoded_at + images.wait_seconds,
+            "reader": read.seconds,
+            "decoder": decoded_at - started - waited,
+            "device": time.perf_counter() - decoded_at + waited,
         }
-        deep = next(((int(records.indices[row]), images.bits[row]) for row in images.bits), None)
-        return BuiltBatch(arrays, done, _count(images, valid, bad), bad, deep, seconds)
+        counts = _count(decoded)
+        return BuiltBatch(arrays, done, counts, decoded.bad, decoded.warnings, seconds)
 
-    def _decode(self, records: EncodedBatch) -> tuple[EncodedBatch, RowImages, list[BadRecord]]:
-        if isinstance(records.images, Pixels):
-            return records, _take_pixels(records.images), []
+    def _joined(self, device: dict[str, dict[str, list[Array]]]) -> Any:
+        """Return the arrays that lie on single devices as arrays over all of them."""
 
-        assert self._decoder is not None
-        records, decoded, bad = decode_batch(
-            records, self._decoder, self._masks, self._reader, self._on_error
-        )
-        shape = (len(records.indices), *decoded.pixels[0].shape[1:])
-        images = RowImages(
-            array=jax.make_array_from_single_device_arrays(shape, self._split, decoded.pixels),
-            size=decoded.size,
-            original_size=decoded.original_size,
-            orientation=decoded.orientation,
-            valid=decoded.valid,
-            bits=decoded.bits,
-            release=decoded.release,
-            wait_seconds=decoded.wait_seconds,
-        )
-        return records, images, bad
+        def join(shards: list[Array]) -> Array:
+            shape = (sum(len(shard) for shard in shards), *shards[0].shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, self._split, shards)
 
-    def _host_rows(
-        self, records: EncodedBatch, images: RowImages, valid: np.ndarray
-    ) -> dict[str, Any]:
-        """Return the rows of the compiled call, without images."""
-        features = records.features
-        size = images.size
-        original_size = images.original_size
-        if not valid.all():
-            features = blank_rows(features, ~valid, self._reader.mask_fill)
-            size = np.where(valid[:, None], size, self._canvas)
-            original_size = np.where(valid[:, None], original_size, np.int32(0))
-
-        sample = place_points(features, images.size, images.original_size, images.orientation)
-        placement = {}
-        for name in mask_names(sample):
-            if name == "mask" and self._masks is not None:
-                continue  # it lies on the canvas already
-            check_masks(
-                name,
-                sample[name],
-                images.original_size,
-                images.orientation,
-                valid,
-                records.indices,
-            )
-            placement[name] = {
-                "size": images.size,
-                "original_size": images.original_size,
-                "orientation": images.orientation,
-            }
-
-        if isinstance(images.array, jax.Array):  # arrays of pixels have a static size
-            sample["size"] = size
-            sample["original_size"] = original_size
-
-        positions = records.positions if self._reader.with_replacement else None
         return {
-            "words": key_words(records.epoch, records.indices, positions),
-            "valid": valid,
-            "index": self._index(records.indices),
-            "sample": sample,
-            "placement": placement,
+            name: {key: join(shards) for key, shards in arrays.items()}
+            for name, arrays in device.items()
         }
 
-    def _index(self, indices: np.ndarray) -> np.ndarray:
-        """Return the entry "index" of a batch: int32[n], or words uint32[n, 2] of large numbers."""
-        if self._reader.wide_index:
-            return np.stack(split_words(indices), axis=1).astype(np.uint32)
-        return indices.astype(np.int32)
 
-
-def _take_pixels(pixels: Pixels) -> RowImages:
-    """Return images that need no decoding; the compiled call's output is a copy of them."""
-    count, *sides = pixels.array.shape[:3]
-    size = np.tile(np.array(sides, np.int32), (count, 1))
-    return RowImages(
-        array=pixels.array,
-        size=size,
-        original_size=size,
-        orientation=np.ones(count, np.uint8),
-        valid=np.ones(count, np.bool_),
-        bits={},
-        release=lambda readers: None,
-        wait_seconds=0.0,
-    )
-
-
-def _count(images: RowImages, valid: np.ndarray, bad: list[BadRecord]) -> dict[str, int]:
-    height_differs, width_differs = (images.original_size != images.size).T
-    shrunk = (height_differs | width_differs) & valid
-    actions = [record["action"] for record in bad]
+def _count(decoded: DecodedBatch) -> dict[str, int]:
+    actions = [record["action"] for record in decoded.bad]
     return {
-        "images": int(np.count_nonzero(valid)),
-        "shrunk": int(np.count_nonzero(shrunk)),
+        "images": int(np.count_nonzero(decoded.valid)),
         "masked": actions.count("masked"),
         "replaced": actions.count("replaced"),
+        **decoded.counts,
     }

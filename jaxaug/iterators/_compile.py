@@ -17,6 +17,7 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators._batch_function import BatchFunction
 from jaxaug.iterators._packing import RowPacking
+from jaxaug.iterators._rows import RowSchema
 from jaxaug.sharding._mesh import auto_mesh
 
 _MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader
@@ -39,58 +40,58 @@ class CompiledBatch(NamedTuple):
     """A compiled `BatchFunction`.
 
     Attributes:
-      call: (seed words, images, packed rows) -> (batch, ready), on the rows of all local devices.
-      packing: of the rows but their images.
+      call: (seed words, arrays on the devices, packed rows) -> (batch, ready), on the rows of all
+        local devices.
+      packing: of the rows but those arrays.
       shapes: the local batch as a tree of jax.ShapeDtypeStruct.
     """
 
-    call: Callable[[Array, Array, list[Array]], tuple[dict[str, Any], Array]]
+    call: Callable[[Array, Any, list[Array]], tuple[dict[str, Any], Array]]
     packing: RowPacking
     shapes: dict[str, Any]
 
 
 def compile_batch(
-    function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
+    function: BatchFunction, schema: RowSchema, count: int, devices: Sequence[Device]
 ) -> CompiledBatch:
-    """Compile a function for rows of these shapes, on our own mesh, whatever mesh the caller set.
+    """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
 
     A function that is equal in value to an earlier one shares its call. Functions of the user's
     are equal if they are the same object, as for `jax.jit`, and hold values that compare.
 
     Args:
       function: the function.
-      rows: a tree of (shape, dtype) pairs, `ShapeDtypeStruct`s without sharding; those of
-        `row_shapes`.
+      schema: the form of the rows.
+      count: the rows of this process.
       devices: those that share the rows, in their order.
 
     Raises:
       Exception: whatever the transforms raise when they are traced.
     """
+    rows = schema.shapes(count)
     functions: list[_SameFunction] = []
     value = value_key(function, functions)
     if value is None:
-        return _compile(function, rows, devices)
+        return _compile(function, schema, rows, devices)
 
     leaves, tree = jax.tree.flatten(rows)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
     config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
     key = (value, str(tree), shapes, tuple(devices), config)
-    call = _SHARED.get(key, function, rows, devices)
+    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices))
     for each in functions:
         each.watch(functools.partial(_SHARED.drop, key))
     return call
 
 
 def _compile(
-    function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
+    function: BatchFunction, schema: RowSchema, rows: dict[str, Any], devices: Sequence[Device]
 ) -> CompiledBatch:
-    sample = dict(rows["sample"])
-    image = sample.pop("image")
-    packing = RowPacking(rows | {"sample": sample})
+    host, device = schema.split(rows)
+    packing = RowPacking(host)
 
-    def call(seed: Array, images: Array, packed: list[Array]) -> tuple[dict[str, Any], Array]:
-        rows = packing.unpack(packed)
-        rows["sample"]["image"] = images
+    def call(seed: Array, device: Any, packed: list[Array]) -> tuple[dict[str, Any], Array]:
+        rows = schema.join(packing.unpack(packed), device)
         batch, ready = function(seed, rows)
         return batch | {"valid": rows["valid"], "index": rows["index"]}, ready
 
@@ -105,13 +106,13 @@ def _compile(
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec("batch"))
     seed_shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated)
-    image_shape, *packed_shapes = [
-        jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split)
-        for each in (image, *packing.shapes)
-    ]
+    device_shapes, packed_shapes = jax.tree.map(
+        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split),
+        (device, packing.shapes),
+    )
     # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
     with no_mesh(), jax.disable_jit(False):
-        lowered = _lower(mapped, seed_shape, image_shape, packed_shapes)
+        lowered = _lower(mapped, seed_shape, device_shapes, packed_shapes)
         compiled = lowered.compile()
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
@@ -139,11 +140,9 @@ class _SharedCalls:
         self._limit = limit
         self._calls: dict[Any, CompiledBatch] = {}
 
-    def get(
-        self, key: Any, function: BatchFunction, rows: dict[str, Any], devices: Sequence[Device]
-    ) -> CompiledBatch:
-        """Return the call of `key`, compiled here if there is none."""
-        call = self._calls.pop(key, None) or _compile(function, rows, devices)
+    def get(self, key: Any, make: Callable[[], CompiledBatch]) -> CompiledBatch:
+        """Return the call of `key`, made here if there is none."""
+        call = self._calls.pop(key, None) or make()
         self._calls[key] = call  # the newest last
         while len(self._calls) > self._limit:
             self._calls.pop(next(iter(self._calls)), None)

@@ -8,10 +8,10 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from jaxaug._typing import Array
-from jaxaug._warn import warn_of_precision
-from jaxaug.decode import Decoder
+from jaxaug._warn import warn_user
 from jaxaug.iterators._bad_records import BadRecordLimit, BadRecordsError
 from jaxaug.iterators._builder import BatchBuilder, BuiltBatch
+from jaxaug.iterators._decode import ColumnsDecoder
 from jaxaug.iterators._lifeline import Seat
 from jaxaug.iterators._pipeline import PendingBatch, Pipeline
 from jaxaug.iterators._plan import Plan
@@ -47,8 +47,8 @@ class Consumer:
         self.delivered = Cursor(0, 0)
         self.upcoming = Cursor(0, 0)
         self.start = Cursor(0, 0)
-        self.stats = Stats(plan.builders)
-        self._warned_of_bits = False
+        self.stats = Stats(plan.builders, plan.counted)
+        self._warned = set[type[Warning]]()
         self._limit = BadRecordLimit(plan.options.max_bad)
         # No thread outlives the consumer: when the last reference goes it tells them to end.
         self._finalizer = weakref.finalize(self, resources.abandon)
@@ -179,9 +179,8 @@ class Consumer:
         if error is not None:
             raise self._error_to_raise(error)
 
-        if batch.deep is not None and not self._warned_of_bits:
-            self._warned_of_bits = True
-            self._warn_of_bits(*batch.deep)
+        for index, warning in batch.warnings:
+            self._warn(index, warning)
         self._resources.take()
         self.delivered = pending.after
         if self._seat is not None:
@@ -190,10 +189,15 @@ class Consumer:
         self.stats.handed(self._pipeline().when_ready(batch.done))
         return batch.arrays
 
-    def _warn_of_bits(self, index: int, bits: int) -> None:
+    def _warn(self, index: int, warning: Warning) -> None:
+        """Warn of a record, once for each kind of warning."""
+        if type(warning) in self._warned:
+            return
+        self._warned.add(type(warning))
         about = self._plan.source.describe(index)
         file = ", ".join(str(about[name]) for name in ("path", "key") if name in about)
-        warn_of_precision(f"record {index} ({file})" if file else f"record {index}", bits)
+        record = f"record {index} ({file})" if file else f"record {index}"
+        warn_user(f"{record} {warning}", type(warning))
 
     def _error_to_raise(self, error: BaseException) -> BaseException:
         """Return the error that the user meets for the error of a batch."""
@@ -229,13 +233,13 @@ class Consumer:
 
 
 class Resources:
-    """The threads of a Loader and the decoder that it made.
+    """The threads of a Loader and the decoders that it made.
 
     They are held apart from the Loader, so that they can end when it is gone.
 
     Attributes:
       pipeline: the running pipeline, if there is one.
-      decoder: the decoder that the Loader made itself, if it did.
+      decoder: the decoders of the columns, of which it closes those that the Loader made itself.
       process: the process that made them.
       seat: the Loader's place among the processes, if there are others.
     """
@@ -243,7 +247,7 @@ class Resources:
     def __init__(self, seat: Seat | None = None):
         self.seat = seat
         self.pipeline: Pipeline[BuiltBatch] | None = None
-        self.decoder: Decoder | None = None
+        self.decoder: ColumnsDecoder | None = None
         self.process = os.getpid()
         self._closed = False
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import keras  # the user's, never ours  # pyright: ignore[reportMissingImports]
 
+from jaxaug.iterators._columns import LABELS
 from jaxaug.iterators._export import Batch, local_array
-from jaxaug.iterators._features import LABELS
 from jaxaug.iterators._loader import Loader
 
 Names = str | tuple[str, ...]

@@ -2,11 +2,11 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from jax.sharding import NamedSharding
 
-from jaxaug.decode import Decoder
+from jaxaug.decode import ColumnDecoder, Decoder
 from jaxaug.iterators._agreement import peers_of
 from jaxaug.iterators._arguments import Options, check_options
 from jaxaug.iterators._batch_function import Transform
@@ -19,6 +19,8 @@ from jaxaug.iterators._state import Checkpointable, Cursor, from_state, to_state
 from jaxaug.iterators._texts import texts_of_batch
 from jaxaug.sharding._mesh import ambient_sharding, check_batch_sharding
 
+Decode: TypeAlias = ColumnDecoder | Decoder
+
 
 class Loader(Checkpointable):
     """Iterates a source: decoded, augmented, sharded batches, prefetched by background threads.
@@ -29,7 +31,7 @@ class Loader(Checkpointable):
     W, 3] ([B, H, W, 1] of a gray `Decoder`) and "size" int32[B, 2] its used part; "original_size"
     int32[B, 2] is the (height, width) of the upright image before it was shrunk to the canvas. Rows
     that are not valid are blank: zeros, integer "label", "labels", "box_labels", "box_ids" and
-    "image_id" -1, "mask" `mask_fill`.
+    "image_id" -1, masks what their decoder's `fill` says.
 
     `for batch in loader` is the rest of the current epoch, a whole one at its start; `next(loader)`
     and `steps()` continue across epochs. If a `for` loop was left early, the next one continues
@@ -53,10 +55,11 @@ class Loader(Checkpointable):
       seed: of the order and of every key.
       shuffle: True for a global shuffle each epoch, False for the source's order, or a `Sampler`.
       epochs: how many epochs to yield in all; None never ends.
-      canvas: (H, W) that images are decoded to. By default the size of the images where all have
-        one, else what fits 95 per cent of them on each side, at most 1,024.
-      mask_fill: what a "mask" of integers [n, Hm, Wm(, C)] holds outside of its image; bool has
-        False, float 0. The "masks" [n, k, Hm, Wm] of instances have 0.
+      decode: how columns are decoded: a description such as `decode.Image(canvas=(512, 512))`, for
+        "image", or a dict of them by column, {"image": Image(), "right": Image(like="image"),
+        "mask": Mask(fill=0)}; None for a column takes it as it is. A running `Decoder` of your own,
+        with one device for each local shard, may serve several Loaders, which do not close it.
+        Columns that are not named are decoded as the source declares, else by their names.
       max_bad: the largest share of records, among the last 10,000 of this process, that may be
         masked or replaced; where at least 100 exceed it, a DecodeError names ten of them. None sets
         no limit. A warning tells of the first bad record, the tenth, the hundredth, and so on.
@@ -70,9 +73,6 @@ class Loader(Checkpointable):
         the rest; by default the mesh of `jax.set_mesh` if that has one axis, else all of
         `jax.devices()`. Where it spans processes, these compare data, order and options when the
         Loader is made.
-      decoder: a `Decoder` of your own, with one device for each local shard; the Loader does not
-        close it. Where several processes hold the same rows it must be deterministic, so that
-        replicas are equal; the default then is.
       prefetch: how many finished batches wait for the consumer.
 
     Raises:
@@ -99,31 +99,27 @@ class Loader(Checkpointable):
         seed: int = 0,
         shuffle: bool | Sampler = True,
         epochs: int | None = None,
-        canvas: tuple[int, int] | None = None,
-        mask_fill: int = 255,
+        decode: "Decode | Mapping[str, Decode | None] | None" = None,
         max_bad: float | None = 0.01,
         last_batch: str = "drop",
         on_error: str = "raise",
         sharding: NamedSharding | None = None,
-        decoder: Decoder | None = None,
         prefetch: int = 2,
     ):
         sharding = ambient_sharding() if sharding is None else check_batch_sharding(sharding)
         options = Options(
-            source,
-            batch_size,
-            transform,
-            batch_transform,
-            seed,
-            shuffle,
-            epochs,
-            canvas,
-            mask_fill,
-            max_bad,
-            last_batch,
-            on_error,
-            decoder,
-            prefetch,
+            source=source,
+            batch_size=batch_size,
+            transform=transform,
+            batch_transform=batch_transform,
+            seed=seed,
+            shuffle=shuffle,
+            epochs=epochs,
+            decode=decode,
+            max_bad=max_bad,
+            last_batch=last_batch,
+            on_error=on_error,
+            prefetch=prefetch,
         )
         self._peers = peers_of(sharding)
         resources = Resources(self._peers.seat)
@@ -131,7 +127,7 @@ class Loader(Checkpointable):
             with self._peers.compare("Loader(...)") as facts:
                 check_options(options)
                 self._plan = plan = make_plan(options, sharding)
-                resources.decoder = plan.own_decoder
+                resources.decoder = plan.decoder
                 builder = plan.make_builder(plan.compiled, on_error)
                 self.element_spec: dict[str, Any] = builder.spec()
                 facts |= plan.facts(self.element_spec)
@@ -279,9 +275,9 @@ class Loader(Checkpointable):
         return self._plan.source
 
     @property
-    def decoder(self) -> Decoder | None:
-        """The decoder, with its canvas and its own `stats`; None where the source has pixels."""
-        return self._plan.decoder
+    def decoders(self) -> dict[str, Any]:
+        """The running decoders by column, a `Decoder` for encoded images, with its own `stats`."""
+        return self._plan.running
 
     def close(self) -> None:
         """Stop the threads; the Loader yields nothing more."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from jaxaug.iterators._reader import EncodedBatch, ReadBatch
+from jaxaug.iterators._reader import ReadBatch
 from jaxaug.iterators._state import Cursor
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Pipeline(Generic[T]):
     def __init__(
         self,
         reads: Generator[ReadBatch, None, None],
-        build: Callable[[EncodedBatch], T],
+        build: Callable[[ReadBatch], T],
         workers: int,
         depth: int,
     ):
@@ -170,11 +170,11 @@ class Pipeline(Generic[T]):
             self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
             if self._stopped:
                 return False
-            if isinstance(read.batch, Exception):
+            if read.error is not None:
                 result: Future[T] = Future()
-                result.set_exception(read.batch)
+                result.set_exception(read.error)
             else:
-                result = pool.submit(self._build, read.batch)
+                result = pool.submit(self._build, read)
             self._pending.append(PendingBatch(read.epoch, read.after, result))
             self._changed.notify_all()
             return True

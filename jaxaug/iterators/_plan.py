@@ -1,30 +1,31 @@
 """From the arguments of a Loader to the parts of its pipeline."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxaug.decode import Decoder
+from jaxaug.decode import ColumnDecoder, Decoder, Values, default_decoder, share
 from jaxaug.iterators import _arguments
 from jaxaug.iterators._arguments import Options
-from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn, row_shapes
+from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn
 from jaxaug.iterators._builder import BatchBuilder
-from jaxaug.iterators._canvas import CanvasChoice, pick_canvas
+from jaxaug.iterators._columns import Columns, form_of
 from jaxaug.iterators._compile import CompiledBatch, compile_batch, configuration
 from jaxaug.iterators._cpu_threads import deadlock_note
-from jaxaug.iterators._features import mask_blank_value
+from jaxaug.iterators._decode import ColumnsDecoder
+from jaxaug.iterators._dependence import depends
 from jaxaug.iterators._layout import RowLayout
-from jaxaug.iterators._masks import MaskDecoder
-from jaxaug.iterators._padding import ignores_size, one_sample
 from jaxaug.iterators._protocol import Source, Stream
-from jaxaug.iterators._reader import BatchPlan, Reader, RecordForm, RecordReader
+from jaxaug.iterators._reader import BatchPlan, Reader, RecordReader, SourceColumn
+from jaxaug.iterators._rows import RowSchema
 from jaxaug.iterators._state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
 from jaxaug.iterators._stream_reader import StreamReader
-from jaxaug.sharding._split import RowRange, local_row_ranges, spans_processes
+from jaxaug.sharding._split import local_row_ranges, spans_processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +37,8 @@ class Plan:
       reader: reads the source.
       batches: the cut of epochs into batches.
       layout: the places of the local rows.
-      form: the form of a record.
-      decoder: None where the source has pixels.
-      masks: decodes masks; None where the source has no encoded ones.
-      choice: the canvas, where the Loader picked it itself.
+      schema: the form of the rows.
+      decoder: of all columns.
       function: the computation of a batch.
     """
 
@@ -47,10 +46,8 @@ class Plan:
     reader: Reader
     batches: BatchPlan
     layout: RowLayout
-    form: RecordForm
-    decoder: Decoder | None
-    masks: MaskDecoder | None
-    choice: CanvasChoice | None
+    schema: RowSchema
+    decoder: ColumnsDecoder
     function: BatchFunction
 
     @property
@@ -64,14 +61,19 @@ class Plan:
         return int(self.options.seed)
 
     @property
-    def own_decoder(self) -> Decoder | None:
-        """The decoder that ends with the Loader."""
-        return None if self.options.decoder is not None else self.decoder
+    def running(self) -> dict[str, Any]:
+        """The running decoders by column."""
+        return {name: each.running for name, each in self.decoder.decoders.items()}
 
     @property
     def builders(self) -> int:
-        """The number of batches at once that keep decoder and device busy."""
-        return 2 if self.decoder is None else self.decoder.in_flight
+        """The number of batches at once that keep decoders and device busy."""
+        return self.decoder.in_flight
+
+    @property
+    def counted(self) -> list[str]:
+        """What the decoders count."""
+        return [name for each in self.schema.decoders.values() for name in each.counted]
 
     @cached_property
     def run(self) -> RunIdentity:
@@ -93,26 +95,8 @@ class Plan:
             return self.compiled
         return self._compile(self.function._replace(batch_transform=None))
 
-    def _ignores_size(self) -> bool:
-        transform = self.function.transform
-        if transform is None:
-            return False
-        rows = self._row_shapes(self.function)["sample"]
-        sample = one_sample(rows, self.function.canvas, self.function.channels)
-        return ignores_size(transform, sample)
-
     def _compile(self, function: BatchFunction) -> CompiledBatch:
-        return compile_batch(function, self._row_shapes(function), self.layout.devices)
-
-    def _row_shapes(self, function: BatchFunction) -> dict[str, Any]:
-        return row_shapes(
-            len(self.layout.rows),
-            self.reader.with_replacement,
-            self.reader.wide_index,
-            self.form,
-            function.canvas,
-            function.channels,
-        )
+        return compile_batch(function, self.schema, len(self.layout.rows), self.layout.devices)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.
@@ -120,14 +104,13 @@ class Plan:
         It does not refer to the user's functions, so that their owner can be collected.
         """
         return BatchBuilder(
-            self.reader,
-            self.decoder,
-            self.masks,
-            self.layout,
-            compiled,
-            self.function.canvas,
-            self.seed,
-            on_error,
+            reader=self.reader,
+            decoder=self.decoder,
+            schema=self.schema,
+            layout=self.layout,
+            compiled=compiled,
+            seed=self.seed,
+            on_error=on_error,
         )
 
     def batches_per_epoch(self) -> int:
@@ -163,41 +146,30 @@ class Plan:
             "last_batch": options.last_batch,
             "on_error": options.on_error,
             "max_bad": options.max_bad,
-            "mask_fill": int(options.mask_fill),
             "transform": configuration(options.transform),
             "batch_transform": configuration(options.batch_transform),
             "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
             "fingerprint": self.run.fingerprint,
             "length": self.run.length,
-            "canvas": (*map(int, self.function.canvas), self.function.channels),
+            "decode": {name: repr(each) for name, each in self.schema.decoders.items()},
             "element_spec": spec,
         }
 
     def notes(self, spec: dict[str, Any]) -> list[str]:
-        """Return the warnings about JAX's threads, and about the canvas that the Loader picked."""
+        """Return the warnings about JAX's threads, and those of the decoders."""
         note = deadlock_note(self.layout.devices)
         notes = [] if note is None else [note]
-        if self.choice is None or self.choice.uniform:
-            return notes
-        if "size" not in spec and self._ignores_size():
-            return [
-                *notes,
-                'the images have different sizes, and the "image" that `transform` returns does '
-                'not depend on "size": it takes the black padding of the canvas for image. Give a '
-                'chain the whole sample, as in `crop(key, sample)`, not `sample["image"]` alone, '
-                'or use "size" yourself.',
-            ]
-        if "size" not in spec or "mask" in spec:
-            return notes  # `mask_fill` says where there is no image
+        for name, decoder in self.schema.decoders.items():
+            notes += decoder.notes(name, spec, self._ignores)
+        return notes
 
-        height, width = self.choice.canvas
-        return [
-            *notes,
-            f"the images have different sizes and lie on canvases of {height} x {width}, zero "
-            'outside of their "size", which is still in the batch: let the transform end at one '
-            "size, with CenterCrop, Resize or RandomResizedCrop, or have the model use "
-            '"size" (a `canvas=` of your own says that it does).',
-        ]
+    def _ignores(self, output: str, entry: str) -> bool:
+        """Return True where an output of a function of the user's does not depend on an entry."""
+        transform = self.function.transform
+        if transform is None:
+            return False
+        sample = jax.eval_shape(self.function.sample_of, self.schema.shapes(1))
+        return not depends(transform, sample, output, entry)
 
 
 def make_plan(options: Options, sharding: NamedSharding) -> Plan:
@@ -212,80 +184,151 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     _arguments.check_groups(options.batch_transform, ranges)
     _arguments.check_batch_size(reader.length, batch_size, options.drop)
 
-    form = reader.read_first()
-    _arguments.check_names(form.features)
-    reader = dataclasses.replace(reader, form=form)
-
-    choice = None
-    if form.image is None:
-        decoder, choice = _make_decoder(options, reader, ranges, sharding)
+    first = reader.read_first()
+    forms = {name: form_of(values) for name, values in first.items()}
+    reader = dataclasses.replace(reader, forms=forms)
+    given = _declared(options, first)
+    running = [each for each in given.values() if isinstance(each, Decoder)]
+    for decoder in running:
         ranges = _arguments.order_ranges(ranges, decoder)
-        devices = decoder.devices
-        canvas = decoder.canvas
-        channels = decoder.channels
-    else:
-        _arguments.check_no_decoder(options.decoder, options.canvas)
-        decoder = None
-        devices = [each.devices[0] for each in ranges]
-        canvas = (form.image.shape[0], form.image.shape[1])
-        channels = 3
+    devices = running[0].devices if running else [each.devices[0] for each in ranges]
 
     layout = RowLayout(ranges, devices, sharding)
-    in_turn = computes_in_turn(devices[0].platform, canvas)
+    fitted, decoder = _open(given, first, reader, options, layout, spans_processes(sharding))
+    try:
+        schema = RowSchema(forms, fitted, reader.with_replacement, reader.wide_index)
+        _check_names(schema)
+        for name, each in fitted.items():
+            each.check_transform(name, options.transform)
+    except BaseException:
+        decoder.close()
+        raise
+    function = BatchFunction(
+        options.transform,
+        options.batch_transform,
+        tuple(fitted.items()),
+        computes_in_turn(devices[0].platform, fitted),
+    )
     return Plan(
-        options,
-        reader,
-        BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
-        layout,
-        form,
-        decoder,
-        _make_masks(form, reader.mask_fill, decoder),
-        choice,
-        BatchFunction(
-            options.transform,
-            options.batch_transform,
-            reader.mask_fill,
-            canvas,
-            channels,
-            in_turn,
-        ),
+        options=options,
+        reader=reader,
+        batches=BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
+        layout=layout,
+        schema=schema,
+        decoder=decoder,
+        function=function,
     )
 
 
-def _make_masks(form: RecordForm, mask_fill: int, decoder: Decoder | None) -> MaskDecoder | None:
-    """Return the decoder of masks; None where the source has no encoded ones."""
-    if form.mask is None or decoder is None:
-        return None
-    fill = mask_blank_value(form.mask, mask_fill)
-    return MaskDecoder(form.mask, decoder.canvas, fill, decoder.max_pixels)
+def _check_names(schema: RowSchema) -> None:
+    """Refuse columns with names of entries that decoders make."""
+    made = []
+    for name, decoder in schema.decoders.items():
+        made += [entry for entry in decoder.entries(name) if entry != name]
+    _arguments.check_names(schema.forms, made)
 
 
 def _make_reader(options: Options) -> Reader:
     """Return the reader of a stream or of a source: nothing else asks which of them it is."""
     source = options.source
-    mask_fill = int(options.mask_fill)
     if isinstance(source, Stream):
         _arguments.check_stream_options(options)
-        return StreamReader(source=source, mask_fill=mask_fill)
+        return StreamReader(source=source)
 
     sampler = _arguments.make_sampler(options.shuffle, len(source), int(options.seed))
-    return RecordReader(source=source, mask_fill=mask_fill, sampler=sampler)
+    return RecordReader(source=source, sampler=sampler)
 
 
-def _make_decoder(
-    options: Options, reader: Reader, ranges: Sequence[RowRange], sharding: NamedSharding
-) -> tuple[Decoder, CanvasChoice | None]:
-    """Return the user's decoder, or a new one; with the canvas if that was picked here."""
-    shared = spans_processes(sharding)
-    if options.decoder is not None:
-        if shared:
-            _arguments.check_replicas(options.decoder)
-        return options.decoder, None
+def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Decoder]:
+    """Return the decoders of the columns: the user's, else the source's, else by their names."""
+    given = options.decode
+    if given is None:
+        given = {}
+    elif not isinstance(given, Mapping):
+        given = {"image": given}
+    unknown = sorted(set(given) - set(first))
+    if unknown:
+        raise ValueError(
+            f"`decode` must name columns of the source, {sorted(first)}, got {unknown}."
+        )
 
-    choice = None
-    canvas = options.canvas
-    if canvas is None:
-        choice = pick_canvas(reader, int(options.seed))
-        canvas = choice.canvas
-    devices = [each.devices[0] for each in ranges]
-    return Decoder(canvas, devices=devices, deterministic=shared), choice
+    declared = getattr(options.source, "decoders", {})
+    chosen: dict[str, ColumnDecoder | Decoder] = {}
+    for name, values in first.items():
+        if name in given:
+            decoder = given[name]
+        else:
+            decoder = declared.get(name) or default_decoder(name, values)
+        if decoder is not None:
+            chosen[name] = decoder
+        elif form_of(values).kind == "Encoded":
+            raise ValueError(
+                f"`decode` must say how column {name!r} is decoded, which holds encoded bytes: "
+                f"give decode={{{name!r}: Image()}}, or another decoder."
+            )
+    return _in_order(chosen, set(given))
+
+
+def _in_order(
+    decoders: Mapping[str, ColumnDecoder | Decoder], asked: set[str]
+) -> dict[str, ColumnDecoder | Decoder]:
+    """Return the decoders, each behind the one that it follows.
+
+    A column that follows one which is not there is left as it is, unless the user named it.
+    """
+    ordered: dict[str, ColumnDecoder | Decoder] = {}
+    waiting = dict(decoders)
+    while waiting:
+        ready = [
+            name
+            for name, each in waiting.items()
+            if isinstance(each, Decoder) or each.follows() in (None, *ordered)
+        ]
+        if not ready:
+            break
+        for name in ready:
+            ordered[name] = waiting.pop(name)
+
+    for name, each in waiting.items():
+        if name in asked and isinstance(each, ColumnDecoder):
+            raise ValueError(
+                f"`decode`: column {name!r} follows column {each.follows()!r}, which has no "
+                "decoder: name another one."
+            )
+    return ordered
+
+
+def _check_encoded(name: str, values: Values) -> None:
+    """Refuse a running decoder for a column without encoded bytes."""
+    found = form_of(values)
+    if found.kind != "Encoded":
+        raise ValueError(
+            f"`decode` must be a description such as Image() for an array of pixels, or leave it "
+            f"out, got a Decoder for column {name!r}, which is {found}."
+        )
+
+
+def _open(
+    given: Mapping[str, ColumnDecoder | Decoder],
+    first: Columns,
+    reader: Reader,
+    options: Options,
+    layout: RowLayout,
+    shared: bool,
+) -> tuple[dict[str, ColumnDecoder], ColumnsDecoder]:
+    """Return the decoders fitted to their columns, and running."""
+    fitted: dict[str, ColumnDecoder] = {}
+    running: dict[str, Any] = {}
+    try:
+        for name, each in given.items():
+            if isinstance(each, Decoder):
+                _check_encoded(name, first[name])
+                fitted[name], running[name] = share(each, deterministic=shared)
+                continue
+            column = SourceColumn(name, first[name], reader, int(options.seed))
+            fitted[name] = each.fit(column, fitted)
+            running[name] = fitted[name].open(layout.devices, shared)
+    except BaseException:
+        ColumnsDecoder(running).close()
+        raise
+    return fitted, ColumnsDecoder(running)

@@ -1,52 +1,20 @@
 """The protocols of sources: the methods that a Loader calls."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from jaxaug._typing import Features
-from jaxaug.decode import Encoded, Headers
-
-
-class Pixels(NamedTuple):
-    """Images that need no decoding; a source may return them instead of `Encoded`.
-
-    Attributes:
-      array: uint8[n, H, W, 3], or gray uint8[n, H, W] or [n, H, W, 1], memory that nobody writes
-        to.
-
-    Example:
-      >>> Pixels(np.zeros((2, 8, 9, 3), np.uint8)).array.shape
-      (2, 8, 9, 3)
-    """
-
-    array: np.ndarray
-
-
-class Masked(NamedTuple):
-    """Encoded images with a mask each; a source may return them instead of `Encoded`.
-
-    The Loader decodes a mask without a change of its numbers, to uint8, or to int32 if those of the
-    first record have more than 8 bits, and turns and shrinks it with its image: "mask" [B, H, W].
-
-    Attributes:
-      images: n encoded images.
-      masks: n encoded masks of one channel: gray, or numbers of a palette.
-
-    Example:
-      >>> from jaxaug.decode import Encoded
-      >>> Masked(Encoded.from_bytes([b"jpeg"]), Encoded.from_bytes([b"png"])).masks.lengths.tolist()
-      [3]
-    """
-
-    images: Encoded
-    masks: Encoded
+from jaxaug.decode import Values
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Records with random access: encoded images and their features.
+    """Records with random access: columns of encoded bytes, arrays, and arrays of varying lengths.
+
+    A source may have an attribute `decoders`, a dict of column -> `decode.ColumnDecoder`, which
+    says how its columns are decoded unless the Loader's `decode` says otherwise. Without either the
+    names of the columns decide, see `decode.default_decoder`.
 
     A source is random access and stateless: `read` may be called from any thread, for any rows in
     any order, and answers the same each time. The Loader owns order, epochs and sharding.
@@ -61,13 +29,14 @@ class Source(Protocol):
         """Return the number of records."""
         ...
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
-        """Return the images of records `indices` (int64[n]), and a dict of arrays [n, ...].
+    def read(self, indices: np.ndarray) -> Mapping[str, Values]:
+        """Return the columns of records `indices` (int64[n]), by name.
 
-        The dtypes, and the shapes after the first axis, are the same in every call. "label" is
-        int[n].
+        A column is an array [n, ...] of NumPy, `Encoded` bytes, or `Ragged` arrays. Names, dtypes,
+        and the shapes after the first axis, are the same in every call. "image" is the image,
+        "label" int[n].
 
-        A record that cannot be read (deleted, no permission) has length 0, and
+        A record that cannot be read (deleted, no permission) has bytes of length 0, and
         `describe(index)["error"]` says why; the Loader's `on_error` then applies.
         """
         ...
@@ -83,7 +52,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class Indexed(Source, Protocol):
-    """A source that may know its images' headers without reading them.
+    """A source that may know the headers of encoded columns without reading them.
 
     Example:
       >>> from jaxaug.iterators import InMemory, Subset
@@ -91,8 +60,8 @@ class Indexed(Source, Protocol):
       True
     """
 
-    def headers(self, indices: np.ndarray) -> Headers | None:
-        """Return the header facts of images `indices` (int64[n]); None if they are not known."""
+    def headers(self, indices: np.ndarray) -> Mapping[str, Any]:
+        """Return by column what is known of records `indices` (int64[n]), such as `Headers`."""
         ...
 
 
@@ -106,11 +75,8 @@ class Stream(Protocol):
       True
     """
 
-    def iterate(self) -> Iterator[tuple[bytes, Features]]:
-        """Yield each record once: its encoded image, and a dict of scalars and arrays.
-
-        Bytes under "mask" are the encoded mask of the image, see `Masked`.
-        """
+    def iterate(self) -> Iterator[Mapping[str, Any]]:
+        """Yield each record once: a dict of encoded bytes, scalars and arrays by column."""
         ...
 
     def describe(self, index: int) -> dict[str, Any]:

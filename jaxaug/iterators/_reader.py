@@ -1,4 +1,4 @@
-"""Reading: from a source to the encoded rows of one batch after another."""
+"""Reading: from a source to the columns of one batch after another."""
 
 import abc
 import dataclasses
@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode import Encoded, Headers
-from jaxaug.iterators._features import (
-    Column,
-    Features,
-    FeatureSpec,
-    blank_rows,
-    check_features,
-    feature_spec,
-    narrow_features,
+from jaxaug.decode import Column, Values
+from jaxaug.iterators._columns import (
+    Columns,
+    Forms,
+    check_answer,
+    check_forms,
+    narrow_columns,
+    take_rows,
+    without_bytes,
 )
-from jaxaug.iterators._masks import stored_dtype
-from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
+from jaxaug.iterators._protocol import Indexed, Source
 from jaxaug.iterators._sampler import Sampler, find_records, permute, sampler_name
 from jaxaug.iterators._state import BatchSpan, Cursor, next_span
 
@@ -27,7 +26,7 @@ PADDING = -1  # the index of a row without a record
 # Positions that a sampler is asked for at once, those of the next batches, at least of one: its
 # numpy calls for a single batch would take two to four times as long for each position.
 _MAX_POSITIONS = 8192
-MAX_MASK_TRIES = 100  # records looked at for the first good mask
+_CHUNK_RECORDS = 1 << 18  # of an index, looked at at a time
 MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
 
 
@@ -56,68 +55,34 @@ class BatchPlan(NamedTuple):
         return self.epochs is not None and epoch >= self.epochs
 
 
-class Rows(NamedTuple):
-    """Records as they were read.
-
-    Attributes:
-      images: encoded images, or pixels.
-      features: the records' features.
-      masks: the encoded mask of each image; None where the source has none.
-    """
-
-    images: Encoded | Pixels
-    features: Features
-    masks: Encoded | None = None
-
-
-class EncodedBatch(NamedTuple):
-    """The local rows of one batch, before they are decoded.
+class ReadBatch(NamedTuple):
+    """The local rows of one batch as they were read, or the reason why they could not be.
 
     Attributes:
       epoch: the epoch of the batch.
-      positions: int64[r], the positions of the rows in the epoch.
-      indices: int64[r], the records; padding rows have `PADDING`, no bytes and blank features.
-      images, features, masks: see `Rows`.
-      seconds: how long reading took.
-      headers: the headers that the source's index has stored; None if it has none.
-    """
-
-    epoch: int
-    positions: np.ndarray
-    indices: np.ndarray
-    images: Encoded | Pixels
-    features: Features
-    masks: Encoded | None = None
-    seconds: float = 0.0
-    headers: Headers | None = None
-
-
-class ReadBatch(NamedTuple):
-    """One batch as it was read, or the reason why it could not be.
-
-    Attributes:
-      epoch: the epoch that the batch belongs to.
       after: the cursor once it is delivered.
-      batch: the rows, or the exception.
+      positions: int64[r], the positions of the rows in the epoch.
+      indices: int64[r], the records; padding rows have `PADDING` and no bytes.
+      columns: their values by column.
+      stored: by column, what the source's index has stored of them.
+      seconds: how long reading took.
+      error: why there are no columns; None where there are.
     """
 
     epoch: int
     after: Cursor
-    batch: EncodedBatch | Exception
+    positions: np.ndarray
+    indices: np.ndarray
+    columns: Columns
+    stored: Mapping[str, Any] = {}
+    seconds: float = 0.0
+    error: Exception | None = None
 
 
-class RecordForm(NamedTuple):
-    """The form of every record of a source.
-
-    Attributes:
-      features: the form of its features.
-      image: the form of its pixels; None if its images are encoded.
-      mask: the dtype of its masks once they are decoded; None if it has no encoded ones.
-    """
-
-    features: FeatureSpec
-    image: Column | None = None
-    mask: np.dtype | None = None
+def failed_batch(epoch: int, after: Cursor, error: Exception) -> ReadBatch:
+    """Return what the consumer meets in the place of a batch that could not be read."""
+    none = np.zeros(0, np.int64)
+    return ReadBatch(epoch, after, none, none, {}, error=error)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,13 +93,11 @@ class Reader(abc.ABC):
 
     Attributes:
       source: the records.
-      mask_fill: the value of integer masks in blank rows.
-      form: that all records must have; None while the first is looked at.
+      forms: those that the columns of all records must have; None while the first is looked at.
     """
 
     source: Any
-    mask_fill: int
-    form: RecordForm | None = None
+    forms: Forms | None = None
 
     @property
     @abc.abstractmethod
@@ -157,22 +120,26 @@ class Reader(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def read_first(self) -> RecordForm:
-        """Return the form of the first record."""
+    def read_first(self) -> Columns:
+        """Return the columns of the first record."""
 
     @abc.abstractmethod
-    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
-        """Yield the images of up to `count` records, some at a time, the same on every process."""
+    def read_singly(self, name: str, count: int) -> Iterator[Values]:
+        """Yield a column of the first `count` records, one at a time."""
+
+    @abc.abstractmethod
+    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
+        """Yield a column of up to `count` records, some at a time, the same on every process."""
 
     @abc.abstractmethod
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         """Yield the batches from `cursor` on."""
 
-    def read_rows(self, indices: np.ndarray) -> Rows:
-        """Return records int64[n]; rows with index `PADDING` are blank."""
+    def read_rows(self, indices: np.ndarray) -> Columns:
+        """Return records int64[n]; rows with index `PADDING` are those of any other."""
         raise TypeError(f"{self.source!r} has no random access.")
 
-    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Rows]:
+    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Columns]:
         """Return the numbers int64[n] of the records at positions of an epoch, and the records."""
         raise TypeError(f"{self.source!r} has no random access.")
 
@@ -214,29 +181,18 @@ class RecordReader(Reader):
     def wide_index(self) -> bool:
         return len(self.source) >= 2**31
 
-    def read_first(self) -> RecordForm:
-        first = self.read_rows(np.zeros(1, np.int64))
-        mask = None if first.masks is None else self._mask_dtype()
-        return RecordForm(feature_spec(first.features), _image_form(first.images), mask)
+    def read_first(self) -> Columns:
+        return self.read_rows(np.zeros(1, np.int64))
 
-    def _mask_dtype(self) -> np.dtype:
-        """Return the dtype of the first good mask."""
-        for index in range(min(len(self.source), MAX_MASK_TRIES)):
-            masks = self.read_rows(np.array([index])).masks
-            dtype = None if masks is None else stored_dtype(masks)
-            if dtype is not None:
-                return dtype
-        return np.dtype(np.uint8)
+    def read_singly(self, name: str, count: int) -> Iterator[Values]:
+        for index in range(min(len(self.source), count)):
+            yield self.source.read(np.array([index]))[name]
 
-    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
+    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
         positions = np.arange(min(count, len(self.source)))
         chosen = np.sort(permute(seed, 0, positions, len(self.source)))
         for first in range(0, len(chosen), MAX_READ_RECORDS):
-            images, _ = self.source.read(chosen[first : first + MAX_READ_RECORDS])
-            if isinstance(images, Masked):
-                images = images.images
-            assert isinstance(images, Encoded)  # pixels have no canvas
-            yield images
+            yield self.source.read(chosen[first : first + MAX_READ_RECORDS])[name]
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         count = max(1, _MAX_POSITIONS // len(plan.local))
@@ -253,9 +209,7 @@ class RecordReader(Reader):
             found = self._find_batches(epoch, positions)
             for span, places, indices in zip(spans, positions, found):
                 # In no variable, or the batch would stay alive as long as the next one is read.
-                yield ReadBatch(
-                    epoch, span.after, self._read_batch(epoch, places, indices, started)
-                )
+                yield self._read_batch(span, places, indices, started)
                 started = time.perf_counter()
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
@@ -281,33 +235,33 @@ class RecordReader(Reader):
 
     def _read_batch(
         self,
-        epoch: int,
+        span: BatchSpan,
         positions: np.ndarray,
         indices: np.ndarray | Exception,
         started: float,
-    ) -> EncodedBatch | Exception:
+    ) -> ReadBatch:
         """Return the rows of records; an exception, for the consumer to meet in its place."""
         if isinstance(indices, Exception):
-            return indices
+            return failed_batch(span.epoch, span.after, indices)
         try:
-            rows = self.read_rows(indices)
-            headers = self._stored_headers(indices) if isinstance(rows.images, Encoded) else None
+            columns = self.read_rows(indices)
+            stored = self._stored(indices)
         except Exception as error:
-            return error
+            return failed_batch(span.epoch, span.after, error)
 
         seconds = time.perf_counter() - started
-        return EncodedBatch(epoch, positions, indices, *rows, seconds, headers)
+        return ReadBatch(span.epoch, span.after, positions, indices, columns, stored, seconds)
 
-    def _stored_headers(self, indices: np.ndarray) -> Headers | None:
-        """Return the headers that an index has stored; a padding row has those of record 0."""
+    def _stored(self, indices: np.ndarray) -> Mapping[str, Any]:
+        """Return what an index has stored; a padding row has that of record 0."""
         if not isinstance(self.source, Indexed):
-            return None
+            return {}
         return self.source.headers(np.where(indices == PADDING, 0, indices))
 
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))
 
-    def read_rows(self, indices: np.ndarray) -> Rows:
+    def read_rows(self, indices: np.ndarray) -> Columns:
         padding = indices == PADDING
         if not padding.any():
             return self._read_records(indices)
@@ -315,32 +269,23 @@ class RecordReader(Reader):
         # A padding row is a copy of another row, of record 0 where there is no other: a read may
         # take a while.
         records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
-        place = np.cumsum(~padding) - 1
-        images, columns, masks = self._read_records(records)
-        if isinstance(images, Encoded):
-            images = without_bytes(images.take(place), padding)
-        else:
-            images = Pixels(images.array[place])
-        columns = {name: column[place] for name, column in columns.items()}
-        masks = None if masks is None else masks.take(place)
-        return Rows(images, blank_rows(columns, padding, self.mask_fill), masks)
+        place = np.maximum(np.cumsum(~padding) - 1, 0)
+        columns = self._read_records(records)
+        return {
+            name: without_bytes(take_rows(values, place), padding)
+            for name, values in columns.items()
+        }
 
-    def _read_records(self, records: np.ndarray) -> Rows:
+    def _read_records(self, records: np.ndarray) -> Columns:
         """Return records int64[n], in the form of the first."""
         answer = self.source.read(records)
-        _check_answer(answer)
-        images, columns = answer
-        masks = None
-        if isinstance(images, Masked):
-            images, masks = images
-            _check_masks(images, masks, columns, len(records))
-        _check_images(images, len(records))
-        rows = Rows(images, narrow_features(columns, records), masks)
-        if self.form is not None:
-            _check_form(rows, self.form)
-        return rows
+        check_answer(answer)
+        columns = narrow_columns(answer, records)
+        if self.forms is not None:
+            check_forms(columns, self.forms)
+        return columns
 
-    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Rows]:
+    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Columns]:
         indices = self._find_records(epoch, positions)
         return indices, self.read_rows(indices)
 
@@ -355,77 +300,37 @@ class RecordReader(Reader):
         return int(index), 0 if position is None else int(position)
 
 
-def without_bytes(encoded: Encoded, rows: np.ndarray) -> Encoded:
-    """Return the images with length 0 where `rows` (bool[n]) is True."""
-    return encoded._replace(lengths=np.where(rows, np.uint64(0), encoded.lengths))
+class SourceColumn(Column):
+    """One column of a source, as its decoder may look at it before the first batch.
 
+    Args:
+      name: of the column.
+      example: the values of the first record.
+      reader: of the source.
+      seed: of the records that are sampled.
+    """
 
-def _image_form(images: Encoded | Pixels) -> Column | None:
-    """Return the form of pixels; None for encoded images."""
-    if isinstance(images, Encoded):
-        return None
-    return Column(images.array.dtype, images.array.shape[1:])
+    def __init__(self, name: str, example: Values, reader: Reader, seed: int):
+        self.name = name
+        self.example = example
+        self._reader = reader
+        self._seed = seed
 
+    def first(self, count: int) -> Iterator[Values]:
+        return self._reader.read_singly(self.name, count)
 
-def _check_answer(answer: Any) -> None:
-    """Refuse what is no pair of images and columns."""
-    pair = isinstance(answer, (tuple, list)) and len(answer) == 2
-    if pair and isinstance(answer[0], (Encoded, Masked, Pixels)) and isinstance(answer[1], Mapping):
-        return
-    kinds = [type(part).__name__ for part in (answer if pair else [answer])]
-    raise TypeError(
-        "`source.read` must return (Encoded, features), (Masked, features) or (Pixels, features) "
-        f"with a dict of arrays, got {' and '.join(kinds)}: `Encoded.from_bytes` takes a list of "
-        "bytes."
-    )
+    def sample(self, count: int) -> Iterator[Values]:
+        return self._reader.read_sample(self.name, count, self._seed)
 
-
-def _check_form(rows: Rows, form: RecordForm) -> None:
-    """Refuse records of another form than the first."""
-    check_features(rows.features, form.features)
-    image = _image_form(rows.images)
-    if image != form.image:
-        raise ValueError(
-            f"`source` must give images as {form.image or 'Encoded'} in every read, as in the "
-            f"first, got {image or 'Encoded'}."
-        )
-    if (rows.masks is None) != (form.mask is None):
-        raise ValueError(
-            "`source` must give masks in every read or in none, as in the first, got "
-            f"{'none' if rows.masks is None else 'masks'}."
-        )
-
-
-def _check_images(images: Encoded | Pixels, count: int) -> None:
-    if isinstance(images, Pixels):
-        _check_pixels(images.array)
-    found = len(images.array if isinstance(images, Pixels) else images.lengths)
-    if found != count:
-        raise ValueError(
-            f"`source.read` must return one image for each of {count} records, got {found}."
-        )
-
-
-def _check_pixels(array: Any) -> None:
-    found = type(array).__name__
-    if isinstance(array, np.ndarray):
-        if array.dtype == np.uint8 and array.ndim >= 3 and array.shape[3:] in ((), (1,), (3,)):
-            return
-        found = f"{array.dtype}{list(array.shape)}"
-    raise ValueError(
-        "`Pixels` must hold uint8[n, H, W, 3], or gray [n, H, W] or [n, H, W, 1], of NumPy, got "
-        f"{found}."
-    )
-
-
-def _check_masks(images: Any, masks: Encoded, columns: Features, count: int) -> None:
-    if not isinstance(images, Encoded) or not isinstance(masks, Encoded):
-        kinds = f"{type(images).__name__} and {type(masks).__name__}"
-        raise TypeError(f"`Masked` must hold two `Encoded`, got {kinds}.")
-    if "mask" in columns:
-        raise ValueError("`source` must have its masks in files or in a feature 'mask', got both.")
-    if len(masks.lengths) != count:
-        raise ValueError(
-            f"`source.read` must return one mask for each of {count} records, got "
-            f"{len(masks.lengths)}."
-        )
+    def stored(self) -> Sequence[Any] | None:
+        source = self._reader.source
+        if not isinstance(source, Indexed):
+            return None
+        parts = []
+        for start in range(0, len(source), _CHUNK_RECORDS):
+            rows = np.arange(start, min(start + _CHUNK_RECORDS, len(source)))
+            part = source.headers(rows).get(self.name)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts

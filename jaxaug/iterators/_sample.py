@@ -8,12 +8,13 @@ import numpy as np
 from jaxaug._checks import check_count
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Key
-from jaxaug.decode import decode_image
 from jaxaug.iterators._bad_records import BadRecordsError
-from jaxaug.iterators._batch_function import key_words, row_keys
+from jaxaug.iterators._batch_function import row_keys
+from jaxaug.iterators._columns import Columns
 from jaxaug.iterators._plan import Plan
-from jaxaug.iterators._protocol import Pixels
-from jaxaug.iterators._reader import PADDING, EncodedBatch
+from jaxaug.iterators._reader import PADDING, ReadBatch
+from jaxaug.iterators._rows import key_words
+from jaxaug.iterators._state import Cursor
 from jaxaug.sharding._keys import TRANSFORM, split_words
 
 
@@ -25,11 +26,11 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     count = len(plan.layout.rows)
     indices = np.full(count, PADDING)
     indices[0] = index
-    rows = plan.reader.read_rows(indices)
-    records = EncodedBatch(epoch, np.full(count, position), indices, *rows)
+    columns = plan.reader.read_rows(indices)
+    read = ReadBatch(epoch, Cursor(epoch, 0), np.full(count, position), indices, columns)
     builder = plan.make_builder(plan.compiled_rows, "raise")
     try:
-        batch = builder.build_local(records)
+        batch = builder.build_local(read)
     except BadRecordsError as error:
         raise error.error from None
 
@@ -37,21 +38,21 @@ def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dic
     del outputs["valid"], outputs["index"]
     first_shards = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
     sample = jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_shards))
-    images = rows.images
-    if isinstance(images, Pixels):
-        original = images.array[0]
-    else:
-        assert plan.decoder is not None
-        mode = "rgb" if plan.function.channels == 3 else "gray"
-        original = decode_image(
-            images.view(0), mode, plan.decoder.max_pixels, truncated=plan.decoder.truncated
-        )
     return {
-        "original": original,
+        "original": _original(plan, columns),
         "sample": sample,
         "key": _key(plan, index, epoch, position),
         "describe": plan.source.describe(index),
     }
+
+
+def _original(plan: Plan, columns: Columns) -> np.ndarray | None:
+    """Return the whole value of the first column that has one to show."""
+    for name, decoder in plan.schema.decoders.items():
+        original = decoder.original(columns[name])
+        if original is not None:
+            return original
+    return None
 
 
 def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,9 +19,10 @@ class Stats:
 
     Args:
       builders: how many threads decode and launch batches at a time.
+      counted: what decoders count, beside what every Loader does.
     """
 
-    def __init__(self, builders: int):
+    def __init__(self, builders: int, counted: Iterable[str] = ()):
         # Reentrant: a signal handler may ask for the stats amidst any line of the main thread.
         self._lock = threading.RLock()
         self._builders = builders
@@ -37,7 +39,7 @@ class Stats:
             "bad": 0,
             "masked": 0,
             "replaced": 0,
-            "shrunk": 0,
+            **dict.fromkeys(counted, 0),
         }
         self._seconds = {"reader": 0.0, "decoder": 0.0, "device": 0.0, "late": 0.0, "consumer": 0.0}
         self._bad_records: list[dict[str, Any]] = []

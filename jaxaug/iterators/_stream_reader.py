@@ -3,35 +3,23 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from jaxaug._typing import Features
-from jaxaug.decode import Encoded
-from jaxaug.iterators._features import (
-    blank_rows,
-    check_features,
-    feature_spec,
-    stack_features,
-)
-from jaxaug.iterators._masks import stored_dtype
+from jaxaug.decode import Values
+from jaxaug.iterators._columns import Columns, check_forms, stack_columns, without_bytes
 from jaxaug.iterators._protocol import Stream
 from jaxaug.iterators._reader import (
-    MAX_MASK_TRIES,
     MAX_READ_RECORDS,
     PADDING,
     BatchPlan,
-    EncodedBatch,
     ReadBatch,
     Reader,
-    RecordForm,
-    without_bytes,
+    failed_batch,
 )
 from jaxaug.iterators._state import Cursor
 
-_BYTES = (bytes, bytearray, memoryview)
 _MAX_RECORDS = 2**31  # of an epoch: their numbers are int32 in a batch
 
 
@@ -45,29 +33,23 @@ class StreamReader(Reader):
     def sampler_name(self) -> str:
         return "Stream"
 
-    def read_first(self) -> RecordForm:
+    def read_first(self) -> Columns:
         first = next(self.source.iterate(), None)
         if first is None:
             raise ValueError("`source` must yield at least one record, got an empty stream.")
-        features, masks = _split_masks([first[1]])
-        columns = stack_features(features, np.zeros(1, np.int64))
-        mask = None if masks is None else self._mask_dtype()
-        return RecordForm(feature_spec(columns), mask=mask)
+        return stack_columns([first], np.zeros(1, np.int64))
 
-    def _mask_dtype(self) -> np.dtype:
-        """Return the dtype of the first good mask."""
-        for _, features in itertools.islice(self.source.iterate(), MAX_MASK_TRIES):
-            _, masks = _split_masks([features])
-            dtype = None if masks is None else stored_dtype(masks)
-            if dtype is not None:
-                return dtype
-        return np.dtype(np.uint8)
+    def read_singly(self, name: str, count: int) -> Iterator[Values]:
+        return self._read_parts(name, count, 1)
 
-    def read_some(self, count: int, seed: int) -> Iterator[Encoded]:
+    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
         del seed  # the first records are all that can be had
+        return self._read_parts(name, count, MAX_READ_RECORDS)
+
+    def _read_parts(self, name: str, count: int, size: int) -> Iterator[Values]:
         records = itertools.islice(self.source.iterate(), count)
-        while images := [image for image, _ in itertools.islice(records, MAX_READ_RECORDS)]:
-            yield Encoded.from_bytes(images)
+        while part := [{name: record[name]} for record in itertools.islice(records, size)]:
+            yield stack_columns(part, np.arange(len(part)))[name]
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         for epoch in itertools.count(cursor.epoch):
@@ -94,10 +76,8 @@ class StreamReader(Reader):
             following, error = _take(records, plan.batch_size)
             last = error is None and len(following) < plan.min_records
             after = Cursor(epoch + 1, 0) if last else Cursor(epoch, position + len(chunk))
-            batch = self._make_batch(chunk, plan, Cursor(epoch, position))
-            if isinstance(batch, EncodedBatch):
-                batch = batch._replace(seconds=time.perf_counter() - started)
-            yield ReadBatch(epoch, after, batch)
+            batch = self._make_batch(chunk, plan, Cursor(epoch, position), after)
+            yield batch._replace(seconds=time.perf_counter() - started)
 
             position += len(chunk)
             chunk = following
@@ -106,7 +86,7 @@ class StreamReader(Reader):
             raise error
         return position + len(chunk)
 
-    def _make_batch(self, chunk: list, plan: BatchPlan, cursor: Cursor) -> EncodedBatch | Exception:
+    def _make_batch(self, chunk: list, plan: BatchPlan, cursor: Cursor, after: Cursor) -> ReadBatch:
         """Return this process's rows of a chunk; an exception, for the consumer to meet there."""
         epoch, position = cursor
         positions = np.where(plan.local < len(chunk), position + plan.local, PADDING)
@@ -119,30 +99,14 @@ class StreamReader(Reader):
                     '`source` must yield at most 2^31 records an epoch, as their "index" is int32, '
                     "got more: let it end earlier, and the next epoch begins."
                 )
-            encoded = Encoded.from_bytes([chunk[row][0] for row in rows])
-            others, masks = _split_masks([chunk[row][1] for row in rows])
-            columns = stack_features(others, indices)
-            if self.form is not None:
-                check_features(columns, self.form.features)
+            columns = stack_columns([chunk[row] for row in rows], indices)
+            if self.forms is not None:
+                check_forms(columns, self.forms)
         except Exception as error:
-            return error
+            return failed_batch(epoch, after, error)
 
-        features = blank_rows(columns, padding, self.mask_fill)
-        images = without_bytes(encoded, padding)
-        return EncodedBatch(epoch, positions, positions, images, features, masks)
-
-
-def _split_masks(features: Sequence[Features]) -> tuple[Sequence[Features], Encoded | None]:
-    """Return the features of records without their encoded masks, and these; None without any."""
-    if not isinstance(features[0].get("mask"), _BYTES):
-        return features, None
-    masks: list[Any] = []
-    others = []
-    for each in features:
-        mask = each.get("mask")
-        masks.append(mask if isinstance(mask, _BYTES) else b"")
-        others.append({name: value for name, value in each.items() if name != "mask"})
-    return others, Encoded.from_bytes(masks)
+        columns = {name: without_bytes(values, padding) for name, values in columns.items()}
+        return ReadBatch(epoch, after, positions, positions, columns)
 
 
 def _take(records: Iterator, count: int) -> tuple[list, Exception | None]:

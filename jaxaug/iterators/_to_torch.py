@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from jaxaug._typing import Array
+from jaxaug.iterators._columns import LABELS
 from jaxaug.iterators._export import Batch, Export, check_bool, check_names
-from jaxaug.iterators._features import LABELS
 from jaxaug.iterators._layout import local_shards
 from jaxaug.iterators._loader import Loader
 

@@ -194,7 +194,7 @@ def test_mask_leaves_zeros_and_the_neighbors_alone(cpu_devices):
         np.testing.assert_array_equal(pixels[row, : alone.shape[0], : alone.shape[1]], alone)
     assert stats == {"images": 10, "failed": 10, "shrunk": 0, "host": 10, "device_bytes": 0}
     assert sorted(decoded.failures) == [1, 3, 5, 7, 9] and decoded.failures[1] == "empty"
-    assert decoded.orientation[1::2].tolist() == [1] * 5
+    assert decoded.arrays["orientation"][1::2].tolist() == [1] * 5
     assert read_headers(Encoded.from_bytes(files)).kind[1::2].tolist() == [0, 0, 0, 0, 2]
 
 
@@ -207,9 +207,9 @@ def test_a_batch_of_nothing_but_bad_images(cpu_devices):
 def test_rows_for_the_loader_carry_the_orientation(one):
     files = [insert(FILES[0], exif_segment(value, ">")) for value in range(1, 9)]
     decoded = one.decode_rows(Encoded.from_bytes(files))
-    assert decoded.orientation.tolist() == list(range(1, 9)) and decoded.failures == {}
-    assert decoded.original_size.tolist() == [[40, 56]] * 4 + [[56, 40]] * 4
-    decoded.release(decoded.pixels)
+    assert decoded.arrays["orientation"].tolist() == list(range(1, 9)) and decoded.failures == {}
+    assert decoded.arrays["original_size"].tolist() == [[40, 56]] * 4 + [[56, 40]] * 4
+    decoded.release(decoded.arrays["pixels"])
 
 
 def test_the_devices_divide_the_batch(cpu_devices):
@@ -310,7 +310,7 @@ def test_a_decoder_works_inside_of_any_mesh(cpu_devices, monkeypatch, kind, shap
             )
             copies = decoder.decode(FILES).pixels  # as from a buffer of the backend
         assert jax.sharding.get_mesh() == mesh  # the user's is back
-    for shards in (found, rows.pixels, copies):
+    for shards in (found, rows.arrays["pixels"], copies):
         assert [shard.devices() for shard in shards] == [{device} for device in cpu_devices[1:3]]
         for shard, pixels in zip(shards, expected):
             np.testing.assert_array_equal(np.asarray(shard), pixels)

@@ -82,13 +82,13 @@ def run(sources: list[bytes], count: int, decoder: Decoder, rng: random.Random):
         encoded = Encoded.from_bytes(files)
         headers = read_headers(encoded, decoder.max_pixels)
         decoded = decoder.decode_rows(encoded)
-        pixels = np.asarray(decoded.pixels[0])
+        pixels = np.asarray(decoded.arrays["pixels"][0])
         np.testing.assert_array_equal(pixels[-1], expected)
         assert not pixels[~decoded.valid].any()
         assert set(decoded.failures) == set((~decoded.valid).nonzero()[0].tolist())
         assert all(decoded.failures.values())
         for row, file in enumerate(files):
-            height, width = decoded.size[row]
+            height, width = decoded.arrays["size"][row]
             assert not pixels[row, height:].any() and not pixels[row, :, width:].any(), file.hex()
         yield files, headers, decoded
 

@@ -47,11 +47,11 @@ def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
     monkeypatch.setattr(
         _decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
     )
-    _decoder._warn_once.cache_clear()
+    _decoder.warn_once.cache_clear()
     through_a_loader = {"__name__": "jaxaug.iterators._loader", "Decoder": Decoder}
     exec("def make(*arguments):\n    return Decoder(*arguments)", through_a_loader)
     for make in (Decoder, through_a_loader["make"]):
-        _decoder._warn_once.cache_clear()
+        _decoder.warn_once.cache_clear()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):

@@ -113,7 +113,7 @@ def test_the_shards_of_several_gpus_are_those_of_one(count):
         split = batch_sharding(devices)
         with (
             Decoder(CANVAS, "nvjpeg", devices, deterministic=True) as decoder,
-            Loader(source, 32, transform=transform, decoder=decoder, sharding=split) as loader,
+            Loader(source, 32, transform=transform, decode=decoder, sharding=split) as loader,
         ):
             return [jax.device_get(batch) for batch in loader.steps(5)]
 
@@ -248,7 +248,7 @@ def stress(monkeypatch, gpu, rounds: int = 8, **form) -> int:
         sums = []
         for number in range(rounds):
             decoded = decoder.decode_rows(batches[number % 4])
-            checksum, done = slow_checksum(decoded.pixels[0], work)
+            checksum, done = slow_checksum(decoded.arrays["pixels"][0], work)
             decoded.release(done)
             sums.append(checksum)
         return sum(not np.array_equal(np.asarray(s), expected[n % 4]) for n, s in enumerate(sums))
@@ -465,7 +465,7 @@ def test_indexes_that_lie_move_no_byte_out_of_its_slot(gpu, monkeypatch):
         one.buffers._max_count = 1
         decoder.decode(images + jpegs(1) * 300)
         expected = decoder.decode_rows(encoded)
-        pixels = np.asarray(expected.pixels[0])
+        pixels = np.asarray(expected.arrays["pixels"][0])
         expected.release(())
         (buffer,) = one.buffers._buffers
         ends = [buffer._pointer + len(images) * CANVAS[0] * CANVAS[1] * 3]
@@ -476,8 +476,10 @@ def test_indexes_that_lie_move_no_byte_out_of_its_slot(gpu, monkeypatch):
             for end in ends:
                 cuda.call("cudaMemset", end, 0xA5, guard.size)
             cuda.call("cudaDeviceSynchronize")
-            decoded = decoder.decode_rows(encoded, lying_headers(encoded, seed))
-            np.testing.assert_array_equal(np.asarray(decoded.pixels[0]), pixels)
+            decoded = decoder.decode_rows(
+                encoded, decoder.check_rows(encoded, lying_headers(encoded, seed))
+            )
+            np.testing.assert_array_equal(np.asarray(decoded.arrays["pixels"][0]), pixels)
             decoded.release(())
             for end in ends:
                 kind = cuda.runtime().cudaMemcpyKind.cudaMemcpyDeviceToHost
@@ -825,7 +827,7 @@ def test_deterministic_pixels_without_engines_do_not_depend_on_the_batch(gpu, mo
     monkeypatch.setattr(libnvjpeg, "create_handle", no_engines)
     with pytest.raises(ImportError, match=r"no JPEG engines.*'auto' or 'host'"):
         Decoder(CANVAS, "nvjpeg", gpu, deterministic=True)
-    _decoder._warn_once.cache_clear()
+    _decoder.warn_once.cache_clear()
     images = [encode(noisy(seed), quality=90, subsampling=seed % 3) for seed in range(128)]
     with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
         decoder = Decoder(CANVAS, "auto", gpu, deterministic=True)

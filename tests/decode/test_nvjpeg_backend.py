@@ -251,7 +251,7 @@ def test_deterministic_pixels_need_engines(gpu, monkeypatch):
     monkeypatch.setattr(
         _decoder, "_check_devices", lambda devices: GpuLike.of(jax.devices("cpu")[:1])
     )
-    _decoder._warn_once.cache_clear()
+    _decoder.warn_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="jaxaug decodes on the host.*no JPEG engines"):
         with Decoder(CANVAS, deterministic=True) as decode:
             assert decode.backend == "host"

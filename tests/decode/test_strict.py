@@ -124,7 +124,7 @@ def test_a_loader_takes_them_through_its_decoder(on_error):
     device = jax.devices("cpu")[:1]
     with (
         Decoder((37, 50), "host", device, truncated="accept") as decoder,
-        Loader(source, 24, decoder=decoder, **options) as loader,
+        Loader(source, 24, decode=decoder, **options) as loader,
     ):
         batch = next(loader)
         valid = np.asarray(batch["valid"]).reshape(8, 3)

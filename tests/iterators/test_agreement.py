@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
+from jaxaug.decode import Image, Mask
 from jaxaug.errors import JaxaugError
 from jaxaug.iterators import InMemory, _agreement
 from jaxaug.iterators._agreement import Peers, differences, flatten, name_processes, peers_of
@@ -120,8 +121,8 @@ def test_equal_facts_have_no_difference(name, value):
         {"seed": 1},
         {"shuffle": False},
         {"epochs": 3},
-        {"canvas": (16, 16)},
-        {"mask_fill": 0},
+        {"decode": Image(canvas=(16, 16))},
+        {"decode": {"image": Image(canvas=(64, 64)), "mask": Mask(fill=0)}},
         {"max_bad": 0.5},
         {"last_batch": "pad"},
         {"on_error": "mask"},
@@ -138,7 +139,7 @@ def test_what_makes_a_batch_is_compared(changed):
     source = InMemory(jpegs(4), {"mask": np.zeros((4, 64, 64), np.uint8)})
 
     def facts(**changed):
-        arguments = {"batch_size": 4, "canvas": (64, 64), "sharding": one_device()}
+        arguments = {"batch_size": 4, "decode": Image(canvas=(64, 64)), "sharding": one_device()}
         arguments |= {"transform": augment.RandomHorizontalFlip(0.5)} | changed
         with Loader(source, **arguments) as loader:
             return flatten(loader._plan.facts(loader.element_spec))
@@ -171,7 +172,11 @@ def test_a_function_is_the_same_on_all_processes_whatever_its_address():
             "give all the same `last_batch`",
         ),
         (
-            [{"canvas": (64, 64)}, {"canvas": (128, 64)}, {"canvas": (64, 64)}],
+            [
+                {"canvas": (64, 64)},
+                {"canvas": (128, 64)},
+                {"canvas": (64, 64)},
+            ],
             "processes 0, 2 have canvas=(64, 64), process 1 has canvas=(128, 64)",
             "give all the same `canvas`",
         ),

@@ -100,7 +100,7 @@ def test_wrong_arguments_fail_at_construction(source, arguments, error, words):
     "wrong, message",
     [
         ({"shuffle": "yes"}, r"`shuffle` must be True, False or a `Sampler`, got 'yes'"),
-        ({"decoder": "host"}, r"`decoder` must be a jaxaug.Decoder"),
+        ({"decode": "host"}, r"`decode` must be a decoder such as"),
         (
             {"transform": augment.RandomHorizontalFlip},
             r"the class RandomHorizontalFlip: write RandomHorizontalFlip\(",
@@ -139,20 +139,20 @@ def test_numbers_of_numpy_are_numbers(source):
 def test_a_shared_decoder_stays_open(source):
     with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
         for _ in range(2):
-            with Loader(source, 4, decoder=decoder, sharding=one_device()) as loader:
+            with Loader(source, 4, decode=decoder, sharding=one_device()) as loader:
                 next(loader)
     with (
         Decoder((64, 64), devices=jax.devices("cpu")[:2]) as decoder,
         pytest.raises(ValueError, match="one device for each"),
     ):
-        Loader(source, 4, decoder=decoder, sharding=one_device())
+        Loader(source, 4, decode=decoder, sharding=one_device())
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_own_decoder_is_deterministic_where_processes_share_rows(source, monkeypatch, shared):
     monkeypatch.setattr(_plan, "spans_processes", lambda sharding: shared)
     with Loader(source, 4, sharding=one_device()) as loader:
-        assert loader.decoder.deterministic is shared
+        assert loader.decoders["image"].deterministic is shared
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -167,11 +167,11 @@ def test_shared_rows_need_a_deterministic_decoder(
         decoder.backend = backend
         if shared and backend == "nvjpeg" and not deterministic:
             with pytest.raises(
-                ValueError, match=r"`decoder` must be deterministic.*deterministic=True"
+                ValueError, match=r"`decode` must be a deterministic Decoder.*deterministic=True"
             ):
-                Loader(source, 4, decoder=decoder, sharding=one_device())
+                Loader(source, 4, decode=decoder, sharding=one_device())
         else:
-            Loader(source, 4, decoder=decoder, sharding=one_device()).close()
+            Loader(source, 4, decode=decoder, sharding=one_device()).close()
 
 
 def test_transform_exceptions_reach_the_user_at_construction(source):
@@ -186,8 +186,12 @@ def test_transform_exceptions_reach_the_user_at_construction(source):
 
 
 def test_text_features_are_refused(images):
+    class Named(InMemory):
+        def read(self, indices):
+            return super().read(indices) | {"name": np.array(["x"] * len(indices))}
+
     with pytest.raises(TypeError, match="'name' must be numbers"):
-        Loader(InMemory(images, {"name": np.array(["x"] * N)}), 4, sharding=one_device())
+        Loader(Named(images), 4, sharding=one_device())
 
 
 def test_missing_and_empty_folders_are_named(tmp_path):
@@ -207,7 +211,7 @@ def test_features_with_the_names_of_a_batch_are_refused(name):
 
 
 def test_names_of_features_are_texts():
-    with pytest.raises(TypeError, match="names of features must be texts, got 3"):
+    with pytest.raises(TypeError, match="must return a dict of columns by name"):
         Loader(
             InMemory(jpegs(4), {"label": np.arange(4), 3: np.arange(4)}), 4, sharding=one_device()
         )  # type: ignore

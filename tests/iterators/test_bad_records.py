@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from jaxaug import Decoder, Loader
-from jaxaug.decode import Encoded, decode_image
+from jaxaug.decode import Encoded, Image, decode_image
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import (
     ImageFolder,
     InMemory,
     RandomAccess,
     Shuffled,
-    _builder,
 )
+from jaxaug.iterators._rows import RowSchema
 from tests.images import jpegs
 from tests.iterators.loaders import jitter, one_device, threads
 
@@ -109,7 +109,7 @@ def test_all_records_broken_cannot_be_replaced():
 
 def test_the_record_that_cannot_be_replaced_is_named():
     source = InMemory([b"no"] * 40 + jpegs(8))
-    options = {"shuffle": False, "on_error": "replace", "canvas": (8, 8)}
+    options = {"shuffle": False, "on_error": "replace", "decode": Image(canvas=(8, 8))}
     with Loader(source, 4, sharding=one_device(), **options) as loader:
         with pytest.raises(DecodeError, match="cannot decode record 0 ") as caught:
             next(loader)
@@ -151,7 +151,7 @@ def test_a_replacement_is_the_next_record_of_its_own_epoch():
 @pytest.mark.parametrize("bad", [32, 33])
 def test_thirty_two_other_records_are_tried(bad):
     source = InMemory([b"no"] * bad + jpegs(1))
-    options = {"shuffle": False, "on_error": "replace", "canvas": (8, 8)}
+    options = {"shuffle": False, "on_error": "replace", "decode": Image(canvas=(8, 8))}
     with Loader(source, 1, sharding=one_device(), **options) as loader:
         if bad == 32:
             assert next(loader)["index"].tolist() == [32]
@@ -164,7 +164,7 @@ def test_images_of_too_many_pixels_are_replaced_before_anything_is_decoded():
     source = InMemory([*jpegs(2, 40, 56), *jpegs(1, 8, 8)])
     options = {"shuffle": False, "on_error": "replace", "sharding": one_device()}
     with Decoder((64, 64), devices=jax.devices("cpu")[:1], max_pixels=100) as decoder:
-        with Loader(source, 1, decoder=decoder, **options) as loader:
+        with Loader(source, 1, decode=decoder, **options) as loader:
             assert next(loader)["index"].tolist() == [2]
         assert decoder.stats["failed"] == 0
 
@@ -173,10 +173,11 @@ class Lent(InMemory):
     """Its reads give memory that is overwritten as soon as nothing refers to its owner."""
 
     def read(self, indices):
-        encoded, features = super().read(indices)
+        columns = super().read(indices)
+        encoded = columns["image"]
         data = [np.array(encoded.view(row)) for row in range(len(indices))]
         owner = Owner(data)
-        return Encoded.from_bytes(data)._replace(owner=owner), features
+        return columns | {"image": Encoded.from_bytes(data)._replace(owner=owner)}
 
 
 class Owner:
@@ -268,10 +269,10 @@ def test_every_decode_buffer_is_given_back_once(monkeypatch, on_error, fails):
     sampler = Unable() if fails == "order" else False
     with Lending((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
         with Loader(
-            source, 4, shuffle=sampler, on_error=on_error, decoder=decoder, sharding=one_device()
+            source, 4, shuffle=sampler, on_error=on_error, decode=decoder, sharding=one_device()
         ) as loader:
             if fails == "transfer":
-                monkeypatch.setattr(_builder, "place_points", lambda *facts: 1 / 0)
+                monkeypatch.setattr(RowSchema, "arrays", lambda self, *given: 1 / 0)
             for _ in range(6):
                 with contextlib.suppress(DecodeError, OSError, ZeroDivisionError):
                     next(loader)
@@ -328,8 +329,8 @@ def test_replacing_bad_records_decodes_each_batch_once():
         InMemory(images), 10, on_error="replace", epochs=1, sharding=one_device()
     ) as loader:
         rows = sum(len(batch["index"]) for batch in loader)
-        assert loader.decoder is not None
-        assert rows == loader.decoder.stats["images"] == 40
+        assert loader.decoders["image"] is not None
+        assert rows == loader.decoders["image"].stats["images"] == 40
         assert loader.stats["replaced"] >= 4
 
 
@@ -337,7 +338,7 @@ def test_damage_that_only_decoding_shows_is_replaced_too(monkeypatch):
     with Loader(
         InMemory(jpegs(8)), 4, shuffle=False, on_error="replace", sharding=one_device()
     ) as loader:
-        decoder = loader.decoder
+        decoder = loader.decoders["image"]
         assert decoder is not None
         decode_rows = decoder.decode_rows
         broken = {0}

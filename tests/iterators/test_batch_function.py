@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from jaxaug import augment
-from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn, key_words
+from jaxaug.decode import Image
+from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn
+from jaxaug.iterators._rows import key_words
 
 CANVAS = (24, 20)
 
@@ -14,21 +16,25 @@ CANVAS = (24, 20)
 def make_rows(count: int) -> dict:
     """Return rows of noise on a canvas, of which the last is not valid."""
     rng = np.random.default_rng(0)
+    sizes = np.tile(np.array([[20, 18]], np.int32), (count, 1))
     return {
         "words": key_words(0, np.arange(count), None),
         "valid": np.arange(count) < count - 1,
-        "sample": {
-            "image": rng.integers(0, 256, (count, *CANVAS, 3), np.uint8),
-            "size": np.tile(np.array([[20, 18]], np.int32), (count, 1)),
-            "label": np.arange(count, dtype=np.int32),
+        "plain": {"label": np.arange(count, dtype=np.int32)},
+        "decoded": {
+            "image": {
+                "pixels": rng.integers(0, 256, (count, *CANVAS, 3), np.uint8),
+                "size": sizes,
+                "original_size": sizes,
+                "orientation": np.ones(count, np.uint8),
+            }
         },
-        "placement": {},
     }
 
 
 def make_function(in_turn: bool) -> BatchFunction:
     transform = augment.Compose([augment.RandomResizedCrop(8), augment.ColorJitter(0.4, 0.4)])
-    return BatchFunction(transform, augment.MixUp(10), 255, CANVAS, 3, in_turn)
+    return BatchFunction(transform, augment.MixUp(10), (("image", Image(canvas=CANVAS)),), in_turn)
 
 
 def test_rows_in_turn_are_those_of_all_rows_at_once():
@@ -59,7 +65,7 @@ def test_rows_in_turn_are_a_loop_over_single_images():
     ],
 )
 def test_large_images_are_computed_in_turn_on_cpus_only(platform, canvas, expected):
-    assert computes_in_turn(platform, canvas) is expected
+    assert computes_in_turn(platform, {"image": Image(canvas=canvas)}) is expected
 
 
 def test_epochs_far_away_have_words_of_their_own():

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
-from jaxaug.iterators import FromIterable, InMemory, Sequential, WebDataset, _canvas
-from jaxaug.iterators._canvas import canvas_of
-from jaxaug.iterators._reader import RecordReader
+from jaxaug.decode import Encoded, _image
+from jaxaug.decode._image import canvas_of
+from jaxaug.iterators import FromIterable, InMemory, Sequential, WebDataset
+from jaxaug.iterators._reader import RecordReader, SourceColumn
 from jaxaug.iterators._stream_reader import StreamReader
 from jaxaug.iterators.sources.subset import Subset
 from tests.images import encode, picture
@@ -31,8 +32,9 @@ def packed(tmp_path):
 def pick_canvas(source, seed):
     kind = StreamReader if isinstance(source, FromIterable) else RecordReader
     sampler = {} if kind is StreamReader else {"sampler": Sequential(len(source))}
-    reader = kind(source=source, mask_fill=255, **sampler)
-    return _canvas.pick_canvas(reader, seed).canvas
+    reader = kind(source=source, **sampler)
+    column = SourceColumn("image", Encoded.from_bytes([b""]), reader, seed)
+    return _image.pick_canvas(column)[0]
 
 
 def test_sides_are_percentiles_rounded_up():
@@ -82,8 +84,8 @@ def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
     assert pick_canvas(in_memory, 0) == pick_canvas(source, 0) == (64, 64)
     rare = Subset(source, np.array([38, 38, 39, 0]))
     monkeypatch.setattr(source, "read", lambda indices: pytest.fail("the index knows all"))
-    monkeypatch.setattr("jaxaug.iterators._canvas._SAMPLED_RECORDS", 1)
-    monkeypatch.setattr("jaxaug.iterators._canvas._CHUNK_RECORDS", 7)
+    monkeypatch.setattr("jaxaug.decode._image._SAMPLED_RECORDS", 1)
+    monkeypatch.setattr("jaxaug.iterators._reader._CHUNK_RECORDS", 7)
     assert pick_canvas(source, 0) == (64, 64)
     assert pick_canvas(Subset(source, range(20)), 0) == (30, 50)
     assert pick_canvas(rare, 0) == (256, 192)  # upright
@@ -98,7 +100,7 @@ def test_an_index_gives_all_headers_and_no_byte_is_read(packed, monkeypatch):
 def test_without_an_index_headers_are_sampled(packed):
     _, images = packed
     subset = Subset(InMemory(images), np.array([38, 0, 38]))
-    assert subset.headers(np.arange(3)) is None and pick_canvas(subset, 0) == (256, 192)
+    assert subset.headers(np.arange(3)) == {} and pick_canvas(subset, 0) == (256, 192)
     assert pick_canvas(FromIterable([(image, {}) for image in images[38:]]), 0) == (200, 130)
 
 
@@ -120,7 +122,7 @@ def test_images_are_read_a_few_at_a_time():
 
 def test_a_sample_of_records_is_spread_over_the_source(monkeypatch):
     """Half of the images are larger: the last ones."""
-    monkeypatch.setattr(_canvas, "_SAMPLED_RECORDS", 10)
+    monkeypatch.setattr(_image, "_SAMPLED_RECORDS", 10)
     small, large = (encode(picture(0, height, 50)) for height in (30, 60))
 
     class Asked(InMemory):

@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxaug import Decoder, Loader, augment
+from jaxaug.decode import Image
 from jaxaug.iterators import InMemory, _compile, for_pmap, to_numpy
 from jaxaug.iterators._compile import value_key
 from jaxaug.sharding import batch_sharding
@@ -55,7 +56,7 @@ def test_equal_transforms_share_their_compilation(source, compilations):
     [
         {"transform": chain(23)},
         {"batch_size": 4},
-        {"canvas": (30, 30)},
+        {"decode": Image(canvas=(30, 30))},
         {"sharding": batch_sharding(jax.devices("cpu")[1:2])},
         {"batch_transform": lambda key, group: group},
     ],
@@ -134,12 +135,11 @@ def test_a_function_that_holds_an_array_is_not_shared():
     assert value_key(lambda key, image: image * table, []) is None
 
 
-def test_eight_compiled_calls_are_kept_the_newest_ones(monkeypatch):
+def test_eight_compiled_calls_are_kept_the_newest_ones():
     compiled = []
-    monkeypatch.setattr(_compile, "_compile", lambda *a: compiled.append(a[0]) or object())
     calls = _compile._SharedCalls(8)
     for key in [*range(10), 2, 9, 0, 2]:  # 0 and 1 are gone by then, and 3 goes for 0
-        calls.get(key, key, {}, [])
+        calls.get(key, lambda key=key: compiled.append(key) or object())
     assert compiled == [*range(10), 0] and list(calls._calls) == [4, 5, 6, 7, 8, 9, 0, 2]
 
 

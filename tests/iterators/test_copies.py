@@ -60,7 +60,8 @@ SOURCES = [
 
 
 def everything(source):
-    encoded, features = source.read(np.arange(len(source)))
+    features = dict(source.read(np.arange(len(source))))
+    encoded = features.pop("image")
     images = [bytes(encoded.view(row)) for row in range(len(source))]
     columns = {name: (str(column.dtype), column.tolist()) for name, column in features.items()}
     return repr(source), images, columns, source.fingerprint(), source.describe(len(source) - 1)
@@ -104,7 +105,7 @@ def test_a_relative_folder_is_found_from_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path.parent)
     source = type(test_features.folder(tmp_path))(tmp_path.name)
     monkeypatch.chdir("/")
-    assert source.read(np.arange(5))[0].lengths.tolist() == [5] * 5
+    assert source.read(np.arange(5))["image"].lengths.tolist() == [5] * 5
 
 
 def test_a_copy_reads_as_its_original_does(tmp_path):
@@ -120,7 +121,7 @@ def test_a_copy_is_of_the_state_that_was_opened(tmp_path):
     os.utime(path, ns=(stamp + 1, stamp + 1))
     duplicate = pickle.loads(pickled)
     assert duplicate.fingerprint() == source.fingerprint()
-    assert duplicate.read(np.arange(2))[0].lengths.tolist() == [0, 0]
+    assert duplicate.read(np.arange(2))["image"].lengths.tolist() == [0, 0]
     assert "changed since it was indexed" in duplicate.describe(0)["error"]
 
 

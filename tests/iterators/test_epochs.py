@@ -5,7 +5,7 @@ import weakref
 import numpy as np
 import pytest
 
-from jaxaug import Loader
+from jaxaug import Loader, decode
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory
 from tests.images import jpegs
@@ -156,7 +156,9 @@ def test_a_stream_that_fails_delivers_what_came_before():
             yield image, {"label": i}
         raise OSError("the connection is gone")
 
-    with make(FromIterable(items), 2, shuffle=False, canvas=(40, 56)) as loader:
+    with make(
+        FromIterable(items), 2, shuffle=False, decode=decode.Image(canvas=(40, 56))
+    ) as loader:
         assert next(loader)["label"].tolist() == [0, 1]
         assert next(loader)["label"].tolist() == [2, 3]
         with pytest.raises(OSError, match="connection"):

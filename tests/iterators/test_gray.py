@@ -24,7 +24,7 @@ def source():
 
 
 def test_batches_are_gray_canvases(decoder):
-    with Loader(source(), 8, seed=0, shuffle=False, decoder=decoder, last_batch="pad") as loader:
+    with Loader(source(), 8, seed=0, shuffle=False, decode=decoder, last_batch="pad") as loader:
         first, second = loader
         assert loader.element_spec["image"].shape == (8, 64, 64, 1)
         found = loader.sample(2)
@@ -45,14 +45,14 @@ def test_transforms_get_one_channel(decoder):
         shapes.append(sample["image"].shape)
         return sample
 
-    with Loader(source(), 8, seed=0, decoder=decoder, transform=transform) as loader:
+    with Loader(source(), 8, seed=0, decode=decoder, transform=transform) as loader:
         next(loader)
     assert set(shapes) == {(64, 64, 1)}
 
     chain = Compose(
         [RandomResizedCrop(32), RandomHorizontalFlip(0.5), Normalize(0.5, 0.25, "bfloat16")]
     )
-    with Loader(source(), 8, seed=0, decoder=decoder, transform=chain) as loader:
+    with Loader(source(), 8, seed=0, decode=decoder, transform=chain) as loader:
         batch = next(loader)
     assert batch["image"].shape == (8, 32, 32, 1) and batch["image"].dtype == jnp.bfloat16
     assert jax.device_get(batch["image"]).astype(np.float32).std() > 0.1

@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 
 from jaxaug import Decoder, Loader, augment
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Mask
+from jaxaug.decode import Image as Images
+from jaxaug.decode._mask import EncodedMask
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators import Concat, Masked, PairedFolders, Subset, WebDataset, split
-from jaxaug.iterators._masks import MaskDecoder
+from jaxaug.iterators import Concat, PairedFolders, Subset, WebDataset, split
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, picture
 from tests.iterators.loaders import one_device
@@ -50,7 +51,7 @@ class Pairs:
     def read(self, indices):
         images = Encoded.from_bytes([self.images[i] for i in indices])
         masks = Encoded.from_bytes([self.masks[i] for i in indices])
-        return Masked(images, masks), {"label": np.asarray(indices, np.int32)}
+        return {"image": images, "mask": masks, **{"label": np.asarray(indices, np.int32)}}
 
     def describe(self, index):
         return {"record": index, "path": f"{index}.jpg", "mask_path": f"{index}.png"}
@@ -60,7 +61,11 @@ class Pairs:
 
 
 def one_batch(source, **options):
-    options = {"shuffle": False, "sharding": one_device(), "canvas": (64, 64)} | options
+    options = {
+        "shuffle": False,
+        "sharding": one_device(),
+        "decode": Images(canvas=(64, 64)),
+    } | options
     with Loader(source, len(source), **options) as loader:
         batch = {name: np.asarray(array) for name, array in next(loader).items()}
         assert loader.element_spec["mask"].shape == batch["mask"].shape
@@ -72,7 +77,9 @@ def one_batch(source, **options):
 def test_masks_are_turned_and_shrunk_as_pillow_does(canvas):
     masks = [numbers(i, 45, 61) for i in range(8)]
     images = [encode(picture(i, 45, 61), exif=exif(i + 1)) for i in range(8)]
-    batch = one_batch(Pairs(images, [palette_png(mask) for mask in masks]), canvas=canvas)
+    batch = one_batch(
+        Pairs(images, [palette_png(mask) for mask in masks]), decode=Images(canvas=canvas)
+    )
     assert batch["mask"].dtype == np.uint8
     for row in range(8):
         size = tuple(batch["size"][row].tolist())
@@ -93,7 +100,7 @@ def test_a_mask_lies_on_the_pixels_of_its_image(height, width, orientation):
     mask = checkerboard(height, width)
     colors = np.stack([mask * 36, 255 - mask * 36, mask * 0], -1).astype(np.uint8)
     image = encode(colors, quality=95, subsampling=0, exif=exif(orientation))
-    batch = one_batch(Pairs([image], [encode(mask, "PNG")]), canvas=(150, 170))
+    batch = one_batch(Pairs([image], [encode(mask, "PNG")]), decode=Images(canvas=(150, 170)))
     h, w = batch["size"][0]
     assert max(h / 150, w / 170) == 1 or (height, width) == (160, 160)
     assert_on_its_pixels(batch, 0)
@@ -122,7 +129,7 @@ def test_a_mask_lies_on_the_pixels_of_an_image_that_a_gpu_decodes():
     source = Pairs(images, [encode(mask, "PNG")] * 32)
     gpu = jax.devices("gpu")[:1]
     with Decoder((450, 500), "nvjpeg", gpu) as decoder:
-        options = {"canvas": None, "decoder": decoder, "sharding": batch_sharding(gpu)}
+        options = {"decode": None, "decoder": decoder, "sharding": batch_sharding(gpu)}
         batch = one_batch(source, **options)
     for row in range(32):
         assert_on_its_pixels(batch, row)
@@ -158,7 +165,7 @@ def test_a_mask_with_an_orientation_of_its_own_is_turned_by_that(orientation):
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 def test_class_numbers_stay(kind, stored, dtype):
     image = encode(picture(0, 30, 50))
-    batch = one_batch(Pairs([image], [encode(stored, kind)]), canvas=(30, 50))
+    batch = one_batch(Pairs([image], [encode(stored, kind)]), decode=Images(canvas=(30, 50)))
     assert batch["mask"].dtype == dtype
     np.testing.assert_array_equal(batch["mask"][0], stored)
 
@@ -192,7 +199,7 @@ def test_a_mask_is_held_to_the_decoders_max_pixels():
     images = [encode(picture(i, 20, 30)) for i in range(2)]
     masks = [encode(numbers(0, 20, 30), "PNG"), encode(numbers(1, 60, 90), "PNG")]
     with Decoder((20, 30), devices=jax.devices("cpu")[:1], max_pixels=1000) as decoder:
-        batch = one_batch(Pairs(images, masks), canvas=None, decoder=decoder, on_error="mask")
+        batch = one_batch(Pairs(images, masks), decode=decoder, on_error="mask")
     (bad,) = batch["bad"]
     assert bad["index"] == 1 and "are more than max_pixels=1000" in bad["reason"]
 
@@ -207,27 +214,32 @@ def test_a_batch_whose_masks_raise_is_given_back(monkeypatch):
             lent.append(())
             return super().decode_rows(*given)._replace(release=released.append)
 
-    monkeypatch.setattr(MaskDecoder, "decode", lambda self, *given: 1 / 0)
+    monkeypatch.setattr(EncodedMask, "decode_rows", lambda self, *given: 1 / 0)
     source = Pairs([encode(picture(0, 30, 50))], [encode(numbers(0, 30, 50), "PNG")])
     with Lending((30, 50), devices=jax.devices("cpu")[:1]) as decoder:
         with pytest.raises(ZeroDivisionError):
-            one_batch(source, canvas=None, decoder=decoder)
+            one_batch(source, decode=decoder)
     assert lent and released == lent
 
 
 @pytest.mark.parametrize("fill, kind", [(0, "uint8"), (254, "uint8"), (-1, "int32")])
-def test_the_unused_part_holds_mask_fill(fill, kind):
+def test_the_unused_part_holds_the_fill(fill, kind):
     dtype = np.uint16 if kind == "int32" else np.uint8
     mask = encode(numbers(0, 30, 50).astype(dtype), "PNG")
-    batch = one_batch(Pairs([encode(picture(0, 30, 50))], [mask]), mask_fill=fill)
+    batch = one_batch(
+        Pairs([encode(picture(0, 30, 50))], [mask]),
+        decode={"image": Images(canvas=(64, 64)), "mask": Mask(fill=fill)},
+    )
     assert batch["mask"].dtype == kind
     assert (batch["mask"][0, 30:] == fill).all() and (batch["mask"][0, :, 50:] == fill).all()
 
 
 def test_a_fill_that_the_masks_cannot_hold_is_refused():
     source = Pairs([encode(picture(0, 30, 50))], [encode(numbers(0, 30, 50), "PNG")])
-    with pytest.raises(ValueError, match="`mask_fill` must fit the mask's uint8, 0 to 255, got -1"):
-        Loader(source, 1, mask_fill=-1, sharding=one_device())
+    with pytest.raises(
+        ValueError, match="`fill` of Mask must fit the mask's uint8, 0 to 255, got -1"
+    ):
+        Loader(source, 1, decode={"mask": Mask(fill=-1)}, sharding=one_device())
 
 
 def test_transforms_move_the_mask_with_its_image():
@@ -240,7 +252,7 @@ def test_transforms_move_the_mask_with_its_image():
             augment.RandomCrop(64),
         ]
     )
-    batch = one_batch(source, transform=chain, canvas=(200, 260))
+    batch = one_batch(source, transform=chain, decode=Images(canvas=(200, 260)))
     assert batch["mask"].shape == (4, 64, 64)
     seen = np.round(batch["image"][..., 0] / 36)
     assert (seen == batch["mask"]).mean() > 0.9
@@ -330,7 +342,7 @@ def test_subset_and_concat_keep_the_masks():
     images = [encode(picture(i, 40, 56)) for i in range(4)]
     source = Pairs(images, [encode(numbers(i, 40, 56), "PNG") for i in range(4)])
     both = Concat([Subset(source, [3, 1]), split(source, "[:2]")])
-    batch = one_batch(both, canvas=(40, 56))
+    batch = one_batch(both, decode=Images(canvas=(40, 56)))
     for row, record in enumerate([3, 1, 0, 1]):
         np.testing.assert_array_equal(batch["mask"][row], numbers(record, 40, 56))
 
@@ -338,36 +350,23 @@ def test_subset_and_concat_keep_the_masks():
 def test_concat_refuses_sources_with_and_without_masks():
     class Plain(Pairs):
         def read(self, indices):
-            masked, features = super().read(indices)
-            return masked.images, features
+            columns = dict(super().read(indices))
+            del columns["mask"]
+            return columns
 
     pair = [encode(picture(0, 40, 56))], [encode(numbers(0, 40, 56), "PNG")]
-    with pytest.raises(ValueError, match="source 1 has encoded images, source 0 images with masks"):
+    with pytest.raises(ValueError, match="source 1 has no column 'mask', source 0 has one"):
         Concat([Pairs(*pair), Plain(*pair)])
 
 
-def test_a_source_has_masks_in_one_form():
-    class Both(Pairs):
-        def read(self, indices):
-            masked, _ = super().read(indices)
-            return masked, {"mask": np.zeros((len(indices), 40, 56), np.uint8)}
-
-    class Pixels(Pairs):
-        def read(self, indices):
-            masked, features = super().read(indices)
-            return Masked(np.zeros((len(indices), 4, 4, 3), np.uint8), masked.masks), features
-
+def test_a_source_has_as_many_masks_as_images():
     class Fewer(Pairs):
         def read(self, indices):
-            masked, features = super().read(indices)
-            return Masked(masked.images, masked.masks.take(slice(0))), features
+            columns = super().read(indices)
+            return columns | {"mask": columns["mask"].take(slice(0))}
 
     pair = [encode(picture(0, 40, 56))], [encode(numbers(0, 40, 56), "PNG")]
-    with pytest.raises(ValueError, match="in files or in a feature 'mask', got both"):
-        Loader(Both(*pair), 1, sharding=one_device())
-    with pytest.raises(TypeError, match="`Masked` must hold two `Encoded`, got ndarray and Enc"):
-        Loader(Pixels(*pair), 1, sharding=one_device())
-    with pytest.raises(ValueError, match="one mask for each of 1 records, got 0"):
+    with pytest.raises(ValueError, match="one row of column 'mask' for each of 1 records, got 0"):
         Loader(Fewer(*pair), 1, sharding=one_device())
 
 
@@ -375,18 +374,26 @@ def test_a_source_has_masks_in_one_form():
 def test_a_source_has_masks_in_every_read_or_in_none(first):
     class Sometimes(Pairs):
         def read(self, indices):
-            masked, features = super().read(indices)
-            has_masks = (first == "masks") == (0 in indices)
-            return (masked if has_masks else masked.images), features
+            columns = super().read(indices)
+            if (first == "masks") != (0 in indices):
+                del columns["mask"]
+            return columns
 
     images = [encode(picture(i, 40, 56)) for i in range(4)]
     source = Sometimes(images, [encode(numbers(0, 40, 56), "PNG")] * 4)
-    other = "none" if first == "masks" else "masks"
-    options = {"shuffle": False, "sharding": one_device(), "canvas": (40, 56)}
+    options = {"shuffle": False, "sharding": one_device(), "decode": Images(canvas=(40, 56))}
     with Loader(source, 2, **options) as loader:
         next(loader)
-        with pytest.raises(ValueError, match=f"masks in every read or in none, .* got {other}"):
+        with pytest.raises(ValueError, match="must give the same columns in every read"):
             next(loader)
+
+
+def test_a_chain_that_fills_masks_otherwise_is_refused():
+    source = Pairs([encode(picture(0, 30, 50))], [encode(numbers(0, 30, 50), "PNG")])
+    chain = augment.Compose([augment.RandomCrop(16)], mask_fill=0)
+    with pytest.raises(ValueError, match=r"`mask_fill` of the transform must be .* 255, got 0"):
+        Loader(source, 1, transform=chain, sharding=one_device())
+    Loader(source, 1, transform=chain, decode={"mask": Mask(fill=0)}, sharding=one_device()).close()
 
 
 def write_tar(path, members):
@@ -408,7 +415,7 @@ def test_a_tar_has_masks_beside_its_images(tmp_path, suffix, mmap):
         members[f"{i}.{suffix.lstrip('.')}"] = palette_png(numbers(i, 40, 56))
     path = write_tar(tmp_path / "a.tar", members)
     source = WebDataset(path, mask=suffix, mmap=mmap)
-    batch = one_batch(source, canvas=(40, 56))
+    batch = one_batch(source, decode=Images(canvas=(40, 56)))
     assert batch["label"].tolist() == [0, 1, 2, 3, 4]
     for row in range(5):
         np.testing.assert_array_equal(batch["mask"][row], numbers(row, 40, 56))
@@ -416,7 +423,7 @@ def test_a_tar_has_masks_beside_its_images(tmp_path, suffix, mmap):
     again = WebDataset(path, mask=suffix, mmap=mmap)  # from its index
     assert again.fingerprint() == source.fingerprint()
     assert again.fingerprint() != WebDataset(path).fingerprint()
-    assert isinstance(WebDataset(path).read(np.array([0]))[0], Encoded)
+    assert "mask" not in WebDataset(path).read(np.array([0]))
 
 
 def test_a_tar_without_a_mask_for_a_record_is_refused(tmp_path):
@@ -494,7 +501,7 @@ def test_paired_folders_by_suffix(tmp_path):
         mask_suffix="_gtFine_labelIds.png",
     )
     assert source.names == ("aachen/0", "bonn/1")
-    batch = one_batch(source, canvas=(40, 56))
+    batch = one_batch(source, decode=Images(canvas=(40, 56)))
     np.testing.assert_array_equal(batch["mask"][1], numbers(1, 40, 56))
     compared = "'aachen/0', 'bonn/1'. Its images are named 'aachen/0_leftImg8bit'"
     with pytest.raises(SourceError, match=f"2 of 2 .* no image .*: {compared}.* `image_suffix`"):

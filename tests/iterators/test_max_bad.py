@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
+from jaxaug.decode import Image
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import InMemory
 from tests.images import jpegs
@@ -24,7 +25,7 @@ def source_of(count, bad):
 
 def run(source, batch_size=100, **options):
     """The delivered batches, the texts of the warnings, and the error that ended the epoch."""
-    options = {"shuffle": False, "on_error": "mask", "canvas": (8, 8)} | options
+    options = {"shuffle": False, "on_error": "mask", "decode": Image(canvas=(8, 8))} | options
     delivered = 0
     error = None
     with warnings.catch_warnings(record=True) as caught:
@@ -115,7 +116,7 @@ def test_max_bad_is_a_share(wrong):
 
 def test_a_loader_goes_on_after_the_error():
     source = source_of(12_000, range(100))
-    options = {"shuffle": False, "on_error": "mask", "canvas": (8, 8), "epochs": 1}
+    options = {"shuffle": False, "on_error": "mask", "decode": Image(canvas=(8, 8)), "epochs": 1}
     with Loader(source, 100, sharding=one_device(), **options) as loader:
         with pytest.warns(UserWarning), pytest.raises(DecodeError, match="max_bad"):
             next(loader)

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 
+import numpy as np
 import pytest
 
 from jaxaug import Loader
@@ -146,7 +147,7 @@ def test_a_loader_may_be_collected_by_its_own_thread():
 def test_no_more_batches_wait_for_their_consumer_than_the_depth():
     def reads():
         while True:
-            yield ReadBatch(0, Cursor(0, 0), object())  # pyright: ignore
+            yield ReadBatch(0, Cursor(0, 0), np.zeros(1), np.zeros(1), {})
 
     built = []
     pipeline = Pipeline(reads(), built.append, workers=2, depth=3)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from jaxaug import Decoder, Loader, augment
+from jaxaug import Decoder, Loader, augment, decode
+from jaxaug.decode import Image as Images
+from jaxaug.decode import Mask, Ragged
+from jaxaug.decode._mask import place_mask
 from jaxaug.iterators import InMemory
-from jaxaug.iterators._place import place_mask
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import one_device, threads
 
@@ -51,7 +53,7 @@ def test_masks_follow_exif_and_shrinking_as_pillow_does(canvas):
     rng = np.random.default_rng(0)
     masks = rng.integers(0, 7, (8, 60, 70), np.uint8)
     images = [encode(picture(i, 45, 61), exif=exif(i + 1)) for i in range(8)]
-    batch = one_batch(images, {"mask": masks}, canvas=canvas)
+    batch = one_batch(images, {"mask": masks}, decode=Images(canvas=canvas))
     assert batch["mask"].shape == (8, *canvas) and batch["mask"].dtype == np.uint8
     for row in range(8):
         size = tuple(batch["size"][row].tolist())
@@ -66,8 +68,9 @@ def test_masks_of_instances_follow_exif_and_shrinking_too(canvas, encoded):
     images = [encode(picture(i, 45, 61), exif=exif(i + 1)) for i in range(8)]
     classes = [encode(mask[1, :45, :61], "PNG") for mask in masks] if encoded else None
     source = InMemory(images, {"masks": masks}, masks=classes)
-    options = {"shuffle": False, "sharding": one_device(), "canvas": canvas}
-    with Loader(source, 8, mask_fill=0, **options) as loader:
+    options = {"shuffle": False, "sharding": one_device()}
+    columns = {"image": Images(canvas=canvas)} | ({"mask": Mask(fill=0)} if encoded else {})
+    with Loader(source, 8, decode=columns, **options) as loader:
         batch = jax.device_get(next(loader))
         assert loader.element_spec["masks"].shape == batch["masks"].shape == (8, 3, *canvas)
     for row in range(8):
@@ -100,7 +103,7 @@ def test_the_mask_of_an_image_is_on_its_pixels():
     half[48:, 32:] = 255
     images = [encode(half, quality=95, exif=exif(orientation)) for orientation in range(1, 9)]
     masks = np.repeat((half[None, ..., 0] > 128).astype(np.int32), 8, 0)
-    batch = one_batch(images, {"mask": masks}, canvas=(48, 48))
+    batch = one_batch(images, {"mask": masks}, decode=Images(canvas=(48, 48)))
     inside = batch["mask"] != 255
     agreement = (batch["image"][..., 0] > 128) == (batch["mask"] == 1)
     assert agreement[inside].mean() > 0.98
@@ -121,7 +124,9 @@ def test_the_mask_of_an_image_is_on_its_pixels():
 def test_what_lies_outside_is_filled_by_dtype(dtype, fill, expected):
     images = [encode(picture(0, 20, 30)), encode(picture(1, 30, 20))]
     masks = np.ones((2, 30, 30, 2), dtype)
-    batch = one_batch(images, {"mask": masks}, canvas=(32, 32), mask_fill=fill)
+    batch = one_batch(
+        images, {"mask": masks}, decode={"image": Images(canvas=(32, 32)), "mask": Mask(fill=fill)}
+    )
     for row, (height, width) in enumerate([(20, 30), (30, 20)]):
         inside = np.zeros((32, 32), bool)
         inside[:height, :width] = True
@@ -132,19 +137,21 @@ def test_what_lies_outside_is_filled_by_dtype(dtype, fill, expected):
 def test_a_fill_that_the_dtype_cannot_hold_is_refused():
     source = InMemory(jpegs(2), {"mask": np.ones((2, 40, 56), np.int8)})
     with pytest.raises(
-        ValueError, match=r"`mask_fill` must fit the mask's int8, -128 to 127, got 255"
+        ValueError, match=r"`fill` of Mask must fit the mask's int8, -128 to 127, got 255"
     ):
         Loader(source, 2, sharding=one_device())
-    Loader(source, 2, mask_fill=-1, sharding=one_device()).close()
-    with pytest.raises(ValueError, match="`mask_fill` must be an int"):
-        Loader(source, 2, mask_fill=0.5, sharding=one_device())
+    Loader(source, 2, decode={"mask": Mask(fill=-1)}, sharding=one_device()).close()
+    with pytest.raises(ValueError, match="`fill` must be an int"):
+        Mask(fill=0.5)
 
 
 def test_a_mask_smaller_than_its_stored_image_is_named():
     images = [encode(picture(0, 20, 30)), encode(picture(1, 30, 20), exif=exif(6))]
     masks = np.ones((2, 20, 30), np.uint8)  # as the files are stored the second is 30 x 20
     source = InMemory(images, {"mask": masks})
-    with Loader(source, 2, shuffle=False, canvas=(32, 32), sharding=one_device()) as loader:
+    with Loader(
+        source, 2, shuffle=False, decode=Images(canvas=(32, 32)), sharding=one_device()
+    ) as loader:
         with pytest.raises(
             ValueError,
             match=r"'mask' must be at least as large.*30 x 20 pixels in record 1, got 20 x 30",
@@ -163,7 +170,9 @@ def test_rows_that_are_not_valid_hold_the_fill():
     options = {"on_error": "mask", "last_batch": "pad", "shuffle": False, "sharding": one_device()}
     for transform in (None, lambda key, sample: dict(sample)):
         for canvas in ((40, 56), (64, 64)):  # the second is larger than the masks
-            with Loader(source, 4, transform=transform, canvas=canvas, **options) as loader:
+            with Loader(
+                source, 4, transform=transform, decode=Images(canvas=canvas), **options
+            ) as loader:
                 mask = np.asarray(next(loader)["mask"])
             assert (mask[0, :40, :56] == 1).all() and (mask == 1).sum() == 40 * 56
             assert (mask[1:] == 255).all()
@@ -174,7 +183,7 @@ def test_masks_reach_the_transform_on_the_canvas():
     masks[:, 40:, 56:] = 1
     images = [encode(picture(i, 80, 112)) for i in range(4)]
     flip = augment.Compose([augment.RandomHorizontalFlip(1.0)])
-    batch = one_batch(images, {"mask": masks}, canvas=(40, 56), transform=flip)
+    batch = one_batch(images, {"mask": masks}, decode=Images(canvas=(40, 56)), transform=flip)
     assert batch["mask"].shape == (4, 40, 56)
     assert (batch["mask"][:, 20:, :28] == 1).all() and batch["mask"].mean() == 0.25
 
@@ -184,9 +193,8 @@ def test_pixel_sources_have_masks_too():
     masks = np.arange(2 * 12 * 12, dtype=np.int32).reshape(2, 12, 12)
     batch = one_batch(pixels, {"mask": masks})
     np.testing.assert_array_equal(batch["mask"], masks[:, :10, :12])
-    with Loader(InMemory(pixels, {"mask": masks[:, :9]}), 2, sharding=one_device()) as loader:
-        with pytest.raises(ValueError, match="10 x 12 pixels in record"):
-            next(loader)
+    with pytest.raises(ValueError, match="at least as large as its image, 10 x 12"):
+        Loader(InMemory(pixels, {"mask": masks[:, :9]}), 2, sharding=one_device())
 
 
 def test_boxes_that_are_padding_rows_stay():
@@ -194,7 +202,11 @@ def test_boxes_that_are_padding_rows_stay():
     boxes[0, 0] = [10, 5, 20, 15]
     images = [encode(picture(i, 40, 80), exif=exif(3)) for i in range(2)]
     with Loader(
-        InMemory(images, {"boxes": boxes}), 2, canvas=(20, 40), shuffle=False, sharding=one_device()
+        InMemory(images, {"boxes": boxes}),
+        2,
+        decode=Images(canvas=(20, 40)),
+        shuffle=False,
+        sharding=one_device(),
     ) as loader:
         found = np.asarray(next(loader)["boxes"])
     np.testing.assert_allclose(found[0, 0], [30, 12.5, 35, 17.5])
@@ -225,7 +237,7 @@ def test_boxes_follow_exif_and_shrinking():
     )
     source = InMemory([image], {"boxes": boxes})
     with Decoder((40, 40), devices=jax.devices("cpu")[:1]) as decoder:
-        with Loader(source, 1, decoder=decoder, sharding=one_device()) as loader:
+        with Loader(source, 1, decode=decoder, sharding=one_device()) as loader:
             batch = next(loader)
     assert batch["size"].tolist() == [[40, 20]]  # 80 x 40 stands upright as 40 x 80, shrunk by 2
     np.testing.assert_allclose(batch["boxes"][0, 0], [(40 - 12) / 2, 10 / 2, (40 - 4) / 2, 30 / 2])
@@ -275,26 +287,30 @@ def test_boxes_and_keypoints_of_impossible_shapes_are_refused(name, shape):
     assert threads() == []
 
 
-def test_the_count_of_flat_boxes_is_one_of_boxes():
-    """As sources of lists of numbers have them: flat, padded, and counted by their numbers."""
+def test_the_length_of_flat_boxes_is_one_of_boxes():
+    """As sources of lists of numbers have them: flat, and counted by their numbers."""
     boxes = np.float32([[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 0, 0, 0, 0]])
     points = np.float32([[1, 2, 3, 4], [1, 2, 0, 0]])
-    features = {"boxes": boxes, "boxes_count": np.int32([8, 4])}
-    features |= {"keypoints": points, "keypoints_count": np.int32([4, 2])}
+    features = {"boxes": Ragged.from_padded(boxes, np.array([8, 4]))}
+    features["keypoints"] = Ragged.from_padded(points, np.array([4, 2]))
     with Loader(
-        InMemory(jpegs(2), features), 2, shuffle=False, sharding=one_device(), canvas=(40, 56)
+        InMemory(jpegs(2), features),
+        2,
+        shuffle=False,
+        sharding=one_device(),
+        decode=Images(canvas=(40, 56)),
     ) as loader:
         batch = next(loader)
-    assert batch["boxes"].shape == (2, 2, 4) and batch["boxes_count"].tolist() == [2, 1]
-    assert batch["keypoints"].shape == (2, 2, 2) and batch["keypoints_count"].tolist() == [2, 1]
+    assert batch["boxes"].shape == (2, 2, 4) and batch["boxes_length"].tolist() == [2, 1]
+    assert batch["keypoints"].shape == (2, 2, 2) and batch["keypoints_length"].tolist() == [2, 1]
 
-    features["boxes_count"] = np.int32([8, 6])
+    features["boxes"] = Ragged.from_padded(boxes, np.array([8, 6]))
     with Loader(InMemory(jpegs(2), features), 2, shuffle=False, sharding=one_device()) as loader:
         with pytest.raises(ValueError, match=r"'boxes' must have 4 numbers .* with 6 in all"):
             next(loader)
-    whole = {"boxes": boxes.reshape(2, 2, 4), "boxes_count": np.int32([2, 1])}
+    whole = {"boxes": Ragged.from_padded(boxes.reshape(2, 2, 4), np.array([2, 1]))}
     with Loader(InMemory(jpegs(2), whole), 2, shuffle=False, sharding=one_device()) as loader:
-        assert next(loader)["boxes_count"].tolist() == [2, 1]
+        assert next(loader)["boxes_length"].tolist() == [2, 1]
 
 
 def test_the_original_size_is_that_of_the_upright_image():
@@ -305,7 +321,12 @@ def test_the_original_size_is_that_of_the_upright_image():
         b"no image",
     ]
     chain = augment.Compose([augment.CenterCrop(16), augment.ToFloat()])
-    options = {"canvas": (60, 60), "transform": chain, "on_error": "mask", "shuffle": False}
+    options = {
+        "decode": decode.Image(canvas=(60, 60)),
+        "transform": chain,
+        "on_error": "mask",
+        "shuffle": False,
+    }
     with Loader(InMemory(images), 4, sharding=one_device(), **options) as loader:
         with pytest.warns(UserWarning, match="could not be decoded"):
             batch = next(loader)

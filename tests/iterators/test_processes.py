@@ -29,15 +29,14 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from jaxaug import Decoder, Loader
 from jaxaug.decode import Encoded
-from jaxaug.iterators import InMemory, Masked
+from jaxaug.iterators import InMemory
 from tests.images import encode, jpegs
 
 MASKS = Encoded.from_bytes([encode(np.full((40, 56), i, np.uint8), "PNG") for i in range(22)])
 
 class Pairs(InMemory):
     def read(self, indices):
-        images, features = super().read(indices)
-        return Masked(images, MASKS.take(indices)), features
+        return super().read(indices) | {"mask": MASKS.take(indices)}
 
 def transform(key, sample):
     noise = jax.random.uniform(key, (), jnp.float32)
@@ -64,7 +63,7 @@ if platform == "gpu" and layout != "replicated across":
     options["decoder"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     across = layout == "replicated across" or layout == "replicated" and count == 4
-    assert loader.decoder.deterministic is (platform == "gpu" or across)
+    assert loader.decoders["image"].deterministic is (platform == "gpu" or across)
     for batch in loader.steps():
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
@@ -176,6 +175,7 @@ jax.distributed.initialize(
 )
 import numpy as np
 from jaxaug import Loader, augment
+from jaxaug.decode import Image
 from jaxaug.iterators import InMemory
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
@@ -199,7 +199,7 @@ def attempt(restore=None, **changes):
 results = {
     "alike": attempt(),
     "missing file": attempt(source=records(24 - rank)),
-    "canvas": attempt(canvas=(64 + 64 * rank, 64)),
+    "canvas": attempt(decode=Image(canvas=(64 + 64 * rank, 64))),
     "seed": attempt(seed=3 + rank),
     "transform": attempt(transform=augment.RandomHorizontalFlip(0.25 + 0.5 * rank)),
     "batch size": attempt(batch_size=8 + 8 * rank),
@@ -234,7 +234,7 @@ def differing():
     "name, expected",
     [
         ("missing file", "process 0 has length=24, process 1 has length=23"),
-        ("canvas", "process 0 has canvas=(64, 64, 3), process 1 has canvas=(128, 64, 3)"),
+        ("canvas", "process 0 has decode['image']=\"Image(canvas=(64, 64), "),
         ("seed", "process 0 has seed=3, process 1 has seed=4"),
         ("transform", "process 0 has transform='RandomHorizontalFlip "),
         ("batch size", "process 0 has batch_size=8, process 1 has batch_size=16"),

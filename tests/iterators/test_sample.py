@@ -99,8 +99,8 @@ def test_a_sample_reads_and_decodes_its_own_record_alone(images):
     with Loader(source, 8, sharding=batch_sharding(jax.devices("cpu")[:4])) as loader:
         source.asked = ()
         assert loader.sample(5)["sample"]["label"] == 5
-        assert loader.decoder is not None
-        assert source.asked == ([5],) and loader.decoder.stats["images"] == 1
+        assert loader.decoders["image"] is not None
+        assert source.asked == ([5],) and loader.decoders["image"].stats["images"] == 1
 
 
 def test_the_original_may_have_as_many_pixels_as_the_decoder_allows(images, monkeypatch):
@@ -110,6 +110,6 @@ def test_the_original_may_have_as_many_pixels_as_the_decoder_allows(images, monk
     devices = jax.devices("cpu")[:1]
     with Decoder((40, 56), "host", devices, max_pixels=expected.size) as decoder:
         sharding = batch_sharding(devices)
-        with Loader(InMemory(images), 4, decoder=decoder, sharding=sharding) as loader:
+        with Loader(InMemory(images), 4, decode=decoder, sharding=sharding) as loader:
             found = loader.sample(3)
     np.testing.assert_array_equal(found["original"], expected)

@@ -352,7 +352,7 @@ def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
     sampler = Listed([2**32 + 7, 5, 2**33 - 1])
     options = {"sharding": one_device(), "last_batch": "pad"}
     with Decoder((64, 64), devices=jax.devices("cpu")[:1]) as decoder:
-        with Loader(Huge(jpegs(1)), 4, shuffle=sampler, decoder=decoder, **options) as loader:
+        with Loader(Huge(jpegs(1)), 4, shuffle=sampler, decode=decoder, **options) as loader:
             batch = next(loader)["index"]
             spec = loader.element_spec["index"]
     assert batch.tolist() == [[1, 7], [0, 5], [1, 2**32 - 1], [2**32 - 1, 2**32 - 1]]
@@ -363,7 +363,7 @@ def test_indices_of_huge_sources_are_two_words_whatever_the_orders_length():
 def test_indices_are_two_words_from_2_to_the_31_records_on(monkeypatch, count, wide):
     monkeypatch.setattr(Huge, "__len__", lambda self: count)
     order = Sequential(count)
-    assert RecordReader(source=Huge(jpegs(1)), mask_fill=255, sampler=order).wide_index is wide
+    assert RecordReader(source=Huge(jpegs(1)), sampler=order).wide_index is wide
 
 
 def test_indices_of_a_source_are_int32_however_long_its_order(source):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxaug import Loader, augment
+from jaxaug import Loader, augment, decode
 from jaxaug.iterators import InMemory, show
 from jaxaug.iterators._viewable import viewable
 from tests.images import jpegs, picture
@@ -135,7 +135,9 @@ def test_instances_are_drawn_each():
 
 
 def test_a_batch_of_a_loader_is_shown_and_saved(tmp_path):
-    with Loader(InMemory(jpegs(16), {"label": np.arange(16)}), 16, canvas=(48, 64)) as loader:
+    with Loader(
+        InMemory(jpegs(16), {"label": np.arange(16)}), 16, decode=decode.Image(canvas=(48, 64))
+    ) as loader:
         batch = next(loader)
     figure = show(batch, count=6, columns=3)
     expected = [f"{label}  #{label}" for label in np.asarray(batch["index"])[:6].tolist()]

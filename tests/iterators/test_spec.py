@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jaxaug import Loader, augment
-from jaxaug.iterators import FromIterable, InMemory, Masked, Pixels
-from jaxaug.iterators._features import blank_rows, narrow
+from jaxaug import Loader, augment, decode
+from jaxaug.iterators import FromIterable, InMemory
+from jaxaug.iterators._columns import narrow
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import one_device
@@ -82,7 +82,7 @@ def test_floats_are_rounded_to_float32():
         (
             "text",
             np.array(["a", "b"]),
-            r"'text' must be numbers, got dtype <U1: leave text to `source.describe",
+            r"'text' must be numbers, got dtype <U1: leave text to `source.texts",
         ),
         ("when", np.array(["2020-01-01"], "M8[D]"), r"'when' must be numbers.*float seconds"),
         ("wave", np.array([1j]), r"'wave' must be numbers.*real and imaginary"),
@@ -117,41 +117,42 @@ def test_features_of_rows_of_different_lengths_are_named():
 class Changing(InMemory):
     """Honest at construction, then as told."""
 
-    change = staticmethod(lambda encoded, columns: (encoded, columns))
+    change = staticmethod(lambda columns: columns)
     reads = 0
 
     def read(self, indices):
-        encoded, columns = super().read(indices)
+        columns = super().read(indices)
         self.reads += 1
-        return (encoded, columns) if self.reads <= 2 else self.change(encoded, columns)
+        return columns if self.reads <= 2 else self.change(columns)
+
+
+def without(columns, name):
+    return {key: values for key, values in columns.items() if key != name}
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
         (
-            lambda e, c: (e, {"x": c["x"].astype(np.float32)}),
+            lambda c: c | {"x": c["x"].astype(np.float32)},
             r"'x' as int32\[\] .* got float32\[\]",
         ),
-        (lambda e, c: (e, {"x": c["x"][:, None]}), r"'x' as int32\[\] .* got int32\[1\]"),
+        (lambda c: c | {"x": c["x"][:, None]}, r"'x' as int32\[\] .* got int32\[1\]"),
         (
-            lambda e, c: (e, c | {"y": c["x"]}),
-            r"same features in every read, got \['x', 'y'\] after \['x'\]",
+            lambda c: c | {"y": c["x"]},
+            r"same columns in every read, got \['image', 'x', 'y'\] after \['image', 'x'\]",
         ),
-        (lambda e, c: (e, {}), r"same features in every read, got \[\] after \['x'\]"),
+        (lambda c: without(c, "x"), r"got \['image'\] after \['image', 'x'\]"),
+        (lambda c: c | {"x": c["x"][1:]}, r"one row of column 'x' for each of 4 records, got 3"),
+        (lambda c: c | {"image": c["image"].take(slice(1, None))}, r"'image' .* 4 records, got 3"),
+        (lambda c: c["image"], r"must return a dict of columns .* got Encoded"),
+        (lambda c: None, r"must return a dict of columns .* got NoneType"),
+        (lambda c: {}, r"must return a dict of columns .* got \{\}"),
+        (lambda c: c | {"x": 3}, r"one row of column 'x' for each of 4 records, got 1"),
+        (lambda c: c | {"mask": c["image"]}, r"same columns in every read, .* 'mask'"),
         (
-            lambda e, c: (e, {"x": c["x"][1:]}),
-            r"one row of feature 'x' for each of 4 records, got shape \[3\]",
-        ),
-        (lambda e, c: (e.take(slice(1, None)), c), r"one image for each of 4 records, got 3"),
-        (lambda e, c: ([b"image"], c), r"must return \(Encoded, features\).*got list and dict"),
-        (lambda e, c: e, r"must return \(Encoded, features\).*got Encoded"),
-        (lambda e, c: (e, None), r"must return \(Encoded, features\).*got Encoded and NoneType"),
-        (lambda e, c: (e, {"x": 3}), r"one row of feature 'x' .* got shape \[\]"),
-        (lambda e, c: (Masked(e, e), c), r"masks in every read or in none.* got masks"),
-        (
-            lambda e, c: (Pixels(np.zeros((4, 9, 9, 3), np.uint8)), c),
-            r"images as Encoded in every read, as in the first, got uint8\[9, 9, 3\]",
+            lambda c: c | {"image": np.zeros((4, 9, 9, 3), np.uint8)},
+            r"column 'image' as encoded bytes in every read.* got uint8\[9, 9, 3\]",
         ),
     ],
 )
@@ -169,21 +170,15 @@ class ChangingPixels(InMemory):
     late = np.zeros((1, 9, 9, 3), np.uint8)
 
     def read(self, indices):
-        images, columns = super().read(indices)
-        return (Pixels(self.late) if indices.max() > 2 else images), columns
+        return {"image": self.late} if indices.max() > 2 else super().read(indices)
 
 
 @pytest.mark.parametrize(
     "shape, dtype, message",
     [
         ((1, 9, 8, 3), np.uint8, r"as uint8\[9, 9, 3\] in every read.* got uint8\[9, 8, 3\]"),
-        ((1, 9, 9, 3), np.int8, r"`Pixels` must hold uint8.* got int8\[1, 9, 9, 3\]"),
-        (
-            (1, 9, 9, 4),
-            np.uint8,
-            r"`Pixels` must hold uint8.* got uint8\[1, 9, 9, 4\]",
-        ),
-        ((1, 9), np.uint8, r"`Pixels` must hold uint8.* got uint8\[1, 9\]"),
+        ((1, 9, 9, 3), np.int8, r"as uint8\[9, 9, 3\] in every read.* got int8\[9, 9, 3\]"),
+        ((1, 9), np.uint8, r"as uint8\[9, 9, 3\] in every read.* got uint8\[9\]"),
     ],
 )
 def test_pixels_are_held_to_their_form(shape, dtype, message):
@@ -199,7 +194,10 @@ def test_pixels_are_held_to_their_form(shape, dtype, message):
     "items, message",
     [
         ([{"label": 1}, {"label": 2.5}], r"'label' as int32\[\] .* got float32\[\]"),
-        ([{"label": 1}, {"other": 2}], r"same features.*got \['other'\] after \['label'\]"),
+        (
+            [{"label": 1}, {"other": 2}],
+            r"same columns.*got \['image', 'other'\] after \['image', 'label'\]",
+        ),
         ([{"p": [1, 2]}, {"p": [1]}], r"'p' .* got int32\[1\]|'p' in one shape"),
     ],
 )
@@ -332,13 +330,6 @@ def test_a_batch_transform_gets_entries_without_numbers_too():
         assert next(loader)["boxes"].shape == (4, 0, 4)
 
 
-def test_blank_rows_are_not_written_into_the_source():
-    """Whose reads may be views of all that it has."""
-    labels = np.arange(4, dtype=np.int32)
-    blanked = blank_rows({"label": labels[1:]}, np.array([False, True, True]), 255)
-    assert blanked["label"].tolist() == [1, -1, -1] and labels.tolist() == [0, 1, 2, 3]
-
-
 def test_blank_rows_by_the_kind_of_column():
     features = {
         "label": np.arange(1, 7, dtype=np.uint8),
@@ -375,7 +366,9 @@ def test_padding_that_reaches_the_model_is_told_once():
     assert len(caught) == 1 and caught[0].filename == __file__
     quiet = augment.Compose([augment.CenterCrop(32), *chain])
     Loader(source, 4, transform=quiet, sharding=one_device()).close()
-    Loader(source, 4, canvas=(64, 64), sharding=one_device()).close()  # the user's own choice
+    Loader(
+        source, 4, decode=decode.Image(canvas=(64, 64)), sharding=one_device()
+    ).close()  # the user's own choice
 
 
 def test_padding_that_a_mask_marks_is_not_told(recwarn):
@@ -387,12 +380,14 @@ def test_padding_that_a_mask_marks_is_not_told(recwarn):
 
 
 def test_canvas_is_an_argument_and_the_decoder_can_be_seen():
-    with Loader(InMemory(jpegs(4)), 4, canvas=(20, 30), sharding=one_device()) as loader:
-        assert loader.decoder is not None and loader.decoder.canvas == (20, 30)
+    with Loader(
+        InMemory(jpegs(4)), 4, decode=decode.Image(canvas=(20, 30)), sharding=one_device()
+    ) as loader:
+        assert loader.decoders["image"] is not None and loader.decoders["image"].canvas == (20, 30)
         assert next(loader)["image"].shape == (4, 20, 30, 3)
         assert loader.stats["shrunk"] == 4
     with pytest.raises(ValueError, match=r"`canvas` must be \(height, width\)"):
-        Loader(InMemory(jpegs(4)), 4, canvas=20, sharding=one_device())
+        Loader(InMemory(jpegs(4)), 4, decode=decode.Image(canvas=20), sharding=one_device())
 
 
 def test_columns_without_numbers_are_split_over_devices_too():

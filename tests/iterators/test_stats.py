@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug import Loader
+from jaxaug import Loader, decode
 from jaxaug.decode import Decoder
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import InMemory, _stats
@@ -150,7 +150,7 @@ class WaitsForCanvases(Decoder):
 
 def test_the_wait_for_canvases_that_the_device_reads_is_the_devices_time():
     with WaitsForCanvases((40, 56), "host", jax.devices("cpu")[:1]) as decoder:
-        with Loader(InMemory(jpegs(N)), 4, decoder=decoder, sharding=one_device()) as loader:
+        with Loader(InMemory(jpegs(N)), 4, decode=decoder, sharding=one_device()) as loader:
             for _ in range(12):
                 next(loader)
             stats = loader.stats
@@ -183,8 +183,8 @@ def test_a_decoder_counts_no_rows_that_fill_up_a_batch(on_error):
         loader.sample(3)
         for _ in loader:
             pass
-        assert loader.decoder is not None
-        counts = loader.decoder.stats
+        assert loader.decoders["image"] is not None
+        counts = loader.decoders["image"].stats
     # Nine records and the sample; a replacement is decoded in the place of the broken one.
     expected = {"mask": (10, 1), "replace": (11, 0)}[on_error]
     assert (counts["images"], counts["failed"]) == expected
@@ -192,6 +192,8 @@ def test_a_decoder_counts_no_rows_that_fill_up_a_batch(on_error):
 
 def test_an_image_of_which_one_side_is_shrunk_counts_as_shrunk():
     images = [encode(picture(0, *sides)) for sides in ((1, 200), (200, 1), (64, 64))]
-    with Loader(InMemory(images), 3, canvas=(64, 64), sharding=one_device()) as loader:
+    with Loader(
+        InMemory(images), 3, decode=decode.Image(canvas=(64, 64)), sharding=one_device()
+    ) as loader:
         next(loader)
         assert loader.stats["shrunk"] == 2

@@ -7,11 +7,13 @@ import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators import FromIterable, Sequential
-from jaxaug.iterators._features import Column
-from jaxaug.iterators._reader import BatchPlan, EncodedBatch, RecordForm
+from jaxaug.iterators._columns import Form
+from jaxaug.iterators._reader import BatchPlan
 from jaxaug.iterators._state import Cursor
 from jaxaug.iterators._stream_reader import StreamReader
 from tests.iterators.loaders import jitter, one_device
+
+END = Cursor(1, 0)
 
 
 def test_stream_yields_in_order_pads_and_resumes(images):
@@ -35,16 +37,20 @@ def test_rows_that_fill_up_a_batch_are_not_decoded(images):
     options = {"shuffle": False, "sharding": one_device(), "last_batch": "pad", "epochs": 1}
     with Loader(source, 8, **options) as loader:
         assert [batch["valid"].sum() for batch in loader] == [8, 2]
-        assert loader.decoder is not None
-        assert loader.decoder.stats["host"] == loader.decoder.stats["images"] == 10
+        assert loader.decoders["image"] is not None
+        assert (
+            loader.decoders["image"].stats["host"] == loader.decoders["image"].stats["images"] == 10
+        )
 
 
 def test_a_value_that_does_not_fit_is_of_the_record_that_has_it(images):
     """Also on a process whose rows all fill up the batch: they are copies of its first record."""
-    reader = StreamReader(source=FromIterable([]), mask_fill=255)
+    reader = StreamReader(source=FromIterable([]))
     for local in ([0, 1], [2, 3]):
         plan = BatchPlan(4, np.array(local), False, None)
-        error = reader._make_batch([(images[0], {"label": 2**40})], plan, Cursor(0, 8))
+        error = reader._make_batch(
+            [{"image": images[0], "label": 2**40}], plan, Cursor(0, 8), END
+        ).error
         assert isinstance(error, ValueError) and "in record 8: " in str(error)
 
 
@@ -59,12 +65,12 @@ def test_an_order_for_a_stream_is_refused_by_its_name(images, shuffle):
 def test_numbers_of_records_beyond_int32_are_an_error(images):
     """A stream without an end, such as one of shards in a cycle, would come to 2^31."""
     source = FromIterable(lambda: ((images[0], {"label": i}) for i in itertools.count()))
-    form = RecordForm({"label": Column(np.dtype(np.int32), ())})
-    reader = StreamReader(source=source, mask_fill=255, form=form)
+    forms = {"image": Form("Encoded"), "label": Form("array", np.dtype(np.int32))}
+    reader = StreamReader(source=source, forms=forms)
     plan = BatchPlan(4, np.arange(4), True, None)
-    chunk = [(images[0], {"label": 0})] * 4
-    last = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 4))
-    assert isinstance(last, EncodedBatch) and last.indices.max() == 2**31 - 1
-    beyond = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 3))
+    chunk = [{"image": images[0], "label": 0}] * 4
+    last = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 4), END)
+    assert last.error is None and last.indices.max() == 2**31 - 1
+    beyond = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 3), END)
     with pytest.raises(ValueError, match=r"`source` must yield at most 2\^31 records an epoch"):
-        raise beyond  # type: ignore
+        raise beyond.error  # type: ignore

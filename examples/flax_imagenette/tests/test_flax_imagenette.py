@@ -188,7 +188,8 @@ def prepared(archive, tmp_path_factory):
 def test_the_recipe_keeps_images_and_classes_without_tensorflow(archive, prepared):
     for split, folder in {"train": "train", "validation": "val"}.items():
         source = TFDS("imagenette/160px-v2", split=split, data_dir=prepared.parents[2])
-        encoded, features = source.read(np.arange(len(source)))
+        features = dict(source.read(np.arange(len(source))))
+        encoded = features.pop("image")
         assert source.classes is not None and isinstance(encoded, Encoded)
         written = [
             (source.classes[label], bytes(encoded.view(row)))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
-from jaxaug._warn import warn_of_precision
+from jaxaug._warn import precision_warning, warn_user
 from jaxaug.decode import _pillow
 from jaxaug.decode._orientation import TRANSPOSE, upright
 from jaxaug.decode._types import Encoded
@@ -96,7 +96,8 @@ def decode_image(
     except DecodeError as error:
         raise DecodeError(error.reason, byte_count=len(data)) from error
     if header.precision > 8:
-        warn_of_precision("the image", int(header.precision))
+        warning = precision_warning(int(header.precision))
+        warn_user(f"the image {warning}", type(warning))
     return row[..., 0] if mode == "gray" else row
 
 

@@ -13,8 +13,9 @@ from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, 
 from jaxaug.iterators.sources.packed.columns import (
     ABSENT,
     FEATURE,
+    LENGTH,
     MaxLength,
-    check_count_name,
+    check_length_name,
     feature_columns,
     length_of,
     with_absent,
@@ -244,7 +245,7 @@ def number_columns(
     """Return columns of features by prefixed name, from Arrow's columns of numbers by name.
 
     Numbers become [n], lists of one length [n, k], others zero-padded [n, most] with
-    "<name>_count"; null is a list without numbers, and anything else is absent. Bools stay bools,
+    "<name>_length"; null is a list without numbers, and anything else is absent. Bools stay bools,
     but for labels. Bytes of a fixed length become uint8[n, k].
     """
     found = {}
@@ -261,7 +262,7 @@ def number_columns(
             made = with_absent(name, made)
         if name == "label":
             _check_label(made)
-        check_count_name(name, made, columns.keys())
+        check_length_name(name, made, columns.keys())
         found |= made
     return found
 
@@ -274,7 +275,7 @@ def _is_list(type: Any) -> bool:
 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
     """Refuse rows without a single label; rows of several need no count, as -1 ends them."""
-    counts = columns.pop(f"{FEATURE}label_count", None)
+    counts = columns.pop(LENGTH + "label", None)
     absent = columns.get(ABSENT + "label")
     if counts is not None and columns[FEATURE + "label"].ndim == 1:
         absent = counts == 0

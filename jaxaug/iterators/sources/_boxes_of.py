@@ -1,30 +1,12 @@
-"""Boxes and keypoints that were annotated on upright images, in pixels of the stored files.
+"""Boxes and keypoints that were annotated on stored or on upright images."""
 
-The Loader turns them with their image by its EXIF orientation, as they come in stored pixels.
-"""
-
-import numpy as np
-
-from jaxaug._typing import Features
-from jaxaug.decode import Encoded, Headers, read_headers
-from jaxaug.iterators._place import stored_points
+from jaxaug.decode import Boxes, ColumnDecoder, Keypoints
 
 BOXES_OF = ("stored", "upright")
 
 
-def as_stored(
-    features: Features, boxes_of: str, images: Encoded, headers: Headers | None = None
-) -> Features:
-    """Return features with "boxes" and "keypoints" in pixels of the stored files.
-
-    Args:
-      features: as `place_points` says.
-      boxes_of: "stored" or "upright", the images that they were annotated on.
-      images: the encoded images.
-      headers: theirs, where they are known.
-    """
-    if boxes_of == "stored" or not features.keys() & {"boxes", "keypoints"}:
-        return features
-    headers = read_headers(images) if headers is None else headers
-    every = np.ones(len(headers.kind), bool)
-    return stored_points(features, headers.original_size(), headers.orientation, every)
+def annotated_on(image: str) -> dict[str, ColumnDecoder]:
+    """Return the decoders of boxes and keypoints that are of the "stored" or "upright" image."""
+    if image == "stored":
+        return {}
+    return {"boxes": Boxes(upright=True), "keypoints": Keypoints(upright=True)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import round_floats
+from jaxaug.iterators._columns import round_floats
 from jaxaug.iterators.sources._files import local_path, reason
 
 Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple

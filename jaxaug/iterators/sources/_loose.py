@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators._features import column_bytes
+from jaxaug.iterators._columns import column_bytes
 from jaxaug.iterators.sources import _libc
 from jaxaug.iterators.sources._findings import (
     places,

@@ -23,7 +23,7 @@ class ArrayRecord(RandomAccess):
     Args:
       paths: files, glob patterns or brace ranges.
       image: the bytes feature that holds the encoded image.
-      mask: the bytes feature that holds the encoded mask; None for no masks. See `Masked`.
+      mask: the bytes feature that holds the encoded mask; None for no masks. See `decode.Mask`.
       label: the feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all single numbers.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,

@@ -8,12 +8,11 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded, Headers, read_headers
+from jaxaug.decode import Encoded, Headers, Values, read_headers, stored_points
 from jaxaug.decode._orientation import upright
 from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import SourceError
-from jaxaug.iterators._place import stored_points
-from jaxaug.iterators._protocol import Masked
+from jaxaug.iterators._columns import join_columns
 from jaxaug.iterators.sources import _regions
 from jaxaug.iterators.sources._boxes_of import BOXES_OF
 from jaxaug.iterators.sources._files import local_path
@@ -85,7 +84,7 @@ class Coco:
       ...     json.dump(found, file)
       ...     file.flush()
       ...     source = Coco("images", file.name)
-      >>> source.read(np.array([0]))[1]["boxes"].tolist(), source.describe(0)["categories"]
+      >>> source.read(np.array([0]))["boxes"].tolist(), source.describe(0)["categories"]
       ([[[10.0, 20.0, 15.0, 22.0]]], ['zebra'])
 
     Reference: Lin et al., Microsoft COCO, ECCV 2014; https://cocodataset.org/#format-data.
@@ -158,22 +157,26 @@ class Coco:
         """All columns of boxes by name, known without reading an image."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes (length 0: unreadable), draw the masks, and return the boxes.
 
         All are in pixels of the stored files.
         """
-        columns = {name: column[indices] for name, column in self._features.items()}
+        columns: dict[str, Values] = {}
+        columns |= {name: column[indices] for name, column in self._features.items()}
         images = self._files.read(indices)
         headers = read_headers(images)
         misfit, turned = self._frames(headers, indices)
         if misfit.any():
             images = images._replace(lengths=np.where(misfit, np.uint64(0), images.lengths))
-        columns = stored_points(columns, headers.original_size(), headers.orientation, turned)
-        if self._masks is None:
-            return images, columns
-        back = np.where(turned, np.array(_BACK)[headers.orientation], 1)
-        return Masked(images, self._masks.read(indices, back)), columns
+        for name in columns.keys() & {"boxes", "keypoints"}:
+            original_size, orientation = headers.original_size(), headers.orientation
+            columns[name] = stored_points(name, columns[name], original_size, orientation, turned)
+        encoded: dict[str, Values] = {"image": images}
+        if self._masks is not None:
+            back = np.where(turned, np.array(_BACK)[headers.orientation], 1)
+            encoded["mask"] = self._masks.read(indices, back)
+        return join_columns(encoded, columns)
 
     def _frames(self, headers: Headers, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return which images have another size than the JSON file says, and which are annotated

@@ -2,14 +2,22 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from jaxaug._typing import Features
-from jaxaug.decode import Encoded, Headers
-from jaxaug.iterators._features import LABELS, Column, feature_spec, narrow_features
-from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
+from jaxaug.decode import ColumnDecoder, Encoded, Ragged, Values
+from jaxaug.iterators._columns import (
+    LABELS,
+    Columns,
+    Form,
+    Forms,
+    form_of,
+    narrow_columns,
+    take_rows,
+)
+from jaxaug.iterators._protocol import Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
 
 _FIRST = np.zeros(1, np.int64)
@@ -39,7 +47,7 @@ class Concat:
     Example:
       >>> from jaxaug.iterators import InMemory
       >>> source = Concat([InMemory([b"a", b"b"]), InMemory([b"c"])])
-      >>> encoded, _ = source.read(np.array([2, 0]))
+      >>> encoded = source.read(np.array([2, 0]))["image"]
       >>> len(source), bytes(encoded.view(0)), bytes(encoded.view(1))
       (3, b'c', b'a')
     """
@@ -50,14 +58,17 @@ class Concat:
             raise ValueError("`sources` must hold at least one source, got none.")
         self.lengths = tuple(len(source) for source in self.sources)
         self._starts = np.cumsum([0, *self.lengths])
-        self._spec = _common_spec(self.sources)
-        self._classes, self._ranks = _join_classes(self.sources, self._spec)
+        _check_decoders(self.sources)
+        self._forms = _common_forms(self.sources)
+        self._classes, self._ranks = _join_classes(self.sources, self._forms)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def __repr__(self) -> str:
-        found = f"{len(self)} images in {len(self.sources)} sources, {sorted(self._spec)}"
+        found = (
+            f"{len(self)} images in {len(self.sources)} sources, {sorted(_numbers(self._forms))}"
+        )
         return f"Concat({found})"
 
     @property
@@ -71,7 +82,7 @@ class Concat:
         for number, source in enumerate(self.sources):
             found = self._of_source(source, "features")
             columns.append(self._renumbered(number, np.arange(len(source)), found))
-        return self._join_columns(columns)
+        return cast(Features, self._join(columns))
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -93,21 +104,18 @@ class Concat:
         number, local = self._place(index)
         return self._of_source(self.sources[number], "path")(local)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the records from their sources.
 
         Raises:
           IndexError: an index outside [0, len).
         """
         groups, back = self._by_source(checked_indices(indices, len(self)))
-        images = []
-        columns = []
+        found = []
         for number, local in groups:
-            found, features = self.sources[number].read(local)
-            images.append(found)
-            columns.append(self._renumbered(number, local, features))
-        joined = self._join_columns(columns)
-        return _join_images(images, back), {name: joined[name][back] for name in joined}
+            columns = self.sources[number].read(local)
+            found.append(self._renumbered(number, local, columns))
+        return {name: take_rows(values, back) for name, values in self._join(found).items()}
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
@@ -126,17 +134,25 @@ class Concat:
                 texts += found[name]
         return {name: [texts[place] for place in back.tolist()] for name, texts in joined.items()}
 
-    def headers(self, indices: np.ndarray) -> Headers | None:
-        """Return the header facts of the sources' indexes; None unless all have one."""
+    @property
+    def decoders(self) -> Mapping[str, ColumnDecoder]:
+        """How the sources declare that their columns are decoded."""
+        return getattr(self.sources[0], "decoders", {})
+
+    def headers(self, indices: np.ndarray) -> dict[str, Any]:
+        """Return what the sources' indexes know of the columns that all of them know."""
         groups, back = self._by_source(checked_indices(indices, len(self)))
         found = []
         for number, local in groups:
             source = self.sources[number]
-            headers = source.headers(local) if isinstance(source, Indexed) else None
-            if headers is None:
-                return None
-            found.append(headers)
-        return Headers(*(np.concatenate(columns)[back] for columns in zip(*found)))
+            found.append(source.headers(local) if isinstance(source, Indexed) else {})
+        known = set.intersection(*(set(each) for each in found))
+        joined = {}
+        for name in sorted(known):
+            parts = [each[name] for each in found]
+            columns = (np.concatenate(each)[back] for each in zip(*parts))
+            joined[name] = type(parts[0])(*columns)
+        return joined
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the number of the source, and what it says of the record."""
@@ -170,7 +186,7 @@ class Concat:
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
         return number, index - int(self._starts[number])
 
-    def _renumbered(self, number: int, records: np.ndarray, columns: Features) -> Features:
+    def _renumbered(self, number: int, records: np.ndarray, columns: Columns) -> Columns:
         """Return the columns of records of a source with the class numbers of all sources."""
         if not self._ranks:
             return columns
@@ -189,14 +205,13 @@ class Concat:
             renumbered[name] = np.where(labels < 0, labels, ranks[labels]).astype(wide)
         return {**columns, **renumbered}
 
-    def _join_columns(self, columns: Sequence[Features]) -> dict[str, np.ndarray]:
-        """Return the features of several parts, in dtypes that hold those of all sources."""
-        joined = {}
-        for name, common in self._spec.items():
-            parts = [np.asarray(found[name]) for found in columns]
-            dtype = np.result_type(common.dtype, *(part.dtype for part in parts))
-            joined[name] = np.concatenate(parts).astype(dtype, copy=False)
-        return joined
+    def _join(self, columns: Sequence[Columns]) -> dict[str, Values]:
+        """Return the columns of several parts, in dtypes that hold those of all sources."""
+        return {
+            name: _join_values([found[name] for found in columns], form.dtype, form.max_length)
+            for name, form in self._forms.items()
+            if all(name in found for found in columns)
+        }
 
     def _of_source(self, source: Source, name: str) -> Any:
         try:
@@ -205,56 +220,82 @@ class Concat:
             raise AttributeError(f"{source!r}, a part of {self!r}, has no `{name}`.") from error
 
 
-def _common_spec(sources: Sequence[Source]) -> dict[str, Column]:
-    """Return the form that the features of all sources have, from their first records.
+def _numbers(forms: Forms) -> list[str]:
+    """Return the names of the columns beside the images."""
+    return [name for name, form in forms.items() if form.kind != "Encoded" and name != "image"]
+
+
+def _check_decoders(sources: Sequence[Source]) -> None:
+    """Raise ValueError where sources declare different decoders."""
+    declared = [getattr(source, "decoders", {}) for source in sources]
+    for number, found in enumerate(declared):
+        if found != declared[0]:
+            raise ValueError(
+                f"`sources` must declare the same `decoders`, got {declared[0]} of source 0 and "
+                f"{found} of source {number}: make them with the same arguments."
+            )
+
+
+def _common_forms(sources: Sequence[Source]) -> dict[str, Form]:
+    """Return the form that the columns of all sources have, from their first records.
 
     Raises:
-      ValueError: they differ by more than the dtype, or the images do.
+      ValueError: they differ by more than the dtype.
     """
-    first_images, first_columns = sources[0].read(_FIRST)
-    spec = _stored_spec(first_columns)
+    forms = _stored_forms(sources[0])
     for number, source in enumerate(sources[1:], 1):
-        images, columns = source.read(_FIRST)
-        _check_images(images, first_images, number)
-        found = _stored_spec(columns)
-        for name in sorted({*spec, *found}):
-            spec[name] = _common_column(name, spec.get(name), found.get(name), number)
-    return spec
+        found = _stored_forms(source)
+        for name in sorted({*forms, *found}):
+            forms[name] = _common_form(name, forms.get(name), found.get(name), number)
+    return forms
 
 
-def _stored_spec(columns: Features) -> dict[str, Column]:
-    """Return the form of columns in their own dtypes, which the Loader can narrow."""
-    narrow_features(columns, _FIRST)
-    return feature_spec({name: np.asarray(column) for name, column in columns.items()})
+def _stored_forms(source: Source) -> dict[str, Form]:
+    """Return the forms of columns in their own dtypes, which the Loader can narrow."""
+    columns = source.read(_FIRST)
+    narrow_columns(columns, _FIRST)
+    return {name: form_of(_as_values(values)) for name, values in columns.items()}
 
 
-def _common_column(name: str, first: Column | None, other: Column | None, number: int) -> Column:
+def _as_values(values: Any) -> Values:
+    return values if isinstance(values, (Encoded, Ragged)) else np.asarray(values)
+
+
+def _common_form(name: str, first: Form | None, other: Form | None, number: int) -> Form:
     remedy = "give the sources the same `features`"
     if first is None:
         raise ValueError(
-            f"`sources`: source {number} has a feature {name!r}, source 0 has none: {remedy}."
+            f"`sources`: source {number} has a column {name!r}, source 0 has none: {remedy}."
         )
     if other is None:
         raise ValueError(
-            f"`sources`: source {number} has no feature {name!r}, source 0 has one: {remedy}."
+            f"`sources`: source {number} has no column {name!r}, source 0 has one: {remedy}."
         )
+    if first.kind != other.kind:
+        raise ValueError(
+            f"`sources` must have one kind of values in each column, got column {name!r} as "
+            f"{first} in source 0 and {other} in source {number}: a Loader needs one kind."
+        )
+    if first.kind == "Encoded":
+        return first
     if first.shape != other.shape:
         raise ValueError(
-            f"`sources` must have one shape for each feature, got feature {name!r} as {first} in "
-            f"source 0 and {other} in source {number}: pad it to the larger."
+            f"`sources` must have one shape for each column, got column {name!r} as {first} in "
+            f"source 0 and {other} in source {number}: pad or resize it to one."
         )
+    assert first.dtype is not None and other.dtype is not None
     dtype = np.result_type(first.dtype, other.dtype)
     if dtype.kind == "f" and first.dtype.kind in "iu" and other.dtype.kind in "iu":
         raise ValueError(
-            f"`sources` must have one kind of integers for each feature, got feature {name!r} as "
+            f"`sources` must have one kind of integers for each column, got column {name!r} as "
             f"{first} in source 0 and {other} in source {number}, which NumPy joins as floats: "
             "convert one of them."
         )
-    return Column(dtype, first.shape)
+    return first._replace(dtype=dtype, max_length=max(first.max_length, other.max_length))
 
 
 def _join_classes(
-    sources: Sequence[Source], spec: Mapping[str, Column]
+    sources: Sequence[Source], forms: Forms
 ) -> tuple[tuple[str, ...] | None, list[np.ndarray]]:
     """Return the names of all classes, and for each source the new numbers of its own.
 
@@ -268,14 +309,14 @@ def _join_classes(
     if not named:
         return None, []
     if len(named) < len(found):
-        if _CLASS_COLUMNS & spec.keys():
+        if _CLASS_COLUMNS & forms.keys():
             raise _classes_missing(found)
         return None, []
     names = tuple(dict.fromkeys(name for classes in named for name in classes))
     if all(tuple(classes) == names for classes in named):
         return names, []
 
-    _check_renumbering(sources, spec)
+    _check_renumbering(sources, forms)
     places = {name: place for place, name in enumerate(names)}
     return names, [np.array([places[name] for name in classes]) for classes in named]
 
@@ -290,17 +331,16 @@ def _classes_missing(found: Sequence[Any]) -> ValueError:
     )
 
 
-def _check_renumbering(sources: Sequence[Source], spec: Mapping[str, Column]) -> None:
+def _check_renumbering(sources: Sequence[Source], forms: Forms) -> None:
     """Raise ValueError where different classes show in more than integer labels."""
-    for name in sorted(_CLASS_COLUMNS & spec.keys()):
-        if spec[name].dtype.kind not in "iu":
+    for name in sorted(_CLASS_COLUMNS & forms.keys()):
+        if np.dtype(forms[name].dtype).kind not in "iu":
             raise ValueError(
-                f"`sources` have different `classes`, and feature {name!r} is {spec[name]}: only "
+                f"`sources` have different `classes`, and feature {name!r} is {forms[name]}: only "
                 "integers can be renumbered, so give the sources the same classes."
             )
     for number, source in enumerate(sources):
-        images, columns = source.read(_FIRST)
-        masked = isinstance(images, Masked) or "mask" in columns
+        masked = "mask" in source.read(_FIRST)
         if masked and getattr(source, "mask", None) != "objects":
             raise ValueError(
                 f"`sources` have different `classes`, and source {number} has masks, which may hold"
@@ -308,39 +348,17 @@ def _check_renumbering(sources: Sequence[Source], spec: Mapping[str, Column]) ->
             )
 
 
-_Images = Encoded | Masked | Pixels
-_KINDS = {Encoded: "encoded images", Masked: "images with masks", Pixels: "pixels"}
+def _join_values(parts: Sequence[Any], dtype: np.dtype | None, max_length: int) -> Values:
+    """Return the values of several parts of a column as one."""
+    if isinstance(parts[0], Encoded):
+        addresses = np.concatenate([part.addresses for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        return Encoded(addresses, lengths, [part.owner for part in parts])
 
-
-def _check_images(images: _Images, first: _Images, number: int) -> None:
-    kind = _KINDS[type(images)]
-    wanted = _KINDS[type(first)]
-    if kind != wanted:
-        raise ValueError(
-            f"`sources`: source {number} has {kind}, source 0 {wanted}: a Loader needs one kind."
-        )
-    if isinstance(images, Pixels) and isinstance(first, Pixels):
-        shape, wanted = list(images.array.shape[1:]), list(first.array.shape[1:])
-        if shape != wanted:
-            raise ValueError(
-                f"`sources`: source {number} has pixels of {shape}, source 0 of {wanted}: "
-                "resize them to one."
-            )
-
-
-def _join_images(images: Sequence[_Images], rows: np.ndarray) -> _Images:
-    """Return the rows of several parts, taken as one."""
-    pixels = [part.array for part in images if isinstance(part, Pixels)]
-    if pixels:
-        return Pixels(np.concatenate(pixels)[rows])
-    masked = [part for part in images if isinstance(part, Masked)]
-    if masked:
-        joined = _join_encoded([part.images for part in masked], rows)
-        return Masked(joined, _join_encoded([part.masks for part in masked], rows))
-    return _join_encoded([part for part in images if isinstance(part, Encoded)], rows)
-
-
-def _join_encoded(encoded: Sequence[Encoded], rows: np.ndarray) -> Encoded:
-    addresses = np.concatenate([part.addresses for part in encoded])
-    lengths = np.concatenate([part.lengths for part in encoded])
-    return Encoded(addresses[rows], lengths[rows], [part.owner for part in encoded])
+    arrays = [np.asarray(getattr(part, "values", part)) for part in parts]
+    common = np.result_type(dtype, *(array.dtype for array in arrays))
+    joined = np.concatenate(arrays).astype(common, copy=False)
+    if not isinstance(parts[0], Ragged):
+        return joined
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Ragged(joined, lengths, max_length, parts[0].fill)

@@ -9,8 +9,9 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded
+from jaxaug.decode import Values
 from jaxaug.errors import SourceError
+from jaxaug.iterators._columns import join_columns
 from jaxaug.iterators.sources._files import local_path
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._loose import LooseFiles
@@ -87,10 +88,10 @@ class FileList:
         """The column "label", if there are labels; known without reading an image."""
         return {} if self.labels is None else {"label": self.labels}
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label"; a file that cannot be read has length 0."""
         columns = {name: column[indices] for name, column in self.features.items()}
-        return self._files.read(indices), columns
+        return join_columns({"image": self._files.read(indices)}, columns)
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None

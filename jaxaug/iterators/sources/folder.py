@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded
+from jaxaug.decode import Values
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import local_path, reason
 from jaxaug.iterators.sources._loose import LooseFiles
@@ -81,9 +81,9 @@ class ImageFolder:
         """The column "label", known without reading an image."""
         return {"label": self.labels}
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
-        return self._files.read(indices), {"label": self.labels[indices]}
+        return {"image": self._files.read(indices), "label": self.labels[indices]}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path and class, and "error" if the file cannot be read now."""

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Features
-from jaxaug.decode import Encoded
+from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._items import Item, Key, Wanted
 
 _MAX_TRIES = 100  # items looked at for the first good one
@@ -47,7 +46,7 @@ class FromIterable:
 
     Example:
       >>> stream = FromIterable(lambda: ({"image": b"...", "label": i} for i in range(3)))
-      >>> [int(features["label"]) for _, features in stream.iterate()]
+      >>> [int(record["label"]) for record in stream.iterate()]
       [0, 1, 2]
     """
 
@@ -91,7 +90,12 @@ class FromIterable:
         name = getattr(self._items, "__name__", type(self._items).__name__)
         return f"FromIterable({name})"
 
-    def iterate(self) -> Iterator[tuple[bytes, Features]]:
+    @property
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """How boxes and keypoints are decoded."""
+        return annotated_on(self._boxes_of)
+
+    def iterate(self) -> Iterator[dict[str, Any]]:
         """Yield all records once, in order; a bad one is empty and its features are zeros.
 
         Raises:
@@ -99,7 +103,7 @@ class FromIterable:
         """
         for ordinal, item in enumerate(self._fresh()):
             if _is_pair(item):
-                yield item[0], self._as_stored(item[0], item[1])
+                yield {"image": item[0], **item[1]}
                 continue
             names = self._names
             if names is None:
@@ -109,10 +113,10 @@ class FromIterable:
             except SourceError as error:
                 self._remember(ordinal, str(error))
                 found = Item({}, b"", self._blanks)
-            features: dict[str, Any] = {name: found.numbers[key] for key, name in names.items()}
+            record: dict[str, Any] = {"image": found.image}
             if self._mask is not None:
-                features["mask"] = found.mask
-            yield found.image, self._as_stored(found.image, features)
+                record["mask"] = found.mask
+            yield record | {name: found.numbers[key] for key, name in names.items()}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's ordinal, and "error" if it was a bad one."""
@@ -121,17 +125,8 @@ class FromIterable:
 
     def fingerprint(self) -> str:
         """Return a hash of the first record, all that is known without running through it."""
-        first = next(self.iterate(), (b"", {}))
-        return hashlib.blake2b(bytes(first[0]), digest_size=8).hexdigest()
-
-    def _as_stored(self, image: bytes, features: Features) -> Features:
-        """Return features with boxes and keypoints in pixels of the stored image."""
-        moving = {name: features[name] for name in ("boxes", "keypoints") if name in features}
-        if self._boxes_of == "stored" or not moving:
-            return features
-        columns = {name: np.asarray(value)[None] for name, value in moving.items()}
-        stored = as_stored(columns, self._boxes_of, Encoded.from_bytes([image]))
-        return {**features, **{name: column[0] for name, column in stored.items()}}
+        first = next(self.iterate(), {"image": b""})
+        return hashlib.blake2b(bytes(first["image"]), digest_size=8).hexdigest()
 
     def _fresh(self) -> Iterable:
         return self._items() if callable(self._items) else self._items

@@ -8,11 +8,10 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features
-from jaxaug.decode import Encoded
+from jaxaug.decode import ColumnDecoder, Encoded, Ragged, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import hash_features
-from jaxaug.iterators._protocol import Masked, Pixels
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators._columns import count_rows, hash_features, join_columns, take_rows
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._texts import columns_of_texts
 
@@ -23,12 +22,12 @@ class InMemory:
     """Images held in memory, encoded or as pixels, with columns of features.
 
     Args:
-      images: the bytes of each image; or pixels uint8[N, H, W, 3], or gray uint8[N, H, W] or [N, H,
-        W, 1], an array of any library or an `np.memmap`, which must not change. Pixels go to the
-        devices as they are, through no Decoder; gray ones are repeated to three channels there.
-      features: arrays with one row for each image, such as {"label": int[N]}; a DataFrame of pandas
-        is its columns. Columns of str are no features, but in `texts`.
-      masks: the encoded mask of each encoded image, see `Masked`; None for no masks. Those of
+      images: the bytes of each image; or pixels [N, H, W, C], or of one channel [N, H, W], of any
+        dtype, an array of any library or an `np.memmap`, which must not change. Pixels go to the
+        devices as they are, through no Decoder; gray uint8 is repeated to three channels there.
+      features: arrays with one row for each image, such as {"label": int[N]}, or `decode.Ragged`
+        ones; a DataFrame of pandas is its columns. Columns of str are no features, but in `texts`.
+      masks: the encoded mask of each encoded image, see `decode.Mask`; None for no masks. Those of
         pixels are a feature "mask", an array [N, H, W].
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
         or "upright", as viewers show it, turned by EXIF.
@@ -41,8 +40,8 @@ class InMemory:
 
     Example:
       >>> source = InMemory([b"first", b"second"], {"label": np.array([7, 8])})
-      >>> encoded, features = source.read(np.array([1]))
-      >>> bytes(encoded.view(0)), features["label"].tolist()
+      >>> columns = source.read(np.array([1]))
+      >>> bytes(columns["image"].view(0)), columns["label"].tolist()
       (b'second', [8])
       >>> InMemory(np.zeros((10, 32, 32, 3), np.uint8))
       InMemory(10 images of 32 x 32 pixels, features [])
@@ -83,7 +82,7 @@ class InMemory:
             )
 
         self._images: Encoded | np.ndarray
-        if isinstance(images, np.ndarray) and images.dtype == np.uint8:
+        if isinstance(images, np.ndarray) and images.dtype.kind not in "OS":
             self._images = images
         else:
             self._images = Encoded.from_bytes(list(images))
@@ -105,21 +104,22 @@ class InMemory:
         return f"InMemory({len(self)} images{sides}, features {sorted(self._features)})"
 
     @property
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """How boxes and keypoints are decoded."""
+        return annotated_on(self._boxes_of)
+
+    @property
     def features(self) -> Features:
         """All columns by name."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return rows of the images and of the columns; no encoded bytes are copied."""
-        columns: Features = {name: column[indices] for name, column in self._features.items()}
-        if isinstance(self._images, np.ndarray):
-            return Pixels(self._images[indices]), columns
-
-        encoded = self._images.take(indices)
-        columns = as_stored(columns, self._boxes_of, encoded)
+        columns = {name: take_rows(column, indices) for name, column in self._features.items()}
+        images: dict[str, Values] = {"image": take_rows(self._images, indices)}
         if self._masks is not None:
-            return Masked(encoded, self._masks.take(indices)), columns
-        return encoded, columns
+            images["mask"] = self._masks.take(indices)
+        return join_columns(images, columns)
 
     def _check_masks(self, masks: Sequence[bytes]) -> Encoded:
         if isinstance(self._images, np.ndarray):
@@ -173,33 +173,41 @@ class InMemory:
 
 
 def _check_pixels(images: np.ndarray) -> None:
-    gray = images.ndim == 3 or (images.ndim == 4 and images.shape[3] == 1)
-    if images.dtype != np.uint8 or not (gray or (images.ndim == 4 and images.shape[3] == 3)):
+    if images.ndim not in (3, 4) or images.dtype.kind not in "biuf":
         raise ValueError(
-            "`images` must be uint8[N, H, W, 3], or gray uint8[N, H, W] or [N, H, W, 1], got "
-            f"{images.dtype}{list(images.shape)}: convert the array, channels last and 0 to 255."
+            "`images` must be pixels [N, H, W, C], or of one channel [N, H, W], got "
+            f"{images.dtype}{list(images.shape)}: convert the array, channels last."
         )
     if len(images) and not images.size:
         raise ValueError(f"`images` must have pixels, got shape {list(images.shape)}.")
 
 
-def _is_text(column: np.ndarray) -> bool:
+def _is_text(column: Values) -> bool:
     """Return True for a column [n] of str."""
+    if isinstance(column, Ragged):
+        return False
     if column.dtype.kind == "O":
         return column.ndim == 1 and all(isinstance(value, str) for value in column.tolist())
     return column.dtype.kind == "U" and column.ndim == 1
 
 
-def _feature(name: str, column: Any, count: int) -> np.ndarray:
+def _feature(name: str, column: Any, count: int) -> Values:
+    if isinstance(column, Ragged):
+        _check_count(name, column, count)
+        return column
     try:
         column = np.asarray(column)
     except ValueError as error:  # numpy on rows of different lengths
         raise ValueError(
             f"`features[{name!r}]` must have rows of one shape: {error}. Pad them to the longest."
         ) from error
-    if column.ndim == 0 or len(column) != count:
+    _check_count(name, np.atleast_1d(column), count)
+    return column
+
+
+def _check_count(name: str, column: Values, count: int) -> None:
+    if count_rows(column) != count:
         raise ValueError(
             f"`features[{name!r}]` must have one row for each image, {count} in all, "
-            f"got shape {column.shape}."
+            f"got {count_rows(column)}."
         )
-    return column

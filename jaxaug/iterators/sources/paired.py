@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxaug._typing import Features, PathLike
+from jaxaug.decode import Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Masked
 from jaxaug.iterators.sources._files import local_path, reason
 from jaxaug.iterators.sources._loose import LooseFiles
 from jaxaug.iterators.sources.folder import image_files, listed
@@ -22,7 +22,7 @@ class PairedFolders:
     their suffixes. Records are sorted by that name.
 
     The Loader decodes masks as they are stored, so that the indices of palettes and 255 for
-    "ignore" stay, and turns and shrinks them with their images: see `Masked`.
+    "ignore" stay, and turns and shrinks them with their images: see `decode.Mask`.
 
     Args:
       images: the folder of the images.
@@ -108,9 +108,9 @@ class PairedFolders:
         """No columns: all that a record has beside its image is its mask."""
         return {}
 
-    def read(self, indices: np.ndarray) -> tuple[Masked, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the bytes of images and masks; a file that cannot be read has length 0."""
-        return Masked(self._images.read(indices), self._masks.read(indices)), {}
+        return {"image": self._images.read(indices), "mask": self._masks.read(indices)}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's paths and name, and "error" if a file cannot be read now."""

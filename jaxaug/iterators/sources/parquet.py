@@ -12,13 +12,12 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded
+from jaxaug.decode import ColumnDecoder, Encoded, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import hash_features
-from jaxaug.iterators._protocol import Masked
+from jaxaug.iterators._columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._files import (
     DataFile,
     common_folder,
@@ -39,6 +38,8 @@ from jaxaug.iterators.sources.packed.columns import (
     check_lengths_used,
     check_max_length,
     fill_absent,
+    ragged_names,
+    take_features,
 )
 from jaxaug.iterators.sources.packed.storage import mappable_bytes
 
@@ -54,7 +55,7 @@ class Parquet:
     and up to `memory` bytes of them kept: a shuffle over more than that decompresses a group for
     almost every record, so keep it large, or convert the files once. Columns of numbers become
     features: numbers [n], lists of one length [n, k], other lists zero-padded [n, most] with
-    "<name>_count", bytes of a fixed length uint8[n, k]. A null list counts as one without numbers,
+    "<name>_length", bytes of a fixed length uint8[n, k]. A null list counts as one without numbers,
     for other nulls see `nulls`. Bools stay bools, but for labels. Strings are in `texts`, and all
     else in `describe`.
 
@@ -65,7 +66,7 @@ class Parquet:
     Args:
       paths: files, glob patterns, brace ranges, or URLs; the content tells which format a file has.
       image: the column of images.
-      mask: the column of masks, of the same types; None for no masks. See `Masked`.
+      mask: the column of masks, of the same types; None for no masks. See `decode.Mask`.
       label: the column that becomes "label"; None for none.
       features: names of further columns, or {name: new name}; None for all numbers.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
@@ -73,8 +74,8 @@ class Parquet:
       nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
         NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
       max_length: the length of columns of lists, by column; or a number for all those whose lists
-        differ in length. Shorter lists are padded, longer ones cut, and "<name>_count" is how many
-        numbers each had: where it is larger than the column, numbers were cut.
+        differ in length. Shorter lists are padded, longer ones cut, and "<name>_length" is how
+        many numbers are there; in `features` how many there were.
       memory: bytes of decompressed images to keep.
 
     Raises:
@@ -168,11 +169,16 @@ class Parquet:
         return f"Parquet({found})"
 
     @property
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """How boxes and keypoints are decoded."""
+        return annotated_on(self._boxes_of)
+
+    @property
     def features(self) -> Features:
         """All columns of features by name: no image is read."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the images, their masks, and their features; what cannot be read has length 0.
 
         Raises:
@@ -181,16 +187,15 @@ class Parquet:
         indices = checked_indices(indices, len(self))
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         refused = self._changed_files(numbers)
-        columns = {name: column[indices] for name, column in self._features.items()}
+        columns = take_features(self._features, self._ragged, indices)
         failed: dict[int, str] = {}
         places = indices - self._starts[numbers]
-        images, *masks = [
+        encoded = [
             self._read_images(name, places, numbers, refused, failed)
             for name in self._image_columns
         ]
         self._note(indices, failed)
-        features = as_stored(columns, self._boxes_of, images)
-        return Masked(images, masks[0]) if masks else images, features
+        return join_columns(dict(zip(("image", "mask"), encoded)), columns)
 
     def _read_images(
         self,
@@ -311,6 +316,7 @@ class Parquet:
 
     def _read_features(self) -> dict[str, np.ndarray]:
         """Read the columns of all wanted numbers."""
+        self._ragged: tuple[str, ...] = ()
         if not self._names:
             return {}
         pyarrow = _arrow.import_pyarrow("pyarrow")
@@ -325,6 +331,7 @@ class Parquet:
         renamed = {self._names[name]: table[name] for name in wanted}
         columns = _arrow.number_columns(renamed, self._max_length)
         found = fill_absent(columns, self._nulls, self._place)
+        self._ragged = ragged_names(columns)
         check_lengths_used(self._max_length, found)
         self._check_found(found)
         return found

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Features
-from jaxaug.decode import Encoded
+from jaxaug.decode import ColumnDecoder, Encoded, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import hash_features
-from jaxaug.iterators._protocol import Masked
+from jaxaug.iterators._columns import hash_features, join_columns
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import Item, Key, Wanted
 from jaxaug.iterators.sources._texts import columns_of_texts
@@ -49,7 +47,7 @@ class RandomAccess:
       image: the key of the image, or its place in tuples.
       mask: the key or place of the mask, in the forms of an image; a Pillow image of a palette
         keeps its indices, an array is integers [h, w], at most 65,535. None for no masks. See
-        `Masked`.
+        `decode.Mask`.
       label: the key or place that becomes "label", a number or an array; None for none.
       features: keys of further features, or {key: new name}; None for all numbers.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
@@ -63,7 +61,7 @@ class RandomAccess:
 
     Example:
       >>> source = RandomAccess([{"image": b"...", "label": 3, "name": "a cat"}])
-      >>> source.read(np.array([0]))[1]["label"].tolist(), source.describe(0)["name"]
+      >>> source.read(np.array([0]))["label"].tolist(), source.describe(0)["name"]
       ([3], 'a cat')
       >>> RandomAccess([(b"...", 3)], image=0, label=1)
       RandomAccess(list: 1 images, ['label'])
@@ -115,7 +113,12 @@ class RandomAccess:
         found = f"{len(self)} images, {sorted(self._names.values())}"
         return f"RandomAccess({type(self._source).__name__}: {found})"
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+    @property
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """How boxes and keypoints are decoded."""
+        return annotated_on(self._boxes_of)
+
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Return the items' images, and their numbers stacked; a bad record is empty and zero.
 
         Raises:
@@ -123,15 +126,14 @@ class RandomAccess:
         """
         blank = Item({}, b"", self._blanks)
         items = [blank if isinstance(item, Exception) else item for item in self._items(indices)]
-        stacked = {}
+        columns = {}
         for key, name in self._names.items():
             numbers = [item.numbers[key] for item in items]
-            stacked[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
-        images = Encoded.from_bytes([item.image for item in items])
-        columns = as_stored(stacked, self._boxes_of, images)
-        if self._mask is None:
-            return images, columns
-        return Masked(images, Encoded.from_bytes([item.mask for item in items])), columns
+            columns[name] = np.stack(numbers) if numbers else self._blanks[key][None][:0]
+        encoded = {"image": Encoded.from_bytes([item.image for item in items])}
+        if self._mask is not None:
+            encoded["mask"] = Encoded.from_bytes([item.mask for item in items])
+        return join_columns(encoded, columns)
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return what of the item is neither image nor number, and "error" if it is a bad one."""

@@ -1,15 +1,15 @@
 """A part of a source, itself a source."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxaug._typing import Features
-from jaxaug.decode import Encoded, Headers
+from jaxaug.decode import ColumnDecoder, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Indexed, Masked, Pixels, Source
+from jaxaug.iterators._protocol import Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
 
 
@@ -32,7 +32,7 @@ class Subset:
       >>> from jaxaug.iterators import InMemory
       >>> labels = np.array([2, 7, 2])
       >>> source = Subset(InMemory([b"a", b"b", b"c"], {"label": labels}), labels == 2)
-      >>> encoded, _ = source.read(np.array([1]))
+      >>> encoded = source.read(np.array([1]))["image"]
       >>> len(source), bytes(encoded.view(0))
       (2, b'c')
     """
@@ -91,7 +91,7 @@ class Subset:
         """
         return self._of_source("path")(self._one(index))
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked | Pixels, Features]:
+    def read(self, indices: np.ndarray) -> Mapping[str, Values]:
         """Read the source's records behind `indices`."""
         return self.source.read(self._original(indices))
 
@@ -105,10 +105,15 @@ class Subset:
         """
         return self._of_source("texts")(self._original(indices), names, missing)
 
-    def headers(self, indices: np.ndarray) -> Headers | None:
-        """Return the header facts of the source's index; None if it has none."""
+    @property
+    def decoders(self) -> Mapping[str, ColumnDecoder]:
+        """How the source declares that its columns are decoded."""
+        return getattr(self.source, "decoders", {})
+
+    def headers(self, indices: np.ndarray) -> Mapping[str, Any]:
+        """Return what the source's index knows of its columns."""
         original = self._original(indices)
-        return self.source.headers(original) if isinstance(self.source, Indexed) else None
+        return self.source.headers(original) if isinstance(self.source, Indexed) else {}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the source's description of the record."""

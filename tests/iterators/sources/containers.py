@@ -117,7 +117,8 @@ def labelled_files(count: int) -> dict[str, bytes]:
 
 def images_by_label(source) -> dict[int, bytes]:
     """Everything in a source, through one `read`."""
-    encoded, features = source.read(np.arange(len(source)))
+    features = dict(source.read(np.arange(len(source))))
+    encoded = features.pop("image")
     return {int(label): bytes(encoded.view(row)) for row, label in enumerate(features["label"])}
 
 

@@ -38,7 +38,8 @@ def test_records_of_several_files(tmp_path):
     write(tmp_path / "a-0.arrayrecord", examples(4))
     write(tmp_path / "a-1.arrayrecord", examples(3, 4))
     source = ArrayRecord(tmp_path / "a-{0..1}.arrayrecord")
-    encoded, features = source.read(np.array([6, 0, 4]))
+    features = dict(source.read(np.array([6, 0, 4])))
+    encoded = features.pop("image")
     found = [bytes(encoded.view(row)) for row in range(3)]
     assert found == [containers.jpegs(7)[number] for number in (6, 0, 4)]
     assert {name: column.tolist() for name, column in features.items()} == {
@@ -54,7 +55,8 @@ def test_records_of_several_files(tmp_path):
 def test_features_are_chosen_and_renamed(tmp_path):
     write(tmp_path / "a", examples(3))
     source = ArrayRecord(tmp_path / "a", label=None, features={"tokens": "text", "label": "class"})
-    _, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    features.pop("image")
     assert features["text"].tolist() == [[0, 7], [1, 7], [2, 7]]
     assert features["class"].tolist() == [0, 1, 2]
 
@@ -62,7 +64,8 @@ def test_features_are_chosen_and_renamed(tmp_path):
 def test_records_of_other_formats(tmp_path):
     write(tmp_path / "a", [bytes([9]) + image for image in containers.jpegs(2)])
     source = ArrayRecord(tmp_path / "a", image=1, label=0, parse=lambda data: (data[0], data[1:]))
-    encoded, features = source.read(np.array([1]))
+    features = dict(source.read(np.array([1])))
+    encoded = features.pop("image")
     assert bytes(encoded.view(0)) == containers.jpegs(2)[1] and features["label"].tolist() == [9]
 
 
@@ -75,5 +78,5 @@ def test_files_and_records_that_are_none(tmp_path):
         ArrayRecord(tmp_path / "a")
     write(tmp_path / "b", [*examples(2), b"no example"])
     source = ArrayRecord(tmp_path / "b")
-    assert source.read(np.arange(3))[0].lengths.tolist()[2] == 0
+    assert source.read(np.arange(3))["image"].lengths.tolist()[2] == 0
     assert source.describe(2)["error"].startswith("ValueError")

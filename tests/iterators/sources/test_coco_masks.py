@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from jaxaug import Loader
+from jaxaug import Loader, decode
+from jaxaug.decode import Image
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Coco
 from jaxaug.iterators.sources._regions import draw_classes, read_counts, read_region
@@ -113,7 +114,11 @@ def coco(tmp_path):
 
 
 def batch_of(source, **options):
-    options = {"canvas": (40, 56), "shuffle": False, "sharding": one_device()} | options
+    options = {
+        "decode": Image(canvas=(40, 56)),
+        "shuffle": False,
+        "sharding": one_device(),
+    } | options
     with Loader(source, len(source), **options) as loader:
         return {name: np.asarray(array) for name, array in next(loader).items()}
 
@@ -151,7 +156,7 @@ def test_object_numbers_are_places_among_the_boxes(coco):
 
 @pytest.mark.parametrize("orientation", [3, 6])
 def test_masks_follow_their_images(coco, orientation):
-    batch = batch_of(coco("classes", orientation), canvas=(28, 28))
+    batch = batch_of(coco("classes", orientation), decode=decode.Image(canvas=(28, 28)))
     size = tuple(batch["size"][1].tolist())
     assert max(size) == 28
     expected = expected_mask(CLASSES, orientation, size, (28, 28), 255)

@@ -31,7 +31,8 @@ def test_records_of_all_sources_one_after_another():
     source = Concat([first, second, third])
     every = images + more + rest
     indices = np.array([8, 0, 4, 3, 2, 8, 5])
-    encoded, features = source.read(indices)
+    features = dict(source.read(indices))
+    encoded = features.pop("image")
     assert [bytes(encoded.view(row)) for row in range(7)] == [every[i] for i in indices.tolist()]
     assert features["label"].tolist() == [23, 0, 11, 10, 2, 23, 20]
     assert len(source) == 9 and source.lengths == (3, 2, 4)
@@ -42,7 +43,8 @@ def test_records_of_all_sources_one_after_another():
 
 def test_no_records_are_no_records():
     source = Concat([labelled(3)[0], labelled(2)[0]])
-    encoded, features = source.read(np.zeros(0, np.int64))
+    features = dict(source.read(np.zeros(0, np.int64)))
+    encoded = features.pop("image")
     assert encoded.lengths.size == 0 and features["label"].shape == (0,)
     for wrong in (5, -1):
         with pytest.raises(IndexError, match=r"`indices` must lie in \[0, 5\)"):
@@ -51,27 +53,27 @@ def test_no_records_are_no_records():
 
 def test_pixels_of_one_size_are_joined():
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), np.uint8)
-    images, _ = Concat([InMemory(pixels[:2]), InMemory(pixels[2:])]).read(np.array([4, 0, 2]))
-    np.testing.assert_array_equal(images.array, pixels[[4, 0, 2]])
+    images = Concat([InMemory(pixels[:2]), InMemory(pixels[2:])]).read(np.array([4, 0, 2]))["image"]
+    np.testing.assert_array_equal(images, pixels[[4, 0, 2]])
 
 
 @pytest.mark.parametrize(
     "make, message",
     [
         (lambda: [], "at least one source"),
-        (lambda: [labelled(2)[0], InMemory(jpegs(2))], r"source 1 has no feature 'label'"),
-        (lambda: [InMemory(jpegs(2)), labelled(2)[0]], r"source 1 has a feature 'label', source 0"),
+        (lambda: [labelled(2)[0], InMemory(jpegs(2))], r"source 1 has no column 'label'"),
+        (lambda: [InMemory(jpegs(2)), labelled(2)[0]], r"source 1 has a column 'label', source 0"),
         (
             lambda: [labelled(2, x=np.zeros(2))[0], labelled(2, x=np.zeros((2, 3)))[0]],
-            r"feature 'x' as float64\[\] in source 0 and float64\[3\] in source 1",
+            r"column 'x' as float64\[\] in source 0 and float64\[3\] in source 1",
         ),
         (
             lambda: [InMemory(np.zeros((2, 4, 6, 3), np.uint8)), InMemory(jpegs(2))],
-            "source 1 has encoded images, source 0 pixels",
+            r"column 'image' as uint8\[4, 6, 3\] in source 0 and encoded bytes in source 1",
         ),
         (
             lambda: [InMemory(np.zeros((2, 4, n, 3), np.uint8)) for n in (6, 7)],
-            r"source 1 has pixels of \[4, 7, 3\], source 0 of \[4, 6, 3\]",
+            r"column 'image' as uint8\[4, 6, 3\] in source 0 and uint8\[4, 7, 3\] in source 1",
         ),
     ],
 )
@@ -85,14 +87,14 @@ def test_dtypes_become_common():
     wide = InMemory(jpegs(2), {"x": np.array([300, 4], np.int16)})
     source = Concat([narrow, wide])
     for indices in ([0, 1], [2, 3], [0, 3]):
-        assert source.read(np.array(indices))[1]["x"].dtype == np.int16
+        assert source.read(np.array(indices))["x"].dtype == np.int16
 
 
 def test_integers_beyond_32_bits_are_kept_for_the_loader_to_refuse():
     wide = InMemory(jpegs(2), {"x": np.array([1, 2**40])})
     source = Concat([InMemory(jpegs(1), {"x": np.array([7])}), wide])
     assert source.features["x"].tolist() == [7, 1, 2**40]
-    assert source.read(np.array([2, 0]))[1]["x"].tolist() == [2**40, 7]
+    assert source.read(np.array([2, 0]))["x"].tolist() == [2**40, 7]
 
 
 def test_headers_and_classes_are_known_where_all_sources_know_them(tmp_path):
@@ -101,7 +103,7 @@ def test_headers_and_classes_are_known_where_all_sources_know_them(tmp_path):
             (tmp_path / root / name).mkdir(parents=True)
             (tmp_path / root / name / "1.jpg").write_bytes(image)
     source = Concat([ImageFolder(tmp_path / "a"), ImageFolder(tmp_path / "b")])
-    assert source.classes == ("cat", "dog") and source.headers(np.arange(4)) is None
+    assert source.classes == ("cat", "dog") and source.headers(np.arange(4)) == {}
     assert source.path(2) == str(tmp_path / "b" / "cat" / "1.jpg")
     with pytest.raises(AttributeError, match="`classes`"):
         _ = Concat([labelled(2)[0]]).classes
@@ -114,14 +116,14 @@ def test_the_memory_of_all_sources_lives_as_long_as_what_was_read():
 
     class Fresh(InMemory):
         def read(self, indices):
-            encoded, features = super().read(indices)
-            data = [np.array(encoded.view(row)) for row in range(len(indices))]
+            columns = super().read(indices)
+            data = [np.array(columns["image"].view(row)) for row in range(len(indices))]
             lent.extend(map(weakref.ref, data))
-            return Encoded.from_bytes(data), features
+            return columns | {"image": Encoded.from_bytes(data)}
 
     source = Concat([Fresh(jpegs(2)), Fresh(jpegs(2))])
     lent.clear()
-    encoded, _ = source.read(np.array([3, 0, 1]))
+    encoded = source.read(np.array([3, 0, 1]))["image"]
     gc.collect()
     assert len(lent) == 3 and all(each() is not None for each in lent)
     del encoded
@@ -272,7 +274,7 @@ def test_a_mix_resumes_exactly(batch_size):
 def test_parts_of_joined_sources():
     source = Concat([labelled(3)[0], labelled(5, 10)[0]])
     part = Subset(source, source.features["label"] >= 10)
-    assert part.read(np.arange(len(part)))[1]["label"].tolist() == [10, 11, 12, 13, 14]
+    assert part.read(np.arange(len(part)))["label"].tolist() == [10, 11, 12, 13, 14]
 
 
 def test_integers_stay_integers():
@@ -300,7 +302,7 @@ def test_classes_of_one_name_are_one_class(tmp_path):
     assert source.classes == ("cat", "dog", "owl")
     assert source.features["label"].tolist() == [0, 1, 1, 2, 2]
     assert source.features["label"].dtype == np.int32
-    assert source.read(np.array([4, 0, 2]))[1]["label"].tolist() == [2, 0, 1]
+    assert source.read(np.array([4, 0, 2]))["label"].tolist() == [2, 0, 1]
     with Loader(source, 5, shuffle=False, sharding=one_device()) as loader:
         labels = next(loader)["label"].tolist()
     assert [source.classes[label] for label in labels] == [
@@ -331,7 +333,7 @@ def test_labels_of_8_bits_count_through_more_classes_than_they_could():
         source = InMemory([b"x"], {"label": np.array([255], np.uint8)})
         source.classes = tuple(map(str, range(start, start + 256)))
         sources.append(source)
-    assert Concat(sources).read(np.arange(2))[1]["label"].tolist() == [255, 511]
+    assert Concat(sources).read(np.arange(2))["label"].tolist() == [255, 511]
 
 
 def test_padding_of_several_labels_stays(tmp_path):
@@ -341,7 +343,7 @@ def test_padding_of_several_labels_stays(tmp_path):
         source = InMemory([b"x", b"y"], {"label": labels, "box_labels": labels})
         source.classes = classes
         sources.append(source)
-    features = Concat(sources).read(np.arange(4))[1]
+    features = Concat(sources).read(np.arange(4))
     for name in ("label", "box_labels"):
         assert features[name].tolist() == [[0, -1], [0, 1], [1, -1], [1, 2]]
 
@@ -372,11 +374,11 @@ def test_labels_that_cannot_be_told_apart_are_refused(other, message):
 def test_numbers_beside_classes_need_no_names():
     """Without labels there is nothing to number; the same classes are not looked at twice."""
     sources = [_named(("a", "b"), name="x"), _named(None, name="x")]
-    assert Concat(sources).read(np.arange(4))[1]["x"].tolist() == [0, 1, 0, 1]
+    assert Concat(sources).read(np.arange(4))["x"].tolist() == [0, 1, 0, 1]
     masks = {"masks": [b"m", b"m"]}
     pair = [_named(("a", "b"), **masks), _named(("a", "b"), **masks)]
     Concat(pair).read(np.arange(4))
     for source, classes in zip(pair, ("ab", "bc")):
         source.mask = "objects"  # as Coco has it: numbers of boxes
         source.classes = tuple(classes)
-    assert Concat(pair).read(np.arange(4))[1]["label"].tolist() == [0, 1, 1, 2]
+    assert Concat(pair).read(np.arange(4))["label"].tolist() == [0, 1, 1, 2]

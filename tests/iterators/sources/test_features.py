@@ -73,7 +73,8 @@ def part(path):
 )
 def test_features_are_what_read_gives(tmp_path, monkeypatch, make):
     source = make(tmp_path)
-    _, wanted = source.read(np.arange(len(source)))
+    wanted = dict(source.read(np.arange(len(source))))
+    wanted.pop("image")
     monkeypatch.setattr(type(source), "read", None)  # no need of it
     assert source.features.keys() == wanted.keys()
     for name, column in source.features.items():
@@ -89,7 +90,8 @@ def random_access(path):
 )
 def test_a_source_prints_its_records_and_features(tmp_path, make):
     source = make(tmp_path)
-    _, features = source.read(np.zeros(1, int))
+    features = dict(source.read(np.zeros(1, int)))
+    features.pop("image")
     printed = repr(source)
     assert printed.startswith(f"{type(source).__name__}(") and f"{len(source)} " in printed
     assert str(sorted(features)) in printed

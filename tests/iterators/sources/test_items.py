@@ -20,12 +20,14 @@ BOXES = np.array([[3, 2, 20, 10]], np.float32)
 
 
 def pixels_of(source, row=0):
-    encoded, _ = source.read(np.array([row]))
+    encoded = source.read(np.array([row]))["image"]
     return decode_image(bytes(encoded.view(0)))
 
 
 def columns_of(source):
-    return source.read(np.arange(len(source)))[1]
+    features = dict(source.read(np.arange(len(source))))
+    del features["image"]
+    return features
 
 
 @pytest.mark.parametrize("form", [lambda p: p, Image.fromarray], ids=["array", "Pillow"])
@@ -53,8 +55,8 @@ def test_encoded_bytes_may_be_a_vector():
     vector = np.frombuffer(image, np.uint8)
     for each in (vector, torch.from_numpy(vector.copy())):
         source = RandomAccess([{"image": each, "mask": each, "label": 1}], mask="mask")
-        found, _ = source.read(np.array([0]))
-        assert bytes(found.images.view(0)) == bytes(found.masks.view(0)) == image
+        found = source.read(np.array([0]))
+        assert bytes(found["image"].view(0)) == bytes(found["mask"].view(0)) == image
     with pytest.raises(SourceError, match=r"must hold pixels .* got float32\[9\]"):
         RandomAccess([{"image": np.zeros(9, np.float32), "label": 1}])
 
@@ -112,7 +114,7 @@ def test_a_pillow_mask_that_cannot_be_decoded_is_a_bad_record():
     masks = [Image.open(io.BytesIO(data)) for data in (whole, whole[:-40])]
     items = [{"image": containers.jpegs(1)[0], "mask": mask} for mask in masks]
     source = RandomAccess(items, mask="mask", label=None)
-    assert (source.read(np.arange(2))[0].masks.lengths > 0).tolist() == [True, False]
+    assert (source.read(np.arange(2))["mask"].lengths > 0).tolist() == [True, False]
     assert "record 1: the mask cannot be decoded" in source.describe(1)["error"]
 
 
@@ -120,7 +122,7 @@ def test_a_pillow_image_that_cannot_be_decoded_is_a_bad_record():
     whole = encode(picture(0, 40, 56), "JPEG")
     images = [Image.open(io.BytesIO(data)) for data in (whole, whole[:-40])]
     source = RandomAccess([{"image": image, "label": 0} for image in images])
-    assert source.read(np.arange(2))[0].lengths.tolist()[1] == 0
+    assert source.read(np.arange(2))["image"].lengths.tolist()[1] == 0
     assert "cannot be decoded" in source.describe(1)["error"]
 
 
@@ -181,7 +183,8 @@ def test_records_in_formats_of_their_own_are_parsed():
     rows = [b"7" + image for image in containers.jpegs(2)] + [b"no"]
     parse = lambda row: {"image": row[1:], "label": int(row[:1])}  # noqa: E731
     source = RandomAccess(rows, parse=parse)
-    encoded, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    encoded = features.pop("image")
     assert bytes(encoded.view(1)) == containers.jpegs(2)[1]
     assert features["label"].tolist() == [7, 7, 0]
     assert source.describe(2)["error"].startswith("ValueError: invalid literal")
@@ -256,7 +259,7 @@ def test_image_folders_of_hugging_face(tmp_path):
     )["train"]
     source = RandomAccess(data.cast_column("image", datasets.Image(decode=False)))
     assert sorted(columns_of(source)["label"].tolist()) == [0, 0, 1, 1]
-    found = {bytes(source.read(np.array([row]))[0].view(0)) for row in range(4)}
+    found = {bytes(source.read(np.array([row]))["image"].view(0)) for row in range(4)}
     assert found == set(containers.jpegs(4))
 
 

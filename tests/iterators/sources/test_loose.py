@@ -311,7 +311,9 @@ def test_the_home_folder_may_be_a_tilde(tmp_path, monkeypatch):
     (tmp_path / "instances.json").write_text(json.dumps(coco()))
     assert ImageFolder("~/images").path(0) == str(tmp_path / "images/cat/0.jpg")
     listed = FileList("~/list.txt")
-    assert [bytes(listed.read(np.arange(2))[0].view(row)) for row in range(2)] == [b"image"] * 2
+    assert [bytes(listed.read(np.arange(2))["image"].view(row)) for row in range(2)] == [
+        b"image"
+    ] * 2
     assert Coco("~/images", "~/instances.json").path(0) == str(tmp_path / "images" / "x.jpg")
 
 
@@ -341,7 +343,8 @@ def test_a_list_of_single_labels(tmp_path):
         (tmp_path / name).write_bytes(image)
     source = FileList(write_list(tmp_path, "b c.jpg\t7\n\na.jpg\t0\r\n"), sep="\t")
     assert isinstance(source, Source) and len(source) == 2
-    encoded, features = source.read(np.array([1, 0]))
+    features = dict(source.read(np.array([1, 0])))
+    encoded = features.pop("image")
     assert [bytes(encoded.view(row)) for row in range(2)] == jpegs(2)
     assert features["label"].dtype == np.int32 and features["label"].tolist() == [0, 7]
     assert source.describe(0) == {"record": 0, "path": str(tmp_path / "b c.jpg")}
@@ -366,7 +369,8 @@ def test_a_list_without_labels_and_absolute_paths(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"image")
     (tmp_path / "below").mkdir()
     path = write_list(tmp_path / "below", f"{tmp_path}/a.jpg\n../a.jpg\n")
-    encoded, features = FileList(path).read(np.arange(2))
+    features = dict(FileList(path).read(np.arange(2)))
+    encoded = features.pop("image")
     assert [bytes(encoded.view(row)) for row in range(2)] == [b"image"] * 2 and features == {}
 
 
@@ -406,7 +410,7 @@ def test_numbers_of_regression_lists(tmp_path):
         numbers = generator.normal(0, 100, (5, count))
         rows = [",".join(["a b.jpg", *map(repr, row)]) for row in numbers.tolist()]
         source = FileList(write_list(tmp_path, "\n".join(rows)), sep=",", dtype=float)
-        labels = source.read(np.array([4, 0, 2]))[1]["label"]
+        labels = source.read(np.array([4, 0, 2]))["label"]
         expected = numbers[[4, 0, 2]].astype(np.float32)
         np.testing.assert_array_equal(labels, expected[:, 0] if count == 1 else expected)
         assert labels.dtype == np.float32 and source.path(0) == str(tmp_path / "a b.jpg")
@@ -486,7 +490,8 @@ def test_files_of_lvis_name_images_by_the_end_of_a_url(tmp_path):
 def test_coco_boxes(tmp_path):
     source = Coco(tmp_path / "images", write_coco(tmp_path, coco()))
     assert isinstance(source, Source) and len(source) == 3 and source.classes == ("car", "brush")
-    _, features = source.read(np.array([2, 1, 0]))
+    features = dict(source.read(np.array([2, 1, 0])))
+    features.pop("image")
     assert features["boxes"].dtype == np.float32
     assert features["boxes"].tolist() == [
         [[1.5, 2, 4.5, 6], [0, 0, 56, 40]],
@@ -509,7 +514,7 @@ def test_coco_boxes_are_scaled_with_their_image(tmp_path):
 
     sharding = batch_sharding(jax.devices("cpu")[:1])
     with Decoder((40, 56), devices=jax.devices("cpu")[:1]) as decoder:
-        with Loader(source, 3, shuffle=False, sharding=sharding, decoder=decoder) as loader:
+        with Loader(source, 3, shuffle=False, sharding=sharding, decode=decoder) as loader:
             batch = next(loader)
     assert batch["boxes"][2, 1].tolist() == [0, 0, 28, 20] and batch["box_count"].tolist() == [
         1,
@@ -577,7 +582,8 @@ ALL = ("keypoints", "box_area", "box_ids", "box_crowd", "image_id")
 
 def test_coco_has_keypoints_areas_ids_and_crowds(tmp_path):
     path = write_coco(tmp_path, full_coco())
-    _, features = Coco(tmp_path, path, features=ALL).read(np.array([1, 0]))
+    features = dict(Coco(tmp_path, path, features=ALL).read(np.array([1, 0])))
+    features.pop("image")
     assert features["box_ids"].tolist() == [[11, 9, 12], [-1] * 3]
     assert features["box_area"].tolist() == [[311.5, 70, 60], [0] * 3]
     assert features["box_crowd"].tolist() == [[False, True, False], [False] * 3]
@@ -587,7 +593,8 @@ def test_coco_has_keypoints_areas_ids_and_crowds(tmp_path):
     zeros = [[0, 0, 0]] * 3
     assert features["keypoints"].tolist() == [[first, crowd, zeros], [zeros] * 3]
 
-    _, features = Coco(tmp_path, path, features=["keypoints", "box_ids"]).read(np.array([1]))
+    features = dict(Coco(tmp_path, path, features=["keypoints", "box_ids"]).read(np.array([1])))
+    features.pop("image")
     assert features["box_ids"].tolist() == [[11, 12]]
     assert features["keypoints"].tolist() == [[first, zeros]]
     assert sorted(Coco(tmp_path, path).features) == sorted(
@@ -661,7 +668,8 @@ def test_coco_keypoints_that_will_not_do(tmp_path, keypoints, message):
 
 def test_coco_without_any_box(tmp_path):
     source = Coco(tmp_path, write_coco(tmp_path, coco(annotations=[])))
-    _, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    features.pop("image")
     assert features["boxes"].shape == (3, 1, 4) and not features["box_count"].any()
 
 

@@ -70,14 +70,15 @@ def test_rows_become_records(tmp_path, form, struct):
     write(tmp_path / "b.data", table(3, 7, struct), form)
     source = Parquet(tmp_path / "*.data")
     order = np.array([9, 0, 3, 3, 8, 6, 1, 2, 4, 5, 7])
-    encoded, features = source.read(order)
+    features = dict(source.read(order))
+    encoded = features.pop("image")
     expected = [containers.jpegs(COUNT)[i] for i in order.tolist()]
     assert [bytes(encoded.view(row)) for row in range(order.size)] == expected
     assert features["label"].tolist() == order.tolist() and features["label"].dtype == np.int32
     np.testing.assert_array_equal(features["weight"], order / 3)
     assert features["good"].tolist() == (order % 2 == 0).tolist()
-    assert features["boxes"].shape == (order.size, 2)
-    assert features["boxes_count"].tolist() == (order % 3).tolist()
+    assert features["boxes"].padded().shape == (order.size, 2)
+    assert features["boxes"].lengths.tolist() == (order % 3).tolist()
     assert features["tokens"].tolist() == [[number, 7] for number in order.tolist()]
     assert features["hash"].dtype == np.uint8
     assert features["hash"].tolist() == [[number, 255] for number in order.tolist()]
@@ -91,7 +92,7 @@ def test_rows_become_records(tmp_path, form, struct):
 def test_no_byte_of_a_mapped_file_is_copied(tmp_path, form):
     write(tmp_path / "a.arrow", table(), form)
     source = Parquet(tmp_path / "a.arrow")
-    encoded, _ = source.read(np.arange(COUNT))
+    encoded = source.read(np.arange(COUNT))["image"]
     ranges = []
     for line in open("/proc/self/maps"):
         if line.rstrip().endswith("a.arrow"):
@@ -138,7 +139,8 @@ def test_nulls(tmp_path):
     with pytest.raises(SourceError, match=r"nulls='nan' for NaN in floats \(it is int32\)"):
         Parquet(tmp_path / "a.parquet", nulls="nan")
     source = pickle.loads(pickle.dumps(Parquet(tmp_path / "a.parquet", nulls="count")))
-    encoded, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    encoded = features.pop("image")
     assert encoded.lengths.tolist()[2] == 0
     assert features["x"].tolist() == [5, 0, 7] and features["x_count"].tolist() == [1, 0, 1]
     write(tmp_path / "b.parquet", pa.table({**data, "label": [1, None, 3]}), "parquet")
@@ -161,11 +163,16 @@ def test_nulls_of_floats_are_nan_where_asked(tmp_path):
         part = pa.table(data).slice(rows.start, rows.stop - rows.start)
         write(tmp_path / f"{number}.parquet", part, "parquet")
     options = {"label": None, "nulls": "nan"}
-    _, features = Parquet(tmp_path / "*.parquet", **options).read(np.arange(3))
+    features = dict(Parquet(tmp_path / "*.parquet", **options).read(np.arange(3)))
+    features.pop("image")
     np.testing.assert_array_equal(features["x"], np.float32([np.nan, 0.5, 2]))
     expected = np.float32([[1, 2], [np.nan] * 2, [3, 4]])
     np.testing.assert_array_equal(features["pairs"], expected)
-    assert features["lists"].tolist() == [1, 0, 0] and features["lists_count"].tolist() == [1, 0, 0]
+    assert features["lists"].tolist() == [1, 0, 0] and features["lists_length"].tolist() == [
+        1,
+        0,
+        0,
+    ]
     with pytest.raises(ValueError, match="`nulls` must be one of"):
         Parquet(tmp_path / "*.parquet", label=None, nulls="zero")
 
@@ -187,12 +194,14 @@ def test_bools_are_a_mask_and_as_labels_classes(tmp_path):
     assert source.features["label"].dtype == np.int32
 
 
-def test_counts_take_no_other_columns_name(tmp_path):
+def test_lengths_take_no_other_columns_name(tmp_path):
     data = {"image": pa.array(containers.jpegs(2), pa.binary()), "x": [[1.0], [1.0, 2.0]]}
-    for number, order in enumerate((["image", "x", "x_count"], ["image", "x_count", "x"])):
-        columns = {name: (data | {"x_count": [7, 8]})[name] for name in order}
+    for number, order in enumerate((["image", "x", "x_length"], ["image", "x_length", "x"])):
+        columns = {name: (data | {"x_length": [7, 8]})[name] for name in order}
         write(tmp_path / f"{number}.parquet", pa.table(columns), "parquet")
-        with pytest.raises(SourceError, match=r"'x' varies in length.* would be called 'x_count'"):
+        with pytest.raises(
+            SourceError, match=r"'x' differs between records.* would be called 'x_length'"
+        ):
             Parquet(tmp_path / f"{number}.parquet", label=None)
 
 
@@ -228,12 +237,12 @@ def test_images_in_files_of_their_own(tmp_path):
     ]
     write(tmp_path / "a.arrow", pa.table({"image": pa.array(rows), "label": [0, 1, 2]}), "file")
     source = Parquet(tmp_path / "a.arrow")
-    encoded, _ = source.read(np.array([2, 1, 0]))
+    encoded = source.read(np.array([2, 1, 0]))["image"]
     assert [bytes(encoded.view(row)) for row in range(3)] == images[::-1]
 
     (tmp_path / "0.jpg").unlink()
     (tmp_path / "2.jpg").write_bytes(b"")
-    assert (source.read(np.arange(3))[0].lengths > 0).tolist() == [False, True, False]
+    assert (source.read(np.arange(3))["image"].lengths > 0).tolist() == [False, True, False]
     message = re.escape(f"its file '{tmp_path}/0.jpg' cannot be read: No such file")
     assert re.search(message, source.describe(0)["error"])
     assert source.describe(2)["error"] == f"its file '{tmp_path}/2.jpg' is empty"
@@ -243,8 +252,8 @@ def test_row_groups_that_do_not_fit_are_read_again(tmp_path):
     write(tmp_path / "a.parquet", table(), "parquet", rows=2)
     source = Parquet(tmp_path / "a.parquet", memory=2000)
     with pytest.warns(UserWarning, match="take more than `memory`=2000 bytes"):
-        first, _ = source.read(np.arange(COUNT))
-    second, _ = source.read(np.arange(COUNT)[::-1])
+        first = source.read(np.arange(COUNT))["image"]
+    second = source.read(np.arange(COUNT)[::-1])["image"]
     for row, image in enumerate(containers.jpegs(COUNT)):
         assert bytes(first.view(row)) == bytes(second.view(COUNT - 1 - row)) == image
     assert source._cache._held <= 2000
@@ -286,7 +295,7 @@ def test_a_file_that_was_written_to_gives_bad_records(tmp_path, form):
     write(tmp_path / "b.data", table(5, 5), form)
     source = Parquet(tmp_path / "?.data")
     (tmp_path / "b.data").touch()
-    encoded, _ = source.read(np.arange(COUNT))
+    encoded = source.read(np.arange(COUNT))["image"]
     assert (encoded.lengths.reshape(2, 5) > 0).tolist() == [[True] * 5, [False] * 5]
     assert "b.data' changed" in source.describe(7)["error"] and "error" not in source.describe(2)
 
@@ -298,7 +307,7 @@ def test_files_of_more_bytes_than_the_process_may_map_are_read(tmp_path, monkeyp
     limits = (1000, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
     monkeypatch.setattr(pa, "memory_map", lambda path: pytest.fail("mapped"))
-    encoded, _ = Parquet(tmp_path / "a.data").read(np.arange(COUNT))
+    encoded = Parquet(tmp_path / "a.data").read(np.arange(COUNT))["image"]
     assert [bytes(encoded.view(row)) for row in range(COUNT)] == containers.jpegs(COUNT)
 
 
@@ -309,15 +318,15 @@ def test_a_file_that_was_written_to_and_then_replaced_is_opened_anew(tmp_path, f
     whole = path.read_bytes()
     stamp = path.stat().st_mtime_ns
     source = Parquet(path)
-    assert source.read(np.arange(2))[0].lengths.all()
+    assert source.read(np.arange(2))["image"].lengths.all()
     with open(path, "r+b") as file:  # the same file, the same size
         file.write(whole[::-1])
     os.utime(path, ns=(stamp + 1, stamp + 1))
-    assert not source.read(np.arange(COUNT))[0].lengths.any()
+    assert not source.read(np.arange(COUNT))["image"].lengths.any()
     (tmp_path / "new").write_bytes(whole)
     os.utime(tmp_path / "new", ns=(stamp, stamp))
     os.replace(tmp_path / "new", path)
-    encoded, _ = source.read(np.arange(COUNT))
+    encoded = source.read(np.arange(COUNT))["image"]
     assert [bytes(encoded.view(row)) for row in range(COUNT)] == containers.jpegs(COUNT)
 
 
@@ -339,7 +348,7 @@ def test_damaged_offsets_lead_nowhere(tmp_path, form, column):
             Parquet(path)
         return
     source = Parquet(path)
-    lengths = source.read(np.arange(COUNT))[0].lengths
+    lengths = source.read(np.arange(COUNT))["image"].lengths
     expected = [0 if column == "image" else len(image) for image in containers.jpegs(COUNT)]
     assert lengths.tolist() == expected
     assert "error" in source.describe(5) and ("error" in source.describe(0)) == (column == "image")
@@ -373,7 +382,7 @@ def test_a_copy_and_the_fingerprint(tmp_path):
     source = Parquet(tmp_path / "a.parquet")
     copy = pickle.loads(pickle.dumps(source))
     assert copy.fingerprint() == source.fingerprint()
-    assert bytes(copy.read(np.array([4]))[0].view(0)) == containers.jpegs(COUNT)[4]
+    assert bytes(copy.read(np.array([4]))["image"].view(0)) == containers.jpegs(COUNT)[4]
     (tmp_path / "moved").mkdir()
     (tmp_path / "a.parquet").rename(tmp_path / "moved" / "a.parquet")
     assert Parquet(tmp_path / "moved" / "a.parquet").fingerprint() == source.fingerprint()
@@ -403,7 +412,8 @@ def test_the_cache_of_hugging_face(tmp_path):
     datasets.Dataset.from_dict(rows, features=features).to_parquet(str(tmp_path / "a.parquet"))
     for path in (tmp_path / "saved" / "*.arrow", tmp_path / "a.parquet"):
         source = Parquet(path)
-        encoded, columns = source.read(np.array([5, 0]))
+        columns = dict(source.read(np.array([5, 0])))
+        encoded = columns.pop("image")
         assert bytes(encoded.view(0)) == containers.jpegs(6)[5]
         assert columns["label"].tolist() == [1, 0]
 
@@ -421,7 +431,8 @@ def test_remote_files(form):
             writer.write_table(table(), max_chunksize=3)
     memory.pipe(f"/{form}/a.data", buffer.getvalue())
     source = Parquet(f"memory://{form}/a.data")
-    encoded, features = source.read(np.array([9, 0]))
+    features = dict(source.read(np.array([9, 0])))
+    encoded = features.pop("image")
     assert bytes(encoded.view(0)) == containers.jpegs(COUNT)[9] and encoded.lengths.all()
     assert features["label"].tolist() == [9, 0] and source.describe(9)["name"] == "name 9"
 
@@ -442,11 +453,11 @@ def test_a_store_that_fails_for_a_moment_is_asked_again(monkeypatch):
         return read(file, *arguments)
 
     monkeypatch.setattr(memory.MemoryFile, "read", fails)
-    assert source.read(np.arange(3))[0].lengths.all() and not failures
+    assert source.read(np.arange(3))["image"].lengths.all() and not failures
     failures += [ConnectionError("reset")] * 4
-    assert not source.read(np.arange(3, 6))[0].lengths.any()
+    assert not source.read(np.arange(3, 6))["image"].lengths.any()
     assert "group 1, cannot be read: reset" in source.describe(3)["error"]
-    assert source.read(np.arange(COUNT))[0].lengths.all()
+    assert source.read(np.arange(COUNT))["image"].lengths.all()
 
 
 def bytes_of(images):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug import Decoder, Loader, augment
+from jaxaug import Decoder, Loader, augment, decode
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FromIterable, InMemory, Subset
 from jaxaug.sharding import batch_sharding
@@ -41,7 +41,7 @@ def test_pixels_come_as_they_are_with_their_features(pixels):
     source = InMemory(pixels, {"label": np.arange(N)})
     assert repr(source) == "InMemory(20 images of 10 x 12 pixels, features ['label'])"
     with Loader(source, 8, seed=3, last_batch="pad") as loader:
-        assert loader.decoder is None and loader.element_spec.keys() == {
+        assert loader.element_spec.keys() == {
             "image",
             "label",
             "valid",
@@ -111,14 +111,14 @@ def test_the_fingerprint_tells_other_pixels(pixels):
     "images, error, message",
     [
         (
-            np.zeros((3, 4, 4, 3), np.float32),
+            np.zeros((3, 4, 4, 3), np.complex64),
             ValueError,
-            r"must be uint8\[N, H, W, 3\].*float32\[3, 4, 4, 3\]",
+            r"must be pixels \[N, H, W, C\].*complex64\[3, 4, 4, 3\]",
         ),
         (
-            np.zeros((3, 3, 4, 4), np.uint8),
+            np.zeros((3, 3, 4, 4, 2), np.uint8),
             ValueError,
-            r"got uint8\[3, 3, 4, 4\]: convert the array, channels last",
+            r"got uint8\[3, 3, 4, 4, 2\]: convert the array, channels last",
         ),
         (np.zeros((3, 4), np.uint8), ValueError, r"got uint8\[3, 4\]"),
         (np.zeros((3, 0, 4, 3), np.uint8), ValueError, "must have pixels"),
@@ -147,8 +147,8 @@ def test_wrong_images_are_named(images, error, message):
 def test_pixels_of_other_libraries(pixels, library):
     as_array = jnp.asarray if library == "jax" else pytest.importorskip("torch").from_numpy
     source = InMemory(as_array(pixels.copy()))
-    found, _ = source.read(np.array([2, 0]))
-    np.testing.assert_array_equal(found.array, pixels[[2, 0]])
+    found = source.read(np.array([2, 0]))["image"]
+    np.testing.assert_array_equal(found, pixels[[2, 0]])
     assert source.fingerprint() == InMemory(pixels).fingerprint()
 
 
@@ -172,10 +172,10 @@ def test_labels_without_a_name_are_told_the_form(labels):
 
 def test_what_only_encoded_images_have_is_refused(pixels):
     with pytest.raises(ValueError, match="`canvas` must be left out for a source of pixels"):
-        Loader(InMemory(pixels), 4, canvas=(10, 12), sharding=one_device())
+        Loader(InMemory(pixels), 4, decode=decode.Image(canvas=(10, 12)), sharding=one_device())
     with Decoder((10, 12), devices=jax.devices("cpu")[:1]) as decoder:
-        with pytest.raises(ValueError, match="`decoder` must be left out for a source of pixels"):
-            Loader(InMemory(pixels), 4, decoder=decoder, sharding=one_device())
+        with pytest.raises(ValueError, match=r"`decode` must be a description"):
+            Loader(InMemory(pixels), 4, decode=decoder, sharding=one_device())
 
 
 def test_a_batch_does_not_change_with_the_array(pixels):
@@ -201,18 +201,18 @@ def test_a_hand_written_loop_gives_the_same(pixels):
 def test_pickled_and_copied_sources_hold_their_images(tmp_path, pixels):
     images = jpegs(6)
     for source in (InMemory(images, {"label": np.arange(6)}), InMemory(pixels)):
-        expected = source.read(np.arange(4))[0]
+        expected = source.read(np.arange(4))["image"]
         for clone in (pickle.loads(pickle.dumps(source)), copy.deepcopy(source), copy.copy(source)):
             assert clone.fingerprint() == source.fingerprint()
-            found = clone.read(np.arange(4))[0]
-            if hasattr(found, "array"):
-                np.testing.assert_array_equal(found.array, expected.array)
+            found = clone.read(np.arange(4))["image"]
+            if isinstance(found, np.ndarray):
+                np.testing.assert_array_equal(found, expected)
             else:
                 assert [bytes(found.view(i)) for i in range(4)] == images[:4]
     (tmp_path / "source").write_bytes(pickle.dumps(InMemory(images)))
     code = (
         "import pickle, sys, numpy as np; source = pickle.load(open(sys.argv[1], 'rb'));"
-        "print(sum(map(sum, (source.read(np.arange(6))[0].view(i) for i in range(6)))))"
+        "print(sum(map(sum, (source.read(np.arange(6))['image'].view(i) for i in range(6)))))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "source")],

@@ -59,7 +59,8 @@ def test_items_become_records(wrap):
     wrapped = wrap(items())
     source = RandomAccess(wrapped)
     assert isinstance(source, Source) and len(source) == 4
-    encoded, features = source.read(np.array([3, 0, 3]))
+    features = dict(source.read(np.array([3, 0, 3])))
+    encoded = features.pop("image")
     assert [bytes(encoded.view(row)) for row in range(3)] == [
         containers.jpegs(4)[i] for i in (3, 0, 3)
     ]
@@ -91,7 +92,8 @@ def test_no_records_have_columns_too():
     source = RandomAccess(items)
     other = InMemory([image], {"label": [5], "box": np.ones((1, 4), np.float32)})
     for empty in (source, Concat([source, other])):
-        encoded, features = empty.read(np.zeros(0, np.int64))
+        features = dict(empty.read(np.zeros(0, np.int64)))
+        encoded = features.pop("image")
         assert len(encoded.lengths) == 0
         assert features["label"].shape == (0,) and features["box"].shape == (0, 4)
 
@@ -119,7 +121,8 @@ def test_hugging_face_images():
         for i, image in enumerate(containers.jpegs(2))
     ]
     source = RandomAccess(rows, image="jpg", label="class")
-    encoded, features = source.read(np.array([1]))
+    features = dict(source.read(np.array([1])))
+    encoded = features.pop("image")
     assert bytes(encoded.view(0)) == containers.jpegs(2)[1] and features["label"].tolist() == [1]
     assert source.describe(1) == {"record": 1, "path": "1.jpg"}
 
@@ -132,7 +135,8 @@ def test_hugging_face_images_in_files(tmp_path):
     rows = [{"image": image, "label": i} for i, image in enumerate(images)]
     source = RandomAccess(rows)
     paths[1].unlink()
-    encoded, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    encoded = features.pop("image")
     found = [bytes(encoded.view(row)) for row in range(3)]
     assert found == [containers.jpegs(3)[0], b"", containers.jpegs(3)[2]]
     assert features["label"].tolist() == [0, 0, 2]
@@ -196,7 +200,8 @@ def test_an_odd_item_is_a_bad_record_and_no_more(change, reason, missing, wrap):
     else:
         rows[3] |= change
     source = RandomAccess(wrap(rows))
-    encoded, features = source.read(np.arange(6))
+    features = dict(source.read(np.arange(6)))
+    encoded = features.pop("image")
     assert encoded.lengths.astype(bool).tolist() == [True, True, True, False, True, True]
     assert features["label"].tolist() == [9, 8, 7, 0, 5, 4] and features["n"].dtype == np.int16
     assert features["x"].tolist() == [[0, 0.5], [1, 0.5], [2, 0.5], [0, 0], [4, 0.5], [5, 0.5]]
@@ -213,7 +218,8 @@ def test_an_odd_item_is_a_bad_record_and_no_more(change, reason, missing, wrap):
 def test_a_number_that_float32_would_change_is_a_bad_record(value, bad):
     rows = [{"image": b"x", "x": x} for x in (np.float32(1), value, bad, np.nan)]
     source = RandomAccess(rows, label=None)
-    encoded, features = source.read(np.arange(4))
+    features = dict(source.read(np.arange(4)))
+    encoded = features.pop("image")
     assert encoded.lengths.astype(bool).tolist() == [True, True, False, True]
     np.testing.assert_array_equal(features["x"], np.array([1, value, 0, np.nan], np.float32))
     assert "must have float32[] under 'x', got" in source.describe(2)["error"]
@@ -224,7 +230,8 @@ def test_the_first_good_item_says_which_features_there_are():
     rows[0] |= {"label": None, "pair": "odd"}
     rows[1] |= {"image": None}
     source = RandomAccess(rows)
-    encoded, features = source.read(np.arange(6))
+    features = dict(source.read(np.arange(6)))
+    encoded = features.pop("image")
     assert encoded.lengths.astype(bool).tolist() == [False, False, True, True, True, True]
     assert features["label"].tolist() == [0, 0, 7, 6, 5, 4] and features["pair"].shape == (6, 2)
 
@@ -246,7 +253,8 @@ def test_the_first_good_item_says_which_features_there_are():
 )
 def test_numbers_keep_their_dtype_and_value(values, dtype):
     rows = [row | {"label": value, "x": value} for row, value in zip(items(2), values)]
-    _, features = RandomAccess(rows).read(np.arange(2))
+    features = dict(RandomAccess(rows).read(np.arange(2)))
+    features.pop("image")
     for name in ("label", "x"):
         assert features[name].dtype == dtype
         assert features[name].tolist() == np.array(values, dtype).tolist()
@@ -254,12 +262,13 @@ def test_numbers_keep_their_dtype_and_value(values, dtype):
 
 def test_features_that_vary_can_be_left_out():
     rows = [row | {"boxes": np.zeros((i, 4))} for i, row in enumerate(items(3))]
-    lengths = RandomAccess(rows).read(np.arange(3))[0].lengths
+    lengths = RandomAccess(rows).read(np.arange(3))["image"].lengths
     assert lengths.astype(bool).tolist() == [True, False, False]
     source = RandomAccess(rows, features=["pair"])
-    encoded, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    encoded = features.pop("image")
     assert encoded.lengths.all() and sorted(features) == ["label", "pair"]
-    assert sorted(RandomAccess(rows, features=[]).read(np.arange(3))[1]) == ["label"]
+    assert sorted(RandomAccess(rows, features=[]).read(np.arange(3))) == ["image", "label"]
     what = r"`features`: .* no numbers called \['name'\]; found were \['boxes', 'la"
     with pytest.raises(SourceError, match=what):
         RandomAccess(rows, features=["name"])
@@ -268,7 +277,8 @@ def test_features_that_vary_can_be_left_out():
 def test_tensors_of_torch_are_numbers():
     torch = pytest.importorskip("torch")
     rows = [row | {"label": torch.tensor(i), "x": torch.ones(2)} for i, row in enumerate(items(3))]
-    encoded, features = RandomAccess(rows).read(np.arange(3))
+    features = dict(RandomAccess(rows).read(np.arange(3)))
+    encoded = features.pop("image")
     assert features["label"].dtype == np.int64 and features["label"].tolist() == [0, 1, 2]
     assert features["x"].tolist() == [[1, 1]] * 3 and encoded.lengths.all()
 
@@ -323,7 +333,7 @@ def test_one_thread_at_a_time_asks_for_items(tmp_path):
 
     def read(start):
         order = np.roll(np.arange(50), start)
-        encoded, _ = source.read(order)
+        encoded = source.read(order)["image"]
         return [bytes(encoded.view(row)) for row in range(50)] == [images[i] for i in order]
 
     with ThreadPoolExecutor(4) as pool:

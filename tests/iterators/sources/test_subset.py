@@ -16,7 +16,8 @@ def numbered(count):
 
 
 def labels(source):
-    encoded, features = source.read(np.arange(len(source)))
+    features = dict(source.read(np.arange(len(source))))
+    encoded = features.pop("image")
     assert [int(bytes(encoded.view(row))) for row in range(len(source))] == features[
         "label"
     ].tolist()

@@ -59,7 +59,8 @@ def prepared(tmp_path_factory):
 def test_a_prepared_data_set_is_read_without_tensorflow(prepared):
     source = TFDS(prepared / "tiny_pictures" / "1.0.0", split="train")
     assert len(source) == 6 and source.classes == ("cat", "dog") and "tensorflow" not in sys.modules
-    encoded, features = source.read(np.arange(6))
+    features = dict(source.read(np.arange(6)))
+    encoded = features.pop("image")
     weights = features["weight"]
     assert sorted(weights.tolist()) == [0, 0.5, 1, 1.5, 2, 2.5]  # TFDS shuffles what it writes
     for row, number in enumerate((2 * weights).astype(int).tolist()):
@@ -71,7 +72,8 @@ READ = """
 import pickle, sys
 import numpy as np
 source = pickle.load(sys.stdin.buffer)
-encoded, features = source.read(np.arange(3))
+features = dict(source.read(np.arange(3)))
+encoded = features.pop("image")
 images = [bytes(encoded.view(row)) for row in range(3)]
 found = images, features["weight"].tolist(), source.classes, source.fingerprint(), repr(source)
 pickle.dump(found, sys.stdout.buffer)
@@ -85,11 +87,12 @@ def test_a_data_set_travels_to_a_fresh_process(prepared):
     )
     assert child.returncode == 0, child.stderr.decode()
     images, weights, *about = pickle.loads(child.stdout)
-    encoded, features = source.read(np.arange(3))
+    features = dict(source.read(np.arange(3)))
+    encoded = features.pop("image")
     assert images == [bytes(encoded.view(row)) for row in range(3)]
     assert weights == features["weight"].tolist()
     assert about == [source.classes, source.fingerprint(), repr(source)]
-    assert copy.deepcopy(source).read(np.arange(3))[1]["weight"].tolist() == weights
+    assert copy.deepcopy(source).read(np.arange(3))["weight"].tolist() == weights
 
 
 def test_splits_of_tfds_are_other_data_sets(prepared):

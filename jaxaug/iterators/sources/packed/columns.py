@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug._checks import check_positive_int
-from jaxaug.decode import Encoded, Headers, read_headers
+from jaxaug.decode import Encoded, Headers, Ragged, Values, read_headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators._features import round_floats
+from jaxaug.iterators._columns import round_floats
 
 # Limits of the images whose headers are read in one call.
 _MAX_CHUNK_IMAGES = 256
@@ -18,6 +18,7 @@ _MAX_FEATURE_BYTES = 4 << 30  # of one padded feature
 # Prefixes of the names of such columns.
 HEADER = "header/"
 FEATURE = "feature/"
+LENGTH = "length/"  # of the lists in a padded feature
 ABSENT = "absent/"  # bool[n], True for records without a number of the feature
 NULLS = ("error", "nan", "count")
 # Places of an image, and of its mask if it has one: the offset in the file, the length, and "lead",
@@ -180,7 +181,7 @@ def join(parts: Sequence[FileColumns], max_length: MaxLength = None) -> dict[str
             made = with_absent(name, made)
         if name == "label":
             _check_label(made)
-        check_count_name(name, made, names)
+        check_length_name(name, made, names)
         columns |= made
     return columns
 
@@ -216,8 +217,8 @@ def check_lengths_used(max_length: MaxLength, features: Mapping[str, np.ndarray]
 
 def with_absent(name: str, made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the columns of a feature, with the rows that have none instead of their counts."""
-    count = made.pop(f"{FEATURE}{name}_count", None)
-    return made if count is None else made | {ABSENT + name: count == 0}
+    length = made.pop(LENGTH + name, None)
+    return made if length is None else made | {ABSENT + name: length == 0}
 
 
 def fill_absent(
@@ -235,12 +236,14 @@ def fill_absent(
     """
     chosen = [name for name in columns if name.startswith(FEATURE)]
     features = {name.removeprefix(FEATURE): columns[name] for name in chosen}
+    for name in [name for name in columns if name.startswith(LENGTH)]:
+        features[f"{name.removeprefix(LENGTH)}_length"] = columns[name]
     for name in [name for name in columns if name.startswith(ABSENT)]:
         absent = columns[name]
         name = name.removeprefix(ABSENT)
         column = features[name]
         if nulls == "count":
-            check_count_name(name, {f"{FEATURE}{name}_count": absent}, features)
+            _check_free(f"{name}_count", name, features)
             features[f"{name}_count"] = (~absent).astype(np.int32)
         elif nulls == "nan" and column.dtype.kind == "f":
             rows = absent.reshape(-1, *[1] * (column.ndim - 1))
@@ -257,14 +260,35 @@ def fill_absent(
     return features
 
 
-def check_count_name(name: str, made: Mapping[str, np.ndarray], names: Collection[str]) -> None:
-    """Raise SourceError where the counts of a feature would be called as another feature is."""
-    if f"{FEATURE}{name}_count" in made and f"{name}_count" in names:
+def check_length_name(name: str, made: Mapping[str, np.ndarray], names: Collection[str]) -> None:
+    """Raise SourceError where the lengths of a feature would be called as another feature is."""
+    if LENGTH + name in made:
+        _check_free(f"{name}_length", name, names)
+
+
+def _check_free(taken: str, name: str, names: Collection[str]) -> None:
+    if taken in names:
         raise SourceError(
-            f"feature {name!r} varies in length, so that its counts would be called "
-            f"'{name}_count', as another feature is: rename that one, or leave one out by naming "
-            "the `features` that you need."
+            f"feature {name!r} differs between records, so that a column beside it would be called "
+            f"{taken!r}, as another feature is: rename that one, or leave one out by naming the "
+            "`features` that you need."
         )
+
+
+def ragged_names(columns: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the names of the features whose lists differ in length."""
+    names = [name.removeprefix(LENGTH) for name in columns if name.startswith(LENGTH)]
+    return tuple(name for name in names if columns[FEATURE + name].ndim > 1)
+
+
+def take_features(
+    features: Mapping[str, np.ndarray], ragged: Collection[str], indices: np.ndarray
+) -> dict[str, Values]:
+    """Return the features of some records, those of lists of different lengths as `Ragged`."""
+    columns: dict[str, Values] = {name: column[indices] for name, column in features.items()}
+    for name in ragged:
+        columns[name] = Ragged.from_padded(columns[name], columns.pop(f"{name}_length"))
+    return columns
 
 
 def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, np.ndarray]:
@@ -287,7 +311,7 @@ def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, 
 def _check_label(columns: dict[str, np.ndarray]) -> None:
     """Raise unless each record has one label, or all are rows padded with -1, as in `FileList`."""
     label = columns[FEATURE + "label"]
-    columns.pop(f"{FEATURE}label_count", None)
+    columns.pop(LENGTH + "label", None)
     absent = columns.get(ABSENT + "label")
     if absent is not None:
         raise SourceError(f"{int(absent.sum())} of {absent.size} records have no single label.")
@@ -308,9 +332,9 @@ def feature_columns(
 ) -> dict[str, np.ndarray]:
     """Return the columns of one feature.
 
-    With a length [n, length], cut and padded with `fill`, and the counts before beside it. Else [n]
-    where each record has one number, [n, k] where each has k; else padded with `fill`, and a
-    column of counts beside it. Of rows [k, ...] the other axes follow.
+    With a length [n, length], cut and padded with `fill`, and the lengths before beside it. Else
+    [n] where each record has one number, [n, k] where each has k; else padded with `fill`, and a
+    column of lengths beside it. Of rows [k, ...] the other axes follow.
 
     Args:
       name: of the feature.
@@ -343,7 +367,7 @@ def feature_columns(
     padded[np.arange(most) < counts[:, None]] = values
     return {
         FEATURE + name: padded[:, 0] if single else padded,
-        f"{FEATURE}{name}_count": counts.astype(np.int32),
+        LENGTH + name: counts.astype(np.int32),
     }
 
 

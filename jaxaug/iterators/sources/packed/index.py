@@ -41,6 +41,7 @@ from jaxaug.iterators.sources.packed.columns import (
     ABSENT,
     FACTS,
     FEATURE,
+    LENGTH,
     ColumnBuilder,
     FileColumns,
     join,
@@ -416,7 +417,7 @@ def _fingerprint(
     """Hash places and features; header facts may be more in another version of jaxaug."""
     sizes = [file.size for file in files]
     digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
-    features = sorted(name for name in columns if name.startswith((FEATURE, ABSENT)))
+    features = sorted(name for name in columns if name.startswith((FEATURE, LENGTH, ABSENT)))
     masks = [name for name in ("mask_offset", "mask_length") if name in columns]
     for name in ("offset", "length", *masks, *features):
         digest.update(name.encode())

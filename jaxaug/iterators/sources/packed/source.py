@@ -9,11 +9,11 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_count, check_seconds
 from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded, Headers
+from jaxaug.decode import ColumnDecoder, Headers, Values
 from jaxaug.decode.parse.headers import no_reasons
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Masked
-from jaxaug.iterators.sources._boxes_of import BOXES_OF, as_stored
+from jaxaug.iterators._columns import join_columns
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._indices import checked_indices
@@ -29,6 +29,8 @@ from jaxaug.iterators.sources.packed.columns import (
     check_lengths_used,
     check_max_length,
     fill_absent,
+    ragged_names,
+    take_features,
 )
 from jaxaug.iterators.sources.packed.index import open_index, write_extra
 from jaxaug.iterators.sources.packed.storage import choose_storage
@@ -88,6 +90,7 @@ class PackedSource(abc.ABC):
         self._storage = choose_storage(self._files, **self._reading)
         self._columns = self._index.columns
         self._features = fill_absent(self._columns, self._nulls, self._place)
+        self._ragged = ragged_names(self._columns)
         check_lengths_used(self._options.get("max_length"), self._features)
         found = self._index.extra.get(FINDINGS, {}) if self._trusting else {}
         self._bad = {int(index): str(reason) for index, reason in found.items()}
@@ -106,7 +109,7 @@ class PackedSource(abc.ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy, also one in another process, opens the same state of the files by."""
-        opened = ("_index", "_storage", "_columns", "_features", "_failures", "_bad")
+        opened = ("_index", "_storage", "_columns", "_features", "_ragged", "_failures", "_bad")
         return {name: value for name, value in vars(self).items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -127,6 +130,11 @@ class PackedSource(abc.ABC):
         return self._index.path
 
     @property
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """How boxes and keypoints are decoded."""
+        return annotated_on(self._boxes_of)
+
+    @property
     def features(self) -> Features:
         """All columns of features by name, known without reading an image.
 
@@ -134,7 +142,7 @@ class PackedSource(abc.ABC):
         """
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> tuple[Encoded | Masked, Features]:
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the images, their masks, and their features; what cannot be read has length 0.
 
         Raises:
@@ -157,12 +165,11 @@ class PackedSource(abc.ABC):
         if self._bad:
             encoded = without_rows(encoded, [*self._bad], np.resize(indices, len(files)))
         rows = len(indices)
-        columns = {name: column[indices] for name, column in self._features.items()}
-        headers = None if self._boxes_of == "stored" else self.headers(indices)
-        features = as_stored(columns, self._boxes_of, encoded, headers)
-        if not masked:
-            return encoded, features
-        return Masked(encoded.take(slice(rows)), encoded.take(slice(rows, None))), features
+        found = {"image": encoded.take(slice(rows))}
+        if masked:
+            found["mask"] = encoded.take(slice(rows, None))
+        columns = take_features(self._features, self._ragged, indices)
+        return join_columns(found, columns)
 
     def _note(self, indices: np.ndarray, failures: dict[int, str]) -> None:
         """Remember why images, and behind them masks, of `indices` could not be read."""
@@ -192,11 +199,11 @@ class PackedSource(abc.ABC):
         write_extra(self.index_path, FINDINGS, {str(index): findings[index] for index in findings})
         return self.index_path
 
-    def headers(self, indices: np.ndarray) -> Headers:
-        """Return the header facts that the index knows of images; `reason` stays empty."""
+    def headers(self, indices: np.ndarray) -> dict[str, Headers]:
+        """Return the headers of images that the index knows; `reason` stays empty."""
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
-        return Headers(**facts, reason=no_reasons(len(indices)))
+        return {"image": Headers(**facts, reason=no_reasons(len(indices)))}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the number in it, the record's strings, and "error" if unreadable."""

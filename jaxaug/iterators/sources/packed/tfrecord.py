@@ -30,7 +30,7 @@ class TFRecord(PackedSource):
     files or, where that cannot be, in $XDG_CACHE_HOME/jaxaug (`index_path` tells; `python -m jaxaug
     index` makes it beforehand); from then on a batch is numpy indexing. Numbers become features:
     one per record as [n], k per record as [n, k], varying ones (boxes) as zero-padded [n, most]
-    with "<name>_count" int32[n]. Strings are in `texts`, by the names of their features, and in
+    with "<name>_length" int32[n]. Strings are in `texts`, by the names of their features, and in
     `describe`. Labels are as the files have them:
     ImageNet's of TF-Slim count from 1.
 
@@ -39,7 +39,7 @@ class TFRecord(PackedSource):
         s3://, http://); the files of a pattern come sorted.
       image: the bytes feature that holds the encoded image.
       mask: the bytes feature that holds the encoded mask, such as
-        "image/segmentation/class/encoded"; None for no masks. See `Masked`.
+        "image/segmentation/class/encoded"; None for no masks. See `decode.Mask`.
       label: the integer feature that becomes "label"; None for none.
       features: names of further features, or {name: new name}; None for all numbers. Bytes that
         are named here become uint8[n, k].
@@ -48,8 +48,8 @@ class TFRecord(PackedSource):
       nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
         NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
       max_length: the length of columns of lists, by column; or a number for all those whose lists
-        differ in length. Shorter lists are padded, longer ones cut, and "<name>_count" is how many
-        numbers each had: where it is larger than the column, numbers were cut.
+        differ in length. Shorter lists are padded, longer ones cut, and "<name>_length" is how
+        many numbers are there; in `features` how many there were.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that

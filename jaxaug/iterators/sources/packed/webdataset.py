@@ -46,20 +46,20 @@ class WebDataset(PackedSource):
       image: extensions of the image, in either case; of several in one record the first listed
         counts.
       mask: extensions of the mask, such as "seg.png" for `key.seg.png` beside `key.jpg`; every
-        record must have one. None for no masks. See `Masked`.
+        record must have one. None for no masks. See `decode.Mask`.
       label: "cls" for the member of that name or, without one, "label" in `json`; "kind.cls" for
         `key.kind.cls`; another name in `json`; None for none.
       features: names of further numbers in `json`, or {name: new name}; None for all numbers. Also
         arrays in members, which become columns [n, ...] of the index: "tokens.npy" for
         `key.tokens.npy`, "text.npz/ids" for the array "ids" in `key.text.npz`. Those that differ in
-        their first axis are padded with 0, and counted in "<name>_count".
+        their first axis are padded with 0, and counted in "<name>_length".
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
         or "upright", as viewers show it, turned by EXIF.
       nulls: what a record has that lacks its number in a column of single ones: "error"; "nan" for
         NaN in floats; "count" for 0, with a column "<name>_count" that is 0 there and else 1.
       max_length: the length of columns of lists, by column; or a number for all those whose lists
-        differ in length. Shorter lists are padded, longer ones cut, and "<name>_count" is how many
-        numbers each had: where it is larger than the column, numbers were cut.
+        differ in length. Shorter lists are padded, longer ones cut, and "<name>_length" is how
+        many numbers are there; in `features` how many there were.
       index: the file of the index, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
@@ -88,7 +88,7 @@ class WebDataset(PackedSource):
       ...         member = tarfile.TarInfo(name)
       ...         member.size = len(data)
       ...         tar.addfile(member, io.BytesIO(data))
-      >>> encoded, features = WebDataset(path).read(np.array([1]))
+      >>> columns = WebDataset(path).read(np.array([1]))
       >>> bytes(encoded.view(0)), features["label"].tolist()
       (b'second', [1])
     """

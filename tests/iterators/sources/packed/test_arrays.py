@@ -62,7 +62,7 @@ def test_arrays_of_one_shape_are_columns(tmp_path, shape, dtype, expected):
         wanted = wanted[:, 0]  # as lists of one number are
     assert column.dtype == expected and list(source.features) == ["embedding"]
     np.testing.assert_array_equal(column, wanted)
-    np.testing.assert_array_equal(source.read(np.array([2]))[1]["embedding"][0], wanted[2])
+    np.testing.assert_array_equal(source.read(np.array([2]))["embedding"][0], wanted[2])
 
 
 def test_arrays_of_different_lengths_are_padded(tmp_path):
@@ -70,14 +70,14 @@ def test_arrays_of_different_lengths_are_padded(tmp_path):
     members = [{"boxes.npy": npy(each)} for each in boxes]
     source = opened(tmp_path, members, features={"boxes.npy": "boxes"})
     assert source.features["boxes"].shape == (4, 3, 4)
-    assert source.features["boxes_count"].tolist() == [2, 0, 1, 3]
+    assert source.features["boxes_length"].tolist() == [2, 0, 1, 3]
     for record, each in enumerate(boxes):
         found = source.features["boxes"][record]
         np.testing.assert_array_equal(found[: len(each)], each)
         assert not found[len(each) :].any()
     with Loader(source, COUNT, shuffle=False, sharding=one_device()) as loader:
         batch = next(loader)
-    assert batch["boxes"].shape == (4, 3, 4) and batch["boxes_count"].tolist() == [2, 0, 1, 3]
+    assert batch["boxes"].shape == (4, 3, 4) and batch["boxes_length"].tolist() == [2, 0, 1, 3]
 
 
 def test_arrays_of_an_npz_are_named_by_member_and_array(tmp_path):
@@ -100,7 +100,7 @@ def test_a_record_without_the_array_has_none(tmp_path):
     members = [{"t.npy": npy(np.ones(3, int))}, {}, {}, {"t.npy": npy(np.ones(3, int))}]
     source = opened(tmp_path, members, features={"t.npy": "t"})
     assert source.features["t"].tolist() == [[1] * 3, [0] * 3, [0] * 3, [1] * 3]
-    assert source.features["t_count"].tolist() == [3, 0, 0, 3]
+    assert source.features["t_length"].tolist() == [3, 0, 0, 3]
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_facts_in_the_index_are_those_of_the_bytes(shards):
     source = open_shards(shards)
     images = containers.jpegs(5)
     wanted = read_headers(Encoded.from_bytes([images[3], images[0]]))
-    found = source.headers(np.array([3, 0]))
+    found = source.headers(np.array([3, 0]))["image"]
     for name, column in wanted._asdict().items():
         assert getattr(found, name).tolist() == column.tolist(), name
 
@@ -215,8 +215,8 @@ def test_masks_outside_their_files_build_anew(tmp_path, builds, changes):
     def read_masks():
         options = {"image": "image", "mask": "mask", "label": None}
         source = TFRecord(tmp_path / "a.tfrecord", **options)
-        masked, _ = source.read(np.arange(3))
-        assert [bytes(masked.masks.view(row)) for row in range(3)] == [b"mask"] * 3
+        masks = source.read(np.arange(3))["mask"]
+        assert [bytes(masks.view(row)) for row in range(3)] == [b"mask"] * 3
         return source.index_path
 
     rewrite(read_masks(), **changes)

@@ -103,7 +103,7 @@ def test_remote_files(server, monkeypatch, fails):
     handler.requests.clear()
     again = WebDataset(url + "/s-{0..1}.tar")  # the stored index serves: no content is asked for
     assert handler.requests == [] and again.fingerprint() == source.fingerprint()
-    encoded, _ = again.read(np.array([0, 5]))
+    encoded = again.read(np.array([0, 5]))["image"]
     assert bytes(encoded.view(1)) == containers.jpegs(8)[5] and None not in handler.requests
     assert fails or len(handler.requests) == 2
     assert again.describe(5)["key"] == "0005"
@@ -116,7 +116,7 @@ def test_globs_of_a_remote_store(server):
         memory.pipe_file(f"/jaxaug-test/{name}.tfrecord", data)
     source = TFRecord("memory://jaxaug-test/*.tfrecord")
     assert len(source) == 6 and source.describe(3)["path"] == "memory:///jaxaug-test/b.tfrecord"
-    encoded, _ = source.read(np.array([4]))
+    encoded = source.read(np.array([4]))["image"]
     assert bytes(encoded.view(0)) == containers.jpegs(3)[1]
     with pytest.raises(SourceError, match="matches no file"):
         TFRecord("memory://jaxaug-test/*.tar")
@@ -269,7 +269,7 @@ def test_a_remote_change_of_the_same_size_while_open_gives_failed_rows(
         monkeypatch.setattr(handler, "answer", then_change)
     else:
         handler.contents["/b.tar"] = after
-    encoded, _ = source.read(np.arange(8))
+    encoded = source.read(np.arange(8))["image"]
     assert [bytes(encoded.view(row)) for row in range(8)] == images + [b""] * 4
     assert (
         "b.tar' changed since it was indexed: open the source again" in source.describe(5)["error"]
@@ -339,10 +339,10 @@ def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
     assert containers.images_by_label(again) == dict(enumerate(containers.jpegs(3)))
 
     del handler.contents["/a.tar?token=SECRETONE"]
-    assert source.read(np.arange(3))[0].lengths.tolist() == [0, 0, 0]
+    assert source.read(np.arange(3))["image"].lengths.tolist() == [0, 0, 0]
     said.append(source.describe(1)["error"])
     monkeypatch.setattr(handler, "answer", lambda self, body: self.send(403, b"", body))
-    assert again.read(np.arange(3))[0].lengths.tolist() == [0, 0, 0]
+    assert again.read(np.arange(3))["image"].lengths.tolist() == [0, 0, 0]
     said.append(again.describe(1)["error"])
     for name in ("ONE", "THREE"):
         with pytest.raises(SourceError) as caught:
@@ -412,7 +412,7 @@ def test_patterns_of_chained_urls(tmp_path, monkeypatch):
             archive.writestr(f"in/{name}", shard)
             (tmp_path / name).write_bytes(shard)
     source = WebDataset(f"zip://in/*.tar::file://{tmp_path}/all.zip")
-    encoded, _ = source.read(np.array([3]))
+    encoded = source.read(np.array([3]))["image"]
     assert len(source) == 4 and bytes(encoded.view(0)) == containers.jpegs(2)[1]
 
     cache = f"filecache::file://{tmp_path}"

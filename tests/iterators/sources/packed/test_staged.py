@@ -216,7 +216,7 @@ def test_users_say_how_long_and_how_often_reads_are_tried(tmp_path, monkeypatch,
 
     monkeypatch.setattr(FileReader, "__call__", hang)
     monkeypatch.setattr(_libc, "open_cached", lambda path: -1)
-    encoded, _ = source.read(np.arange(3))
+    encoded = source.read(np.arange(3))["image"]
     go_on.set()
     assert encoded.lengths.tolist() == [0, 0, 0] and len(calls) == 1 + retries
     assert source.describe(0)["error"].endswith("no answer within 0.2 s")

@@ -453,7 +453,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RL
 import numpy as np
 from jaxaug.iterators import WebDataset
 source = WebDataset(sys.argv[1] + "/*.tar", mmap=sys.argv[2] == "True")
-encoded, features = source.read(np.arange(3000))
+encoded = source.read(np.arange(3000))["image"]
 assert encoded.lengths.all(), source.describe(int(np.argmin(encoded.lengths)))
 assert [int(bytes(encoded.view(row))) for row in range(3000)] == list(range(3000))
 opened = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

@@ -37,12 +37,13 @@ def test_records_of_several_files(tmp_path, mmap):
     source = TFRecord(tmp_path / "a-*.tfrecord", mmap=mmap)
     assert isinstance(source, Source) and len(source) == 23
     indices = np.random.default_rng(0).integers(0, 23, 60)  # any order, with repeats
-    encoded, features = source.read(indices)
+    features = dict(source.read(indices))
+    encoded = features.pop("image")
     assert features["label"].dtype == np.int32 and features["label"].tolist() == indices.tolist()
     images = containers.jpegs(23)
     assert [bytes(encoded.view(row)) for row in range(60)] == [images[index] for index in indices]
-    empty, none = source.read(np.zeros(0, np.int64))
-    assert empty.lengths.shape == (0,) and none["label"].shape == (0,)
+    none = source.read(np.zeros(0, np.int64))
+    assert none["image"].lengths.shape == (0,) and none["label"].shape == (0,)
 
 
 def test_records_longer_than_a_block_and_across_blocks(tmp_path, monkeypatch):
@@ -76,9 +77,10 @@ def test_features_become_columns(tmp_path):
     ):
         TFRecord(paths)
     source = TFRecord(paths, nulls="count")
-    _, features = source.read(np.arange(6))
+    features = dict(source.read(np.arange(6)))
+    features.pop("image")
     assert sorted(features) == [
-        "big", "boxes", "boxes_count", "label", "size", "sometimes", "sometimes_count"
+        "big", "boxes", "label", "size", "sometimes", "sometimes_count"
     ]  # fmt: skip
     assert features["size"].dtype == np.int32 and features["size"].tolist() == [
         [i, -i] for i in range(6)
@@ -86,13 +88,10 @@ def test_features_become_columns(tmp_path):
     assert features["big"].dtype == np.int64 and features["big"].tolist() == [
         2**40 + i for i in range(6)
     ]
-    assert features["boxes"].dtype == np.float32 and features["boxes"].shape == (6, 3)
-    assert features["boxes"][3].tolist() == [0.5, 1.5, 2.5] and features["boxes"][4].tolist() == [
-        0,
-        0,
-        0,
-    ]
-    assert features["boxes_count"].tolist() == [0, 1, 2, 3, 0, 1]
+    boxes = features["boxes"]
+    assert boxes.values.dtype == np.float32 and boxes.padded().shape == (6, 3)
+    assert boxes.padded()[3:5].tolist() == [[0.5, 1.5, 2.5], [0, 0, 0]]
+    assert boxes.lengths.tolist() == [0, 1, 2, 3, 0, 1]
     assert features["sometimes"].tolist() == [0, 0, 7, 0, 0, 0]
     about = source.describe(4)
     assert (
@@ -102,7 +101,7 @@ def test_features_become_columns(tmp_path):
     )
     assert about["name"] == "näme 4" and about["tags"] == ["x", b"\xff"]
     fewer = TFRecord(tmp_path / "a-*", label=None, features=["big"])
-    assert sorted(fewer.read(np.array([0]))[1]) == ["big"]
+    assert sorted(fewer.read(np.array([0]))) == ["big", "image"]
     assert fewer.fingerprint() != source.fingerprint()
 
 
@@ -116,12 +115,15 @@ def test_features_that_come_and_go_over_many_records(tmp_path):
         features = {"image/encoded": b"x" * (number + 1), "image/class/label": np.int64(number)}
         records.append(containers.example(features | ({"boxes": boxes} if boxes.size else {})))
     source = TFRecord(write(tmp_path, [records[:850], records[850:]]))
-    encoded, features = source.read(np.arange(900))
+    features = dict(source.read(np.arange(900)))
+    encoded = features.pop("image")
     assert encoded.lengths.tolist() == list(range(1, 901)) and features["label"].tolist() == list(
         range(900)
     )
-    assert features["boxes"].tolist() == expected
-    assert features["boxes_count"].tolist() == [n % 3 if 600 <= n < 700 else 0 for n in range(900)]
+    assert features["boxes"].padded().tolist() == expected
+    assert features["boxes"].lengths.tolist() == [
+        n % 3 if 600 <= n < 700 else 0 for n in range(900)
+    ]
 
 
 def test_the_parser_agrees_with_the_protobuf_library():
@@ -248,10 +250,10 @@ def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
 
     lengths = np.array([1]), np.array([1, 2])
     path = write(tmp_path, [records(x=lengths, text=[b"a", b"b"])])
-    assert sorted(TFRecord(path, features=["x", "image/class/label"]).read(np.arange(2))[1]) == [
+    assert sorted(TFRecord(path, features=["x", "image/class/label"]).read(np.arange(2))) == [
+        "image",
         "label",
         "x",
-        "x_count",
     ]
     for wrong in (["nope", "x"], ["nope", "x"]):  # a stored index knows as well
         with pytest.raises(
@@ -260,23 +262,25 @@ def test_features_that_no_record_has_or_whose_names_collide(tmp_path):
         ):
             TFRecord(path, features=wrong)
 
-    path = write(tmp_path, [records(x=lengths, x_count=np.array([7, 8]))], name="count")
+    path = write(tmp_path, [records(x=lengths, x_length=np.array([7, 8]))], name="count")
     with pytest.raises(
-        SourceError, match=r"'x' varies in length.* called 'x_count', as another feature is: rename"
+        SourceError,
+        match=r"'x' differs between records.* called 'x_length', as another feature is: rename",
     ):
         TFRecord(path)
-    _, features = TFRecord(path, features=["x_count"]).read(np.arange(2))
-    assert features["x_count"].tolist() == [7, 8]
+    features = dict(TFRecord(path, features=["x_length"]).read(np.arange(2)))
+    features.pop("image")
+    assert features["x_length"].tolist() == [7, 8]
     path = write(tmp_path, [records(x=np.array([1, 2]), x_count=np.array([7, 8]))], name="fixed")
-    assert TFRecord(path).read(np.arange(2))[1]["x_count"].tolist() == [7, 8]
+    assert TFRecord(path).read(np.arange(2))["x_count"].tolist() == [7, 8]
 
     path = write(tmp_path, [records(label=np.array([7, 8]))], name="label")
     with pytest.raises(
         SourceError, match=r"record 0 has a feature 'label' beside the label 'image/class/label'"
     ):
         TFRecord(path)
-    assert TFRecord(path, label="label").read(np.arange(2))[1]["label"].tolist() == [7, 8]
-    assert TFRecord(path, features=[]).read(np.arange(2))[1]["label"].tolist() == [3, 3]
+    assert TFRecord(path, label="label").read(np.arange(2))["label"].tolist() == [7, 8]
+    assert TFRecord(path, features=[]).read(np.arange(2))["label"].tolist() == [3, 3]
 
 
 def test_missing_and_empty_files(tmp_path):

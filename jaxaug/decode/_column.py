@@ -1,0 +1,241 @@
+"""What a Loader knows of a medium: a decoder of one column of a source.
+
+A column holds one value for each record: encoded bytes, an array, or arrays of different lengths.
+Its decoder is a frozen description with two halves. The host half, `decode_rows`, turns a batch of
+values into arrays of static shapes; the device half, `place`, is a pure function of one record,
+part of the Loader's one compiled call.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+
+from jaxaug._typing import Array, Device
+
+# Of a column, for some records: an array of NumPy [n, ...], `Encoded` or `Ragged`.
+Values: TypeAlias = Any
+
+
+def release_nothing(readers: Any) -> None:
+    """Do nothing: the arrays keep their own memory."""
+    del readers
+
+
+class Decoded(NamedTuple):
+    """A column of n records as its decoder's host half returns it.
+
+    Attributes:
+      arrays: by name [n, ...], in the shapes and dtypes of `ColumnDecoder.forms`: of NumPy, or for
+        those named in `on_device` a list of one `jax.Array` for each device, in their order. They
+        may view memory of the decoder, so compute from them and never hand them out.
+      valid: bool[n], False where the record could not be decoded.
+      failures: row -> reason, for rows that were wanted and are not valid.
+      warnings: row -> what is worth a warning of a row that is valid, without its name.
+      counts: what this batch adds to `Loader.stats`, by the names of `ColumnDecoder.counted`.
+      release: must be called once, with arrays whose computation reads `arrays`. The decoder waits
+        for them before it writes to that memory again, so they must not be donated or deleted.
+      wait_seconds: seconds that decoding waited for the device.
+    """
+
+    arrays: dict[str, Any]
+    valid: np.ndarray
+    failures: dict[int, str]
+    warnings: Mapping[int, Warning] = MappingProxyType({})
+    counts: Mapping[str, int] = MappingProxyType({})
+    release: Callable[[Any], None] = release_nothing
+    wait_seconds: float = 0.0
+
+
+class Column(abc.ABC):
+    """What a decoder may ask of its column before the first batch.
+
+    Attributes:
+      name: of the column.
+      example: the values of one record.
+    """
+
+    name: str
+    example: Values
+
+    @abc.abstractmethod
+    def first(self, count: int) -> Iterator[Values]:
+        """Yield the values of the first `count` records, one at a time."""
+
+    @abc.abstractmethod
+    def sample(self, count: int) -> Iterator[Values]:
+        """Yield the values of about `count` records, some at a time, the same on every process."""
+
+    @abc.abstractmethod
+    def stored(self) -> "Sequence[Any] | None":
+        """Return what an index has stored of all records, in parts; None if it does not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnDecoder(abc.ABC):
+    """Turns a column of a source into entries of a sample.
+
+    A decoder is a frozen dataclass. The Loader calls `fit` once, which settles what depends on the
+    data, then `open`, which starts threads and takes memory where there are any. Most decoders need
+    neither, and have `forms`, `decode_rows` and maybe `place` alone.
+
+    Attributes:
+      on_device: names of `forms` whose arrays are on the devices already.
+      in_flight: how many calls of `decode_rows` at once keep it busy; more would wait.
+      counted: names that `Decoded.counts` has.
+    """
+
+    on_device: ClassVar[tuple[str, ...]] = ()
+    in_flight: ClassVar[int] = 2
+    counted: ClassVar[tuple[str, ...]] = ()
+
+    def follows(self) -> str | None:
+        """Return the column that this one follows, as a mask does its image: its attribute `of`.
+
+        That column is decoded first, and its arrays are given to `decode_rows` and `place`.
+        """
+        return getattr(self, "of", None)
+
+    def fit(self, column: Column, siblings: Mapping[str, "ColumnDecoder"]) -> "ColumnDecoder":
+        """Return a decoder for this column, whose `forms` are known.
+
+        Args:
+          column: the column.
+          siblings: the decoders of other columns, already fitted; that of the one that this follows
+            is among them.
+
+        Raises:
+          ValueError, TypeError: the column holds what cannot be decoded.
+        """
+        del column, siblings
+        return self
+
+    @abc.abstractmethod
+    def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the shape and dtype of each of one record's arrays, after `decode_rows`."""
+
+    def open(self, devices: Sequence[Device], deterministic: bool) -> Any:
+        """Return an object with `check_rows`, `decode_rows`, `close` and `running` of this class.
+
+        Args:
+          devices: they share the rows of a batch equally, in order.
+          deterministic: several processes decode the same records and need the same values.
+        """
+        del devices, deterministic
+        return self
+
+    @property
+    def running(self) -> Any:
+        """What `Loader.decoders` shows of an opened decoder."""
+        return self
+
+    def check_rows(self, values: Values, stored: Any) -> tuple[Any, dict[int, str]]:
+        """Return what the bytes tell before they are decoded, and row -> reason for bad ones.
+
+        It is cheap: rows that it refuses may be replaced before anything is decoded.
+
+        Args:
+          values: of n records.
+          stored: what an index has stored of them; None for nothing.
+        """
+        del values, stored
+        return None, {}
+
+    @abc.abstractmethod
+    def decode_rows(
+        self,
+        values: Values,
+        checked: Any,
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+    ) -> Decoded:
+        """Return the decoded values of n records; one call for each batch.
+
+        It may be called from several threads at once. A record that cannot be decoded is a failure
+        with a reason, not an exception.
+
+        Args:
+          values: of n records.
+          checked: what `check_rows` told of them.
+          siblings: the decoded columns that come before this one, by name.
+          wanted: bool[n], False for rows that fill up a batch or have failed in another column;
+            what they hold is not used.
+        """
+
+    def place(
+        self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
+    ) -> dict[str, Array]:
+        """Return the entries of a sample, on the device: the arrays, the first of them as `name`.
+
+        Args:
+          name: of the column.
+          row: one record's arrays.
+          siblings: those of the columns that come before this one, by name.
+          valid: bool, False for a row without a record.
+        """
+        del siblings, valid
+        return {entry: row[key] for entry, key in zip(self.entries(name), self.forms())}
+
+    def entries(self, name: str) -> tuple[str, ...]:
+        """Return the names of the entries that `place` gives."""
+        keys = list(self.forms())
+        return (name, *(f"{name}_{key}" for key in keys[1:]))
+
+    def blanks(self, name: str) -> Mapping[str, "int | None"]:
+        """Return what integer entries hold in rows that are not valid; None leaves one as it is.
+
+        Entries that are not named, and those of other dtypes, are 0.
+        """
+        del name
+        return {}
+
+    def original(self, values: Values) -> "np.ndarray | None":
+        """Return the whole value of one record, to look at; None where there is none to show."""
+        del values
+        return None
+
+    def notes(
+        self, name: str, spec: Mapping[str, Any], ignores: Callable[[str, str], bool]
+    ) -> list[str]:
+        """Return warnings about the batches.
+
+        Args:
+          name: of the column.
+          spec: the entries of a batch.
+          ignores: ignores(output, entry) is True where a function of the user's returns an `output`
+            that does not depend on `entry` of the sample.
+        """
+        del name, spec, ignores
+        return []
+
+    def check_transform(self, name: str, transform: Any) -> None:
+        """Raise ValueError where a transform contradicts this decoder."""
+        del name, transform
+
+    def close(self) -> None:  # noqa: B027 - most decoders own nothing
+        """End what `open` started."""
+
+
+def valid_rows(failures: Mapping[int, str], wanted: np.ndarray) -> np.ndarray:
+    """Return bool[n], the wanted rows that have not failed."""
+    valid = wanted.copy()
+    valid[list(failures)] = False
+    return valid
+
+
+class RowError(ValueError):
+    """A row's value that is wrong by itself, and no damage; the Loader names the record.
+
+    Args:
+      row: of the batch.
+      reason: what follows the column's name; "{index}" is the record's number.
+    """
+
+    def __init__(self, row: int, reason: str):
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
