@@ -18,7 +18,7 @@ import numpy as np
 from jaxaug._pack import build_index
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode.host.strict import check_jpeg_strictly
+from jaxaug.decode.host.turbojpeg import check_jpeg_strictly
 from jaxaug.decode.parse.headers import BAD, JPEG
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators.sources._byte_progress import byte_progress

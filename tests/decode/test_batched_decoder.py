@@ -32,12 +32,12 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def in_c(self, function):
-        def call(*arguments):
+        def call(*arguments, **options):
             if threading.current_thread() is not threading.main_thread():
-                return function(*arguments)
+                return function(*arguments, **options)
             self.inside += 1
             try:
-                return function(*arguments)
+                return function(*arguments, **options)
             finally:
                 self.inside -= 1
                 self.raise_pending()

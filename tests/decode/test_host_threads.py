@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from jaxaug.decode.nvjpeg import gpu as gpu_module
-from jaxaug.decode.nvjpeg.row_queue import RowQueue
+from jaxaug.decode.nvjpeg.host_threads import RowQueue
 from tests.decode.fake_gpu import check, check_fitted, decoder
 from tests.images import encode, jpegs, picture
 

@@ -1,8 +1,6 @@
 """Decoding one image on the host, with libjpeg-turbo through simplejpeg, or with Pillow."""
 
-import contextlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +9,15 @@ from jaxaug._warn import precision_warning, warn_user
 from jaxaug.decode import _pillow
 from jaxaug.decode._orientation import TRANSPOSE, upright
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.host.repair_jpeg import repaired_jpegs
-from jaxaug.decode.host.strict import check_jpeg_strictly
-from jaxaug.decode.host.turbojpeg import suits_turbojpeg
+from jaxaug.decode.host.turbojpeg import (
+    check_jpeg_strictly,
+    decode_jpeg,
+    despite_damage,
+    suits_turbojpeg,
+)
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode.parse.jpeg_rules import GRAY, YCBCR
 from jaxaug.errors import DecodeError
-
-_T = TypeVar("_T")
 
 
 def decode_image(
@@ -137,7 +136,7 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
     def decode(data: memoryview | bytes) -> np.ndarray:
         return _pillow.upright_unchanged(data, format, orientation)
 
-    return _despite_damage(decode, data, header)
+    return despite_damage(decode, data, header)
 
 
 def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray) -> None:
@@ -158,7 +157,7 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
 
     height, width = size
     channels = row.shape[2]
-    image = _despite_damage(lambda data: _open_upright(data, header, channels), data, header)
+    image = despite_damage(lambda data: _open_upright(data, header, channels), data, header)
     row[:height, :width] = _shrink(image, size, image.size)
 
 
@@ -177,11 +176,6 @@ def jpeg_scale(header: Headers, size: tuple[int, int]) -> int | None:
     if wanted == stored and header.orientation == 1:
         return None
     return _dct_scale(stored, wanted)
-
-
-def scaled_sides(header: Headers, scale: int) -> tuple[int, int]:
-    """Return the (h, w) that `decode_jpeg` gives at scale / 8; libjpeg rounds them up."""
-    return -(-int(header.height) * scale // 8), -(-int(header.width) * scale // 8)
 
 
 def _stored_sides(
@@ -262,44 +256,3 @@ def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
     """
     scale = max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
     return scale if scale < 6 else 8
-
-
-def decode_jpeg(
-    data: memoryview,
-    header: Headers,
-    scale: int,
-    channels: int,
-    buffer: np.ndarray | None = None,
-) -> np.ndarray:
-    """Return uint8[h, w, channels] at scale / 8 of the stored size, as it is stored.
-
-    The DCT is accurate, the upsampling "fancy". `buffer` receives the pixels if it is given.
-
-    Raises:
-      DecodeError: the pixels cannot be read; the buffer may be partly written.
-    """
-    import simplejpeg
-
-    height, width = scaled_sides(header, scale)
-    colors = "RGB" if channels == 3 else "GRAY"
-    options = {"min_height": height, "min_width": width, "buffer": buffer, "strict": False}
-
-    def decode(data: memoryview | bytes) -> np.ndarray:
-        try:
-            return simplejpeg.decode_jpeg(data, colors, **options)
-        except ValueError as error:
-            raise DecodeError(f"libjpeg-turbo: {error}") from error
-
-    return _despite_damage(decode, data, header)
-
-
-def _despite_damage(decode: Callable[[Any], _T], data: memoryview, header: Headers) -> _T:
-    """Return the result of `decode` for a good image, or for its repaired forms if that fails."""
-    try:
-        return decode(data)
-    except DecodeError:
-        if header.kind == JPEG:
-            for repaired in repaired_jpegs(data, int(header.color)):
-                with contextlib.suppress(DecodeError):
-                    return decode(repaired)
-        raise

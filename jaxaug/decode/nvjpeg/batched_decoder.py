@@ -88,8 +88,15 @@ class BatchedDecoder:
                 running.append(self._take_state(each))
                 _, state, stream = running[-1]
                 part = slice(start, start + len(groups[each]))
-                arrays = (addresses[part], lengths[part], images[part])
-                libnvjpeg.decode_batched(self._handle, state, *arrays, stream, self._channels)
+                libnvjpeg.decode_batched(
+                    self._handle,
+                    state,
+                    addresses=addresses[part],
+                    lengths=lengths[part],
+                    images=images[part],
+                    stream=stream,
+                    channels=self._channels,
+                )
                 start = part.stop
         finally:  # until then the arrays and the encoded bytes are read
             self._finish_all(running)

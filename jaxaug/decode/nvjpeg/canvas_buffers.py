@@ -222,7 +222,12 @@ class CanvasBuffer:
             sentinel's color.
         """
         self._copy_sentinels(
-            self._pixels_address, _PITCH, self._pointer, self._row_bytes, rows, "DeviceToHost"
+            to=self._pixels_address,
+            to_pitch=_PITCH,
+            source=self._pointer,
+            pitch=self._row_bytes,
+            rows=rows,
+            direction="DeviceToHost",
         )
         self._synchronize()
 
@@ -293,7 +298,12 @@ class CanvasBuffer:
     def _write_sentinels(self, pointer: int, rows: int) -> None:
         self._pixels[:rows] = self._sentinel_pixel
         self._copy_sentinels(
-            pointer, self._row_bytes, self._pixels_address, _PITCH, rows, "HostToDevice"
+            to=pointer,
+            to_pitch=self._row_bytes,
+            source=self._pixels_address,
+            pitch=_PITCH,
+            rows=rows,
+            direction="HostToDevice",
         )
 
     def _copy_sentinels(

@@ -14,10 +14,9 @@ from jaxaug.decode.native.load_library import LibraryError
 from jaxaug.decode.nvjpeg.batched_decoder import MAX_RUNNING_CALLS, BatchedDecoder
 from jaxaug.decode.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, buffer_budget
 from jaxaug.decode.nvjpeg.dispatch import HOST, Batch
-from jaxaug.decode.nvjpeg.host_threads import HostThreads
+from jaxaug.decode.nvjpeg.host_threads import HostThreads, RowQueue
 from jaxaug.decode.nvjpeg.image_slots import RegionPool
 from jaxaug.decode.nvjpeg.resample import Resampler, compile_resampler
-from jaxaug.decode.nvjpeg.row_queue import RowQueue
 
 _REGIONS = MAX_RUNNING_CALLS + 1  # one for images that are resampled while others are decoded
 _REGION_FRACTION = 1 / 8  # of the device budget, for each region of slots
@@ -74,10 +73,16 @@ class Gpu:
         self._ordinal = device.local_hardware_id or 0
         cuda.set_device(self._ordinal)
         resampler = _make_resampler(canvas_shape[2])
-        budget = _device_budget()
+        _, total = cuda.call("cudaMemGetInfo")
+        budget = buffer_budget(int(total))
         region_bytes = min(int(budget * _REGION_FRACTION), _MAX_REGION)
         self._threads = HostThreads(
-            self._ordinal, canvas_shape, num_threads, num_helpers, resampler, region_bytes
+            ordinal=self._ordinal,
+            canvas_shape=canvas_shape,
+            num_threads=num_threads,
+            num_helpers=num_helpers,
+            resampler=resampler,
+            slots_bytes=region_bytes,
         )
         try:
             self._handle = _make_handle(deterministic)
@@ -330,9 +335,3 @@ def _make_resampler(channels: int) -> Resampler | None:
             stacklevel=2,
         )
         return None
-
-
-def _device_budget() -> int:
-    """Return the bytes that canvases and slots may take of the current device."""
-    _, total = cuda.call("cudaMemGetInfo")
-    return buffer_budget(int(total))

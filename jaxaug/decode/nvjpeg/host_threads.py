@@ -1,7 +1,10 @@
-"""The host threads of one GPU: they decode what its engines cannot, and help with the rest."""
+"""The host threads of one GPU: they decode what its engines cannot, and help with the rest.
+
+The rows of a batch that both may decode wait in a `RowQueue`.
+"""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
@@ -10,11 +13,64 @@ import numpy as np
 from jaxaug.decode.native import cuda
 from jaxaug.decode.nvjpeg.dispatch import Batch
 from jaxaug.decode.nvjpeg.resample import Resampler
-from jaxaug.decode.nvjpeg.row_queue import RowQueue
 from jaxaug.decode.nvjpeg.upload import Uploader
 from jaxaug.errors import DecodeError
 
 T = TypeVar("T")
+
+
+class RowQueue:
+    """Rows of a batch that helpers take from the start, and the engines from the end, many at once.
+
+    Several threads may take rows at once; each row is taken once.
+
+    Args:
+      rows: int64[n].
+      for_helpers: how many of the first rows helpers may take.
+
+    Example:
+      >>> queue = RowQueue(np.array([5, 6, 7, 8]), for_helpers=2)
+      >>> next(queue.pop_first()), queue.take_last(2), len(queue)
+      (5, slice(2, 4, None), 1)
+    """
+
+    def __init__(self, rows: np.ndarray, for_helpers: int):
+        self._rows = rows
+        self._for_helpers = for_helpers
+        self._start = 0
+        self._stop = len(rows)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._stop - self._start
+
+    def left_for_helpers(self) -> int:
+        """Return how many rows helpers may still take."""
+        with self._lock:
+            return max(0, min(self._for_helpers, self._stop) - self._start)
+
+    def take_last(self, count: int) -> slice:
+        """Take at most `count` rows from the end; return their places among all rows."""
+        with self._lock:
+            stop = self._stop
+            self._stop = max(stop - count, self._start)
+            return slice(self._stop, stop)
+
+    def pop_first(self) -> Iterator[int]:
+        """Yield one row for a helper after the other, until none is left."""
+        while True:
+            with self._lock:
+                if self._start >= min(self._for_helpers, self._stop):
+                    return
+                row = int(self._rows[self._start])
+                self._start += 1
+            yield row
+
+    def clear(self) -> None:
+        """Leave no row to anybody."""
+        with self._lock:
+            self._start = self._stop
 
 
 class HostThreads:
@@ -93,11 +149,11 @@ class HostThreads:
         """Return the calling thread's own uploader."""
         if not hasattr(self._local, "uploader"):
             self._local.uploader = Uploader(
-                self._ordinal,
-                self._canvas_shape,
-                self._stream,
-                self._resampler,
-                self._max_slot_bytes,
+                ordinal=self._ordinal,
+                canvas_shape=self._canvas_shape,
+                stream=self._stream,
+                resampler=self._resampler,
+                max_slot_bytes=self._max_slot_bytes,
             )
             self._uploaders.append(self._local.uploader)
         return self._local.uploader

@@ -100,7 +100,13 @@ class NvjpegBackend:
         self._first_ordinal = devices[0].local_hardware_id or 0
         with cuda.on_device(self._first_ordinal):
             for device in devices:
-                gpu = Gpu(device, canvas_shape, threads_per_gpu, num_helpers, deterministic)
+                gpu = Gpu(
+                    device,
+                    canvas_shape,
+                    num_threads=threads_per_gpu,
+                    num_helpers=num_helpers,
+                    deterministic=deterministic,
+                )
                 self._gpus.append(gpu)
         self._max_slot_bytes = min(gpu.max_slot_bytes for gpu in self._gpus)  # memory may differ
 
@@ -132,7 +138,7 @@ class NvjpegBackend:
         backends = assign_backends(headers, size, self._max_slot_bytes, self._canvas_shape[2])
         if self._has_helpers:
             backends = leave_rare_samplings(backends, headers.sampling)
-        batch = Batch(encoded, headers, size, backends)
+        batch = Batch(encoded=encoded, headers=headers, size=size, backends=backends)
         taken: list[_TakenBuffer] = []
         started = time.perf_counter()
         try:
@@ -164,8 +170,15 @@ class NvjpegBackend:
         calls = []
         for number, (gpu, (buffer, _)) in enumerate(zip(self._gpus, taken)):
             rows = range(number * rows_per_gpu, (number + 1) * rows_per_gpu)
-            arguments = (batch, rows, images[number], buffer, pointers)
-            calls.append(functools.partial(gpu.decode, *arguments))
+            call = functools.partial(
+                gpu.decode,
+                batch,
+                rows,
+                images=images[number],
+                buffer=buffer,
+                pointers=pointers,
+            )
+            calls.append(call)
 
         tasks: list[Future[GpuResult]] = []
         try:
