@@ -5,7 +5,7 @@ import pytest
 
 from jaxaug.decode import Decoder, Encoded, Headers, _decoder, read_headers
 from jaxaug.decode.nvjpeg import gpu as gpu_module
-from jaxaug.decode.parse import jpeg_checks, stored_headers
+from jaxaug.decode.parse import stored_headers
 from jaxaug.decode.parse.headers import BAD, JPEG, OTHER
 from jaxaug.decode.parse.stored_headers import confirm_headers
 from tests.decode.fake_gpu import WHOLE, decoder, turned
@@ -128,7 +128,6 @@ def test_neither_tables_nor_ends_nor_formats_are_checked_again(monkeypatch):
     encoded = Encoded.from_bytes([file for file in FILES if read_headers_of(file).kind[0] != BAD])
     expected = read_headers(encoded)
     monkeypatch.setattr(stored_headers, "read_headers", lambda *given: 1 / 0)
-    monkeypatch.setattr(jpeg_checks, "read_checks", lambda *given: 1 / 0)
     odd = expected.plain == 0
     odd &= expected.kind == JPEG  # such files are read in full
     kept = encoded.take(~odd)

@@ -16,7 +16,7 @@ from jaxaug.decode._types import Encoded
 from jaxaug.decode.parse.headers import JPEG, Headers
 from jaxaug.decode.parse.jpeg import first_segments
 from jaxaug.decode.parse.jpeg_rules import CMYK, GRAY, LOSSLESS, RGB, YCBCR, YCCK
-from jaxaug.decode.parse.segments import APP0, COM, DAC, DHT, DNL, DQT, DRI, EOI, FRAMES, SOS
+from jaxaug.decode.parse.jpeg_segments import APP0, COM, DAC, DHT, DNL, DQT, DRI, EOI, FRAMES, SOS
 from jaxaug.errors import DecodeError
 
 _T = TypeVar("_T")

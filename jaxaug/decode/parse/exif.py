@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug.decode._types import memory_view
+from jaxaug.decode.parse.jpeg_segments import APP1, Segments
 from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
-from jaxaug.decode.parse.segments import APP1, Segments
 
 _ORIENTATION = 0x0112  # number of the tag
 _SHORT = 3  # type of an entry with a number of 16 bits

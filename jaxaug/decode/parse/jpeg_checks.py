@@ -1,35 +1,45 @@
-"""The checks of JPEG headers, done with numpy for many files at once.
+"""The checks of JPEG headers, done with numpy for many files at once, or for one file without it.
 
 What differs from file to file (lengths, contents of tables, the sides) is checked here. What is
 left becomes one short record for each file, its `Checks`. A data set has few different ones, so
 `jpeg_rules.py` applies its rules to each of them only once. For example, all files of one camera
 have equal checks: the same components and tables, no malformed segment.
+
+For one file, numpy's calls take longer than its bytes. Only the walk differs there: sizes, masks
+and tables are the same, and files of an unusual form are left to the general walk.
 """
 
 import struct
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.decode._types import memory_view
-from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
-from jaxaug.decode.parse.segments import (
+from jaxaug.decode.parse.exif import first_orientation
+from jaxaug.decode.parse.jpeg_segments import (
     APP0,
+    APP1,
     APP14,
+    CODES,
     DAC,
     DHT,
     DNL,
     DQT,
     DRI,
     FRAMES,
+    HEAD,
+    MAX_SEGMENTS,
     NOWHERE,
     SOS,
     Segments,
     make_table,
 )
+from jaxaug.decode.parse.memory_windows import as_bytes, read_windows
 
 MAX_SIDE = 65500  # libjpeg's JPEG_MAX_DIMENSION
-MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
+_MAX_DC_SYMBOL = 15  # a bit count, T.81 F.1.2.1
 
 # Values of `Checks.sides`; 0 is a good one.
 SIDE_ZERO = 1
@@ -41,11 +51,11 @@ IS_FRAME = make_table(dict.fromkeys(FRAMES, 1), 0).astype(bool)
 # of a Huffman table (class << 4 | number): its size without its symbols, and its place in
 # `Checks.tables`.
 _HUFFMAN_TABLES = [(group, number) for group in (0, 1) for number in range(4)]
-QUANTIZATION_SIZE = make_table(
+_QUANTIZATION_SIZE = make_table(
     {number: 65 for number in range(4)} | {16 + number: 129 for number in range(4)}, NOWHERE
 )
-HUFFMAN_SIZE = make_table({group << 4 | number: 17 for group, number in _HUFFMAN_TABLES}, NOWHERE)
-HUFFMAN_PLACE = make_table(
+_HUFFMAN_SIZE = make_table({group << 4 | number: 17 for group, number in _HUFFMAN_TABLES}, NOWHERE)
+_HUFFMAN_PLACE = make_table(
     {group << 4 | number: 4 + 4 * group + number for group, number in _HUFFMAN_TABLES}, 0
 )
 
@@ -61,13 +71,13 @@ def _masks(width: int, used: list[int], byte: int = 0xFF) -> np.ndarray:
 
 
 # Indexed by the number of components: the bytes of a SOF and of an SOS that are kept.
-FRAME_MASK = _masks(22, [10 + 3 * min(count, 4) for count in range(256)])
-as_bytes(FRAME_MASK)[:, 5:9] = 0  # height and width
-SCAN_MASK = _masks(14, [3 + (2 * count + 3) * (count <= 4) for count in range(256)])
+_FRAME_MASK = _masks(22, [10 + 3 * min(count, 4) for count in range(256)])
+as_bytes(_FRAME_MASK)[:, 5:9] = 0  # height and width
+_SCAN_MASK = _masks(14, [3 + (2 * count + 3) * (count <= 4) for count in range(256)])
 
 # Indexed by a side: its fault.
 _TOO_LARGE = dict.fromkeys(range(MAX_SIDE + 1, 2**16), SIDE_TOO_LARGE)
-SIDE_FAULT = make_table({0: SIDE_ZERO} | _TOO_LARGE, 0, 2**16).astype(np.uint8)
+_SIDE_FAULT = make_table({0: SIDE_ZERO} | _TOO_LARGE, 0, 2**16).astype(np.uint8)
 
 # Indexed by a number of symbols: the bits of them that are zero in a DC table.
 _DC_MASK = _masks(16, [*range(17)], 0xF0)
@@ -229,8 +239,8 @@ def _read_frames(segments: Segments, checks: np.ndarray) -> np.ndarray:
     size = np.zeros((checks.size, 2), np.int32)
     size[row] = sides
 
-    checks["sides"][row] = SIDE_FAULT[sides].view("V2")[:, 0]
-    checks["frame"][row] = (head & as_bytes(FRAME_MASK[head[:, 9]])).view("V22")[:, 0]
+    checks["sides"][row] = _SIDE_FAULT[sides].view("V2")[:, 0]
+    checks["frame"][row] = (head & as_bytes(_FRAME_MASK[head[:, 9]])).view("V22")[:, 0]
     checks["frames"] = np.minimum(np.bincount(row, minlength=checks.size), 2)
     return size
 
@@ -240,7 +250,7 @@ def _read_scans(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> np
     chosen = (segments.marker == SOS).nonzero()[0]
     row = segments.row[chosen]
     head = segments.heads(chosen)
-    checks["scan"][row] = (head[:, 2:16] & as_bytes(SCAN_MASK[head[:, 4]])).view("V14")[:, 0]
+    checks["scan"][row] = (head[:, 2:16] & as_bytes(_SCAN_MASK[head[:, 4]])).view("V14")[:, 0]
 
     start = stops.copy()
     start[row] = segments.stop[chosen]
@@ -256,7 +266,7 @@ def _read_quantization(segments: Segments, checks: np.ndarray) -> None:
         stop = stop[inside]
 
         first = read_windows(position, 1, stop).view(np.uint8)
-        position = position + QUANTIZATION_SIZE[first]
+        position = position + _QUANTIZATION_SIZE[first]
         checks["tables"][row, first & 3] = 1
         checks["bad_quantization"][row[position > stop]] = 1
         checks["unusual"][row[first > 15]] = 1
@@ -275,12 +285,12 @@ def _read_huffman(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> 
         sums = table[:, 1:17].astype(np.float32) @ _CODE_SUMS
         symbols = sums[:, 0].astype(np.int64)
         symbols_at = position + 17
-        position = position + HUFFMAN_SIZE[first] + symbols
+        position = position + _HUFFMAN_SIZE[first] + symbols
 
-        good = fits_huffman(position, stop, symbols, sums[:, 1])
+        good = _fits_huffman(position, stop, symbols, sums[:, 1])
         dc = (good & (first < 16)).nonzero()[0]
         good[dc] = _has_good_dc_symbols(table[dc][:, 17:], symbols[dc], symbols_at[dc])
-        checks["tables"][row, HUFFMAN_PLACE[first]] = 1
+        checks["tables"][row, _HUFFMAN_PLACE[first]] = 1
         checks["bad_huffman"][row[~good]] = 1
         position[~good] = NOWHERE  # what follows a malformed table is not looked at
 
@@ -302,11 +312,11 @@ def _has_good_dc_symbols(
     good = ~doubtful
     for table in doubtful.nonzero()[0].tolist():
         symbols = memory_view(int(addresses[table]), int(counts[table]))
-        good[table] = max(symbols) <= MAX_DC_SYMBOL
+        good[table] = max(symbols) <= _MAX_DC_SYMBOL
     return good
 
 
-def fits_huffman(position: Any, stop: Any, symbols: Any, space: Any) -> Any:
+def _fits_huffman(position: Any, stop: Any, symbols: Any, space: Any) -> Any:
     """Return True for a Huffman table that is well formed but for the values of its symbols.
 
     Args:
@@ -349,3 +359,207 @@ def _read_unusual(segments: Segments, checks: np.ndarray) -> None:
     checks["unusual"][segments.resumed] = 1
     for marker in (DNL, DAC):
         checks["unusual"][segments.pick(marker)[0]] = 1
+
+
+# ---- one file, without numpy
+
+_FRAME_MASKS = [int.from_bytes(mask, "big") for mask in _FRAME_MASK.tolist()]
+_SCAN_MASKS = [int.from_bytes(mask, "big") for mask in _SCAN_MASK.tolist()]
+_SIDE_FAULTS = _SIDE_FAULT.tobytes()
+_QUANTIZATION_SIZES: list[int] = _QUANTIZATION_SIZE.tolist()
+_HUFFMAN_SIZES: list[int] = _HUFFMAN_SIZE.tolist()
+_HUFFMAN_PLACES: list[int] = _HUFFMAN_PLACE.tolist()
+_CODE_AND_LENGTH = struct.Struct(">HH")
+_HEIGHT_AND_WIDTH = struct.Struct(">HH")
+
+
+class SingleJpeg(NamedTuple):
+    """The checks and facts of one file.
+
+    Attributes:
+      checks: a `Checks`, as `CHECKS_STRUCT` packs it.
+      height, width: of the stored image.
+      orientation: 1..8.
+      scan_start: offset of the image data.
+    """
+
+    checks: bytes
+    height: int
+    width: int
+    orientation: int
+    scan_start: int
+
+
+def read_jpeg(data: memoryview) -> SingleJpeg | None:
+    """Return the checks of one file, or None for one that `read_checks` must read.
+
+    These are files whose header does not lead to an SOS segment by segment, or holds a DNL or DAC
+    segment.
+    """
+    collector = _Collector()
+    at = 2
+    size = len(data)
+    for _ in range(MAX_SEGMENTS):
+        if at + 4 > size:
+            return None
+        code, length = _CODE_AND_LENGTH.unpack_from(data, at)
+        after = at + 2 + length
+        if code not in CODES or length < 2 or after > size:
+            return None
+        marker = code & 0xFF
+        if marker in _LEFT_TO_READ_CHECKS:
+            return None
+        reader = _READERS.get(marker)
+        if reader:
+            reader(collector, data, at, after)
+        if marker == SOS:
+            return collector.result(after)
+        at = after
+    return None
+
+
+class _Collector:
+    """The fields of `Checks` and the facts of a file while they are collected."""
+
+    __slots__ = (
+        "adobe",
+        "bad_huffman",
+        "bad_quantization",
+        "bad_restart",
+        "frame",
+        "frames",
+        "jfif",
+        "orientation",
+        "scan",
+        "size",
+        "tables",
+        "unusual",
+    )
+
+    def __init__(self):
+        self.frame = bytes(22)
+        self.scan = bytes(14)
+        self.tables = bytearray(12)
+        self.size = (0, 0)
+        self.frames = 0
+        self.jfif = 0
+        self.adobe = 0
+        self.unusual = 0
+        self.orientation = 0
+        self.bad_quantization = 0
+        self.bad_huffman = 0
+        self.bad_restart = 0
+
+    def result(self, scan_start: int) -> SingleJpeg:
+        """Return the result for a file whose image data begins at an offset."""
+        height, width = self.size
+        sides = (_SIDE_FAULTS[height], _SIDE_FAULTS[width]) if self.frames else (0, 0)
+        bad_conditioning = 0
+        checks = CHECKS_STRUCT.pack(
+            self.frame,
+            self.scan,
+            bytes(sides),
+            bytes(self.tables),
+            self.frames,
+            self.bad_quantization,
+            self.bad_huffman,
+            self.bad_restart,
+            bad_conditioning,
+            self.jfif,
+            self.adobe,
+            self.unusual,
+        )
+        return SingleJpeg(checks, height, width, self.orientation or 1, scan_start)
+
+
+def _head(data: memoryview, at: int) -> bytes:
+    """Return the first bytes of a segment from its marker on; the file's last byte repeats."""
+    head = data[at : at + HEAD].tobytes()
+    return head + head[-1:] * (HEAD - len(head))
+
+
+def _collect_frame(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    head = _head(data, at)
+    collector.size = _HEIGHT_AND_WIDTH.unpack_from(head, 5)
+    bits = int.from_bytes(head, "big") & _FRAME_MASKS[head[9]]
+    collector.frame = bits.to_bytes(22, "big")
+    collector.frames = min(collector.frames + 1, 2)
+
+
+def _collect_scan(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    head = _head(data, at)
+    bits = int.from_bytes(head[2:16], "big") & _SCAN_MASKS[head[4]]
+    collector.scan = bits.to_bytes(14, "big")
+
+
+def _collect_quantization(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    at += 4
+    while at < after:
+        first = data[at]
+        at += _QUANTIZATION_SIZES[first]
+        collector.tables[first & 3] = 1
+        collector.bad_quantization |= at > after
+        collector.unusual |= first > 15
+
+
+def _collect_huffman(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    places, good = _huffman_tables(data[at + 4 : after].tobytes())
+    for place in places:
+        collector.tables[place] = 1
+    collector.bad_huffman |= not good
+
+
+@lru_cache(2**9)  # most files have the tables of T.81 annex K
+def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
+    """Return the places of the tables in a DHT segment, and True if all are well formed."""
+    places = []
+    at = 0
+    while at < len(payload):
+        first = payload[at]
+        counts = payload[at + 1 : at + 17]
+        symbols_at = at + 17
+        places.append(_HUFFMAN_PLACES[first])
+
+        symbols = sum(counts)
+        space = sum(count << 15 - length for length, count in enumerate(counts))
+        at += _HUFFMAN_SIZES[first] + symbols
+        if not _fits_huffman(at, len(payload), symbols, space):
+            return tuple(places), False
+        if first < 16 and symbols and max(payload[symbols_at:at]) > _MAX_DC_SYMBOL:
+            return tuple(places), False
+    return tuple(places), True
+
+
+def _collect_restart(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    collector.bad_restart |= after - at != 6
+
+
+def _collect_jfif(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    collector.jfif |= _is_tagged(data, at, after, b"JFIF\0", 14)
+
+
+def _collect_adobe(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    if _is_tagged(data, at, after, b"Adobe", 12):
+        collector.adobe = 1 + (data[at + 15] > 0)
+
+
+def _collect_exif(collector: _Collector, data: memoryview, at: int, after: int) -> None:
+    if not collector.orientation and _is_tagged(data, at, after, b"Exif\0", 14):
+        collector.orientation = first_orientation(data[at + 10 : after])
+
+
+def _is_tagged(data: memoryview, at: int, after: int, tag: bytes, min_length: int) -> bool:
+    return after - at - 4 >= min_length and data[at + 4 : at + 9] == tag
+
+
+_LEFT_TO_READ_CHECKS = frozenset((DNL, DAC))
+_Reader = Callable[[_Collector, memoryview, int, int], None]
+_READERS: dict[int, _Reader] = dict.fromkeys(FRAMES, _collect_frame) | {
+    APP0: _collect_jfif,
+    APP1: _collect_exif,
+    APP14: _collect_adobe,
+    DHT: _collect_huffman,
+    DQT: _collect_quantization,
+    DRI: _collect_restart,
+    SOS: _collect_scan,
+}

@@ -18,11 +18,11 @@ from jaxaug.decode.parse.headers import (
     no_reasons,
     read_headers,
 )
+from jaxaug.decode.parse.jpeg import MIN_JPEG
 from jaxaug.decode.parse.jpeg_checks import IS_FRAME
+from jaxaug.decode.parse.jpeg_segments import DAC, DNL, SOS, Segments, walk
 from jaxaug.decode.parse.memory_windows import as_bytes, read_inside, read_windows
-from jaxaug.decode.parse.segments import DAC, DNL, SOS, Segments, walk
 
-_MIN_JPEG = 64  # bytes; see `jpeg.py`
 _MAGIC_BYTES = 16  # that `_pillow.format_of` looks at
 # Up to so many files, reading all headers takes no longer than comparing them.
 _MAX_READ_ANEW = 16
@@ -62,7 +62,7 @@ def confirm_headers(
 
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)
-    usable = (stops - starts >= _MIN_JPEG) & (stored.orientation >= 1) & (stored.orientation <= 8)
+    usable = (stops - starts >= MIN_JPEG) & (stored.orientation >= 1) & (stored.orientation <= 8)
     usable &= np.minimum(stored.height, stored.width) >= 1
     rows = usable.nonzero()[0]
     is_jpeg = read_inside(starts[rows], 2).view(">u2") == 0xFFD8
