@@ -11,12 +11,12 @@ import io
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxaug.decode._orientation import steps
-from jaxaug.decode._pixel_bits import low_zeros, refused_samples, restore_bits, stored_bits
+from jaxaug.decode.parse.other_formats import PNG_BITS_AT, stated_size
 from jaxaug.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -37,80 +37,21 @@ _TRANSPOSES = {
 }
 _MAX_SIDE = 2**31 - 1
 _MAX_BITS = 64
-PNG_BITS_AT = 24  # the place of the bits a sample, ISO/IEC 15948 11.2.2
 
+# Palettes of BMPs that Pillow drops, by the mode that it takes instead.
+_PALETTES = {"1": bytes((0, 0, 0, 255, 255, 255)), "L": bytes(i for i in range(256) for _ in "RGB")}
+_BITS = {"1": 1, "L": 8}  # a pixel, with which it then reads the file
+_PALETTE_FORMS = {1: "P;1", 4: "P;4", 8: "P"}
 
-def format_of(data: memoryview | bytes) -> str | None:
-    """Return Pillow's name for the format of the first bytes, or None; of a TGA the last ones tell.
+# Tags of TIFF 6.0, and a value.
+_BITS_PER_SAMPLE = 258
+_SAMPLES_PER_PIXEL = 277
+_PLANAR_CONFIGURATION = 284
+_SEPARATE = 2
+_MAX_SAMPLES = 4
 
-    Example:
-      >>> format_of(memoryview(b"GIF89a..."))
-      'GIF'
-    """
-    head = bytes(data[:16])
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "WEBP"
-    if head[4:8] == b"ftyp" and head[8:12] in _AVIF_BRANDS:
-        return "AVIF"
-    known = next((name for magic, name in _MAGIC if magic.match(head)), None)
-    if known is None and data[-len(_TGA_FOOTER) :] == _TGA_FOOTER:
-        return "TGA"
-    return known
-
-
-def is_like_tga(head: bytes) -> bool:
-    """Return True for what may be the header of a TGA: only a footer, since 1989, tells for sure.
-
-    Reference: Truevision TGA File Format Specification 2.0.
-    """
-    return head[1] in (0, 1) and head[2] in (1, 2, 3, 9, 10, 11) and head[16] in (8, 15, 16, 24, 32)
-
-
-def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
-    """Return (height, width) from the header of a WebP, GIF or ICO file; None for other formats.
-
-    Pillow allocates memory when it opens these three.
-
-    Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 and 9649; GIF89a 18.
-    """
-    if format == "ICO":
-        return _largest_icon(data)
-    head = bytes(data[:30]).ljust(30, b"\0")
-    if format == "GIF":
-        return _number(head, 8, 2), _number(head, 6, 2)
-    if format != "WEBP":
-        return None
-    if head[12:16] == b"VP8X":
-        return 1 + _number(head, 27, 3), 1 + _number(head, 24, 3)
-    if head[12:16] == b"VP8L":
-        bits = _number(head, 21, 4)
-        return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
-    return _number(head, 28, 2) & 0x3FFF, _number(head, 26, 2) & 0x3FFF
-
-
-def _largest_icon(data: memoryview) -> tuple[int, int]:
-    """Return the sides of the largest image in an ICO, by the headers of these, PNGs or bitmaps.
-
-    A directory of (sides of up to 256, ..., bytes, offset) precedes them; a bitmap is twice as high
-    as its icon. Reference: learn.microsoft.com/previous-versions/ms997538(v=msdn.10).
-    """
-    sides = [(0, 0)]
-    for at in range(6, min(6 + 16 * _number(bytes(data[4:6]), 0, 2), len(data) - 15), 16):
-        start = _number(bytes(data[at + 12 : at + 16]), 0, 4)
-        head = bytes(data[start : start + 24]).ljust(24, b"\0")
-        if head[:4] == b"\x89PNG":
-            sides.append((int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")))
-            continue
-        size = 2 if head[0] == 12 else 4  # of a number; BITMAPCOREHEADER
-        width, height = (
-            abs(int.from_bytes(head[at : at + size], "little", signed=True)) for at in (4, 4 + size)
-        )
-        sides.append((height // 2, width))
-    return max(sides, key=lambda each: each[0] * each[1])
-
-
-def _number(data: bytes, at: int, size: int) -> int:
-    return int.from_bytes(data[at : at + size], "little")
+# SOC and SIZ up to the number of components, of each of which three bytes follow: ITU-T T.800 A.5.1
+_JPEG2000_SIZE = re.compile(rb"\xff\x4f\xff\x51.{36}(..)", re.DOTALL)
 
 
 def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
@@ -130,12 +71,12 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
     try:
         with _PIXEL_LIMIT.lifted(stated_size(memoryview(data), format) or (1, 1)):
             image = plugin(io.BytesIO(data))
-        restore_bits(image, format, data)
+        _restore_bits(image, format, data)
         return image
     except Exception as error:  # Pillow's parsers raise nearly every exception
         said = _said(error)
         if format == "TIFF":
-            said += refused_samples(data)
+            said += _refused_samples(data)
         raise DecodeError(f"{format}: {said}") from error
 
 
@@ -151,7 +92,7 @@ def _said(error: Exception) -> str:
     return text if " " in text else f"{name}: {text}".rstrip(": ")
 
 
-def read_facts(data: memoryview, format: str) -> tuple[int, int, int, int]:
+def read_header(data: memoryview, format: str) -> tuple[int, int, int, int]:
     """Return (height, width, orientation, bits), the sides as the file stores them.
 
     The bits a sample are those that modes RGB and L reduce to 8; of smaller ones 8.
@@ -188,7 +129,7 @@ def _bits(image: "Image.Image", data: memoryview, format: str) -> int:
         deep = _has_16_bits(image, format)  # of 65535 it tells no highest number
         bits = _highest_number(image, format).bit_length() or (16 if deep else 8)
     elif format in ("TIFF", "JPEG2000"):
-        bits = stored_bits(image, format, data)
+        bits = _stored_bits(image, format, data)
     return min(max(8, bits), _MAX_BITS)
 
 
@@ -258,7 +199,7 @@ def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -
         if highest:
             pixels = _despread(pixels, highest, 65535 if image.mode == "I" else 255)
         if _has_16_bits(image, format):
-            return pixels.astype(np.uint16) >> low_zeros(format, data)
+            return pixels.astype(np.uint16) >> _low_zeros(format, data)
         return pixels if levels == 1 else pixels // np.uint8(levels)
 
 
@@ -419,6 +360,130 @@ def reads_lossless_jpegs() -> bool:
     return int(version.split(".")[0]) >= 3
 
 
+# ---- files whose pixels Pillow would read with a wrong number of bits, without an error
+
+
+def _restore_bits(image: "Image.Image", format: str, data: memoryview | bytes) -> None:
+    """Have an image, not loaded yet, read with the bits a pixel that its file has.
+
+    Raises:
+      ValueError: Pillow cannot.
+    """
+    if format == "BMP":
+        _restore_palette(image, data)
+    elif format == "TIFF":
+        _restore_planes(image, data)
+    elif format == "JPEG2000":
+        _refuse_rounding(image, data)
+
+
+def _restore_palette(image: Any, data: memoryview | bytes) -> None:
+    """Keep a palette of gray levels.
+
+    Pillow takes black and white for 1 bit a pixel and levels 0, 1, 2, ... for 8 bits, whatever the
+    header says.
+
+    Reference: BITMAPINFOHEADER and BITMAPCOREHEADER, learn.microsoft.com/windows/win32/api/wingdi.
+    """
+    is_core = int.from_bytes(data[14:18], "little") == 12
+    at = 24 if is_core else 28
+    bits = int.from_bytes(data[at : at + 2], "little")
+    if bits == _BITS.get(image.mode, bits) or bits not in _PALETTE_FORMS:
+        return
+    from PIL import ImagePalette
+
+    image.palette = ImagePalette.raw("RGB", _PALETTES[image.mode])
+    image._mode = "P"
+    (tile,) = image.tile
+    image.tile = [_with_form(tile, _PALETTE_FORMS[bits])]
+
+
+def _restore_planes(image: Any, data: memoryview | bytes) -> None:
+    """Read planes of 16 bits as such.
+
+    Without compression, Pillow reads all planes with 8, and refuses the one plane of gray. It has
+    no codec for planes of CMYK with 16, and so refuses these.
+    """
+    planes = image.tag_v2.get(_PLANAR_CONFIGURATION) == _SEPARATE
+    if not planes or set(image.tag_v2.get(_BITS_PER_SAMPLE, ())) != {16}:
+        return
+
+    order = ";16B" if data[:2] == b"MM" else ";16L"
+    gray = image.mode if image.mode.startswith("I;16") else None
+    image.tile = [
+        _with_form(tile, gray or tile[3][0] + order) if tile[0] == "raw" else tile
+        for tile in image.tile
+    ]
+
+
+def _refuse_rounding(image: "Image.Image", data: memoryview | bytes) -> None:
+    """Raise ValueError for JPEG 2000 of more than 8 bits that Pillow would round to 8.
+
+    That is color, and gray of 9 bits in a JP2. It does not clip: 255.5 levels become 256, of which
+    0 is left, so that white is black.
+    """
+    bits = max(_jpeg2000_depths(data), default=0)
+    if bits > 8 and not image.mode.startswith("I"):
+        raise ValueError(
+            f"{image.mode} of {bits} bits, whose white Pillow makes black: it is read of 8 bits, "
+            "and gray also of 9 to 16. Convert it to 8, or give the pixels as a feature, an array"
+        )
+
+
+def _stored_bits(image: Any, format: str, data: memoryview | bytes) -> int:
+    """Return the most bits a sample of a TIFF, or of a JPEG 2000 file."""
+    if format == "TIFF":
+        return max(map(int, image.tag_v2.get(_BITS_PER_SAMPLE, (1,))))
+    return max(_jpeg2000_depths(data), default=0)
+
+
+def _refused_samples(data: memoryview | bytes) -> str:
+    """Return what to add to Pillow's words about a TIFF that it does not open; "" if it is damaged.
+
+    The first directory of the file tells the number of samples a pixel.
+    """
+    order = "big" if data[:2] == b"MM" else "little"
+    start = int.from_bytes(data[4:8], order)
+    entries = int.from_bytes(data[start : start + 2], order)
+    found = {}
+    for at in range(start + 2, min(start + 2 + 12 * entries, len(data) - 11), 12):
+        tag = int.from_bytes(data[at : at + 2], order)
+        found[tag] = int.from_bytes(data[at + 8 : at + 10], order)
+    samples = found.get(_SAMPLES_PER_PIXEL, 1)
+    if samples <= _MAX_SAMPLES:
+        return ""
+    return (
+        f" ({samples} samples a pixel; read are gray, palettes, RGB, RGBA, CMYK of 8 or 16 bits: "
+        "give other bands as a feature, an array, beside an image of three of them)"
+    )
+
+
+def _low_zeros(format: str, data: memoryview | bytes) -> int:
+    """Return how many zeros Pillow adds behind the bits of JPEG 2000 gray, to fill 16."""
+    depths = _jpeg2000_depths(data) if format == "JPEG2000" else []
+    return max(0, 16 - depths[0]) if len(depths) == 1 and depths[0] > 8 else 0
+
+
+def _jpeg2000_depths(data: memoryview | bytes) -> list[int]:
+    """Return the bits of each component; [] if they are not found."""
+    found = _JPEG2000_SIZE.search(data)
+    if found is None:
+        return []
+    count = int.from_bytes(found[1], "big")
+    components = bytes(data[found.end() : found.end() + 3 * count])
+    return [1 + (depth & 127) for depth in components[::3]]
+
+
+def _with_form(tile: Any, form: str) -> Any:
+    """Return one of the parts that Pillow decodes, with pixels of another form in the file."""
+    arguments = (form, *tile[3][1:])
+    if hasattr(tile, "_replace"):  # from Pillow 11 on
+        return tile._replace(args=arguments)
+    return (*tile[:3], arguments)
+
+
+# ---- the limit on pixels, and the plugins
+
 _ARRAYS_ADVICE = (
     "images are read of 8 bits, and of 12 or 16, whose upper 8 are kept. Convert it to 8 bits over "
     "the range that you need, or give the pixels as a feature, an array that decode_image(data, "
@@ -479,26 +544,5 @@ _PLUGINS: dict[str, tuple[str, str, str | None]] = {
     "XBM": ("XbmImagePlugin", "XbmImageFile", None),
     "XPM": ("XpmImagePlugin", "XpmImageFile", None),
 }
-_AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are of HEIF containers, too
-_TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 # SOT and EOC, ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F.
 _JPEG2000_WHOLE = re.compile(rb"\xff\x90.*\xff\xd9", re.DOTALL)
-_MAGIC = tuple(
-    (re.compile(pattern, re.DOTALL), name)
-    for pattern, name in (
-        (rb"\x89PNG\r\n\x1a\n", "PNG"),
-        (rb"GIF8[79]a", "GIF"),
-        (rb"BM", "BMP"),
-        (rb"II[*+]\0|MM\0[*+]", "TIFF"),
-        (rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n", "JPEG2000"),
-        (rb"P[1-6][ \t\r\n\v\f]", "PPM"),
-        (rb"\0\0\x01\0(?!\0\0)", "ICO"),
-        (rb"\0\0\x02\0(?!\0\0)", "CUR"),  # a TGA has zeros there
-        (rb"8BPS\0\x01", "PSD"),
-        (rb"DDS \x7c\0\0\0", "DDS"),
-        (rb"qoif", "QOI"),
-        (rb"\x0a[\x00\x02\x03\x05][\x00\x01][\x01\x02\x04\x08]", "PCX"),
-        (rb"/\* XPM \*/", "XPM"),
-        (rb"\n?#define[ \t]", "XBM"),
-    )
-)

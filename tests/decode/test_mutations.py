@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxaug.decode import Decoder, Encoded, Headers, _pillow, read_headers
+from jaxaug.decode import Decoder, Encoded, Headers, read_headers
 from jaxaug.decode.parse import headers as headers_of
+from jaxaug.decode.parse.other_formats import format_of
 from tests.decode import fields
 from tests.decode.samples import JPEGS, PICTURE, RARE, exif_segment, insert, save
 from tests.images import encode
@@ -179,7 +180,7 @@ def test_damaged_files_of_other_formats_are_judged_as_pillow_opens_them(monkeypa
             for row in (one != other).nonzero()[0].tolist():
                 pytest.fail(f"{name}: {one[row]} {other[row]} {files[row].hex()}")
         for file in files:
-            if reader := sizes.get(_pillow.format_of(file)):
+            if reader := sizes.get(format_of(file)):
                 read += reader(memoryview(file), file[:56].ljust(56, b"\0")) is not None
     assert 500 < read < 3500
 

@@ -17,6 +17,7 @@ from jaxaug.decode.host.turbojpeg import (
 )
 from jaxaug.decode.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode.parse.jpeg_rules import GRAY, YCBCR
+from jaxaug.decode.parse.other_formats import format_of
 from jaxaug.errors import DecodeError
 
 
@@ -130,7 +131,7 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
         decode_into(data, header, (height, width), row)
         return row[..., 0] if gray else row
 
-    format = _pillow.format_of(data) or "JPEG"
+    format = format_of(data) or "JPEG"
     orientation = int(header.orientation)
 
     def decode(data: memoryview | bytes) -> np.ndarray:
@@ -213,7 +214,7 @@ def _decode_with_turbojpeg(
 
 def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> Any:
     """Return a Pillow image of mode RGB or L."""
-    format = _pillow.format_of(data) or "JPEG"
+    format = format_of(data) or "JPEG"
     orientation = int(header.orientation)
     stored_size = (int(header.height), int(header.width))
     if channels == 3:

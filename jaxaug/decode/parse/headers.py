@@ -10,7 +10,14 @@ from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.parse.jpeg import JpegColumns, check_jpeg, check_jpegs
 from jaxaug.decode.parse.jpeg_rules import LOSSLESS
 from jaxaug.decode.parse.memory_windows import read_windows
-from jaxaug.decode.parse.other_formats import HEAD, SIZES
+from jaxaug.decode.parse.other_formats import (
+    HEAD,
+    PNG_BITS_AT,
+    SIZES,
+    format_of,
+    is_like_tga,
+    stated_size,
+)
 from jaxaug.errors import DecodeError
 
 BAD = 0
@@ -246,12 +253,12 @@ def _read_others(
     heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
     for row, head in zip(rows.tolist(), heads):
         data = encoded.view(row)
-        format = _pillow.format_of(head[: len(data)]) or _pillow.format_of(data)
+        format = format_of(head[: len(data)]) or format_of(data)
         size = None
         if format in SIZES and _pillow.has_codec(format):
             size = SIZES[format](data, head)
         if size and size[0] * size[1] <= max_pixels:
-            bits = head[_pillow.PNG_BITS_AT] if format == "PNG" else 8
+            bits = head[PNG_BITS_AT] if format == "PNG" else 8
             _fill_other(headers, row, *size, bits=max(8, bits))
         else:
             _open_other(headers, row, data, format, max_pixels)
@@ -268,16 +275,16 @@ def _open_other(
     if format is None:
         start = bytes(data[:8])
         reason = f"not an image jaxaug knows (it begins with {start!r})"
-        if len(data) > 18 and _pillow.is_like_tga(bytes(data[:18])):
+        if len(data) > 18 and is_like_tga(bytes(data[:18])):
             reason += "; a TGA is known by its footer alone, which this has not: save it with one"
         _refuse(headers, row, reason)
         return
-    height, width = _pillow.stated_size(data, format) or (0, 0)
+    height, width = stated_size(data, format) or (0, 0)
     if height * width > max_pixels:
         _refuse_large(headers, row, height, width, max_pixels)
         return
     try:
-        _fill_other(headers, row, *_pillow.read_facts(data, format))
+        _fill_other(headers, row, *_pillow.read_header(data, format))
     except DecodeError as error:
         _refuse(headers, row, error.reason)
 

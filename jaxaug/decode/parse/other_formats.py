@@ -1,10 +1,12 @@
-"""The sizes of usual PNG, WebP, GIF and BMP files, read without Pillow.
+"""Formats other than JPEG: recognized by their first bytes; their sizes, read without Pillow.
 
-Pillow decides which files are good, by opening them. A file that begins as common writers make it
-opens for certain, and its size and orientation are known without Pillow. These functions return a
-size only for such files; Pillow must open all others.
+Pillow decides which files are good, by opening them (`_pillow.py`). A PNG, WebP, GIF or BMP that
+begins as common writers make it opens for certain, and its size and orientation are known without
+Pillow. `SIZES` has the functions that return a size only for such files; Pillow must open all
+others.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -15,6 +17,7 @@ HEAD = 56  # bytes of a file that these functions get; the last byte of a shorte
 
 _MAX_SIDE = 2**31 - 1
 
+PNG_BITS_AT = 24  # the place of the bits a sample, ISO/IEC 15948 11.2.2
 # Bits a sample and color types of PNG, ISO/IEC 15948 table 11.1.
 _PNG_BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PNG_BITS_AND_COLORS = frozenset(
@@ -30,6 +33,103 @@ _PNG_KEYWORDS = frozenset(
 _MAX_TEXT = 2**20  # bytes of a color profile, or before the pixels, that Pillow always reads
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
+_AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are of HEIF containers, too
+_TGA_FOOTER = b"TRUEVISION-XFILE.\0"
+_MAGIC = tuple(
+    (re.compile(pattern, re.DOTALL), name)
+    for pattern, name in (
+        (rb"\x89PNG\r\n\x1a\n", "PNG"),
+        (rb"GIF8[79]a", "GIF"),
+        (rb"BM", "BMP"),
+        (rb"II[*+]\0|MM\0[*+]", "TIFF"),
+        (rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n", "JPEG2000"),
+        (rb"P[1-6][ \t\r\n\v\f]", "PPM"),
+        (rb"\0\0\x01\0(?!\0\0)", "ICO"),
+        (rb"\0\0\x02\0(?!\0\0)", "CUR"),  # a TGA has zeros there
+        (rb"8BPS\0\x01", "PSD"),
+        (rb"DDS \x7c\0\0\0", "DDS"),
+        (rb"qoif", "QOI"),
+        (rb"\x0a[\x00\x02\x03\x05][\x00\x01][\x01\x02\x04\x08]", "PCX"),
+        (rb"/\* XPM \*/", "XPM"),
+        (rb"\n?#define[ \t]", "XBM"),
+    )
+)
+
+
+def format_of(data: memoryview | bytes) -> str | None:
+    """Return Pillow's name for the format of the first bytes, or None; of a TGA the last ones tell.
+
+    Example:
+      >>> format_of(memoryview(b"GIF89a..."))
+      'GIF'
+    """
+    head = bytes(data[:16])
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    if head[4:8] == b"ftyp" and head[8:12] in _AVIF_BRANDS:
+        return "AVIF"
+    known = next((name for magic, name in _MAGIC if magic.match(head)), None)
+    if known is None and data[-len(_TGA_FOOTER) :] == _TGA_FOOTER:
+        return "TGA"
+    return known
+
+
+def is_like_tga(head: bytes) -> bool:
+    """Return True for what may be the header of a TGA: only a footer, since 1989, tells for sure.
+
+    Reference: Truevision TGA File Format Specification 2.0.
+    """
+    return head[1] in (0, 1) and head[2] in (1, 2, 3, 9, 10, 11) and head[16] in (8, 15, 16, 24, 32)
+
+
+def stated_size(data: memoryview, format: str) -> tuple[int, int] | None:
+    """Return (height, width) from the header of a WebP, GIF or ICO file; None for other formats.
+
+    Pillow allocates memory when it opens these three.
+
+    Reference: developers.google.com/speed/webp/docs/riff_container, RFC 6386 and 9649; GIF89a 18.
+    """
+    if format == "ICO":
+        return _largest_icon(data)
+    head = bytes(data[:30]).ljust(30, b"\0")
+    if format == "GIF":
+        return _number(head, 8, 2), _number(head, 6, 2)
+    if format != "WEBP":
+        return None
+    if head[12:16] == b"VP8X":
+        return 1 + _number(head, 27, 3), 1 + _number(head, 24, 3)
+    if head[12:16] == b"VP8L":
+        bits = _number(head, 21, 4)
+        return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
+    return _number(head, 28, 2) & 0x3FFF, _number(head, 26, 2) & 0x3FFF
+
+
+def _largest_icon(data: memoryview) -> tuple[int, int]:
+    """Return the sides of the largest image in an ICO, by the headers of these, PNGs or bitmaps.
+
+    A directory of (sides of up to 256, ..., bytes, offset) precedes them; a bitmap is twice as high
+    as its icon. Reference: learn.microsoft.com/previous-versions/ms997538(v=msdn.10).
+    """
+    sides = [(0, 0)]
+    for at in range(6, min(6 + 16 * _number(bytes(data[4:6]), 0, 2), len(data) - 15), 16):
+        start = _number(bytes(data[at + 12 : at + 16]), 0, 4)
+        head = bytes(data[start : start + 24]).ljust(24, b"\0")
+        if head[:4] == b"\x89PNG":
+            sides.append((int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")))
+            continue
+        size = 2 if head[0] == 12 else 4  # of a number; BITMAPCOREHEADER
+        width, height = (
+            abs(int.from_bytes(head[at : at + size], "little", signed=True)) for at in (4, 4 + size)
+        )
+        sides.append((height // 2, width))
+    return max(sides, key=lambda each: each[0] * each[1])
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "little")
+
+
+# ---- usual files, which Pillow need not open
 
 
 def png_size(data: memoryview, head: bytes) -> Size | None:

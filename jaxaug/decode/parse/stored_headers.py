@@ -22,8 +22,9 @@ from jaxaug.decode.parse.jpeg import MIN_JPEG
 from jaxaug.decode.parse.jpeg_checks import IS_FRAME
 from jaxaug.decode.parse.jpeg_segments import DAC, DNL, SOS, Segments, walk
 from jaxaug.decode.parse.memory_windows import as_bytes, read_inside, read_windows
+from jaxaug.decode.parse.other_formats import format_of
 
-_MAGIC_BYTES = 16  # that `_pillow.format_of` looks at
+_MAGIC_BYTES = 16  # that `format_of` looks at
 # Up to so many files, reading all headers takes no longer than comparing them.
 _MAX_READ_ANEW = 16
 # Of a SOF segment, marker included: the bytes with sampling factors of up to four components, and
@@ -130,7 +131,7 @@ def _formats_are_known(starts: np.ndarray, stops: np.ndarray) -> list[bool]:
     Their sides are compared when they are decoded.
     """
     heads = read_windows(starts, _MAGIC_BYTES, stops).tolist()
-    formats = [_pillow.format_of(head) for head in heads]
+    formats = [format_of(head) for head in heads]
     return [format is not None and _pillow.has_codec(format) for format in formats]
 
 
