@@ -220,7 +220,7 @@ def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> A
     if channels == 3:
         return _pillow.upright_rgb(data, format, orientation, stored_size)
     ycbcr = header.kind == JPEG and header.color == YCBCR
-    return _pillow.upright_gray(data, format, orientation, stored_size, ycbcr)
+    return _pillow.upright_gray(data, format, orientation, stored_size, ycbcr=ycbcr)
 
 
 def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Bytes to verdict and facts: which images are good, and what their headers say."""
+"""From bytes to headers: which images are good, and what is known of each before it is decoded."""

@@ -1,4 +1,4 @@
-"""Header facts and the byte check, which decides which images are good before any is decoded."""
+"""The headers of images, and which images are good: decided from bytes before any is decoded."""
 
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ _NO_REASON = np.array("", object)
 
 
 class Headers(NamedTuple):
-    """Header facts of n images, one numpy column each; only `reason` counts for a bad image.
+    """The headers of n images as numpy columns; only `reason` counts for a bad image.
 
     Attributes:
       kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
@@ -75,7 +75,7 @@ class Headers(NamedTuple):
     reason: np.ndarray
 
     def row(self, index: int) -> "Headers":
-        """Return the facts of one image, as scalars."""
+        """Return the header of one image, as scalars."""
         return Headers(*(column[index] for column in self))
 
     def original_size(self) -> np.ndarray:
@@ -118,10 +118,21 @@ def read_headers(
     rows = np.arange(starts.size)
     if starts.size <= _MAX_LOOPED_JPEGS:
         files = zip(rows.tolist(), starts.tolist(), stops.tolist())
-        left = [file[0] for file in files if not _read_jpeg(headers, *file, max_scanned, truncated)]
+        left = [
+            row
+            for row, start, stop in files
+            if not _read_jpeg(
+                headers,
+                row,
+                memory_view(start, stop - start),
+                start,
+                max_scanned=max_scanned,
+                truncated=truncated,
+            )
+        ]
         rows = np.array(left, np.int64)
     if rows.size:
-        _read_jpegs(headers, starts, stops, rows, max_scanned, truncated)
+        _read_jpegs(headers, starts, stops, rows=rows, max_scanned=max_scanned, truncated=truncated)
     _read_others(headers, encoded, starts, stops, max_pixels)
     return limit_pixels(headers, max_pixels)
 
@@ -136,7 +147,8 @@ def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
             reason=headers.reason.copy(),
         )
     for row in rows:
-        _refuse_large(headers, row, int(headers.height[row]), int(headers.width[row]), max_pixels)
+        size = (int(headers.height[row]), int(headers.width[row]))
+        _refuse_large(headers, row, size, max_pixels)
     return headers
 
 
@@ -146,19 +158,22 @@ def no_reasons(count: int) -> np.ndarray:
 
 
 def _read_jpeg(
-    headers: Headers, row: int, start: int, stop: int, max_scanned: int, truncated: str
+    headers: Headers, row: int, data: memoryview, start: int, *, max_scanned: int, truncated: str
 ) -> bool:
-    """Read one file; return False if it is no JPEG, or if `_read_jpegs` must read it."""
-    data = memory_view(start, stop - start)
+    """Read the file of a row, at the address `start`.
+
+    Returns:
+      False if it is no JPEG, or if `_read_jpegs` must read it.
+    """
     is_jpeg = data[:2] == b"\xff\xd8"
     found = check_jpeg(data, start, max_scanned, truncated) if is_jpeg else None
     if found is None:
         return False
 
-    facts, fault = found
+    fields, fault = found
     headers.kind[row] = JPEG
-    for name, fact in zip(JpegColumns._fields, facts):
-        getattr(headers, name)[row] = fact
+    for name, value in zip(JpegColumns._fields, fields):
+        getattr(headers, name)[row] = value
     if fault:
         _refuse(headers, row, fault)
     return True
@@ -168,6 +183,7 @@ def _read_jpegs(
     headers: Headers,
     starts: np.ndarray,
     stops: np.ndarray,
+    *,
     rows: np.ndarray,
     max_scanned: int,
     truncated: str,
@@ -210,19 +226,19 @@ def _blank(count: int) -> Headers:
     reason = np.empty(count, object)
     reason[:] = ""
     return Headers(
-        kind,
-        height,
-        width,
-        orientation,
-        coding,
-        precision,
-        components,
-        scan_components,
-        np.zeros(count, np.uint32),  # sampling
-        color,
-        np.zeros(count, np.int64),  # scan_offset
-        plain,
-        reason,
+        kind=kind,
+        height=height,
+        width=width,
+        orientation=orientation,
+        coding=coding,
+        precision=precision,
+        components=components,
+        scan_components=scan_components,
+        sampling=np.zeros(count, np.uint32),
+        color=color,
+        scan_offset=np.zeros(count, np.int64),
+        plain=plain,
+        reason=reason,
     )
 
 
@@ -231,7 +247,8 @@ def _refuse(headers: Headers, row: int, reason: str) -> None:
     headers.reason[row] = reason
 
 
-def _refuse_large(headers: Headers, row: int, height: int, width: int, max_pixels: int) -> None:
+def _refuse_large(headers: Headers, row: int, size: tuple[int, int], max_pixels: int) -> None:
+    height, width = size
     _refuse(headers, row, f"{width} x {height} pixels are more than max_pixels={max_pixels}")
 
 
@@ -259,7 +276,7 @@ def _read_others(
             size = SIZES[format](data, head)
         if size and size[0] * size[1] <= max_pixels:
             bits = head[PNG_BITS_AT] if format == "PNG" else 8
-            _fill_other(headers, row, *size, bits=max(8, bits))
+            _fill_other(headers, row, size, bits=max(8, bits))
         else:
             _open_other(headers, row, data, format, max_pixels)
 
@@ -279,21 +296,21 @@ def _open_other(
             reason += "; a TGA is known by its footer alone, which this has not: save it with one"
         _refuse(headers, row, reason)
         return
-    height, width = stated_size(data, format) or (0, 0)
-    if height * width > max_pixels:
-        _refuse_large(headers, row, height, width, max_pixels)
+    size = stated_size(data, format) or (0, 0)
+    if size[0] * size[1] > max_pixels:
+        _refuse_large(headers, row, size, max_pixels)
         return
     try:
-        _fill_other(headers, row, *_pillow.read_header(data, format))
+        height, width, orientation, bits = _pillow.read_header(data, format)
+        _fill_other(headers, row, (height, width), orientation=orientation, bits=bits)
     except DecodeError as error:
         _refuse(headers, row, error.reason)
 
 
 def _fill_other(
-    headers: Headers, row: int, height: int, width: int, orientation: int = 1, bits: int = 8
+    headers: Headers, row: int, size: tuple[int, int], *, orientation: int = 1, bits: int
 ) -> None:
     headers.kind[row] = OTHER
     headers.precision[row] = bits
-    headers.height[row] = height
-    headers.width[row] = width
+    headers.height[row], headers.width[row] = size
     headers.orientation[row] = orientation

@@ -91,7 +91,7 @@ def check_jpegs(
         else:
             failures.setdefault(row, fault)
     pixels = np.where(several_scans, size[:, 0].astype(np.int64) * size[:, 1], 0)
-    _check_scans(scan_start, stops, pixels, max_scanned, failures)
+    _check_scans(scan_start, stops, pixels=pixels, max_scanned=max_scanned, failures=failures)
     return columns, failures
 
 
@@ -131,7 +131,9 @@ def check_jpeg(
         plain = 0
     if not fault and layout.several_scans:
         pixels = found.height * found.width
-        fault = _find_scans_fault(scan_start, start + len(data), pixels, max_scanned)
+        fault = _find_scans_fault(
+            scan_start, start + len(data), pixels=pixels, max_scanned=max_scanned
+        )
 
     size = (found.height, found.width)
     return (*size, found.orientation, *layout[:6], found.scan_start, plain), fault
@@ -264,13 +266,16 @@ def _check_scans(
         if row in failures:
             continue
         fault = _find_scans_fault(
-            int(scan_start[row]), int(stops[row]), int(pixels[row]), max_scanned
+            int(scan_start[row]),
+            int(stops[row]),
+            pixels=int(pixels[row]),
+            max_scanned=max_scanned,
         )
         if fault:
             failures[row] = fault
 
 
-def _find_scans_fault(scan_start: int, stop: int, pixels: int, max_scanned: int) -> str:
+def _find_scans_fault(scan_start: int, stop: int, *, pixels: int, max_scanned: int) -> str:
     """Return what is wrong with the number of scans of one file that may have several, or ""."""
     scans = 1 + _count(SOS, scan_start, stop)
     if scans > _MAX_SCANS:

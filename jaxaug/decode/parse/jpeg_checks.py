@@ -197,7 +197,7 @@ class Checks(NamedTuple):
 
 
 class FoundChecks(NamedTuple):
-    """The checks of k files, and facts that do not decide about them.
+    """The checks of k files, and what of their headers does not decide about them.
 
     Attributes:
       checks: `CHECKS`[k].
@@ -226,7 +226,7 @@ def read_checks(segments: Segments, stops: np.ndarray) -> FoundChecks:
     _read_conditioning(segments, checks)
     _read_color(segments, checks)
     _read_unusual(segments, checks)
-    return FoundChecks(checks, size, scan_start)
+    return FoundChecks(checks=checks, size=size, scan_start=scan_start)
 
 
 def _read_frames(segments: Segments, checks: np.ndarray) -> np.ndarray:
@@ -287,7 +287,7 @@ def _read_huffman(segments: Segments, checks: np.ndarray, stops: np.ndarray) -> 
         symbols_at = position + 17
         position = position + _HUFFMAN_SIZE[first] + symbols
 
-        good = _fits_huffman(position, stop, symbols, sums[:, 1])
+        good = _fits_huffman(position, stop, symbols=symbols, space=sums[:, 1])
         dc = (good & (first < 16)).nonzero()[0]
         good[dc] = _has_good_dc_symbols(table[dc][:, 17:], symbols[dc], symbols_at[dc])
         checks["tables"][row, _HUFFMAN_PLACE[first]] = 1
@@ -316,7 +316,7 @@ def _has_good_dc_symbols(
     return good
 
 
-def _fits_huffman(position: Any, stop: Any, symbols: Any, space: Any) -> Any:
+def _fits_huffman(position: Any, stop: Any, *, symbols: Any, space: Any) -> Any:
     """Return True for a Huffman table that is well formed but for the values of its symbols.
 
     Args:
@@ -374,7 +374,7 @@ _HEIGHT_AND_WIDTH = struct.Struct(">HH")
 
 
 class SingleJpeg(NamedTuple):
-    """The checks and facts of one file.
+    """The checks of one file, and what of its header does not decide about it.
 
     Attributes:
       checks: a `Checks`, as `CHECKS_STRUCT` packs it.
@@ -419,7 +419,7 @@ def read_jpeg(data: memoryview) -> SingleJpeg | None:
 
 
 class _Collector:
-    """The fields of `Checks` and the facts of a file while they are collected."""
+    """The fields of a `SingleJpeg` and of its `Checks` while they are collected."""
 
     __slots__ = (
         "adobe",
@@ -469,7 +469,13 @@ class _Collector:
             self.adobe,
             self.unusual,
         )
-        return SingleJpeg(checks, height, width, self.orientation or 1, scan_start)
+        return SingleJpeg(
+            checks=checks,
+            height=height,
+            width=width,
+            orientation=self.orientation or 1,
+            scan_start=scan_start,
+        )
 
 
 def _head(data: memoryview, at: int) -> bytes:
@@ -523,7 +529,7 @@ def _huffman_tables(payload: bytes) -> tuple[tuple[int, ...], bool]:
         symbols = sum(counts)
         space = sum(count << 15 - length for length, count in enumerate(counts))
         at += _HUFFMAN_SIZES[first] + symbols
-        if not _fits_huffman(at, len(payload), symbols, space):
+        if not _fits_huffman(at, len(payload), symbols=symbols, space=space):
             return tuple(places), False
         if first < 16 and symbols and max(payload[symbols_at:at]) > _MAX_DC_SYMBOL:
             return tuple(places), False

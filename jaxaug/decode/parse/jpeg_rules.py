@@ -33,7 +33,7 @@ _MAX_BIT = 13  # successive approximation, as libjpeg-turbo bounds it
 
 
 class JpegLayout(NamedTuple):
-    """Facts of a good file that follow from its checks; all but the last are in `Headers`."""
+    """What follows from the checks of a good file; all but the last are columns of `Headers`."""
 
     coding: int = 0
     precision: int = 0
@@ -239,7 +239,7 @@ _RULES = (
 )
 
 
-# ---- facts
+# ---- the layout, and what the rules need of it
 
 
 def _scanned(checks: Checks, components: list[Component]) -> list[Component]:

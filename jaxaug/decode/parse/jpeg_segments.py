@@ -201,7 +201,14 @@ class _Walk:
         for row, position, stop in zip(
             self.row.tolist(), self.position.tolist(), self.stop.tolist()
         ):
-            fault = _walk_alone(row, position, stop, max_steps, found, self._resumed)
+            fault = _walk_alone(
+                row,
+                position,
+                stop,
+                max_steps=max_steps,
+                found=found,
+                resumed_rows=self._resumed,
+            )
             if fault:
                 self._failures[row] = fault
 
@@ -210,8 +217,14 @@ class _Walk:
     def segments(self) -> Segments:
         """Return all segments that were found."""
         row, code, position, end = (np.concatenate(column) for column in zip(*self._found))
-        marker = code.astype(np.uint8)  # without FF
-        return Segments(row, marker, position + 4, end, self._file_stops, self._resumed)
+        return Segments(
+            row=row,
+            marker=code.astype(np.uint8),  # without FF
+            start=position + 4,
+            stop=end,
+            file_stops=self._file_stops,
+            resumed=self._resumed,
+        )
 
 
 def _walk_alone(
