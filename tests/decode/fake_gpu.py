@@ -198,7 +198,7 @@ def engines_of(gpu):
             self.permits = threading.BoundedSemaphore(2)
 
         def has_free_permit(self):
-            return self.permits._value > 0
+            return free_permits(self) > 0
 
         def decode(self, encoded, sampling, pointers, pitches):
             images = [bytes(encoded.view(row)) for row in range(len(pointers))]
@@ -215,6 +215,16 @@ def engines_of(gpu):
             pass
 
     return Engines
+
+
+def free_permits(engines):
+    """Return how many calls could start now."""
+    with contextlib.ExitStack() as held:
+        count = 0
+        while engines.permits.acquire(blocking=False):
+            held.callback(engines.permits.release)
+            count += 1
+        return count
 
 
 def uploader_of(gpu):

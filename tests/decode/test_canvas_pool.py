@@ -3,6 +3,8 @@ somebody has is written to.
 """
 
 import gc
+import math
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -100,15 +102,23 @@ def test_an_exception_in_the_midst_leaves_nothing(monkeypatch):
 
 
 def test_few_blocks_wait_and_none_after_close():
-    pool = CanvasPool((4, 5, 3), 2)
+    shape = (64, 64, 3)
+    pool = CanvasPool(shape, 2)
+
+    def held():
+        """How many blocks of seven rows have memory."""
+        return round(tracemalloc.get_traced_memory()[0] / (7 * math.prod(shape)))
+
+    tracemalloc.start()
     taken = [pool.take(7).pixels for _ in range(5)]
     first = taken[-1].ctypes.data
     assert all(each.ctypes.data % 64 == 0 and not each.any() for each in taken)
     del taken[:]
-    assert len(pool._free) == 2
+    assert held() == 2
     assert pool.take(7).pixels.ctypes.data != first  # the one that waits longest
     other = pool.take(8).pixels
-    assert not pool._free  # those of 7 rows were freed
+    assert held() == 1  # that of 8: those of 7 rows were freed
     pool.close()
     del other
-    assert not pool._free
+    assert held() == 0
+    tracemalloc.stop()

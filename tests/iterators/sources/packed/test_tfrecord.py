@@ -1,5 +1,6 @@
 """TFRecord: framing, checksums, tf.Example, features, damage."""
 
+import functools
 import random
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Source
+from jaxaug.iterators.sources._read import BlockReader
+from jaxaug.iterators.sources.packed import index
 from jaxaug.iterators.sources.packed.crc32c import crc32c
 from jaxaug.iterators.sources.packed.tf_example import parse_example
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -47,7 +50,7 @@ def test_records_of_several_files(tmp_path, mmap):
 
 
 def test_records_longer_than_a_block_and_across_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxaug.iterators.sources._read.BlockReader.__init__.__defaults__", (700,))
+    monkeypatch.setattr(index, "BlockReader", functools.partial(BlockReader, block=700))
     examples = containers.labelled_examples(12)  # 300 to 900 bytes each
     source = TFRecord(write(tmp_path, [examples]))
     assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(12)))
