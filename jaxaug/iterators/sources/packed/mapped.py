@@ -45,7 +45,7 @@ class Mapped:
         indexed = [(0, 0, file.size, int(file.stamp)) for file in files]
         self._expected = np.array(indexed, np.int64).reshape(-1, 4)
         self._mappings: dict[int, _libc.Mapping] = {}
-        self._facts = _libc.FileFacts(len(files))
+        self._status = _libc.FileStatus(len(files))
         self._bases = np.zeros(len(files), np.int64)  # 0: not mapped yet
         self._written = np.zeros(len(files), bool)  # the mapping shows other bytes by now
         self._blocks_read = -1
@@ -91,8 +91,8 @@ class Mapped:
                 self._map(number)
             except SourceError as error:
                 refused[number] = str(error)
-        facts = self._facts.ask(numbers)
-        differs = facts != self._expected[numbers]
+        status = self._status.ask(numbers)
+        differs = status != self._expected[numbers]
         # Another file under the path, or none, says nothing of the one that is mapped.
         written = differs[:, 2:].any(1) & ~differs[:, :2].any(1)
         self._written[numbers[written]] = True
@@ -130,13 +130,13 @@ class Mapped:
             file = self._files[number]
             try:
                 opened = OpenFile(file)
-                facts = os.fstat(opened.descriptor)
+                status = os.fstat(opened.descriptor)
                 mapping = _libc.Mapping(opened.descriptor, file.size)
             except OSError as error:
                 raise SourceError(f"{file.path!r} cannot be opened: {reason(error)}") from error
             self._mappings[number] = mapping
-            self._facts.add(number, file.path)
-            self._expected[number, :2] = facts.st_dev, facts.st_ino
+            self._status.add(number, file.path)
+            self._expected[number, :2] = status.st_dev, status.st_ino
             self._bases[number] = mapping.address
             self._written[number] = False
 

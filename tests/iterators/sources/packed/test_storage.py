@@ -2,14 +2,18 @@
 are far away.
 """
 
+import contextlib
 import ctypes
 import gc
 import mmap
 import os
+import platform
+import re
 import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -195,16 +199,16 @@ def test_a_file_written_to_while_it_is_read_gives_failed_rows(tmp_path, monkeypa
 def test_a_batch_asks_each_file_once(tmp_path, monkeypatch, mmap):
     source = source_of(tmp_path, mmap)
     status = _libc.file_status
-    fstats = _libc.FileFacts.ask
+    fstats = _libc.FileStatus.ask
     asked = []
     check_rows(source, [])
     monkeypatch.setattr(
         _libc, "file_status", lambda those, local: asked.extend(those) or status(those, local)
     )
     monkeypatch.setattr(
-        _libc.FileFacts,
+        _libc.FileStatus,
         "ask",
-        lambda facts, those: asked.extend(those.tolist()) or fstats(facts, those),
+        lambda status, those: asked.extend(those.tolist()) or fstats(status, those),
     )
     check_rows(source, [])
     assert len(asked) == len(set(asked)) == 2
@@ -339,18 +343,18 @@ def test_pages_are_touched_by_the_blocks_that_the_kernel_maps(tmp_path, monkeypa
     assert [at[0] for at in touched[1:]] == [base + 65536 - 5 * 4096, base + 199_999]
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
-    if not known:
-        monkeypatch.setattr(_libc, "_keeping_gil", lambda name: None)
-    elif sys.platform != "linux":
-        pytest.skip("struct stat is known of Linux alone")
+@pytest.mark.parametrize("statx", ["known", "unknown", "forbidden"])
+def test_what_is_asked_of_files(tmp_path, monkeypatch, statx):
+    """Some containers forbid statx, and older C libraries lack it."""
+    if statx != "known":
+        function = None if statx == "unknown" else lambda *arguments: -1
+        monkeypatch.setattr(_libc, "_keeping_gil", lambda name: function)
     late = 4_000_000_000 * 10**9 + 1
-    facts = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, late)]
+    sizes_and_times = [(0, 0), (1, 1), (70_000, 1_700_000_000_123_456_789), (5_000_000_000, late)]
     paths = []
     expected = []
-    files = _libc.FileFacts(6)
-    for number, (size, modified) in enumerate(facts, 1):
+    files = _libc.FileStatus(6)
+    for number, (size, modified) in enumerate(sizes_and_times, 1):
         paths.append(tmp_path / str(size))
         paths[-1].touch()
         os.truncate(paths[-1], size)
@@ -358,6 +362,12 @@ def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
         told = os.stat(paths[-1])  # not all file systems keep every time
         expected.append([told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns])
         files.add(number, str(paths[-1]))
+    with contextlib.ExitStack() as opened:
+        descriptors = [opened.enter_context(path.open()).fileno() for path in paths]
+        for local in (True, False):
+            found = _libc.file_status([*descriptors, 999_999], local).tolist()
+            assert found == [*(each[2:] for each in expected), [-1, -1]]
+            assert _libc.file_status([], local).shape == (0, 2)
     none = [-1] * 4
     found = files.ask(np.array([4, 1, 0, 3])).tolist()
     assert found == [expected[3], expected[0], none, expected[2]]
@@ -367,10 +377,49 @@ def test_what_is_asked_of_files(tmp_path, monkeypatch, known):
     assert files.ask(np.array([], int)).shape == (0, 4)
 
 
+@pytest.mark.parametrize(
+    "machine, header", [("x86_64", "asm/unistd_64.h"), ("aarch64", "asm-generic/unistd.h")]
+)
+def test_the_numbers_of_system_calls_are_those_of_the_kernel(machine, header):
+    folders = (Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu"))
+    found = [folder / header for folder in folders if (folder / header).exists()]
+    if not found:
+        pytest.skip("the headers of Linux are not installed, or of another machine")
+    text = found[0].read_text()
+    for name, number in _libc._CALL_NUMBERS[machine]._asdict().items():
+        assert re.search(rf"#define __(?:NR|NR3264)_{name}\s+{number}\b", text), name
+
+
+@pytest.mark.parametrize(
+    "module, name, value",
+    [
+        (platform, "machine", lambda: "riscv64"),
+        (sys, "maxsize", 2**31 - 1),  # of 32 bits: on its kernel of 64, too, other numbers
+        (sys, "platform", "freebsd14"),
+    ],
+)
+def test_no_system_call_is_made_by_a_number_that_may_be_another_ones(
+    tmp_path, monkeypatch, module, name, value
+):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    calls = []
+    monkeypatch.setattr(_libc, "_syscall", lambda: lambda *given: calls.append(given) or -1)
+    monkeypatch.setattr(_libc, "_keeping_gil", lambda name: lambda *given: calls.append(name) or -1)
+    monkeypatch.setattr(_libc, "_contexts", {})
+    seen = np.zeros(3, np.uint8)
+    with path.open("rb") as file, monkeypatch.context() as patched:
+        patched.setattr(module, name, value)
+        opened = _libc.open_cached(str(path))
+        ranges = np.array([[file.fileno(), 0, seen.ctypes.data, 3]]).T
+        done = _libc.read_cached(*ranges).tolist()
+    assert opened == -1 and done == [-1] and set(calls) <= {"fstatfs"}
+
+
 def test_the_path_of_a_link_is_followed_once(tmp_path):
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "link").symlink_to(tmp_path / "a")
-    files = _libc.FileFacts(1)
+    files = _libc.FileStatus(1)
     files.add(0, str(tmp_path / "link"))
     (tmp_path / "link").unlink()
     assert files.ask(np.array([0]))[0, 2] == 1
@@ -415,10 +464,10 @@ def test_one_file_on_a_network_disk_is_enough(tmp_path, monkeypatch):
     asked = []
 
     def two_devices(path, *args, **kwargs):
-        facts = stat(path, *args, **kwargs)
+        status = stat(path, *args, **kwargs)
         if "/far/" not in str(path):
-            return facts
-        return SimpleNamespace(st_dev=facts.st_dev + 1)
+            return status
+        return SimpleNamespace(st_dev=status.st_dev + 1)
 
     monkeypatch.setattr(os, "stat", two_devices)
     kind = lambda path: asked.append(path) or (NFS if "/far/" in path else EXT4)  # noqa: E731
