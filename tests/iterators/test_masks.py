@@ -129,7 +129,7 @@ def test_a_mask_lies_on_the_pixels_of_an_image_that_a_gpu_decodes():
     source = Pairs(images, [encode(mask, "PNG")] * 32)
     gpu = jax.devices("gpu")[:1]
     with Decoder((450, 500), "nvjpeg", gpu) as decoder:
-        options = {"decode": None, "decoder": decoder, "sharding": batch_sharding(gpu)}
+        options = {"decode": decoder, "sharding": batch_sharding(gpu)}
         batch = one_batch(source, **options)
     for row in range(32):
         assert_on_its_pixels(batch, row)
