@@ -8,7 +8,7 @@ import jax
 
 import jaxaug
 from jaxaug._install import install_command, install_gpu_command
-from jaxaug.augment._boundary import cpu_advice
+from jaxaug.augment._xla import cpu_advice
 from jaxaug.decode import Decoder
 from jaxaug.iterators._cpu_threads import deadlock_note
 

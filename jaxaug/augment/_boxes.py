@@ -46,11 +46,12 @@ def move_points(warp: Warp, points: Array) -> Array:
 def move_boxes(warp: Warp, boxes: Array) -> Array:
     """Return the hulls of float[n, 4], moved and not clipped; rows of zeros are padding and stay.
 
-    A matrix takes the hull of the corners to the hull of the box; a bend does not, so that its hull
-    is that of points all along the sides.
+    A matrix takes the hull of the corners to the hull of the box; a displacement does not, so that
+    its hull is that of points all along the sides.
     """
     boxes = as_boxes(boxes)
-    x, y = warp.push(*_outline(boxes.astype(jnp.float32), _SIDE_POINTS if warp.bends else 1))
+    points = _SIDE_POINTS if warp.displacements else 1
+    x, y = warp.push(*_outline(boxes.astype(jnp.float32), points))
     hull = [x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1)]
     moved = jnp.stack(hull, axis=1).astype(boxes.dtype)
     return jnp.where(present(boxes)[:, None], moved, boxes)

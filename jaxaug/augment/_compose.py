@@ -14,12 +14,12 @@ from jaxaug.augment._fields import plain, store
 from jaxaug.augment._group import GroupOp
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
-from jaxaug.augment._resampling import Resampling, agreed
+from jaxaug.augment._run import Resampling, agreed
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._targets import MASK_FILL, Targets, as_added
 from jaxaug.augment._transform import Output, Transform, leaves
-from jaxaug.augment._vary import vary_alike
 from jaxaug.augment._warp import Warp
+from jaxaug.augment._xla import vary_alike
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._boundary import computed_once
-from jaxaug.augment._used import mirrored
+from jaxaug.augment._info import mirrored
+from jaxaug.augment._xla import barrier
 
 
 def mirrored_all(image: Array, radius: int, size: Any) -> Array:
     """Return the image with a mirrored margin of `radius` on all sides."""
     image = mirrored(image, radius, radius, 0, size)
-    return computed_once(mirrored(image, radius, radius, 1, size))
+    return barrier(mirrored(image, radius, radius, 1, size))
 
 
 def taps_along(image: Array, taps: int, axis: int, size: Any) -> list[Array]:
     """Return the image moved by each offset of a line of `taps`, mirrored at the border."""
-    padded = computed_once(mirrored(image, taps // 2, taps // 2, axis, size))
+    padded = barrier(mirrored(image, taps // 2, taps // 2, axis, size))
     length = image.shape[axis]
     return [lax.slice_in_dim(padded, i, i + length, axis=axis) for i in range(taps)]
 

@@ -1,4 +1,9 @@
-"""The facts about an image that a transform may know before it sees the pixels."""
+"""What a transform may know about an image before it sees the pixels.
+
+The pure halves take `size` beside an image instead, int32[2], the used (height, width) at the
+top-left, or None where all of the array is used. What lies beyond it is neither read nor defined
+afterwards.
+"""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +11,13 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array
-from jaxaug.augment._border import PADDING_MODES, fold
+from jaxaug.augment._axis import PADDING_MODES, fold
 
 Canvas = tuple[float, float]
 
 
 class ImageInfo(NamedTuple):
-    """The facts about an image that a transform may know before it sees the pixels.
+    """What a transform may know about an image before it sees the pixels.
 
     Attributes:
       canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output
@@ -77,3 +82,31 @@ class ImageInfo(NamedTuple):
         check_choice("mode", mode, PADDING_MODES[1:])
         folded = fold(index.astype(jnp.float32), self.extent[axis], mode)
         return folded.astype(jnp.int32)
+
+
+def info_of(image: Array, size: Any) -> ImageInfo:
+    """Return the `ImageInfo` of an image [H, W, C]."""
+    canvas = (image.shape[0], image.shape[1])
+    return ImageInfo(canvas, None if size is None else jnp.asarray(size, jnp.int32))
+
+
+def extent(image: Array, size: Any) -> tuple[Array, Array]:
+    """Return the used height and width, int32."""
+    height, width = info_of(image, size).height_width
+    return jnp.asarray(height, jnp.int32), jnp.asarray(width, jnp.int32)
+
+
+def inside(image: Array, size: Any, margin: int = 0) -> Array:
+    """Return bool[H, W], True on the used part but for `margin` pixels at each of its sides."""
+    height, width = extent(image, size)
+    y = jnp.arange(image.shape[0], dtype=jnp.int32)
+    x = jnp.arange(image.shape[1], dtype=jnp.int32)
+    rows = (y >= margin) & (y < height - margin)
+    columns = (x >= margin) & (x < width - margin)
+    return rows[:, None] & columns[None, :]
+
+
+def mirrored(image: Array, before: int, after: int, axis: int, size: Any) -> Array:
+    """Return `image` with pixels added along `axis`: 3 2 | 1 2 3 4 | 3 2, about the used edges."""
+    index = jnp.arange(-before, image.shape[axis] + after, dtype=jnp.int32)
+    return jnp.take(image, info_of(image, size).border(axis, index), axis=axis, mode="clip")

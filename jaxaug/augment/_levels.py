@@ -12,10 +12,9 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array
 from jaxaug.augment._cuda.choice import on_gpu
-from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
-from jaxaug.augment._values import LEVELS, look_up, unit
+from jaxaug.augment._values import LEVELS, Epilogue, look_up, unit
 
 
 class LevelStep(NamedTuple):

@@ -20,22 +20,38 @@ from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._border import PADDING_MODES
-from jaxaug.augment._boundary import computed_once_on_cpu
+from jaxaug.augment._axis import (
+    INTERPOLATIONS,
+    KERNELS,
+    PADDING_MODES,
+    Axis,
+    Kernel,
+    Taps,
+    find_taps,
+    sum_of_taps,
+    tap_count,
+)
 from jaxaug.augment._cuda import warp as cuda_warp
 from jaxaug.augment._cuda.choice import on_gpu
-from jaxaug.augment._epilogue import NO_EPILOGUE, Epilogue
-from jaxaug.augment._kernels import INTERPOLATIONS, KERNELS, Kernel
-from jaxaug.augment._part import FRACTIONS, compute_smallest, fraction_of, has_parts, read_part
-from jaxaug.augment._taps import Axis, Taps, find_taps, sum_of_taps, tap_count
-from jaxaug.augment._values import unit
+from jaxaug.augment._displacement import Displacement
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._slices import (
+    FRACTIONS,
+    compute_smallest,
+    fraction_of,
+    has_parts,
+    is_window,
+    read_part,
+    read_window,
+)
+from jaxaug.augment._values import NO_EPILOGUE, Epilogue, unit
 from jaxaug.augment._warp import Warp
-from jaxaug.augment._window import is_window, read_window
-from jaxaug.augment.matrix import Matrix, transform_points
+from jaxaug.augment._xla import barrier_on_cpu
+from jaxaug.augment.matrix import Matrix, inverse, transform_points
 
 
-class _Settings(NamedTuple):
-    """The static settings of a resample that interpolates."""
+class _Interpolation(NamedTuple):
+    """What is static of a resample that interpolates."""
 
     kernel: Kernel
     mode: str
@@ -76,9 +92,9 @@ def resample(
         pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
         read = read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
         return _finished(read, KERNELS.get(interpolation), epilogue)
-    settings = _Settings(KERNELS[interpolation], padding_mode, epilogue)
+    settings = _Interpolation(KERNELS[interpolation], padding_mode, epilogue)
     operands = (image, extent, warp, filling)
-    if warp.bends or not cuda_warp.computes(image.dtype, epilogue):
+    if warp.displacements or not cuda_warp.computes(image.dtype, epilogue):
         return _interpolate(settings, *operands)
     return on_gpu(
         functools.partial(_interpolate_by_cuda, settings),
@@ -148,6 +164,60 @@ def warp_image(
     return warped.astype(image.dtype)
 
 
+def unwarp(
+    image: Array, warp: Warp, info: ImageInfo, interpolation: str = "bilinear", fill: float = 0.0
+) -> Array:
+    """Return a prediction about a warped image in the frame of the image before.
+
+    Points go back by `warp.pull(x, y)`.
+
+    Args:
+      image: float [H, W, C] of `warp.canvas`, such as the logits of a segmentation.
+      warp: of geometric transforms: `chain.warp(params, info)`.
+      info: of the image before, as it was given to `chain.sample`.
+      interpolation: "bilinear", "bicubic" or "nearest".
+      fill: the value where the warped image shows nothing.
+
+    Returns:
+      float32 [*info.canvas, C].
+
+    Raises:
+      ValueError: for an image of another shape.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> chain = augment.Compose([augment.RandomHorizontalFlip(1.0)])
+      >>> info = augment.ImageInfo((1, 3))
+      >>> warp = chain.warp(chain.sample(jax.random.key(0), info), info)
+      >>> unwarp(jnp.array([[[3.0], [2.0], [1.0]]]), warp, info).ravel().tolist()
+      [1.0, 2.0, 3.0]
+    """
+    check_choice("interpolation", interpolation, INTERPOLATIONS)
+    if image.ndim != 3 or image.shape[:2] != warp.canvas:
+        raise ValueError(
+            f"`image` must be [H, W, C] of the warp's output, {warp.canvas}, got {image.shape}."
+        )
+    extent = ImageInfo(warp.canvas, warp.size).extent
+    values = image.astype(jnp.float32)
+    back = _inverse_warp(warp, info)
+    return resample(values, extent, back, interpolation, fill=fill)
+
+
+def _inverse_warp(warp: Warp, info: ImageInfo) -> Warp:
+    """Return the warp from the output of `warp` to its source."""
+    if not warp.displacements:
+        aligned = warp.integer_aligned
+        return Warp(inverse(warp.matrix), info.canvas, info.size, integer_aligned=aligned)
+    rows, columns = info.canvas
+    x, y = jnp.meshgrid(
+        jnp.arange(columns, dtype=jnp.float32) + 0.5, jnp.arange(rows, dtype=jnp.float32) + 0.5
+    )
+    pushed_x, pushed_y = warp.push(x, y)
+    displacement = Displacement(pushed_x - x, pushed_y - y)
+    return Warp(Matrix(), info.canvas, info.size, displacements=((displacement, Matrix()),))
+
+
 def in_range(image: Array, interpolation: str) -> Array:
     """Return an image that was resampled, clipped to [0, 1] where its kernel may overshoot."""
     return _clipped(image, KERNELS.get(interpolation))
@@ -163,7 +233,7 @@ def _finished(image: Array, kernel: Kernel | None, epilogue: Epilogue | None) ->
     return image if epilogue is None else epilogue.of(_clipped(unit(image), kernel))
 
 
-def _interpolate(settings: _Settings, image: Array, extent, warp: Warp, fill: Array) -> Array:
+def _interpolate(settings: _Interpolation, image: Array, extent, warp: Warp, fill: Array) -> Array:
     """Return the sums over the taps, finished, as XLA computes them."""
     kernel, mode, epilogue = settings
     return _finished(_sum(kernel, mode, image, extent, warp, fill), kernel, epilogue)
@@ -187,7 +257,7 @@ def _sum(kernel: Kernel, mode: str, image: Array, extent, warp: Warp, fill: Arra
     def too_small(image: Array, extent: Any, warp: Warp, fill: Array) -> list[Array]:
         del image, extent, fill
         x, y = _centers(warp)
-        scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
+        scale_x, scale_y = _footprint(warp.undisplaced(), x[None, :], y[:, None])
         needed_y = least * jnp.max(scale_y)
         needed_x = least * jnp.max(scale_x)
         return [(needed_y > y_taps) | (needed_x > x_taps) for y_taps, x_taps in fewer]
@@ -219,31 +289,31 @@ def _sum_taps(
 
 
 def _interpolate_by_cuda(
-    settings: _Settings, image: Array, extent, warp: Warp, fill: Array
+    settings: _Interpolation, image: Array, extent, warp: Warp, fill: Array
 ) -> Array:
     """Return the sums over the taps, finished, as a CUDA kernel computes them."""
     kernel, mode, epilogue = settings
     y_axis, x_axis = _axes(warp, extent, mode, kernel)
     windows = [(0.0, 0.0) if axis.window is None else axis.window for axis in (y_axis, x_axis)]
     (top, bottom), (left, right) = windows
-    facts = [*warp.matrix, *extent, top, left, bottom, right]
+    numbers = [*warp.matrix, *extent, top, left, bottom, right]
     colors = jnp.broadcast_to(fill.reshape(-1), (image.shape[2],))
-    compiled_in = cuda_warp.Settings(
-        (image.shape[0], image.shape[1], image.shape[2]),
-        str(image.dtype),
-        (int(warp.canvas[0]), int(warp.canvas[1])),
-        kernel.radius,
-        warp.matrix.affine,
-        y_axis.mode,
-        y_axis.fills,
-        y_axis.framed,
-        y_axis.window is not None,
-        (y_axis.taps, x_axis.taps),
-        (y_axis.most, x_axis.most),
-        kernel.overshoots and epilogue is not None,
-        epilogue or NO_EPILOGUE,
+    constants = cuda_warp.Constants(
+        image=(image.shape[0], image.shape[1], image.shape[2]),
+        dtype=str(image.dtype),
+        canvas=(int(warp.canvas[0]), int(warp.canvas[1])),
+        radius=kernel.radius,
+        affine=warp.matrix.affine,
+        mode=y_axis.mode,
+        fills=y_axis.fills,
+        framed=y_axis.framed,
+        windowed=y_axis.window is not None,
+        taps=(y_axis.taps, x_axis.taps),
+        most=(y_axis.most, x_axis.most),
+        clips=kernel.overshoots and epilogue is not None,
+        epilogue=epilogue or NO_EPILOGUE,
     )
-    return cuda_warp.warp(compiled_in, image, [*facts, *colors])
+    return cuda_warp.warp(constants, image, [*numbers, *colors])
 
 
 def _locate(
@@ -260,9 +330,9 @@ def _locate(
         scale_y = jnp.abs(_f32(warp.matrix.yy))
     else:
         source_x, source_y = warp.pull(x[None, :], y[:, None])
-        if warp.bends:  # costly to compute anew for every tap
-            source_x, source_y = computed_once_on_cpu(source_x), computed_once_on_cpu(source_y)
-        scale_x, scale_y = _footprint(warp.unbent(), x[None, :], y[:, None])
+        if warp.displacements:  # costly to compute anew for every tap
+            source_x, source_y = barrier_on_cpu(source_x), barrier_on_cpu(source_y)
+        scale_x, scale_y = _footprint(warp.undisplaced(), x[None, :], y[:, None])
     return find_taps(source_y, scale_y, y_axis), find_taps(source_x, scale_x, x_axis)
 
 
@@ -283,7 +353,18 @@ def _axes(warp: Warp, extent, mode: str, kernel: Kernel | None) -> tuple[Axis, A
         most = max(1.0, warp.max_shrink[i])
         taps = 1 if kernel is None else tap_count(most, kernel)
         limits = None if window is None else (window[i], window[2 + i] - 1)
-        axes.append(Axis(extent[i], limits, mode, fills, warp.framed, kernel, taps, most))
+        axes.append(
+            Axis(
+                extent=extent[i],
+                window=limits,
+                mode=mode,
+                fills=fills,
+                framed=warp.framed,
+                kernel=kernel,
+                taps=taps,
+                most=most,
+            )
+        )
     return axes[0], axes[1]
 
 
@@ -325,7 +406,7 @@ def _read_separably(image: Array, rows: Taps, columns: Taps) -> Array:
 
     lines = sum_of_taps(from_rows, rows.indices, rows.weights, ndim=1)
     # A GPU reads each line again for every column tap faster than it writes and reads all of them.
-    lines = computed_once_on_cpu(lines)
+    lines = barrier_on_cpu(lines)
     return sum_of_taps(from_columns, columns.indices, columns.weights, ndim=1)
 
 

@@ -1,7 +1,8 @@
 """The state of a chain: made of a sample, and made a sample again.
 
 Geometric steps only add their map to `pending`; the first step that needs pixels resamples, once
-for all of them. So a run is whatever stands between two such steps, in nested chains too.
+for all of them. So a run is whatever stands between two such steps and is resampled alike (see
+`_run`), in nested chains too.
 """
 
 from collections.abc import Mapping
@@ -13,27 +14,15 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
-from jaxaug.augment._boundary import channels_to_front, computed_once
 from jaxaug.augment._boxes import moved_info
-from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._kernels import KERNELS
 from jaxaug.augment._levels import LevelStep, through_levels
 from jaxaug.augment._resample import in_range, resample
-from jaxaug.augment._resampling import Resampling
-from jaxaug.augment._taps import tap_count
+from jaxaug.augment._run import Resampling, Run
 from jaxaug.augment._targets import Targets, spread
-from jaxaug.augment._warp import Warp, has_static_shape
-
-
-class Run(NamedTuple):
-    """Geometric steps that wait for their one resample."""
-
-    warp: Warp
-    resampling: Resampling
-    source: ImageInfo
-    names: tuple[str, ...]
-    shapeless: Any = None  # the first of the steps since which the output has no static shape
+from jaxaug.augment._values import Epilogue
+from jaxaug.augment._warp import Warp
+from jaxaug.augment._xla import barrier, channels_to_front
 
 
 class Note(NamedTuple):
@@ -50,7 +39,7 @@ class State(NamedTuple):
 
     Attributes:
       image: uint8, or float in [0, 1], [H, W, C], before the maps of `pending`.
-      info: the facts about it after them.
+      info: of the image after them.
       rest: the other entries of the sample.
       dtypes: of the images that were given, by their names.
       targets: the entries of `rest` that move with the image.
@@ -106,8 +95,14 @@ def begin(given: Any, targets: Targets) -> State:
 
     rest = targets.begin(rest, image)
     dtypes = {name: {**rest, "image": image}[name].dtype for name in images}
-    info = ImageInfo(canvas, size, rest.get("boxes"), rest.get("epoch"), image.shape[2])
-    return State(image, info, rest, dtypes, targets)
+    info = ImageInfo(
+        canvas,
+        size,
+        boxes=rest.get("boxes"),
+        epoch=rest.get("epoch"),
+        channels=image.shape[2],
+    )
+    return State(image, info, rest, dtypes=dtypes, targets=targets)
 
 
 def finish(state: State) -> Sample:
@@ -128,18 +123,11 @@ def warped(state: State, warp: Warp, resampling: Resampling, transform: Any) -> 
     together = None if run is None else run.resampling.joined(resampling)
     if run is None or together is None:
         state = resampled(state)
-        run = Run(Warp.identity(state.info), resampling, state.info, ())
+        run = Run(Warp.identity(state.info), resampling, source=state.info)
         together = resampling
 
-    total = run.warp.then(warp)
-    run = Run(
-        total,
-        together,
-        run.source,
-        (*run.names, type(transform).__name__),
-        None if has_static_shape(total.canvas) else run.shapeless or transform,
-    )
-    return state._replace(pending=run, info=moved_info(run.source, total))
+    run = run.then(warp, together, transform)
+    return state._replace(pending=run, info=moved_info(run.source, run.warp))
 
 
 def resampled(state: State, epilogue: Epilogue | None = None) -> State:
@@ -156,25 +144,23 @@ def resampled(state: State, epilogue: Epilogue | None = None) -> State:
     run = state.pending
     if run is None:
         return state
-    if run.shapeless is not None:
-        raise ValueError(_no_static_shape(run.shapeless))
+    run.check_shape()
     extent = run.source.extent
     settings = run.resampling.settled()
-    image = resample(state.image, extent, run.warp, *settings, epilogue)
+    image = resample(state.image, extent, run.warp, **settings._asdict(), epilogue=epilogue)
     if epilogue is None:
         image = in_range(image, settings.interpolation)
     rest = state.targets.move(state.rest, extent, run.warp, settings)
-    note = _resample_note(run)
-    return state._replace(
-        image=image, rest=rest, pending=None, costly=True, notes=(*state.notes, note)
-    )
+    detail, passes = run.explain()
+    notes = (*state.notes, Note("resample", run.names, detail, passes))
+    return state._replace(image=image, rest=rest, pending=None, costly=True, notes=notes)
 
 
 def stored(state: State) -> State:
     """Return the state with its image computed once, however often it is read."""
     if state.image is state.stored:
         return state
-    image = computed_once(state.image)
+    image = barrier(state.image)
     return state._replace(image=image, costly=False, stored=image)
 
 
@@ -192,33 +178,6 @@ def _as_given(image: Array, dtype: Any) -> Array:
     if dtype == jnp.uint8 and image.dtype != jnp.uint8:
         image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255)
     return image.astype(dtype)
-
-
-def _resample_note(run: Run) -> Note:
-    interpolation, padding_mode, _ = run.resampling.settled()
-    warp = run.warp
-    detail = "1 read per pixel"
-    passes = 1
-    if interpolation in KERNELS and not warp.integer_aligned:
-        kernel = KERNELS[interpolation]
-        rows, columns = (tap_count(shrink, kernel) for shrink in warp.max_shrink)
-        detail = f"{rows} x {columns} taps per pixel"
-        if warp.axis_aligned:
-            detail = f"{rows} + {columns} taps per pixel, rows then columns"
-            passes = 2
-    canvas = f"to {warp.canvas[0]} x {warp.canvas[1]}"
-    return Note(
-        "resample", run.names, f"{interpolation}, {padding_mode}, {canvas}: {detail}", passes
-    )
-
-
-def _no_static_shape(transform: Any) -> str:
-    return (
-        f"{type(transform).__name__} keeps the aspect of images whose `size` differs, so its output"
-        " needs a static shape: let an op of fixed size such as CenterCrop follow in the same run"
-        " (with fuse=True), or give Resize `canvas=(height, width)` or both sides,"
-        " `size=(height, width)`."
-    )
 
 
 def _is_key(value: Any) -> bool:

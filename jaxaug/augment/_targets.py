@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Sample, Scalar
-from jaxaug.augment._boundary import computed_once
 from jaxaug.augment._boxes import (
     as_boxes,
     as_points,
@@ -17,8 +16,9 @@ from jaxaug.augment._boxes import (
     move_points,
 )
 from jaxaug.augment._resample import in_range, read_exactly, resample
-from jaxaug.augment._resampling import Settings
+from jaxaug.augment._run import SettledResampling
 from jaxaug.augment._warp import Warp
+from jaxaug.augment._xla import barrier
 
 MASK_FILL = 255  # what losses ignore by custom
 KINDS = ("image", "map", "mask", "masks", "boxes", "keypoints")
@@ -76,7 +76,7 @@ class Targets(NamedTuple):
         return finished
 
     def move(
-        self, sample: Sample, extent: tuple[Scalar, Scalar], warp: Warp, settings: Settings
+        self, sample: Sample, extent: tuple[Scalar, Scalar], warp: Warp, settings: SettledResampling
     ) -> Sample:
         """Return `sample` with its targets moved as `warp` moves the image.
 
@@ -93,7 +93,9 @@ class Targets(NamedTuple):
             moved[name] = self._moved(kind, sample[name], extent, warp, settings)
         return moved
 
-    def _moved(self, kind: str, value: Array, extent, warp: Warp, settings: Settings) -> Array:
+    def _moved(
+        self, kind: str, value: Array, extent, warp: Warp, settings: SettledResampling
+    ) -> Array:
         if kind == "boxes":
             return move_boxes(warp, value)
         if kind == "keypoints":
@@ -183,21 +185,21 @@ def _checked(name: str, kind: str, value: Array, image: Array) -> Array:
     return value
 
 
-def _moved_image(image: Array, extent, warp: Warp, settings: Settings) -> Array:
+def _moved_image(image: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
     """Return another image of the sample, resampled as the first."""
     planes = resample(_planes_last("image", image), extent, warp, *settings)
     planes = in_range(planes, settings.interpolation)
     # Without the boundary a later resample, or a choice, would compute it once for each reading.
-    return _planes_first("image", computed_once(planes), image.ndim)
+    return _planes_first("image", barrier(planes), image.ndim)
 
 
-def _moved_map(values: Array, extent, warp: Warp, settings: Settings) -> Array:
+def _moved_map(values: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
     """Return numbers that are interpolated as the image; 0 outside of it."""
     planes = _planes_last("map", values)
     moved = resample(planes, extent, warp, settings.interpolation, settings.padding_mode, 0.0)
     if values.dtype == jnp.uint8 and moved.dtype != jnp.uint8:
         moved = jnp.round(jnp.clip(moved, 0.0, 1.0) * 255)
-    return _planes_first("map", computed_once(moved.astype(values.dtype)), values.ndim)
+    return _planes_first("map", barrier(moved.astype(values.dtype)), values.ndim)
 
 
 def _planes_last(kind: str, value: Array) -> Array:

@@ -7,24 +7,27 @@ it. Each kind brings its own way to `run`; a chain only goes from one to the nex
 
 import abc
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._boxes import moved_info
-from jaxaug.augment._epilogue import Epilogue
+from jaxaug.augment._fields import Color, as_color, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._levels import LevelStep
 from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen, chosen_alike
-from jaxaug.augment._resampling import Resampling, check_resampling
+from jaxaug.augment._run import Resampling, check_resampling
 from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._targets import Targets
-from jaxaug.augment._values import unit
-from jaxaug.augment._vary import vary_alike
+from jaxaug.augment._values import Epilogue, unit
 from jaxaug.augment._warp import Warp, select
+from jaxaug.augment._xla import vary_alike
 
 
 class Transform(Operator):
@@ -161,6 +164,37 @@ class Geometric(Transform):
     def run(self, drawn: Drawn, state: State) -> State:
         """Add the warp to the run that is pending."""
         return warped_state(state, self.drawn_warp(drawn, state.info), self.resampling(), self)
+
+
+@dataclass(frozen=True)
+class Bordered(Geometric):
+    """A geometric transform with a say in interpolation and border.
+
+    Args:
+      interpolation: "bilinear", "bicubic" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> from jaxaug import augment
+      >>> augment.RandomRotation(10, padding_mode="reflect").resampling().padding_mode
+      'reflect'
+    """
+
+    _: KW_ONLY
+    interpolation: str = "bilinear"
+    padding_mode: str = "constant"
+    fill: Color = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
+        store(self, fill=as_color("fill", self.fill))
+
+    def resampling(self) -> Resampling:
+        """Return the resampling that the fields ask for."""
+        return Resampling(self.interpolation, self.padding_mode, self.fill)
 
 
 class Pointwise(Transform):

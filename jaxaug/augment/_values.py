@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import jax.numpy as jnp
 import numpy as np
@@ -68,6 +68,35 @@ def standardized(image: Array, shift: Any, scale: Any) -> Array:
     """Return (image - shift) / scale of float32, each a number or one for each channel."""
     shift, scale = (jnp.asarray(value, jnp.float32).reshape(1, 1, -1) for value in (shift, scale))
     return (image - shift) / scale
+
+
+class Epilogue(NamedTuple):
+    """The map (value - shift) / scale of values in [0, 1], with a change of dtype.
+
+    The last step of a chain, in a form that the resample before it can compute.
+
+    Attributes:
+      shift, scale: a number for each channel; empty where values stay as they are.
+      dtype: the name of a floating dtype.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> Epilogue((0.5,), (0.25,), "bfloat16").of(jnp.ones((1, 1, 1))).tolist()
+      [[[2.0]]]
+    """
+
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+    dtype: str
+
+    def of(self, image: Array) -> Array:
+        """Return the map of an image float32[H, W, C]."""
+        if self.shift:
+            image = standardized(image, self.shift, self.scale)
+        return image.astype(self.dtype)
+
+
+NO_EPILOGUE = Epilogue((), (), "float32")
 
 
 def to_levels(image: Array) -> Array:

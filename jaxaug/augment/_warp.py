@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._bend import Bend
+from jaxaug.augment._displacement import Displacement
 from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment.matrix import Matrix, about, inverse, is_static, product, transform_points
 
-Window = tuple[Scalar, Scalar, Scalar, Scalar]
-_ANYWHERE = (-(2.0**20), -(2.0**20), 2.0**20, 2.0**20)  # a window that excludes no pixel
+_Displacements = tuple[tuple[Displacement, Matrix], ...]
+Edges = tuple[Scalar, Scalar, Scalar, Scalar]  # top, left, bottom, right
+_ANYWHERE = (-(2.0**20), -(2.0**20), 2.0**20, 2.0**20)  # edges that exclude no pixel
 
 
 class Warp(NamedTuple):
     """The pull map of a run of geometric ops.
 
-    A point of the output goes through `matrix`, then through each pair of `bends`: displaced, then
-    through the matrix. That is its place in the source.
+    A point of the output goes through `matrix`, then through each pair of `displacements`:
+    displaced, then through the matrix. That is its place in the source.
 
     Attributes:
       matrix: output to source, (x, y) in edge coordinates.
@@ -32,8 +33,8 @@ class Warp(NamedTuple):
         pixels that the frame spans.
       size: int32[2], the used (height, width) of the output, or None for the whole canvas.
       max_shrink: (y, x), static upper bounds of the source pixels per output pixel; they fix the
-        number of taps, and with it the antialiasing. Turns, shears and bends do not count: they are
-        bilinear.
+        number of taps, and with it the antialiasing. Turns, shears and displacements do not count:
+        they are bilinear.
       integer_aligned: True where pixels land on pixels, so that one exact read is enough.
       inside_source: True where every output pixel lies inside the frame the op was given.
       crop_window: (top, left, bottom, right) in source pixels, the frame that a resize was given.
@@ -41,7 +42,7 @@ class Warp(NamedTuple):
       framed: True where a resize of the whole source comes before what reads beyond it: positions
         are then padded as those of the resized image, and the antialiasing does not look past the
         source.
-      bends: (Bend, Matrix) pairs, see above.
+      displacements: (Displacement, Matrix) pairs, see above.
 
     Example:
       >>> from jaxaug.augment import ImageInfo, matrix
@@ -55,9 +56,9 @@ class Warp(NamedTuple):
     max_shrink: tuple[float, float] = (1.0, 1.0)
     integer_aligned: bool = False
     inside_source: bool = False
-    crop_window: Window | None = None
+    crop_window: Edges | None = None
     framed: bool = False
-    bends: tuple[tuple[Bend, Matrix], ...] = ()
+    displacements: _Displacements = ()
 
     @classmethod
     def identity(cls, info: ImageInfo) -> "Warp":
@@ -100,22 +101,22 @@ class Warp(NamedTuple):
         """
         dx, dy = jnp.asarray(dx, jnp.float32), jnp.asarray(dy, jnp.float32)
         if dx.shape == dy.shape == info.canvas:
-            return bent(info, Bend(dx, dy))
+            return displaced_by(info, Displacement(dx, dy))
         if dx.shape != dy.shape or dx.ndim != 2 or min(dx.shape) < 2:
             raise ValueError(
                 f"`dx` and `dy` must have one shape, that of the canvas {info.canvas} or at least 2"
                 f" by 2 nodes, got {dx.shape} and {dy.shape}."
             )
-        return bent(info, Bend.between_edges(dx, dy, *info.extent))
+        return displaced_by(info, Displacement.between_edges(dx, dy, *info.extent))
 
     @property
     def axis_aligned(self) -> bool:
         """True where the source x depends on x alone, and y on y."""
-        return self.matrix.axis_aligned and not self.bends
+        return self.matrix.axis_aligned and not self.displacements
 
     def then(self, after: "Warp") -> "Warp":
         """Return this op, then `after`."""
-        matrix, bends = _joined(self, after)
+        matrix, displacements = _joined(self, after)
         shrink = after.max_shrink
         if not self.axis_aligned:
             # A row of a Jacobian product is bounded by row times operator norm.
@@ -132,27 +133,27 @@ class Warp(NamedTuple):
             inside_source=self.inside_source and after.inside_source,
             crop_window=_joined_window(self, after),
             framed=self.framed or framed,
-            bends=bends,
+            displacements=displacements,
         )
 
     def pull(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the places in the source that points of the output show."""
         x, y, _ = transform_points(self.matrix, x, y)
-        for bend, matrix in self.bends:
-            x, y, _ = transform_points(matrix, *bend.pull(x, y))
+        for displacement, matrix in self.displacements:
+            x, y, _ = transform_points(matrix, *displacement.pull(x, y))
         return x, y
 
     def push(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the places in the output where points of the source appear."""
-        for bend, matrix in reversed(self.bends):
+        for displacement, matrix in reversed(self.displacements):
             x, y, _ = transform_points(inverse(matrix), x, y)
-            x, y = bend.push(x, y)
+            x, y = displacement.push(x, y)
         x, y, _ = transform_points(inverse(self.matrix), x, y)
         return x, y
 
-    def unbent(self) -> Matrix:
-        """Return the map without its bends."""
-        matrices = [matrix for _, matrix in reversed(self.bends)]
+    def undisplaced(self) -> Matrix:
+        """Return the map without its displacements."""
+        matrices = [matrix for _, matrix in reversed(self.displacements)]
         return functools.reduce(product, [*matrices, self.matrix])
 
 
@@ -161,9 +162,11 @@ def shifted(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits:
     return Warp(Matrix(x1=left, y1=top), canvas, size, integer_aligned=True, inside_source=fits)
 
 
-def bent(info: ImageInfo, bend: Bend) -> Warp:
+def displaced_by(info: ImageInfo, displacement: Displacement) -> Warp:
     """Return the warp of displacements, which are scaled down where they would fold the image."""
-    return Warp(Matrix(), info.canvas, info.size, bends=((bend.bounded(), Matrix()),))
+    return Warp(
+        Matrix(), info.canvas, info.size, displacements=((displacement.bounded(), Matrix()),)
+    )
 
 
 def has_static_shape(canvas: Canvas) -> bool:
@@ -223,19 +226,23 @@ def _chosen_warp(index: Array, branches: Sequence[Warp]) -> Warp:
         inside_source=all(branch.inside_source for branch in branches),
         crop_window=_chosen_window(index, [branch.crop_window for branch in branches]),
         framed=any(branch.framed for branch in branches),
-        bends=_chosen_bends(index, [branch.bends for branch in branches]),
+        displacements=_chosen_displacements(index, [branch.displacements for branch in branches]),
     )
 
 
-def _joined(warp: Warp, after: Warp) -> tuple[Matrix, tuple[tuple[Bend, Matrix], ...]]:
+def _joined(warp: Warp, after: Warp) -> tuple[Matrix, _Displacements]:
     """Return the map of `warp`, then `after`: matrices that meet become one."""
-    if not after.bends:
-        return product(warp.matrix, after.matrix), warp.bends
-    *bends, (bend, matrix) = after.bends
-    return after.matrix, (*bends, (bend, product(warp.matrix, matrix)), *warp.bends)
+    if not after.displacements:
+        return product(warp.matrix, after.matrix), warp.displacements
+    *displacements, (displacement, matrix) = after.displacements
+    return after.matrix, (
+        *displacements,
+        (displacement, product(warp.matrix, matrix)),
+        *warp.displacements,
+    )
 
 
-def _joined_window(warp: Warp, after: Warp) -> Window | None:
+def _joined_window(warp: Warp, after: Warp) -> Edges | None:
     """Return the window of `warp`, then `after`, in source pixels."""
     if after.crop_window is None or not warp.integer_aligned:
         return warp.crop_window if after.inside_source else None
@@ -258,7 +265,7 @@ def _chosen(index: Array, values: Sequence[Any]) -> Any:
     return chosen
 
 
-def _chosen_window(index: Array, windows: Sequence[Window | None]) -> Window | None:
+def _chosen_window(index: Array, windows: Sequence[Edges | None]) -> Edges | None:
     if all(window is None for window in windows):
         return None
     sides = zip(*(_ANYWHERE if window is None else window for window in windows))
@@ -270,35 +277,35 @@ def _chosen_matrix(index: Array, matrices: Sequence[Matrix]) -> Matrix:
     return Matrix(*(_chosen(index, entries) for entries in zip(*matrices)))
 
 
-def _chosen_bends(index: Array, branches: Sequence[tuple[tuple[Bend, Matrix], ...]]):
-    """Return the bends of a traced index, for each grid of nodes one.
+def _chosen_displacements(index: Array, branches: Sequence[_Displacements]) -> _Displacements:
+    """Return the displacements of a traced index, for each grid of nodes one.
 
-    A branch without a bend on some grid is given one of no displacement there.
+    A branch without one on some grid is given one that moves nothing there.
     """
-    bends = []
+    displacements = []
     for place in range(max(map(len, branches))):
         here = [branch[place] if place < len(branch) else None for branch in branches]
         for grid in dict.fromkeys(pair[0].dx.shape for pair in here if pair):
-            bends.append(_chosen_bend(index, here, grid))
-    return tuple(bends)
+            displacements.append(_chosen_displacement(index, here, grid))
+    return tuple(displacements)
 
 
-def _chosen_bend(
-    index: Array, branches: Sequence[tuple[Bend, Matrix] | None], grid: tuple[int, ...]
-) -> tuple[Bend, Matrix]:
-    """Return the bend of a traced index with `grid` nodes, and its matrix."""
+def _chosen_displacement(
+    index: Array, branches: Sequence[tuple[Displacement, Matrix] | None], grid: tuple[int, ...]
+) -> tuple[Displacement, Matrix]:
+    """Return the displacement of a traced index with `grid` nodes, and its matrix."""
     own = [pair is not None and pair[0].dx.shape == grid for pair in branches]
     first = branches[own.index(True)]
     assert first is not None
     still = first[0]._replace(dx=jnp.zeros_like(first[0].dx), dy=jnp.zeros_like(first[0].dy))
     pairs = [pair if mine and pair else (still, Matrix()) for pair, mine in zip(branches, own)]
-    fields = zip(*(bend for bend, _ in pairs))
-    bend = Bend(*(_chosen_fields(index, field) for field in fields))
-    return bend, _chosen_matrix(index, [matrix for _, matrix in pairs])
+    fields = zip(*(displacement for displacement, _ in pairs))
+    displacement = Displacement(*(_chosen_fields(index, field) for field in fields))
+    return displacement, _chosen_matrix(index, [matrix for _, matrix in pairs])
 
 
 def _chosen_fields(index: Array, fields: Sequence[Any]) -> Any:
-    """Return the field of a Bend: an array, or a pair of numbers."""
+    """Return the field of a Displacement: an array, or a pair of numbers."""
     if isinstance(fields[0], tuple):
         return tuple(_chosen(index, values) for values in zip(*fields))
     return _chosen(index, fields)

@@ -13,16 +13,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boundary import from_planes, to_planes
 from jaxaug.augment._cuda import jitter as cuda_jitter
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._fields import LARGEST, Range, as_range, is_number, ordered, setting, store
 from jaxaug.augment._hsv import shift_hue
-from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._sums import exact_sum
+from jaxaug.augment._info import ImageInfo, info_of
 from jaxaug.augment._transform import ImageOp, Pointwise
-from jaxaug.augment._used import info_of
 from jaxaug.augment._values import on_rgb
+from jaxaug.augment._xla import exact_sum, from_planes, to_planes
 from jaxaug.augment.matrix import is_static
 from jaxaug.augment.random import between, uniform
 

@@ -21,7 +21,7 @@ from jaxaug.augment._compose import Compose, as_transforms
 from jaxaug.augment._fields import floating, is_number, ordered, setting, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
-from jaxaug.augment._resampling import Resampling, agreed
+from jaxaug.augment._run import Resampling, agreed
 from jaxaug.augment._state import Note, State, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._transform import Output, Pointwise, Transform, check_channels, leaves

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._fields import (
     SMALLEST,
     Color,
@@ -30,9 +30,8 @@ from jaxaug.augment._fields import (
     store,
 )
 from jaxaug.augment._info import Canvas, ImageInfo
-from jaxaug.augment._kernels import INTERPOLATIONS
 from jaxaug.augment._resample import warp_image
-from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._run import Resampling
 from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp, has_static_shape, shifted
 from jaxaug.augment.random import between, integer, uniform

@@ -14,11 +14,11 @@ import numpy as np
 
 from jaxaug._checks import check_positive_int, is_int
 from jaxaug._typing import Array, Key
-from jaxaug.augment._bend import Bend
-from jaxaug.augment._bordered import Bordered
+from jaxaug.augment._displacement import Displacement
 from jaxaug.augment._fields import Range, as_range, as_symmetric_range, store
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._warp import Warp, bent
+from jaxaug.augment._transform import Bordered
+from jaxaug.augment._warp import Warp, displaced_by
 from jaxaug.augment.random import between, uniform
 
 # Nodes along each axis for smooth displacements: a cell is 8 pixels of 512, over which the defaults
@@ -85,7 +85,7 @@ class GridDistortion(Bordered):
         shape = (self.num_steps + 1, self.num_steps + 1)
         dx = jnp.broadcast_to(shifts[1][None, :] * width, shape)
         dy = jnp.broadcast_to(shifts[0][:, None] * height, shape)
-        return bent(info, Bend.between_edges(dx, dy, height, width))
+        return displaced_by(info, Displacement.between_edges(dx, dy, height, width))
 
 
 class Lens(NamedTuple):
@@ -137,7 +137,7 @@ class OpticalDistortion(Bordered):
         squared = x * x + y * y
         along = params.k * (squared + squared * squared)
         dx, dy = x * along * width, y * along * height
-        return bent(info, Bend.between_edges(dx, dy, height, width))
+        return displaced_by(info, Displacement.between_edges(dx, dy, height, width))
 
 
 class ThinPlate(NamedTuple):
@@ -202,7 +202,7 @@ class ThinPlateSpline(Bordered):
         for i, basis in enumerate(_spline_basis(count)):
             field = field + params.displacements[:, i // count, i % count, None, None] * basis[None]
         dx, dy = field[0] * width, field[1] * height
-        return bent(info, Bend.between_edges(dx, dy, height, width))
+        return displaced_by(info, Displacement.between_edges(dx, dy, height, width))
 
 
 def _even_grid(nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key
-from jaxaug.augment._bend import Bend
-from jaxaug.augment._bordered import Bordered
+from jaxaug.augment._displacement import Displacement
 from jaxaug.augment._fields import Pair, as_xy, static, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
-from jaxaug.augment._warp import Warp, bent
+from jaxaug.augment._transform import Bordered
+from jaxaug.augment._warp import Warp, displaced_by
 from jaxaug.augment.random import between, uniform_field
 
 _TRUNCATE = 4.0  # standard deviations on either side, as in torchvision
@@ -132,13 +132,13 @@ class ElasticTransform(Bordered):
         # A node stands for the mean of the pixels around it, in which noise is weaker.
         strength = 1 / (2 * math.sqrt(spacing_x * spacing_y))
         smooth = _used(smooth, info, (spacing_y, spacing_x))
-        bend = Bend(
+        displacement = Displacement(
             smooth[0] * (self.alpha[0] * strength),
             smooth[1] * (self.alpha[1] * strength),
             (0.0, 0.0),
             (spacing_x, spacing_y),
         )
-        return bent(info, bend)
+        return displaced_by(info, displacement)
 
 
 def _spacing(sigma: float) -> float:

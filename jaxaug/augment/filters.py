@@ -20,9 +20,8 @@ from jaxaug.augment._correlate import (
     written_sum,
 )
 from jaxaug.augment._fields import Range, as_number, as_range, plain, store
-from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._info import ImageInfo, extent, inside
 from jaxaug.augment._transform import ImageOp
-from jaxaug.augment._used import extent, inside
 from jaxaug.augment._values import on_image
 from jaxaug.augment.random import uniform
 

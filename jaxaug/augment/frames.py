@@ -14,7 +14,7 @@ from jaxaug.augment._fields import as_names, store
 from jaxaug.augment._state import begin, check_key
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._transform import Transform
-from jaxaug.augment._vary import vary_alike
+from jaxaug.augment._xla import vary_alike
 
 
 @dataclass(frozen=True)

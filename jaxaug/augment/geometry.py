@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import (
     LARGEST,
     SMALLEST,
@@ -30,6 +29,7 @@ from jaxaug.augment._fields import (
 )
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
+from jaxaug.augment._transform import Bordered
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import (
     Matrix,

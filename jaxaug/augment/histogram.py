@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boundary import computed_once
 from jaxaug.augment._cuda import operation as cuda_operation
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._fields import Range, Size, as_range, as_size, store
-from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._info import ImageInfo, extent, inside, mirrored
 from jaxaug.augment._transform import ImageOp
-from jaxaug.augment._used import extent, inside, mirrored
 from jaxaug.augment._values import LEVELS, from_levels, look_up, on_image, to_levels
+from jaxaug.augment._xla import barrier
 from jaxaug.augment.policy_tables import NAMES
 from jaxaug.augment.random import uniform
 from jaxaug.augment.tone import LEVEL_TOLERANCE
@@ -58,7 +57,7 @@ def equalize(image: Array, size: Any = None) -> Array:
     identity = jnp.arange(LEVELS, dtype=jnp.int32)[None]
     table = jnp.where(step > 0, jnp.minimum(table, 255), identity)
     # Fused into the lookup, the divisions would be done for every pixel.
-    return look_up(levels, computed_once(from_levels(table)))
+    return look_up(levels, barrier(from_levels(table)))
 
 
 @on_image

@@ -13,12 +13,11 @@ from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boundary import computed_once
 from jaxaug.augment._fields import Range, as_static_range, static, store
-from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._info import ImageInfo, extent
 from jaxaug.augment._transform import ImageOp
-from jaxaug.augment._used import extent
 from jaxaug.augment._values import as_pair, on_rgb, rounded
+from jaxaug.augment._xla import barrier
 from jaxaug.augment.random import integers
 
 Subsampling = Literal["4:2:0", "4:4:4"]
@@ -188,7 +187,7 @@ def _samples(values: Array) -> Array:
 
 def _mixed(blocks: Array, weights: np.ndarray, axis: int) -> Array:
     """Return the eight entries along `axis` mixed by weights [8, 8], written out."""
-    blocks = computed_once(blocks)
+    blocks = barrier(blocks)
     entries = [jnp.take(blocks, i, axis=axis) for i in range(8)]
     mixed = []
     for row in weights:

@@ -15,11 +15,10 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._fields import Range, as_number, as_range, store
 from jaxaug.augment._hsv import from_hsv, to_hsv
-from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._sums import exact_sum
+from jaxaug.augment._info import ImageInfo, inside
 from jaxaug.augment._transform import ImageOp
-from jaxaug.augment._used import inside
 from jaxaug.augment._values import as_pair, on_image, on_rgb
+from jaxaug.augment._xla import exact_sum
 from jaxaug.augment.random import between, normal_field, uniform, uniform_field
 
 

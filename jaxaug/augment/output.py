@@ -8,10 +8,9 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array
-from jaxaug.augment._epilogue import Epilogue
 from jaxaug.augment._fields import SMALLEST, Channels, as_channels, ordered, store
 from jaxaug.augment._transform import Output
-from jaxaug.augment._values import on_image, standardized
+from jaxaug.augment._values import Epilogue, on_image, standardized
 from jaxaug.augment.matrix import is_static
 
 _LAYOUTS = ("HWC", "CHW", "NHWC", "NCHW")

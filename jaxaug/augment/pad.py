@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._border import PADDING_MODES
-from jaxaug.augment._bordered import Bordered
+from jaxaug.augment._axis import PADDING_MODES
 from jaxaug.augment._fields import (
     Color,
     Padding,
@@ -25,8 +24,8 @@ from jaxaug.augment._fields import (
 )
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
-from jaxaug.augment._resampling import Resampling
-from jaxaug.augment._transform import Geometric
+from jaxaug.augment._run import Resampling
+from jaxaug.augment._transform import Bordered, Geometric
 from jaxaug.augment._warp import Warp, has_static_shape, shifted
 from jaxaug.augment.matrix import scaling
 from jaxaug.augment.random import between, uniform

@@ -14,20 +14,19 @@ from jax import lax
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Array, Key
-from jaxaug.augment._border import PADDING_MODES
-from jaxaug.augment._boundary import computed_once
+from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._fields import Color, as_color, as_number, plain, store
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._kernels import INTERPOLATIONS
-from jaxaug.augment._operations import Slot, only_where, picked, slot_color, slot_of, slot_warp
 from jaxaug.augment._operator import Drawn
+from jaxaug.augment._policy_slot import Slot, only_where, picked, slot_color, slot_of, slot_warp
 from jaxaug.augment._resample import in_range, resample
-from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._run import Resampling
 from jaxaug.augment._state import Note, State, resampled, stored
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._transform import Transform, check_channels
 from jaxaug.augment._values import unit
+from jaxaug.augment._xla import barrier
 from jaxaug.augment.blur import GaussianBlur
 from jaxaug.augment.color import Grayscale
 from jaxaug.augment.control import RandomChoice
@@ -386,7 +385,7 @@ class AugMix(Policy):
         """Return the image after one operation."""
         warp = slot_warp(slot, info)
         moved = resample(image, info.extent, warp, self.interpolation, PADDING_MODES[0], self.fill)
-        moved = computed_once(in_range(moved, self.interpolation))
+        moved = barrier(in_range(moved, self.interpolation))
         return slot_color(slot, moved, info, self._names)
 
 

@@ -17,7 +17,7 @@ from jax import lax
 from jax.extend.random import threefry_2x32
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boundary import computed_once_on_cpu
+from jaxaug.augment._xla import barrier_on_cpu
 from jaxaug.augment.matrix import is_static
 
 _RESOLUTION = 2**23  # the numbers of [0, 1) that `jax.random.uniform` draws, of float32
@@ -241,4 +241,4 @@ def _field_bits(key: Key, shape: tuple[int, ...]) -> Array:
     upper, lower = threefry_2x32(words, jnp.stack([row, place]))
     bits = jnp.stack([upper, lower], axis=1).reshape(2 * pairs[0], *rest)[:height]
     # Fused into what reads it, the stack costs more than the hash.
-    return computed_once_on_cpu(bits)
+    return barrier_on_cpu(bits)

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._axis import INTERPOLATIONS
 from jaxaug.augment._fields import Range, Size, as_size, as_static_range, plain, store
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._kernels import INTERPOLATIONS
-from jaxaug.augment._resampling import Resampling
+from jaxaug.augment._run import Resampling
 from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp
 from jaxaug.augment.matrix import scaling

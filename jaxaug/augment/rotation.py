@@ -14,10 +14,10 @@ from jax.core import Tracer
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._bordered import Bordered
 from jaxaug.augment._fields import Point, Range, as_point, as_symmetric_range, store
 from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment._resample import warp_image
+from jaxaug.augment._transform import Bordered
 from jaxaug.augment._warp import Warp, has_static_shape
 from jaxaug.augment.geometry import affine
 from jaxaug.augment.matrix import Matrix, about, is_static, product, rotation, translation

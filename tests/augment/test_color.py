@@ -7,7 +7,7 @@ import pytest
 
 from jaxaug.augment import ColorJitter, Grayscale, ImageInfo, RandomPhotometricDistort
 from jaxaug.augment import functional as F
-from jaxaug.augment._sums import exact_sum
+from jaxaug.augment._xla import exact_sum
 from tests.reference import color as reference
 
 KEY = jax.random.key(0)

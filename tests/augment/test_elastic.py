@@ -117,10 +117,10 @@ def test_no_fold_at_torchvisions_defaults_and_beyond(alpha, sigma):
 
     def slopes(key):
         warp = transform.warp(transform.sample(key, INFO), INFO)
-        bend, _ = warp.bends[0]
+        displacement, _ = warp.displacements[0]
         x, y = warp.push(*jnp.asarray(points).T)
         back = jnp.stack(warp.pull(x, y), axis=1)
-        return bend.dx, bend.dy, jnp.abs(back - points).max()
+        return displacement.dx, displacement.dy, jnp.abs(back - points).max()
 
     dx, dy, error = jax.device_get(jax.jit(jax.vmap(slopes))(jax.random.split(KEY, 8)))
     spacing = max(1.0, sigma / 2)

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from jaxaug import augment
-from jaxaug.augment._operations import Slot
 from jaxaug.augment._operator import Drawn
+from jaxaug.augment._policy_slot import Slot
 from jaxaug.augment.policy_tables import NAMES, SUB_POLICIES
 from tests.images import picture
 from tests.reference.policies import (

@@ -12,8 +12,7 @@ from PIL import Image
 from jaxaug import augment as A
 from jaxaug.augment import functional as F
 from jaxaug.augment import matrix
-from jaxaug.augment._border import PADDING_MODES
-from jaxaug.augment._kernels import INTERPOLATIONS
+from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._resample import resample
 from tests.images import picture
 from tests.reference import warp as reference

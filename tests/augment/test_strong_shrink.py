@@ -8,8 +8,8 @@ from jax import lax
 from PIL import Image
 
 from jaxaug import augment as A
-from jaxaug.augment import _part, _resample, _taps, matrix
-from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment import _axis, _resample, _slices, matrix
+from jaxaug.augment._axis import PADDING_MODES
 from tests.reference import warp as reference
 
 FRAME = (5, 6)
@@ -22,7 +22,7 @@ TURNED = reference.rotation(33, 23, 31) @ STRAIGHT
 @pytest.fixture(autouse=True)
 def few_terms(monkeypatch):
     """Ten taps become four turns of three, of which two read nothing."""
-    monkeypatch.setattr(_taps, "MAX_UNROLLED", 3)
+    monkeypatch.setattr(_axis, "MAX_UNROLLED", 3)
 
 
 def shrunk(image, pull, interpolation="bilinear", mode="constant", fill=FILL):
@@ -97,8 +97,8 @@ def test_a_split_batch_on_an_explicit_mesh(chain):
 @pytest.mark.parametrize("size", [(1, 30_000), (7, 30_000), (7, 9_000)])
 def test_a_strip_is_pils(monkeypatch, min_pixels, size):
     """Nine hundred taps and more, of a fraction of the canvas or of all of it."""
-    monkeypatch.setattr(_part, "_MIN_PIXELS", min_pixels)
-    monkeypatch.setattr(_taps, "MAX_UNROLLED", 8)
+    monkeypatch.setattr(_slices, "_MIN_PIXELS", min_pixels)
+    monkeypatch.setattr(_axis, "MAX_UNROLLED", 8)
     values = np.random.default_rng(0).uniform(0, 1, size).astype(np.float32)
     canvas = np.full((7, 30_000, 1), np.nan, np.float32)
     canvas[: size[0], : size[1], 0] = values
@@ -110,7 +110,7 @@ def test_a_strip_is_pils(monkeypatch, min_pixels, size):
 
 
 def test_the_program_of_a_strip_has_few_terms(monkeypatch):
-    monkeypatch.setattr(_taps, "MAX_UNROLLED", 32)
+    monkeypatch.setattr(_axis, "MAX_UNROLLED", 32)
     strip = jax.ShapeDtypeStruct((1, 300_000, 3), jnp.uint8)
     program = jax.make_jaxpr(A.RandomResizedCrop(64))(jax.random.key(0), strip)
     assert 0 < str(program).count(" gather[") < 200

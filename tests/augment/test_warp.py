@@ -8,7 +8,7 @@ from scipy import ndimage
 
 from jaxaug import augment as A
 from jaxaug.augment import matrix
-from jaxaug.augment._bend import MAX_GRADIENT, Bend
+from jaxaug.augment._displacement import MAX_GRADIENT, Displacement
 from tests.images import picture
 
 KEY = jax.random.key(0)
@@ -89,14 +89,14 @@ def test_points_come_back(amplitude):
 
 def test_a_steep_displacement_is_scaled_to_the_largest_gradient():
     dx, dy = (jnp.float32(field) for field in waves(60.0))
-    steep = Bend(dx, dy)
+    steep = Displacement(dx, dy)
     bounded = steep.bounded()
     ratio = np.asarray(bounded.dx) / np.asarray(dx)
     assert ratio.std() < 1e-4 and 0 < ratio.mean() < 0.3
     slopes = np.stack([*np.gradient(np.asarray(bounded.dx)), *np.gradient(np.asarray(bounded.dy))])
     largest = np.sqrt((slopes**2).sum(axis=0)).max()
     assert 0.5 * MAX_GRADIENT < largest <= MAX_GRADIENT
-    gentle = Bend(dx / 1000, dy / 1000)
+    gentle = Displacement(dx / 1000, dy / 1000)
     np.testing.assert_array_equal(gentle.bounded().dx, gentle.dx)
 
 
@@ -105,7 +105,7 @@ def test_displacements_that_are_no_grid_are_refused(shapes):
     dx, dy = map(jnp.zeros, shapes)
     with pytest.raises(ValueError, match=r"`dx` and `dy` must have one shape, .* at least 2 by 2"):
         A.Warp.displaced(A.ImageInfo((12, 14)), dx, dy)
-    assert A.Warp.displaced(A.ImageInfo((3, 1)), jnp.zeros((3, 1)), jnp.zeros((3, 1))).bends
+    assert A.Warp.displaced(A.ImageInfo((3, 1)), jnp.zeros((3, 1)), jnp.zeros((3, 1))).displacements
 
 
 def test_targets_follow_a_displacement():

@@ -63,13 +63,13 @@ MUTANTS = {
         "augment/test_elastic.py::test_a_canvas_bends_nothing",
     ),
     "wrap reads the last pixel at the seam": Mutant(
-        "augment/_border.py",
+        "augment/_axis.py",
         "jnp.floor((index + 0.5) / period)",
         "jnp.floor(index / period)",
         "augment/test_resample.py::test_padding_at_every_length",
     ),
     "reflect and symmetric are swapped": Mutant(
-        "augment/_border.py",
+        "augment/_axis.py",
         'elif mode == "reflect":',
         'elif mode == "symmetric":',
         "augment/test_resample.py::test_crop_past_the_border_is_padding",
@@ -83,7 +83,7 @@ MUTANTS = {
         "augment/test_filters.py::test_blurs_do_not_shift",
     ),
     "filters are mirrored at the edge of the canvas": Mutant(
-        "augment/_used.py",
+        "augment/_info.py",
         "info_of(image, size).border(axis, index)",
         "info_of(image, None).border(axis, index)",
         "test_contract.py::test_the_unused_part_is_not_read[BoxBlur]",
@@ -102,7 +102,7 @@ MUTANTS = {
     ),
     "boxes through a displacement are the hulls of their corners": Mutant(
         "augment/_boxes.py",
-        "_SIDE_POINTS if warp.bends else 1",
+        "_SIDE_POINTS if warp.displacements else 1",
         "1",
         "augment/test_warp.py::test_boxes_through_a_displacement_are_hulls_of_their_sides",
     ),
@@ -113,13 +113,13 @@ MUTANTS = {
         "augment/test_compose.py::test_keypoints_go_where_the_image_goes",
     ),
     "the antialiasing looks past the crop": Mutant(
-        "augment/_taps.py",
+        "augment/_axis.py",
         "    if axis.window is not None:\n",
         "    if axis.window is not None and axis.framed:\n",
         "augment/test_resample.py::test_resized_crop_equals_pil_and_does_not_look_past_the_crop",
     ),
     "shrinking is not antialiased": Mutant(
-        "augment/_taps.py",
+        "augment/_axis.py",
         "return math.ceil(width - 1e-4)",
         "return 2 * kernel.radius",
         "augment/test_resample.py::test_resize_equals_pil",

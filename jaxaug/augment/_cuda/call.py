@@ -69,7 +69,7 @@ def with_constants(constants: Mapping[str, Any], source: str) -> str:
     return "\n".join(lines) + source
 
 
-def as_facts(numbers: Sequence[Scalar]) -> Array:
+def as_row(numbers: Sequence[Scalar]) -> Array:
     """Return float32[n] of n numbers.
 
     A sum: one number may be of each image and another of the whole batch, which on an explicit mesh

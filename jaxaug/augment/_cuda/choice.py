@@ -7,8 +7,7 @@ from jax import lax
 
 from jaxaug._typing import Array
 from jaxaug.augment._cuda.call import is_available
-from jaxaug.augment._operands import split_arrays
-from jaxaug.augment._slope import with_slope_of
+from jaxaug.augment._xla import split_arrays, with_jvp_of
 
 
 def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
@@ -28,7 +27,7 @@ def on_gpu(kernel: Callable[..., Any], otherwise: Callable[..., Any], *operands:
     def plain(*arrays: Array) -> Any:
         return otherwise(*join(arrays))
 
-    @with_slope_of(plain)
+    @with_jvp_of(plain)
     def by_cuda(*arrays: Array) -> Any:
         return kernel(*join(arrays))
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
-from jaxaug.augment._sums import fixed_point_bits
+from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
+from jaxaug.augment._xla import fixed_point_bits
 
 _THREADS = 256
 _PIXELS = 8  # a thread sums or changes so many
@@ -47,7 +47,7 @@ def jitter(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
     def kernel(name: str, result: tuple[tuple[int, ...], str]) -> CudaKernel:
         return CudaKernel(source, name, (result,), (blocks, 1), (_THREADS, 1))
 
-    about = as_facts(facts)
+    about = as_row(facts)
     (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, about)
     return call(kernel("change_colors", ((height, width, 3), "float32")), image, about, sums)[0]
 

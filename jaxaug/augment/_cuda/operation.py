@@ -5,8 +5,8 @@ contrast, autocontrast and equalize are measured. XLA computes every operation f
 """
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
-from jaxaug.augment._sums import fixed_point_bits
+from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
+from jaxaug.augment._xla import fixed_point_bits
 from jaxaug.augment.policy_tables import NAMES
 
 _THREADS = 256
@@ -38,7 +38,7 @@ def change(
         **{name.upper(): i for i, name in enumerate(NAMES)},
     }
     source = with_constants(constants, _SOURCE)
-    facts = as_facts([*extent, code, magnitude])
+    facts = as_row([*extent, code, magnitude])
     measure = CudaKernel(
         source, "measure", (((_MEASURING, 3, 256), "int32"),), (_MEASURING, 1), (_THREADS, 1)
     )

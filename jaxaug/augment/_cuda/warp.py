@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._border import PADDING_MODES
-from jaxaug.augment._cuda.call import CudaKernel, as_facts, call, with_constants
+from jaxaug.augment._axis import PADDING_MODES
+from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
 from jaxaug.augment._cuda.warp_source import SOURCE
-from jaxaug.augment._epilogue import Epilogue
+from jaxaug.augment._values import Epilogue
 
 _THREADS = (32, 4)
 # Groups of four taps for which weights are integers: from a shrink by more than 4 on, as long as 32
@@ -22,8 +22,8 @@ _THREADS = (32, 4)
 _DOT_GROUPS = range(3, 65)
 
 
-class Settings(NamedTuple):
-    """The settings that are the same for all images, and compiled into the kernel.
+class Constants(NamedTuple):
+    """What is the same for all images, and compiled into the kernel.
 
     Attributes:
       image: (height, width, channels) of the source.
@@ -32,9 +32,9 @@ class Settings(NamedTuple):
       radius: of the interpolation's kernel: 1 for the triangle, 2 for the cubic convolution.
       affine: False where each position is divided by a third coordinate.
       mode: the padding mode that folds indices.
-      fills, framed: see `_taps.Axis`.
+      fills, framed: see `_axis.Axis`.
       windowed: there is a window.
-      taps, most: of the y and the x axis, see `_taps.Axis`.
+      taps, most: of the y and the x axis, see `_axis.Axis`.
       clips: values beyond [0, 1] are clipped before the epilogue.
       epilogue: of the values.
     """
@@ -59,54 +59,54 @@ def computes(dtype: Any, epilogue: Epilogue | None) -> bool:
     return str(dtype) in PIXELS and (epilogue is None or epilogue.dtype in RESULTS)
 
 
-def warp(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
-    """Return what the epilogue makes of float32[*settings.canvas, C] in [0, 1].
+def warp(constants: Constants, image: Array, numbers: Sequence[Scalar]) -> Array:
+    """Return what the epilogue makes of float32[*constants.canvas, C] in [0, 1].
 
     Args:
-      settings: what is compiled into the kernel.
+      constants: what is compiled into the kernel.
       image: [H, W, C].
-      facts: 15 + C numbers: the matrix by rows, the extent (height, width), the first and last
+      numbers: 15 + C: the matrix by rows, the extent (height, width), the first and last
         pixels of the window (top, left, bottom, right), and the color of what lies outside.
     """
-    height, width = settings.canvas
+    height, width = constants.canvas
     kernel = CudaKernel(
-        _source(settings),
-        "warp",
-        (((height, width, settings.image[2]), settings.epilogue.dtype),),
-        (-(-width // _THREADS[0]), -(-height // _THREADS[1])),
-        _THREADS,
+        source=_source(constants),
+        name="warp",
+        results=(((height, width, constants.image[2]), constants.epilogue.dtype),),
+        blocks=(-(-width // _THREADS[0]), -(-height // _THREADS[1])),
+        threads=_THREADS,
     )
-    return call(kernel, image, as_facts(facts))[0]
+    return call(kernel, image, as_row(numbers))[0]
 
 
-def _source(settings: Settings) -> str:
-    groups = -(-settings.taps[1] // 4)
-    words = settings.dtype == "uint8" and settings.image[2] == 3
-    constants = {
-        "HEIGHT": settings.image[0],
-        "WIDTH": settings.image[1],
-        "CHANNELS": settings.image[2],
-        "OUT_HEIGHT": settings.canvas[0],
-        "OUT_WIDTH": settings.canvas[1],
-        "PIXEL": PIXELS[settings.dtype],
-        "SCALE": "(1.0f / 255.0f)" if settings.dtype == "uint8" else "1.0f",
-        "RADIUS": settings.radius,
-        "AFFINE": int(settings.affine),
-        "MODE": PADDING_MODES.index(settings.mode),
-        "FILLS": int(settings.fills),
-        "FRAMED": int(settings.framed),
-        "WINDOWED": int(settings.windowed),
-        "TAPS_Y": settings.taps[0],
-        "TAPS_X": settings.taps[1],
+def _source(constants: Constants) -> str:
+    groups = -(-constants.taps[1] // 4)
+    words = constants.dtype == "uint8" and constants.image[2] == 3
+    defines = {
+        "HEIGHT": constants.image[0],
+        "WIDTH": constants.image[1],
+        "CHANNELS": constants.image[2],
+        "OUT_HEIGHT": constants.canvas[0],
+        "OUT_WIDTH": constants.canvas[1],
+        "PIXEL": PIXELS[constants.dtype],
+        "SCALE": "(1.0f / 255.0f)" if constants.dtype == "uint8" else "1.0f",
+        "RADIUS": constants.radius,
+        "AFFINE": int(constants.affine),
+        "MODE": PADDING_MODES.index(constants.mode),
+        "FILLS": int(constants.fills),
+        "FRAMED": int(constants.framed),
+        "WINDOWED": int(constants.windowed),
+        "TAPS_Y": constants.taps[0],
+        "TAPS_X": constants.taps[1],
         "GROUPS": groups,
         "WORDS": int(words),
-        "DOTS": int(words and settings.radius == 1 and groups in _DOT_GROUPS),
-        "MOST_Y": f"{settings.most[0]:.9e}f",
-        "MOST_X": f"{settings.most[1]:.9e}f",
-        "CLIPS": int(settings.clips),
-        **_epilogue_constants(settings.epilogue),
+        "DOTS": int(words and constants.radius == 1 and groups in _DOT_GROUPS),
+        "MOST_Y": f"{constants.most[0]:.9e}f",
+        "MOST_X": f"{constants.most[1]:.9e}f",
+        "CLIPS": int(constants.clips),
+        **_epilogue_constants(constants.epilogue),
     }
-    return with_constants(constants, SOURCE)
+    return with_constants(defines, SOURCE)
 
 
 def _epilogue_constants(epilogue: Epilogue) -> dict[str, Any]:

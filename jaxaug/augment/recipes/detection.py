@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxaug._checks import check_positive_int
 from jaxaug.augment._compose import Compose
-from jaxaug.augment._group_compose import GroupCompose
+from jaxaug.augment._group import GroupCompose
 from jaxaug.augment._transform import Transform
 from jaxaug.augment.color import ColorJitter
 from jaxaug.augment.crop import CenterCrop, RandomCrop

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from jaxaug import augment as A
-from jaxaug.augment import _part
+from jaxaug.augment import _slices
 from tests.images import picture
 
 CANVAS = (48, 64)
@@ -46,7 +46,7 @@ def in_turn(chain, keys, sample):
 def test_a_part_gives_what_the_whole_canvas_gives(name, monkeypatch):
     chain = A.Compose([CHAINS[name], A.ToFloat()])
     whole = in_turn(chain, KEYS, samples())["image"]
-    monkeypatch.setattr(_part, "_MIN_PIXELS", 0)
+    monkeypatch.setattr(_slices, "_MIN_PIXELS", 0)
     part = in_turn(chain, KEYS, samples(rest=255))["image"]
     at_once = jax.jit(jax.vmap(chain))(KEYS, samples())["image"]
 
@@ -57,15 +57,15 @@ def test_a_part_gives_what_the_whole_canvas_gives(name, monkeypatch):
 
 def test_each_image_reads_the_smallest_part_that_holds_it(monkeypatch):
     """The parts are marked by adding their height: the sides in SIZES say which one it must be."""
-    monkeypatch.setattr(_part, "_MIN_PIXELS", 0)
+    monkeypatch.setattr(_slices, "_MIN_PIXELS", 0)
 
     def read(image, rows, columns):
         del columns
         return jnp.zeros(rows.indices[0].shape) + image.shape[0]
 
     def height_read(size):
-        taps = [A._taps.Taps([places], [jnp.ones(9)], jnp.ones(9), None) for places in size]
-        return _part.read_part(read, jnp.zeros((*CANVAS, 3)), *taps)[0]
+        taps = [A._axis.Taps([places], [jnp.ones(9)], jnp.ones(9), None) for places in size]
+        return _slices.read_part(read, jnp.zeros((*CANVAS, 3)), *taps)[0]
 
     places = [jnp.linspace(0, side - 1, 9).astype(jnp.int32) for side in SIZES.T.ravel()]
     rows, columns = jnp.stack(places[: len(SIZES)]), jnp.stack(places[len(SIZES) :])
@@ -74,7 +74,7 @@ def test_each_image_reads_the_smallest_part_that_holds_it(monkeypatch):
 
 def test_each_turned_image_reads_the_fewest_taps_that_hold_it(monkeypatch):
     """The colors are the numbers of taps: of 9 at most, 2 a source pixel for each of the output."""
-    monkeypatch.setattr(_part, "_MIN_PIXELS", 0)
+    monkeypatch.setattr(_slices, "_MIN_PIXELS", 0)
     monkeypatch.setattr(
         A._resample,
         "_read_plane",
@@ -107,7 +107,7 @@ def test_slopes_are_those_of_the_whole_canvas(name, monkeypatch):
         return jax.jit(jax.grad(total))(pixels)
 
     whole = slopes()
-    monkeypatch.setattr(_part, "_MIN_PIXELS", 0)
+    monkeypatch.setattr(_slices, "_MIN_PIXELS", 0)
     np.testing.assert_allclose(slopes(), whole, rtol=1e-5, atol=1e-5)  # up to 600
 
 

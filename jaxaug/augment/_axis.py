@@ -1,4 +1,7 @@
-"""The pixels that a resample reads along one axis, and their weights."""
+"""How one axis is read: its padding, the kernels of the interpolations, and the weighed taps.
+
+Padding is a rule for indices: the pixel that stands at a position outside of an image.
+"""
 
 import functools
 import math
@@ -10,9 +13,92 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._border import fold
-from jaxaug.augment._boundary import computed_once
-from jaxaug.augment._kernels import Kernel
+from jaxaug.augment._xla import barrier
+
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
+def fold(index: Array, length: Scalar, mode: str) -> Array:
+    """Return float indices, also between two pixels, folded into [0, length - 1].
+
+    Args:
+      index: positions of pixels, pixel 0 at 0.
+      length: of the axis, a float or float32.
+      mode: one of PADDING_MODES; "constant" folds as "edge" does.
+    """
+    length = jnp.asarray(length, jnp.float32)
+    if mode == "wrap":
+        index = _modulo(index, length)
+    elif mode == "reflect":  # 4 3 2 | 1 2 3 4 | 3 2 1
+        period = jnp.maximum(2 * length - 2, 1.0)
+        index = jnp.abs(_modulo(index, period))
+        index = jnp.minimum(index, period - index)
+    elif mode == "symmetric":  # 3 2 1 | 1 2 3 4 | 4 3 2
+        index = _modulo(index, 2 * length)
+        index = jnp.minimum(index, 2 * length - 1 - index)
+    return jnp.clip(index, 0.0, length - 1)
+
+
+def _modulo(index: Array, period: Array) -> Array:
+    """Return `index` modulo `period`, from -1/2 to `period` - 1/2.
+
+    XLA multiplies by the reciprocal of a constant period, and the quotient of two integers may fall
+    just below an integer; half a pixel more keeps it away from there. jnp.mod calls fmod for every
+    pixel on CPUs.
+    """
+    return index - period * jnp.floor((index + 0.5) / period)
+
+
+class Kernel(NamedTuple):
+    """The weights of the pixels around a position.
+
+    Attributes:
+      radius: the distance in pixels from which on the weight is 0.
+      weight: the function of the place of a pixel minus that position.
+      overshoots: True where weights may be negative, so that a mixture may leave the range of what
+        is mixed.
+    """
+
+    radius: int
+    weight: Callable[[Array], Array]
+    overshoots: bool
+
+
+@jax.custom_jvp
+def _triangle(offset: Array) -> Array:
+    """Return 1 - |d|, and 0 from a distance of 1 on."""
+    return jnp.maximum(0.0, 1.0 - jnp.abs(offset))
+
+
+@_triangle.defjvp
+def _triangle_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """Take the slopes at the three kinks from one side, that of a growing position.
+
+    JAX's own rules for `abs` and `maximum` halve them there, and so would the gradient be wherever
+    a position lies on a pixel.
+    """
+    (offset,), (change,) = primals, tangents
+    rising = (offset > -1) & (offset <= 0)
+    falling = (offset > 0) & (offset <= 1)
+    slope = rising.astype(jnp.float32) - falling.astype(jnp.float32)
+    return _triangle(offset), slope * change
+
+
+def _cubic(offset: Array) -> Array:
+    """Return the cubic convolution with a = -1/2, that of PIL's resize.
+
+    Reference: R. Keys, "Cubic Convolution Interpolation for Digital Image Processing", 1981,
+      equation 15.
+    """
+    distance = jnp.abs(offset)
+    near = (1.5 * distance - 2.5) * distance * distance + 1.0
+    far = ((-0.5 * distance + 2.5) * distance - 4.0) * distance + 2.0
+    return jnp.where(distance < 1, near, jnp.where(distance < 2, far, 0.0))
+
+
+KERNELS = {"bilinear": Kernel(1, _triangle, False), "bicubic": Kernel(2, _cubic, True)}
+INTERPOLATIONS = (*KERNELS, "nearest")
+
 
 MAX_UNROLLED = 32  # taps of an axis that are terms of the program: each takes 0.1 s to compile
 
@@ -113,7 +199,7 @@ def _settled(floor: Array) -> Array:
     Where the kernel ends on a whole pixel, two roundings of one position may have two floors, and
     XLA may compute vectors once for each. Planes are part of the one computation that reads them.
     """
-    return computed_once(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
+    return barrier(lax.stop_gradient(floor)) if floor.ndim == 1 else floor
 
 
 def _inside(index: Array, axis: Axis) -> Array:

@@ -1,7 +1,9 @@
-"""Reads of a large canvas that cost what an image is large: on CPUs.
+"""Reads as slices, on CPUs: they cost what is read, not what the canvas is large.
 
-There a read costs what its canvas is large, and its bound of taps is that of the largest image,
-although most images use a part of the canvas, and a random crop a part of that.
+A gather computes the place of each value anew there; a slice copies rows, and a mirror is one
+select. And the bound of taps is that of the largest image, although most images use a part of the
+canvas, and a random crop a part of that. Elsewhere the gather of all stays: it fuses with what
+reads it.
 """
 
 import functools
@@ -14,13 +16,45 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-from jaxaug._typing import Array
-from jaxaug.augment._operands import split_arrays
-from jaxaug.augment._slope import with_slope_of
+from jaxaug._typing import Array, Scalar
+from jaxaug.augment._warp import Warp
+from jaxaug.augment._xla import split_arrays, with_jvp_of
+from jaxaug.augment.matrix import is_static
 
 # Of the canvas, or of the taps. A branch for each is compiled, which small canvases do not repay.
 FRACTIONS = (1 / 4, 1 / 2, 3 / 4)
 _MIN_PIXELS = 2**18
+
+
+def is_window(image: Array, extent: tuple[Scalar, Scalar], warp: Warp) -> bool:
+    """Return True where `warp` shows whole pixels of an image without an unused part, upright or
+    mirrored, and nothing beyond it.
+    """
+    if warp.size is not None:  # the rest of its canvas may lie beyond the image
+        return False
+    moves_whole_pixels = warp.axis_aligned and warp.integer_aligned and warp.inside_source
+    return moves_whole_pixels and all(map(is_static, extent)) and extent == image.shape[:2]
+
+
+def read_window(image: Array, warp: Warp) -> Array:
+    """Return the pixels that a warp shows for which `is_window`: [*warp.canvas, C]."""
+    matrix = warp.matrix
+    image, top = _flipped(image, 0, matrix.yy, matrix.y1)
+    image, left = _flipped(image, 1, matrix.xx, matrix.x1)
+    shape = (*warp.canvas, image.shape[2])
+    if shape == image.shape:
+        return image
+    return lax.dynamic_slice(image, (top, left, jnp.int32(0)), shape)
+
+
+def _flipped(image: Array, axis: int, direction: Scalar, begin: Scalar) -> tuple[Array, Array]:
+    """Return the image, mirrored where `direction` is -1, and the first pixel of the window."""
+    begin = jnp.round(jnp.asarray(begin, jnp.float32)).astype(jnp.int32)
+    if is_static(direction) and direction > 0:
+        return image, begin
+    mirrored = jnp.asarray(direction, jnp.float32) < 0
+    begin = jnp.where(mirrored, image.shape[axis] - begin, begin)
+    return jnp.where(mirrored, jnp.flip(image, axis), image), begin
 
 
 def has_parts(image: Array) -> bool:
@@ -33,7 +67,7 @@ def compute_smallest(
     too_small: Callable[..., Sequence[Array]],
     *operands: Any,
 ) -> Array:
-    """Return what the first branch that suffices gives, for images that CPUs compute in turn.
+    """Return what the first branch that suffices gives, for images that CPUs compute sequentially.
 
     Of images that are vmapped, and on other devices, the last branch is computed: XLA would compute
     every branch for each of them.
@@ -63,8 +97,8 @@ def compute_smallest(
         axes = [0 if each else None for each in batched]
         return jax.vmap(largest, axes, axis_size=size)(*arrays), True
 
-    in_turn = with_slope_of(largest)(smallest)
-    return lax.platform_dependent(*arrays, cpu=in_turn, default=largest)
+    sequential = with_jvp_of(largest)(smallest)
+    return lax.platform_dependent(*arrays, cpu=sequential, default=largest)
 
 
 def fraction_of(count: int, fraction: float) -> int:

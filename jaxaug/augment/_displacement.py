@@ -1,4 +1,4 @@
-"""Displacements on a grid: what bends a map that a matrix cannot."""
+"""Displacements on a grid: what a map does that a matrix cannot."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._boundary import computed_once, computed_once_on_cpu
+from jaxaug.augment._xla import barrier, barrier_on_cpu
 
 MAX_GRADIENT = 0.6  # below 1 the map folds nowhere; at 0.6 the inverse below converges quickly
 _INVERSE_STEPS = 24  # 0.6^24 of a displacement of 100 pixels is 5e-4 pixels
 
 
-class Bend(NamedTuple):
+class Displacement(NamedTuple):
     """The map (x, y) -> (x + dx, y + dy), displacements read bilinearly between grid nodes.
 
     Attributes:
@@ -27,26 +27,26 @@ class Bend(NamedTuple):
     spacing: tuple[Scalar, Scalar] = (1.0, 1.0)
 
     @classmethod
-    def between_edges(cls, dx: Array, dy: Array, height: Scalar, width: Scalar) -> "Bend":
+    def between_edges(cls, dx: Array, dy: Array, height: Scalar, width: Scalar) -> "Displacement":
         """Return displacements at the nodes of an even grid from edge to edge of an image."""
         rows, columns = dx.shape
         return cls(dx, dy, (0.0, 0.0), (width / (columns - 1), height / (rows - 1)))
 
     def pull(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the images of points of the output."""
-        dx, dy = self._displacement(x, y)
+        dx, dy = self._at(x, y)
         return x + dx, y + dy
 
     def push(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the points whose images are (x, y), by fixed-point iteration."""
 
         def step(_, point: tuple[Array, Array]) -> tuple[Array, Array]:
-            dx, dy = self._displacement(*point)
+            dx, dy = self._at(*point)
             return x - dx, y - dy
 
         return lax.fori_loop(jnp.int32(0), jnp.int32(_INVERSE_STEPS), step, (x, y))
 
-    def bounded(self) -> "Bend":
+    def bounded(self) -> "Displacement":
         """Return the displacements, scaled down to a gradient of MAX_GRADIENT where it is steeper.
 
         The gradient of a cell is the Frobenius norm of the largest differences along its sides: an
@@ -54,13 +54,13 @@ class Bend(NamedTuple):
         """
         squares = [_steepness(field, self.spacing) for field in (self.dx, self.dy)]
         steepest = jnp.max(squares[0] + squares[1], initial=0.0)
-        gradient = jnp.sqrt(jnp.maximum(steepest, 1e-12))  # the root's slope at 0 is infinite
+        gradient = jnp.sqrt(jnp.maximum(steepest, 1e-12))  # the root's derivative at 0 is infinite
         share = jnp.minimum(1.0, MAX_GRADIENT / gradient)
         # Once for pixels and points, which would round them each in its own way.
-        dx, dy = computed_once(self.dx * share), computed_once(self.dy * share)
+        dx, dy = barrier(self.dx * share), barrier(self.dy * share)
         return self._replace(dx=dx, dy=dy)
 
-    def _displacement(self, x: Array, y: Array) -> tuple[Array, Array]:
+    def _at(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return (dx, dy) at points of any shape."""
         rows, columns = self.dx.shape
         left, right, along_x = _cell((x - self.origin[0]) / self.spacing[0], columns)
@@ -70,7 +70,7 @@ class Bend(NamedTuple):
 
             def separably(field: Array) -> Array:
                 lines = _mixed(_take(field, top[:, 0]), _take(field, bottom[:, 0]), along_y)
-                lines = computed_once_on_cpu(lines)
+                lines = barrier_on_cpu(lines)
                 # By rows, too: of columns alone XLA's CPU backend makes a transposed array.
                 line = jnp.arange(len(y), dtype=jnp.int32)[:, None]
                 return _mixed(_take(lines, line, left), _take(lines, line, right), along_x)
@@ -102,7 +102,7 @@ def _take(field: Array, *places: Any) -> Array:
 
 
 def _steepness(field: Array, spacing: tuple[Scalar, Scalar]) -> Array:
-    """Return the squares of the largest slopes along the sides of each cell, summed."""
+    """Return the squares of the largest gradients along the sides of each cell, summed."""
     field = jnp.pad(field, ((0, field.shape[0] == 1), (0, field.shape[1] == 1)), mode="edge")
     along_x = jnp.abs(field[:, 1:] - field[:, :-1]) / spacing[0]
     along_y = jnp.abs(field[1:] - field[:-1]) / spacing[1]

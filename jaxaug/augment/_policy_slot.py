@@ -16,9 +16,9 @@ from jaxaug._typing import Array, Scalar
 from jaxaug.augment._cuda import operation as cuda_operation
 from jaxaug.augment._cuda.choice import on_gpu
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._slope import with_slope_of
 from jaxaug.augment._values import to_levels
 from jaxaug.augment._warp import Warp
+from jaxaug.augment._xla import with_jvp_of
 from jaxaug.augment.color import adjust_contrast, rgb_to_grayscale
 from jaxaug.augment.filters import adjust_sharpness
 from jaxaug.augment.histogram import autocontrast, equalize
@@ -121,7 +121,7 @@ def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[s
             result = result + masks[name] * function(image)
         return result
 
-    @with_slope_of(summed)
+    @with_jvp_of(summed)
     def color(slot: Slot, image: Array, size: Array | None) -> Array:
         functions = _functions(slot, size, names)
         branch = jnp.int32(0)

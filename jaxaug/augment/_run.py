@@ -1,4 +1,4 @@
-"""The settings of a resample, which decide the ops that share one."""
+"""What forms a run: consecutive geometric ops that ask for the same resampling share one."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxaug._checks import check_choice
-from jaxaug.augment._border import PADDING_MODES
+from jaxaug.augment._axis import INTERPOLATIONS, KERNELS, PADDING_MODES, tap_count
 from jaxaug.augment._fields import Color, as_color
-from jaxaug.augment._kernels import INTERPOLATIONS
+from jaxaug.augment._info import ImageInfo
+from jaxaug.augment._warp import Warp, has_static_shape
 
 
-class Settings(NamedTuple):
-    """The settings of one resample, see `Resampling`."""
+class SettledResampling(NamedTuple):
+    """A `Resampling` of which nothing is left open."""
 
     interpolation: str
     padding_mode: str
@@ -45,9 +46,9 @@ class Resampling(NamedTuple):
             settings.append(theirs if mine is None else mine)
         return Resampling(*settings)
 
-    def settled(self) -> "Settings":
+    def settled(self) -> "SettledResampling":
         """Return the settings with the defaults for what is left open."""
-        return Settings(
+        return SettledResampling(
             self.interpolation or "bilinear",
             self.padding_mode or "constant",
             0.0 if self.fill is None else self.fill,
@@ -58,6 +59,67 @@ class Resampling(NamedTuple):
         if self.fill is None or self.padding_mode not in (None, "constant"):
             return self._replace(fill=None)
         return self._replace(fill=as_color("fill", self.fill))
+
+
+class Run(NamedTuple):
+    """Geometric ops that wait for their one resample.
+
+    Attributes:
+      warp: the map of all of them.
+      resampling: what they ask for together.
+      source: of the image before the first.
+      names: of the ops.
+      shapeless: the first of the ops since which the output has no static shape.
+    """
+
+    warp: Warp
+    resampling: Resampling
+    source: ImageInfo
+    names: tuple[str, ...] = ()
+    shapeless: Any = None
+
+    def then(self, warp: Warp, resampling: Resampling, transform: Any) -> "Run":
+        """Return the run with one more op.
+
+        Args:
+          warp: the map of the op.
+          resampling: that of the run and the op, see `Resampling.joined`.
+          transform: the op.
+        """
+        total = self.warp.then(warp)
+        return Run(
+            warp=total,
+            resampling=resampling,
+            source=self.source,
+            names=(*self.names, type(transform).__name__),
+            shapeless=None if has_static_shape(total.canvas) else self.shapeless or transform,
+        )
+
+    def explain(self) -> tuple[str, int]:
+        """Return a line on the resample, and its passes over the pixels."""
+        interpolation, padding_mode, _ = self.resampling.settled()
+        warp = self.warp
+        detail = "1 read per pixel"
+        passes = 1
+        if interpolation in KERNELS and not warp.integer_aligned:
+            kernel = KERNELS[interpolation]
+            rows, columns = (tap_count(shrink, kernel) for shrink in warp.max_shrink)
+            detail = f"{rows} x {columns} taps per pixel"
+            if warp.axis_aligned:
+                detail = f"{rows} + {columns} taps per pixel, rows then columns"
+                passes = 2
+        canvas = f"to {warp.canvas[0]} x {warp.canvas[1]}"
+        return f"{interpolation}, {padding_mode}, {canvas}: {detail}", passes
+
+    def check_shape(self) -> None:
+        """Raise where the output has no static shape."""
+        if self.shapeless is not None:
+            raise ValueError(
+                f"{type(self.shapeless).__name__} keeps the aspect of images whose `size` differs,"
+                " so its output needs a static shape: let an op of fixed size such as CenterCrop"
+                " follow in the same run (with fuse=True), or give Resize `canvas=(height, width)`"
+                " or both sides, `size=(height, width)`."
+            )
 
 
 def _alike(mine: Any, theirs: Any) -> bool:
