@@ -15,6 +15,7 @@ SHARED = {
     "_install",
     "_mesh_context",
     "_hardware_queues",
+    "_nvrtc",
     "_warn",
     "errors",
 }
@@ -28,6 +29,7 @@ MAY_IMPORT = {
     "_install": set(),
     "_mesh_context": set(),
     "_hardware_queues": set(),
+    "_nvrtc": set(),
     "_warn": {"errors"},
     "errors": set(),
 }
@@ -83,12 +85,30 @@ def test_the_rooms_of_the_loader_know_no_medium(name):
     assert not words_of(ast.parse(path.read_text())) & MEDIA
 
 
-def test_native_libraries_are_called_in_two_places():
+def test_native_libraries_are_called_in_three_places():
     libraries = PACKAGE / "decode" / "native"
-    files_and_memory = PACKAGE / "iterators" / "sources" / "_libc.py"
+    others = (PACKAGE / "iterators" / "sources" / "_libc.py", PACKAGE / "_nvrtc.py")
     for path in PACKAGE.rglob("*.py"):
-        if "ctypes.CDLL" in path.read_text():
-            assert path.parent == libraries or path == files_and_memory, path
+        native = "ctypes.CDLL" in path.read_text() or "cuda" in imported(path)
+        assert not native or path.parent == libraries or path in others, path
+
+
+def imported(path: Path) -> set[str]:
+    """Return the packages that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).split(".")[0])
+    return found
+
+
+def test_no_file_imports_private_modules_of_jax_at_its_top():
+    """They move without notice: who does not use what needs them must not meet that."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            assert "jax._src" not in ast.unparse(node).split("\n")[0], path
 
 
 def run(code: str) -> str:

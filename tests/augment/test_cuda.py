@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from jax.interpreters import mlir
 
-from jaxaug import augment
+from jaxaug import _nvrtc, augment
 from jaxaug.augment._cuda import call, choice
 
 gpus = [device for device in jax.devices() if device.platform == "gpu"]
 needs_gpu = pytest.mark.skipif(not gpus, reason="needs a GPU")
 needs_two = pytest.mark.skipif(len(gpus) < 2, reason="needs two GPUs")
-needs_nvrtc = pytest.mark.skipif(not call.is_available(), reason="needs cuda-bindings")
+needs_nvrtc = pytest.mark.skipif(not _nvrtc.is_available(), reason="needs cuda-bindings")
 
 TO_FLOAT = augment.ToFloat()
 
@@ -289,5 +289,12 @@ def test_the_warp_writes_what_the_model_takes(dtype, written):
 
 @needs_nvrtc
 def test_faulty_source_is_named():
-    with pytest.raises(RuntimeError, match="NVRTC cannot compile"):
-        call.compile_to_ptx("nonsense")
+    with pytest.raises(RuntimeError, match=r"NVRTC cannot compile[\s\S]*nonsense"):
+        _nvrtc.compile_to_ptx("nonsense", 70)
+
+
+@needs_nvrtc
+def test_one_source_is_compiled_for_all_newer_architectures_and_for_one():
+    source = 'extern "C" __global__ void add(float* x) { *x += 1.0f; }'
+    assert ".visible .entry add(" in _nvrtc.compile_to_ptx(source, 70)
+    assert _nvrtc.compile_to_cubin(source, 90).startswith(b"\x7fELF")

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import dispatch
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxaug._nvrtc import compile_to_ptx
 from jaxaug._typing import Array, Scalar
 
 _TARGET = "__gpu$xla.gpu.ptx"
@@ -45,20 +45,9 @@ class CudaKernel(NamedTuple):
     threads: tuple[int, int]
 
 
-@functools.cache
-def is_available() -> bool:
-    """Return True where NVRTC can be loaded: it comes with the CUDA extras."""
-    try:
-        from cuda.bindings import nvrtc
-
-        nvrtc.nvrtcVersion()
-    except Exception:  # of many classes: no package, no library, none that it knows
-        return False
-    return True
-
-
 def call(kernel: CudaKernel, *operands: Array) -> list[Array]:
     """Return the results for one image; under `jax.vmap` a launch computes all images."""
+    _show_devices()
     results = _kernel_call.bind(*(operand[None] for operand in operands), kernel=kernel)
     return [result[0] for result in results]
 
@@ -150,7 +139,7 @@ def _launch(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
         *operands,
         name=kernel.name,
         kernel_type="ptx",
-        kernel_data=compile_to_ptx(kernel.source),
+        kernel_data=_ptx(kernel.source),
         grid_x=kernel.blocks[0],
         grid_y=kernel.blocks[1],
         grid_z=rows,
@@ -159,6 +148,13 @@ def _launch(kernel: CudaKernel, *operands: Array) -> Sequence[Array]:
         block_z=1,
         shared_mem_bytes=0,
     )
+
+
+@functools.cache
+def _ptx(source: str) -> str:
+    """Return the PTX of a kernel, of a version that old drivers take."""
+    lines = compile_to_ptx(source, _OLDEST_ARCHITECTURE).splitlines()
+    return "\n".join(_PTX_VERSION if line.startswith(".version") else line for line in lines)
 
 
 @functools.partial(custom_partitioning, static_argnums=(0,))
@@ -209,37 +205,15 @@ def _lower(ctx: Any, *operands: Any, kernel: CudaKernel) -> Any:
 
 
 mlir.register_lowering(_kernel_call, _lower, platform="cuda")
-# As for `custom_partitioning` itself: JAX shows devices only to the primitives that it knows of.
-dispatch.prim_requires_devices_during_lowering.add(_kernel_call)
 
 
 @functools.cache
-def compile_to_ptx(source: str) -> str:
-    """Return the PTX of CUDA C++.
+def _show_devices() -> None:
+    """Let JAX show devices to `_lower`, as it does to `custom_partitioning` itself.
 
-    Raises:
-      RuntimeError: NVRTC is missing or cannot compile it.
+    JAX shows them only to the primitives that it knows of, and has no public name for that list:
+    the one use of its private modules here, which comes with the first kernel and not before.
     """
-    from cuda.bindings import nvrtc
+    from jax._src import dispatch
 
-    def checked(result: tuple[Any, ...]) -> Any:
-        status, *values = result
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise RuntimeError(f"NVRTC cannot compile jaxaug's CUDA kernels: {status.name}{log()}.")
-        return values[0] if values else None
-
-    def log() -> str:
-        _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        text = b" " * size
-        nvrtc.nvrtcGetProgramLog(program, text)
-        return f"\n{text.decode()}"
-
-    program = nvrtc.nvrtcCreateProgram(source.encode(), b"jaxaug.cu", 0, [], [])[1]
-    architectures = checked(nvrtc.nvrtcGetSupportedArchs())
-    oldest = min(number for number in architectures if number >= _OLDEST_ARCHITECTURE)
-    options = [f"--gpu-architecture=compute_{oldest}".encode()]
-    checked(nvrtc.nvrtcCompileProgram(program, len(options), options))
-    code = b" " * checked(nvrtc.nvrtcGetPTXSize(program))
-    checked(nvrtc.nvrtcGetPTX(program, code))
-    lines = code.rstrip(b"\0").decode().splitlines()
-    return "\n".join(_PTX_VERSION if line.startswith(".version") else line for line in lines)
+    dispatch.prim_requires_devices_during_lowering.add(_kernel_call)

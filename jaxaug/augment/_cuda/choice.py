@@ -5,8 +5,8 @@ from typing import Any
 
 from jax import lax
 
+from jaxaug._nvrtc import is_available
 from jaxaug._typing import Array
-from jaxaug.augment._cuda.call import is_available
 from jaxaug.augment._xla import split_arrays, with_jvp_of
 
 

@@ -1,4 +1,4 @@
-"""CUDA C++ compiled at run time by NVRTC, through cuda.core."""
+"""CUDA C++ compiled at run time, and started through cuda.core."""
 
 import functools
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxaug._install import install_gpu_command
+from jaxaug._nvrtc import compile_to_cubin
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.load_library import LibraryError
 
@@ -51,19 +52,18 @@ def compile_kernels(source: str, names: tuple[str, ...]) -> dict[str, Kernel]:
     minor_number = attribute.cudaDevAttrComputeCapabilityMinor
     major = int(cuda.call("cudaDeviceGetAttribute", major_number, device))
     minor = int(cuda.call("cudaDeviceGetAttribute", minor_number, device))
-    return _compile(source, names, f"sm_{major}{minor}")
+    return _load(source, names, 10 * major + minor)
 
 
 @functools.cache
-def _compile(source: str, names: tuple[str, ...], architecture: str) -> dict[str, Kernel]:
+def _load(source: str, names: tuple[str, ...], architecture: int) -> dict[str, Kernel]:
     core = _core()
-    options = core.ProgramOptions(arch=architecture)
     try:
-        compiled = core.Program(source, "c++", options).compile("cubin")
-        return {name: Kernel(compiled.get_kernel(name)) for name in names}
+        code = core.ObjectCode.from_cubin(compile_to_cubin(source, architecture))
+        return {name: Kernel(code.get_kernel(name)) for name in names}
     except Exception as error:  # of many classes: cuda.core's own, NVRTC's loader's
         raise LibraryError(
-            f"NVRTC cannot compile jaxaug's CUDA kernels for {architecture} ({error}):"
+            f"NVRTC cannot compile jaxaug's CUDA kernels for sm_{architecture} ({error}):"
             f" {install_gpu_command()}."
         ) from error
 

@@ -1,0 +1,74 @@
+"""NVRTC, NVIDIA's compiler of CUDA C++ at run time, through cuda.bindings."""
+
+import functools
+from typing import Any
+
+
+@functools.cache
+def is_available() -> bool:
+    """Return True where NVRTC can be loaded: it comes with the CUDA extras."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception:  # of many classes: no package, no library, none that it knows
+        return False
+    return True
+
+
+@functools.cache
+def compile_to_ptx(source: str, oldest: int) -> str:
+    """Return the PTX of CUDA C++, which runs on an architecture and on all newer ones.
+
+    Args:
+      source: the program; its kernels are `extern "C"`.
+      oldest: the architecture, such as 70; the first after it where NVRTC no longer knows it.
+
+    Raises:
+      RuntimeError: NVRTC cannot compile it.
+      ImportError: cuda-bindings is missing.
+    """
+    from cuda.bindings import nvrtc
+
+    known = _checked(nvrtc.nvrtcGetSupportedArchs())
+    architecture = min(number for number in known if number >= oldest)
+    program = _compile(source, f"compute_{architecture}")
+    code = b" " * _checked(nvrtc.nvrtcGetPTXSize(program))
+    _checked(nvrtc.nvrtcGetPTX(program, code))
+    return code.rstrip(b"\0").decode()
+
+
+@functools.cache
+def compile_to_cubin(source: str, architecture: int) -> bytes:
+    """Return the machine code of CUDA C++ for one architecture, such as 90.
+
+    The rest is as in `compile_to_ptx`.
+    """
+    from cuda.bindings import nvrtc
+
+    program = _compile(source, f"sm_{architecture}")
+    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    return code
+
+
+def _compile(source: str, architecture: str) -> Any:
+    """Return NVRTC's program, compiled; raise with its log where it cannot be."""
+    from cuda.bindings import nvrtc
+
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"jaxaug.cu", 0, [], []))
+    options = [f"--gpu-architecture={architecture}".encode()]
+    result = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+    nvrtc.nvrtcGetProgramLog(program, log)
+    _checked(result, log)
+    return program
+
+
+def _checked(result: tuple[Any, ...], log: bytes = b"") -> Any:
+    """Return the value of NVRTC's result; raise with the log where it is an error."""
+    status, *values = result
+    if status.value != 0:  # NVRTC_SUCCESS
+        text = f"{status.name}\n{log.rstrip(bytes(1)).decode()}".strip()
+        raise RuntimeError(f"NVRTC cannot compile jaxaug's CUDA kernels: {text}.")
+    return values[0] if values else None
