@@ -209,9 +209,8 @@ class ColorJitter(ImageOp):
     def _by_cuda(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by CUDA kernels."""
         factors = (params.brightness, params.contrast, params.saturation, params.hue)
-        facts = [*info.extent, *factors, *params.order]
-        settings = cuda_jitter.Settings(image.shape[0], image.shape[1], len(self.components))
-        return cuda_jitter.jitter(settings, image, facts)
+        numbers = [*info.extent, *factors, *params.order]
+        return cuda_jitter.jitter(image, numbers, len(self.components))
 
     def _by_xla(self, params: Jitter, image: Array, info: ImageInfo) -> Array:
         """Apply the components by XLA, in the way that is fast on the device."""

@@ -5,34 +5,25 @@ there, in their order; XLA computes each of them at each turn and selects.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
-from jaxaug.augment._xla import fixed_point_bits
+from jaxaug.augment._cuda.gray_source import GRAY, fixed_point_one
 
 _THREADS = 256
 _PIXELS = 8  # a thread sums or changes so many
 
 
-class Settings(NamedTuple):
-    """The settings that are the same for all images: their sides, and the number of components."""
-
-    height: int
-    width: int
-    components: int
-
-
-def jitter(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
+def jitter(image: Array, numbers: Sequence[Scalar], components: int) -> Array:
     """Return float32[H, W, 3].
 
     Args:
-      settings: what is compiled into the kernels.
       image: float32[H, W, 3].
-      facts: 6 + components numbers: the used (height, width), brightness, contrast, saturation and
-        hue, and the components in their order: 0 brightness, 1 contrast, 2 saturation, 3 hue.
+      numbers: 6 + components: the used (height, width), brightness, contrast, saturation and hue,
+        and the components in their order: 0 brightness, 1 contrast, 2 saturation, 3 hue.
+      components: how many there are, at most 4.
     """
-    height, width, components = settings
+    height, width, _ = image.shape
     blocks = -(-height * width // (_THREADS * _PIXELS))
     constants = {
         "HEIGHT": height,
@@ -40,16 +31,16 @@ def jitter(settings: Settings, image: Array, facts: Sequence[Scalar]) -> Array:
         "COMPONENTS": components,
         "BLOCKS": blocks,
         "PIXELS": _PIXELS,
-        "ONE": f"{2.0 ** fixed_point_bits(width):.1f}f",
+        "ONE": fixed_point_one(width),
     }
-    source = with_constants(constants, _SOURCE)
+    source = with_constants(constants, GRAY + _SOURCE)
 
     def kernel(name: str, result: tuple[tuple[int, ...], str]) -> CudaKernel:
-        return CudaKernel(source, name, (result,), (blocks, 1), (_THREADS, 1))
+        return CudaKernel(source, name, (result,), blocks=(blocks, 1), threads=(_THREADS, 1))
 
-    about = as_row(facts)
-    (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, about)
-    return call(kernel("change_colors", ((height, width, 3), "float32")), image, about, sums)[0]
+    row = as_row(numbers)
+    (sums,) = call(kernel("sum_gray", ((blocks, 2), "int32")), image, row)
+    return call(kernel("change_colors", ((height, width, 3), "float32")), image, row, sums)[0]
 
 
 _SOURCE = r"""
@@ -57,11 +48,7 @@ struct Color {
   float red, green, blue;
 };
 
-__device__ float unit(float value) { return fminf(fmaxf(value, 0.0f), 1.0f); }
-
-__device__ float gray_of(const Color& c) {
-  return 0.2989f * c.red + 0.587f * c.green + 0.114f * c.blue;
-}
+__device__ float gray_of(const Color& c) { return gray_of(c.red, c.green, c.blue); }
 
 __device__ Color blend(const Color& c, float factor, float other) {
   float rest = (1.0f - factor) * other;
@@ -85,26 +72,26 @@ __device__ Color shift_hue(const Color& c, float turns) {
           unit(value - chroma * below_largest(sixths + 1.0f))};
 }
 
-__device__ Color change(const Color& c, int component, const float* facts, float mean) {
-  if (component == 0) return blend(c, facts[2], 0.0f);
-  if (component == 1) return blend(c, facts[3], mean);
-  if (component == 2) return blend(c, facts[4], gray_of(c));
-  return facts[5] == 0.0f ? c : shift_hue(c, facts[5]);
+__device__ Color change(const Color& c, int component, const float* numbers, float mean) {
+  if (component == 0) return blend(c, numbers[2], 0.0f);
+  if (component == 1) return blend(c, numbers[3], mean);
+  if (component == 2) return blend(c, numbers[4], gray_of(c));
+  return numbers[5] == 0.0f ? c : shift_hue(c, numbers[5]);
 }
 
 __device__ Color load(const float* pixel) { return {pixel[0], pixel[1], pixel[2]}; }
 
 extern "C" __global__ void __launch_bounds__(256)
-sum_gray(const float* __restrict__ images, const float* __restrict__ all_facts,
+sum_gray(const float* __restrict__ images, const float* __restrict__ all_numbers,
          int* __restrict__ results) {
-  const float* facts = all_facts + blockIdx.z * (6 + COMPONENTS);
+  const float* numbers = all_numbers + blockIdx.z * (6 + COMPONENTS);
   const float* image = images + (size_t)blockIdx.z * (HEIGHT * WIDTH * 3);
-  int height = (int)facts[0], width = (int)facts[1];
+  int height = (int)numbers[0], width = (int)numbers[1];
   int before[COMPONENTS];
   int count = 0;
   bool found = false;
   for (int turn = 0; turn < COMPONENTS; ++turn) {
-    before[turn] = (int)facts[6 + turn];
+    before[turn] = (int)numbers[6 + turn];
     found = found || before[turn] == 1;
     if (!found) ++count;
   }
@@ -116,27 +103,17 @@ sum_gray(const float* __restrict__ images, const float* __restrict__ all_facts,
       int i = first + k * blockDim.x;
       if (i >= HEIGHT * WIDTH || i / WIDTH >= height || i % WIDTH >= width) continue;
       Color color = load(image + i * 3);
-      for (int turn = 0; turn < count; ++turn) color = change(color, before[turn], facts, 0.0f);
-      sum += (int)rintf(fminf(fmaxf(gray_of(color), -2.0f), 2.0f) * ONE);
+      for (int turn = 0; turn < count; ++turn) color = change(color, before[turn], numbers, 0.0f);
+      sum += fixed_point(gray_of(color));
     }
   }
-
-  __shared__ long long sums[8];
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int k = 1; k < 8; ++k) sum += sums[k];
-    int* result = results + ((size_t)blockIdx.z * BLOCKS + blockIdx.x) * 2;
-    result[0] = (int)(sum >> 16);
-    result[1] = (int)(sum & 0xffff);
-  }
+  write_sum(sum, results + ((size_t)blockIdx.z * BLOCKS + blockIdx.x) * 2);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-change_colors(const float* __restrict__ images, const float* __restrict__ all_facts,
+change_colors(const float* __restrict__ images, const float* __restrict__ all_numbers,
               const int* __restrict__ all_sums, float* __restrict__ results) {
-  const float* facts = all_facts + blockIdx.z * (6 + COMPONENTS);
+  const float* numbers = all_numbers + blockIdx.z * (6 + COMPONENTS);
   size_t offset = (size_t)blockIdx.z * (HEIGHT * WIDTH * 3);
   __shared__ float shared_mean;
   if (threadIdx.x < 32) {
@@ -150,22 +127,19 @@ change_colors(const float* __restrict__ images, const float* __restrict__ all_fa
       upper += __shfl_down_sync(0xffffffffu, upper, step);
       lower += __shfl_down_sync(0xffffffffu, lower, step);
     }
-    if (threadIdx.x == 0) {
-      float sum = ((float)upper * 65536.0f + (float)lower) / ONE;
-      shared_mean = sum / (facts[0] * facts[1]);
-    }
+    if (threadIdx.x == 0) shared_mean = mean_of(upper, lower, numbers);
   }
   __syncthreads();
   float mean = shared_mean;
 
   int order[COMPONENTS];
-  for (int turn = 0; turn < COMPONENTS; ++turn) order[turn] = (int)facts[6 + turn];
+  for (int turn = 0; turn < COMPONENTS; ++turn) order[turn] = (int)numbers[6 + turn];
   int first = blockIdx.x * (blockDim.x * PIXELS) + threadIdx.x;
   for (int k = 0; k < PIXELS; ++k) {
     int i = first + k * blockDim.x;
     if (i >= HEIGHT * WIDTH) continue;
     Color color = load(images + offset + (size_t)i * 3);
-    for (int turn = 0; turn < COMPONENTS; ++turn) color = change(color, order[turn], facts, mean);
+    for (int turn = 0; turn < COMPONENTS; ++turn) color = change(color, order[turn], numbers, mean);
     float* result = results + offset + (size_t)i * 3;
     result[0] = color.red;
     result[1] = color.green;

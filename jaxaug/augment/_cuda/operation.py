@@ -6,7 +6,7 @@ contrast, autocontrast and equalize are measured. XLA computes every operation f
 
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
-from jaxaug.augment._xla import fixed_point_bits
+from jaxaug.augment._cuda.gray_source import GRAY, fixed_point_one
 from jaxaug.augment.policy_tables import NAMES
 
 _THREADS = 256
@@ -33,44 +33,47 @@ def change(
         "WIDTH": width,
         "PIXELS": _PIXELS,
         "MEASURING": _MEASURING,
-        "ONE": f"{2.0 ** fixed_point_bits(width):.1f}f",
+        "ONE": fixed_point_one(width),
         "TOLERANCE": f"{tolerance:.9e}f",
         **{name.upper(): i for i, name in enumerate(NAMES)},
     }
-    source = with_constants(constants, _SOURCE)
-    facts = as_row([*extent, code, magnitude])
+    source = with_constants(constants, GRAY + _SOURCE)
+    row = as_row([*extent, code, magnitude])
     measure = CudaKernel(
-        source, "measure", (((_MEASURING, 3, 256), "int32"),), (_MEASURING, 1), (_THREADS, 1)
+        source,
+        "measure",
+        (((_MEASURING, 3, 256), "int32"),),
+        blocks=(_MEASURING, 1),
+        threads=(_THREADS, 1),
     )
     blocks = -(-height * width // (_THREADS * _PIXELS))
     apply = CudaKernel(
-        source, "change", (((height, width, 3), "float32"),), (blocks, 1), (_THREADS, 1)
+        source,
+        "change",
+        (((height, width, 3), "float32"),),
+        blocks=(blocks, 1),
+        threads=(_THREADS, 1),
     )
-    (measured,) = call(measure, image, facts)
-    return call(apply, image, facts, measured)[0]
+    (measured,) = call(measure, image, row)
+    return call(apply, image, row, measured)[0]
 
 
 _SOURCE = r"""
-__device__ float unit(float value) { return fminf(fmaxf(value, 0.0f), 1.0f); }
-
 __device__ int level_of(float value) { return (int)rintf(unit(value) * 255.0f); }
 
-__device__ float gray_of(const float* pixel) {
-  return 0.2989f * pixel[0] + 0.587f * pixel[1] + 0.114f * pixel[2];
-}
+__device__ float gray_of(const float* pixel) { return gray_of(pixel[0], pixel[1], pixel[2]); }
 
 // Contrast: the sum of gray in fixed point, halves of 16 bits; else the histogram of each channel.
 extern "C" __global__ void __launch_bounds__(256)
-measure(const float* __restrict__ images, const float* __restrict__ all_facts,
+measure(const float* __restrict__ images, const float* __restrict__ all_numbers,
         int* __restrict__ results) {
-  const float* facts = all_facts + blockIdx.z * 4;
-  int code = (int)facts[2];
+  const float* numbers = all_numbers + blockIdx.z * 4;
+  int code = (int)numbers[2];
   if (code != CONTRAST && code != AUTOCONTRAST && code != EQUALIZE) return;
   const float* image = images + (size_t)blockIdx.z * (HEIGHT * WIDTH * 3);
   int* result = results + ((size_t)blockIdx.z * MEASURING + blockIdx.x) * 768;
-  int height = (int)facts[0], width = (int)facts[1];
+  int height = (int)numbers[0], width = (int)numbers[1];
   __shared__ int counts[768];
-  __shared__ long long sums[8];
   for (int k = threadIdx.x; k < 768; k += blockDim.x) counts[k] = 0;
   __syncthreads();
 
@@ -80,34 +83,27 @@ measure(const float* __restrict__ images, const float* __restrict__ all_facts,
     if (i / WIDTH >= height || i % WIDTH >= width) continue;
     const float* pixel = image + (size_t)i * 3;
     if (code == CONTRAST) {
-      sum += (int)rintf(fminf(fmaxf(gray_of(pixel), -2.0f), 2.0f) * ONE);
+      sum += fixed_point(gray_of(pixel));
     } else {
       for (int c = 0; c < 3; ++c) atomicAdd(counts + 256 * c + level_of(pixel[c]), 1);
     }
   }
 
   if (code == CONTRAST) {
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffffu, sum, step);
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int k = 1; k < 8; ++k) sum += sums[k];
-      result[0] = (int)(sum >> 16);
-      result[1] = (int)(sum & 0xffff);
-    }
+    write_sum(sum, result);
     return;
   }
   __syncthreads();
   for (int k = threadIdx.x; k < 768; k += blockDim.x) result[k] = counts[k];
 }
 
-__device__ float mean_gray(const int* measured, const float* facts) {
+__device__ float mean_gray(const int* measured, const float* numbers) {
   int upper = 0, lower = 0;
   for (int block = 0; block < MEASURING; ++block) {
     upper += measured[block * 768];
     lower += measured[block * 768 + 1];
   }
-  return ((float)upper * 65536.0f + (float)lower) / ONE / (facts[0] * facts[1]);
+  return mean_of(upper, lower, numbers);
 }
 
 // The sum over the threads before this one; 256 threads.
@@ -169,19 +165,19 @@ __device__ float smooth(const float* image, int row, int column, int height, int
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-change(const float* __restrict__ images, const float* __restrict__ all_facts,
+change(const float* __restrict__ images, const float* __restrict__ all_numbers,
        const int* __restrict__ all_measured, float* __restrict__ results) {
-  const float* facts = all_facts + blockIdx.z * 4;
+  const float* numbers = all_numbers + blockIdx.z * 4;
   size_t offset = (size_t)blockIdx.z * (HEIGHT * WIDTH * 3);
   const float* image = images + offset;
   const int* measured = all_measured + (size_t)blockIdx.z * (MEASURING * 768);
-  int height = (int)facts[0], width = (int)facts[1];
-  int code = (int)facts[2];
-  float magnitude = facts[3];
+  int height = (int)numbers[0], width = (int)numbers[1];
+  int code = (int)numbers[2];
+  float magnitude = numbers[3];
   __shared__ float curves[768];
   __shared__ int scratch[256];
   float mean = 0.0f;
-  if (code == CONTRAST) mean = mean_gray(measured, facts);
+  if (code == CONTRAST) mean = mean_gray(measured, numbers);
   if (code == AUTOCONTRAST || code == EQUALIZE) find_curves(measured, code, curves, scratch);
 
   float factor = 1.0f + magnitude;

@@ -17,14 +17,14 @@ __device__ float modulo(float index, float period) {
 }
 
 __device__ float fold(float index, float length) {
-#if MODE == 2
+#if MODE == REFLECT
   float period = fmaxf(2.0f * length - 2.0f, 1.0f);
   index = fabsf(modulo(index, period));
   index = fminf(index, period - index);
-#elif MODE == 3
+#elif MODE == SYMMETRIC
   index = modulo(index, 2.0f * length);
   index = fminf(index, 2.0f * length - 1.0f - index);
-#elif MODE == 4
+#elif MODE == WRAP
   index = modulo(index, length);
 #endif
   return fminf(fmaxf(index, 0.0f), length - 1.0f);
@@ -276,13 +276,13 @@ __device__ RESULT epilogue(float value, float shift, float inverse) {
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-warp(const PIXEL* __restrict__ images, const float* __restrict__ facts,
+warp(const PIXEL* __restrict__ images, const float* __restrict__ numbers,
      RESULT* __restrict__ results) {
   int column = blockIdx.x * blockDim.x + threadIdx.x;
   int row = blockIdx.y * blockDim.y + threadIdx.y;
   if (column >= OUT_WIDTH || row >= OUT_HEIGHT) return;
   size_t image = blockIdx.z;
-  const float* m = facts + image * (15 + CHANNELS);
+  const float* m = numbers + image * (15 + CHANNELS);
   Axis y_axis = {m[9], m[11], m[13]};
   Axis x_axis = {m[10], m[12], m[14]};
 
