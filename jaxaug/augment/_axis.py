@@ -72,7 +72,7 @@ def _triangle(offset: Array) -> Array:
 
 @_triangle.defjvp
 def _triangle_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """Take the slopes at the three kinks from one side, that of a growing position.
+    """Take the derivatives at the three kinks from one side, that of a growing position.
 
     JAX's own rules for `abs` and `maximum` halve them there, and so would the gradient be wherever
     a position lies on a pixel.
@@ -80,8 +80,8 @@ def _triangle_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
     (offset,), (change,) = primals, tangents
     rising = (offset > -1) & (offset <= 0)
     falling = (offset > 0) & (offset <= 1)
-    slope = rising.astype(jnp.float32) - falling.astype(jnp.float32)
-    return _triangle(offset), slope * change
+    derivative = rising.astype(jnp.float32) - falling.astype(jnp.float32)
+    return _triangle(offset), derivative * change
 
 
 def _cubic(offset: Array) -> Array:
@@ -104,7 +104,7 @@ MAX_UNROLLED = 32  # taps of an axis that are terms of the program: each takes 0
 
 
 class Axis(NamedTuple):
-    """The static facts and bounds of one axis."""
+    """What one axis is, and the static bounds of its reads."""
 
     extent: Scalar  # the used length, a float
     window: tuple[Scalar, Scalar] | None  # the first and last pixel that may be read, not folded

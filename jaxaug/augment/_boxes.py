@@ -19,7 +19,7 @@ _SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of
 
 
 def moved_info(info: ImageInfo, warp: Warp) -> ImageInfo:
-    """Return the facts about an image after `warp`."""
+    """Return the `ImageInfo` of an image after `warp`."""
     boxes = None if info.boxes is None else move_boxes(warp, info.boxes)
     return info._replace(canvas=warp.canvas, size=warp.size, boxes=boxes)
 
@@ -198,7 +198,10 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str] = ()) -> Sample:
     sample = dict(sample)
     for name in columns:
         rows = _rows(name, sample[name], keep.shape[0])
-        sample[name] = _blanked(jnp.take(rows, order, axis=0), valid)
+        rows = jnp.take(rows, order, axis=0)
+        blank = -1 if jnp.issubdtype(rows.dtype, jnp.signedinteger) else 0
+        kept = valid.reshape(-1, *[1] * (rows.ndim - 1))
+        sample[name] = jnp.where(kept, rows, jnp.asarray(blank, rows.dtype))
     for name in (*COUNTS, *(f"{column}_length" for column in columns)):
         if name in sample:
             sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
@@ -251,10 +254,3 @@ def _rows(name: str, value: Any, count: int) -> Array:
             ' begin with "box_" are for such columns, and `per_box` names others.'
         )
     return rows
-
-
-def _blanked(rows: Array, valid: Array) -> Array:
-    blank = -1 if jnp.issubdtype(rows.dtype, jnp.signedinteger) else 0
-    return jnp.where(
-        valid.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.asarray(blank, rows.dtype)
-    )

@@ -111,11 +111,11 @@ class Compose(Transform):
         """Draw the parameters of every transform: the randomness of one call, which can be saved.
 
         `chain.apply(chain.sample(key, info), sample)` equals `chain(key, sample)`, as long as the
-        transforms tell by `after` what they do to the facts about the image.
+        transforms tell by `after` what they do to the `ImageInfo`.
 
         Args:
           key: a PRNG key.
-          info: the facts about the image that will be given.
+          info: of the image that will be given.
 
         Returns:
           A pytree of arrays, one entry per transform; that of a `Lambda` is its key.
@@ -165,7 +165,7 @@ class Compose(Transform):
         """Return the stages of the chain: its runs, their taps per pixel, its passes.
 
         Args:
-          info: the facts about the image: the canvas, and "size", "boxes" and "epoch" where it has
+          info: of the image: the canvas, and "size", "boxes" and "epoch" where it has
             them. A transform of yours finds these entries in its sample and no others.
 
         Example:
@@ -217,13 +217,13 @@ class Compose(Transform):
         return self.warp(drawn.params, info)
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image after the whole chain."""
+        """Return the `ImageInfo` after the whole chain."""
         for transform, inner in zip(self.transforms, drawn.params, strict=True):
             info = transform.after(inner, info)
         return info
 
     def run(self, drawn: Drawn, state: State) -> State:
-        """Run the transforms in turn."""
+        """Run the transforms one after the other."""
         for transform, inner in zip(self.transforms, drawn.params, strict=True):
             state = self._step(transform, inner, state)
         return state
@@ -236,7 +236,7 @@ class Compose(Transform):
         return result if isinstance(sample, Mapping) else result["image"]
 
     def _run_from(self, key: Key, state: State) -> State:
-        """Draw and run in turn: each transform draws from the facts that the one before left."""
+        """Draw and run one after the other: each transform draws from what the one before left."""
         for number, transform in enumerate(self.transforms):
             drawn = transform.draw(jax.random.fold_in(key, number), state.info)
             state = self._step(transform, drawn, state)

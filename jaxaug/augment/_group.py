@@ -90,7 +90,7 @@ class GroupOp(Operator):
 
 
 def group_info(group: Sample) -> ImageInfo:
-    """Return the facts about the images of a group."""
+    """Return the `ImageInfo` of the images of a group."""
     canvas = group["image"].shape[1:3]
     if channels_first(group["image"]):
         canvas = group["image"].shape[2:4]
@@ -257,7 +257,7 @@ class GroupCompose(GroupOp):
         return key
 
     def apply(self, params: Key, group: Sample, info: ImageInfo) -> Sample:
-        """Apply the transforms in turn, each to its parts of the group."""
+        """Apply the transforms one after the other, each to its parts of the group."""
         del info
         mixed = 1  # consecutive samples that the operators before have mixed
         for number, transform in enumerate(self.transforms):

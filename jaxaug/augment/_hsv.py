@@ -1,4 +1,4 @@
-"""Colors as hue, saturation and value (HSV), with finite slopes everywhere."""
+"""Colors as hue, saturation and value (HSV), with finite derivatives everywhere."""
 
 import jax.numpy as jnp
 
@@ -31,8 +31,9 @@ def from_hsv(turns: Array, saturation: Array, value: Array) -> Array:
 def _hexagon(red: Array, green: Array, blue: Array) -> tuple[Array, Array, Array]:
     """Return hue in sixths of a turn, chroma and value.
 
-    Written without `where`, so that no slope is infinite; and XLA's CPU backend gives each branch
-    of a select its own copy of all that leads to it, which doubles with every step of a chain.
+    Written without `where`, so that no derivative is infinite; and XLA's CPU backend gives each
+    branch of a select its own copy of all that leads to it, which doubles with every step of a
+    chain.
     """
     value = jnp.maximum(red, jnp.maximum(green, blue))
     chroma = value - jnp.minimum(red, jnp.minimum(green, blue))

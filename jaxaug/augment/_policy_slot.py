@@ -52,6 +52,9 @@ def slot_of(space: Space, index: Array, strength: Scalar, negative: Array, info:
     def entry(values: list[Any]) -> Array:
         return picked(index, jnp.asarray(values, jnp.float32))
 
+    def down(magnitude: Array) -> Array:
+        return jnp.floor(magnitude + _PIXEL_TOLERANCE)
+
     height, width = info.extent
     along_x = entry([operation.share and operation.name == "TranslateX" for operation in space])
     along_y = entry([operation.share and operation.name == "TranslateY" for operation in space])
@@ -61,7 +64,7 @@ def slot_of(space: Space, index: Array, strength: Scalar, negative: Array, info:
     magnitude = (low + (high - low) * strength) * unit
 
     rounding = entry([_ROUNDINGS.index(operation.rounding) for operation in space])
-    for number, function in ((1, _down), (2, jnp.ceil), (3, jnp.round)):
+    for number, function in ((1, down), (2, jnp.ceil), (3, jnp.round)):
         magnitude = jnp.where(rounding == number, function(magnitude), magnitude)
     signed = entry([operation.signed for operation in space]) > 0
     magnitude = jnp.where(signed & negative, -magnitude, magnitude)
@@ -109,8 +112,8 @@ def slot_color(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]
 def _color_by_xla(slot: Slot, image: Array, info: ImageInfo, names: Collection[str]) -> Array:
     """Return `slot_color`, computed by XLA.
 
-    Its slope is taken through the sum of all operations: that of a mapped `switch` has residuals
-    that JAX does not split on an explicit mesh.
+    Its derivative is taken through the sum of all operations: that of a mapped `switch` has
+    residuals that JAX does not split on an explicit mesh.
     """
 
     def summed(slot: Slot, image: Array, size: Array | None) -> Array:
@@ -186,7 +189,3 @@ def _is(slot: Slot, name: str) -> Array:
 def _amount(slot: Slot, name: str, otherwise: float = 0.0) -> Array:
     """Return the magnitude where the operation is `name`."""
     return jnp.where(_is(slot, name), slot.magnitude, otherwise)
-
-
-def _down(magnitude: Array) -> Array:
-    return jnp.floor(magnitude + _PIXEL_TOLERANCE)

@@ -165,19 +165,17 @@ def stored(state: State) -> State:
 
 
 def _finished(image: Array, dtype: Any, used: Array | None, layout: str | None) -> Array:
-    """Return an image in its dtype and layout, zero where it is not used."""
+    """Return an image in its layout, zero where it is not used.
+
+    Without an output step in the dtype that came in, rounded for uint8.
+    """
     if layout is None:
-        image = _as_given(image, dtype)
+        if dtype == jnp.uint8 and image.dtype != jnp.uint8:
+            image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255)
+        image = image.astype(dtype)
     if used is not None:
         image = jnp.where(spread(used, "image", image), image, jnp.zeros_like(image))
     return channels_to_front(image) if layout == "CHW" and image.ndim == 3 else image
-
-
-def _as_given(image: Array, dtype: Any) -> Array:
-    """Return `image` in the dtype that came in, rounded for uint8."""
-    if dtype == jnp.uint8 and image.dtype != jnp.uint8:
-        image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255)
-    return image.astype(dtype)
 
 
 def _is_key(value: Any) -> bool:

@@ -189,7 +189,7 @@ def _moved_image(image: Array, extent, warp: Warp, settings: SettledResampling) 
     """Return another image of the sample, resampled as the first."""
     planes = resample(_planes_last("image", image), extent, warp, *settings)
     planes = in_range(planes, settings.interpolation)
-    # Without the boundary a later resample, or a choice, would compute it once for each reading.
+    # Without the barrier a later resample, or a choice, would compute it once for each reading.
     return _planes_first("image", barrier(planes), image.ndim)
 
 

@@ -70,7 +70,7 @@ class Transform(Operator):
             )
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image afterwards; `Compose.sample` asks for them.
+        """Return the `ImageInfo` afterwards; `Compose.sample` asks for them.
 
         Override it in an `ImageOp` or `SampleOp` that changes them.
         """
@@ -158,7 +158,7 @@ class Geometric(Transform):
         return select(drawn.applied.astype(jnp.int32), [Warp.identity(info), warp])
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image afterwards."""
+        """Return the `ImageInfo` afterwards."""
         return moved_info(info, self.drawn_warp(drawn, info))
 
     def run(self, drawn: Drawn, state: State) -> State:
@@ -228,7 +228,7 @@ class Pointwise(Transform):
         """Transform float32[H, W, C] in [0, 1] into another of that shape; draw nothing."""
 
     def run(self, drawn: Drawn, state: State) -> State:
-        """Apply it to the pixels, without a boundary unless a costly image is read repeatedly."""
+        """Apply it to the pixels, without a barrier unless a costly image is read repeatedly."""
         note = Note("pointwise", (type(self).__name__,), "fused with its neighbors", 0)
         if not (self.by_value and state.steps):
             state = resampled(state)
@@ -278,7 +278,7 @@ class ImageOp(Transform):
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels, which are stored first: it may read them repeatedly."""
-        # Without the boundary XLA would do the resample before it once for each reading.
+        # Without the barrier XLA would do the resample before it once for each reading.
         state = stored(resampled(state))
         check_channels(self, state.image)
         image = unit(state.image)

@@ -256,6 +256,8 @@ def _joined_window(warp: Warp, after: Warp) -> Edges | None:
 def _chosen(index: Array, values: Sequence[Any]) -> Any:
     """Return the value of a traced index; a number that is the same in all stays static."""
     first = values[0]
+    if isinstance(first, tuple):
+        return tuple(_chosen(index, parts) for parts in zip(*values))
     if all(is_static(value) and value == first for value in values):
         return first
     values = [jnp.asarray(v, jnp.float32) if is_static(v) else v for v in values]
@@ -268,9 +270,7 @@ def _chosen(index: Array, values: Sequence[Any]) -> Any:
 def _chosen_window(index: Array, windows: Sequence[Edges | None]) -> Edges | None:
     if all(window is None for window in windows):
         return None
-    sides = zip(*(_ANYWHERE if window is None else window for window in windows))
-    top, left, bottom, right = (_chosen(index, values) for values in sides)
-    return top, left, bottom, right
+    return _chosen(index, [_ANYWHERE if window is None else window for window in windows])
 
 
 def _chosen_matrix(index: Array, matrices: Sequence[Matrix]) -> Matrix:
@@ -300,12 +300,5 @@ def _chosen_displacement(
     still = first[0]._replace(dx=jnp.zeros_like(first[0].dx), dy=jnp.zeros_like(first[0].dy))
     pairs = [pair if mine and pair else (still, Matrix()) for pair, mine in zip(branches, own)]
     fields = zip(*(displacement for displacement, _ in pairs))
-    displacement = Displacement(*(_chosen_fields(index, field) for field in fields))
+    displacement = Displacement(*(_chosen(index, field) for field in fields))
     return displacement, _chosen_matrix(index, [matrix for _, matrix in pairs])
-
-
-def _chosen_fields(index: Array, fields: Sequence[Any]) -> Any:
-    """Return the field of a Displacement: an array, or a pair of numbers."""
-    if isinstance(fields[0], tuple):
-        return tuple(_chosen(index, values) for values in zip(*fields))
-    return _chosen(index, fields)

@@ -77,20 +77,20 @@ def vary_alike(*trees: Any) -> tuple[Any, ...]:
     every = frozenset[Any]().union(*varying)
     if all(axes == every for axes in varying):
         return trees
-    return jax.tree.map(lambda leaf: _vary_over(leaf, every), trees)
+
+    def vary(leaf: Any) -> Any:
+        missing = tuple(every - _varying(leaf))
+        if not missing or not hasattr(leaf, "dtype"):
+            return leaf
+        return lax.pcast(jnp.asarray(leaf), missing, to="varying")
+
+    return jax.tree.map(vary, trees)
 
 
 def _varying(leaf: Any) -> frozenset[Any]:
     if not isinstance(leaf, Tracer):
         return frozenset()
     return jax.typeof(leaf).manual_axis_type.varying
-
-
-def _vary_over(leaf: Any, axes: frozenset[Any]) -> Any:
-    missing = tuple(axes - _varying(leaf))
-    if not missing or not hasattr(leaf, "dtype"):
-        return leaf
-    return lax.pcast(jnp.asarray(leaf), missing, to="varying")
 
 
 def barrier_works_on_cpu() -> bool:
@@ -128,11 +128,15 @@ def channels_to_front(image: Array) -> Array:
     too: a resample then takes 17.7 us an image for 1.9 (H200). It sees slices of a finished image
     instead.
     """
-    return lax.platform_dependent(image, cpu=_transposed, default=_stacked)
+
+    def stacked(image: Array) -> Array:
+        return _sliced(lax.optimization_barrier(image))
+
+    return lax.platform_dependent(image, cpu=_transposed, default=stacked)
 
 
 def to_planes(image: Array) -> Array:
-    """Return [C, H, W] of [H, W, C] without a boundary, and without a transpose on GPUs.
+    """Return [C, H, W] of [H, W, C] without a barrier, and without a transpose on GPUs.
 
     See `channels_to_front`; what is costly to compute is stored before.
     """
@@ -141,23 +145,18 @@ def to_planes(image: Array) -> Array:
 
 def from_planes(planes: Array) -> Array:
     """Return [H, W, C] of [C, H, W], likewise."""
-    return lax.platform_dependent(planes, cpu=_transposed_back, default=_stacked_back)
+
+    def transposed(planes: Array) -> Array:
+        return planes.transpose(1, 2, 0)
+
+    def stacked(planes: Array) -> Array:
+        return jnp.stack([planes[channel] for channel in range(planes.shape[0])], axis=-1)
+
+    return lax.platform_dependent(planes, cpu=transposed, default=stacked)
 
 
 def _transposed(image: Array) -> Array:
     return image.transpose(2, 0, 1)
-
-
-def _transposed_back(planes: Array) -> Array:
-    return planes.transpose(1, 2, 0)
-
-
-def _stacked_back(planes: Array) -> Array:
-    return jnp.stack([planes[channel] for channel in range(planes.shape[0])], axis=-1)
-
-
-def _stacked(image: Array) -> Array:
-    return _sliced(lax.optimization_barrier(image))
 
 
 def _sliced(image: Array) -> Array:
