@@ -17,7 +17,7 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = for_site(obj.docstring.value)
 
     def on_package(self, *, pkg: griffe.Module, **kwargs):
-        """Leave out what a base class describes: `sample` and `apply` of every operator."""
+        """Leave out what a base class describes: `make_params` and `apply` of every operator."""
         described = [(cls, name) for cls in classes_of(pkg) for name in described_above(cls)]
         for cls, name in described:
             del cls.members[name]

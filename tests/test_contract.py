@@ -173,7 +173,7 @@ CASES = {
 class Nothing(augment.Pointwise):
     """A transform without arguments."""
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return None
 
     def apply(self, params, image, info):
@@ -306,7 +306,7 @@ def laws(transform, never, key, sample):
 
     return {
         "called": transform(key, sample),
-        "replayed": chain.apply(chain.sample(key, info), sample),
+        "replayed": chain.apply(chain.make_params(key, info), sample),
         "never": None if never is None else never(key, sample),
         "slopes": jax.grad(total)(image),
     }

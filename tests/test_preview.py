@@ -32,7 +32,7 @@ def made():
 
 class Next(augment.GroupOp):
     group_size = 3
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return None
     def apply(self, params, group, info):
         return {**group, "image": group["image"][jax.numpy.array([1, 2, 0])]}

@@ -51,7 +51,7 @@ def test_calls_and_replays_are_those_without_it(name, way):
     chain = CHAINS[name]
 
     def both(key, sample):
-        drawn = chain.sample(key, facts(sample))
+        drawn = chain.make_params(key, facts(sample))
         return chain(key, sample), chain.apply(drawn, sample)
 
     given = arguments_of(way, KEYS, batch("CenterCrop"))

@@ -107,10 +107,10 @@ class Compose(Transform):
         """The transforms of the chain."""
         return tuple(self.transforms)
 
-    def sample(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
+    def make_params(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
         """Draw the parameters of every transform: the randomness of one call, which can be saved.
 
-        `chain.apply(chain.sample(key, info), sample)` equals `chain(key, sample)`, as long as the
+        `chain.apply(chain.make_params(key, info), sample)` equals `chain(key, sample)`, as long as the
         transforms tell by `after` what they do to the `ImageInfo`.
 
         Args:
@@ -124,7 +124,7 @@ class Compose(Transform):
           >>> import jax
           >>> from jaxaug import augment
           >>> chain = augment.Compose([augment.RandomRotation(10), augment.CenterCrop(8)])
-          >>> drawn = chain.sample(jax.random.key(0), augment.ImageInfo((20, 30)))
+          >>> drawn = chain.make_params(jax.random.key(0), augment.ImageInfo((20, 30)))
           >>> chain.apply(drawn, jax.numpy.zeros((20, 30, 3), jax.numpy.uint8)).shape
           (8, 8, 3)
         """
@@ -135,14 +135,14 @@ class Compose(Transform):
         return tuple(drawn)
 
     def apply(self, params: tuple[Drawn, ...], sample: Array | Sample) -> Any:
-        """Transform one image or one sample with what `sample` drew: a replay."""
+        """Transform one image or one sample with what `make_params` drew: a replay."""
         params, sample = vary_alike(params, sample)
         state = self.run(Drawn(params), begin(sample, self._targets()))
         result = finish(state)
         return result if isinstance(sample, Mapping) else result["image"]
 
     def warp(self, params: tuple[Drawn, ...], info: ImageInfo) -> Warp:
-        """Return the one map of a chain of geometric transforms, for what `sample` drew.
+        """Return the one map of a chain of geometric transforms, for what `make_params` drew.
 
         Raises:
           TypeError: for a chain with other transforms, or with different interpolation or padding.

@@ -35,7 +35,7 @@ class GroupOp(Operator):
       >>> import jax, jax.numpy as jnp
       >>> class Swap(GroupOp):
       ...     group_size = 2
-      ...     def sample(self, key, info):
+      ...     def make_params(self, key, info):
       ...         return None
       ...     def apply(self, params, group, info):
       ...         return {**group, "image": group["image"][::-1]}
@@ -47,7 +47,7 @@ class GroupOp(Operator):
     group_size: int
 
     @abc.abstractmethod
-    def sample(self, key: Key, info: ImageInfo) -> Parameters:
+    def make_params(self, key: Key, info: ImageInfo) -> Parameters:
         """Draw the parameters of one group, a pytree of arrays.
 
         `info` has the canvas of one image; its size is int32[g, 2], its boxes float[g, n, 4].
@@ -251,7 +251,7 @@ class GroupCompose(GroupOp):
                     " at the end, functional.convert_bounding_box_format."
                 )
 
-    def sample(self, key: Key, info: ImageInfo) -> Key:
+    def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: each transform draws from what the one before left."""
         del info
         return key

@@ -20,7 +20,7 @@ class Drawn(NamedTuple):
     """All that is random in one application of an operator: a pytree that can be saved.
 
     Attributes:
-      params: what `sample` gave.
+      params: what `make_params` gave.
       applied: bool, the coin of `p`; None without a `p` below 1, or where the parameters tell.
     """
 
@@ -54,7 +54,7 @@ class Operator(abc.ABC):
             store(self, p=as_probability("p", p))
 
     @abc.abstractmethod
-    def sample(self, key: Key, info: ImageInfo) -> Parameters:
+    def make_params(self, key: Key, info: ImageInfo) -> Parameters:
         """Draw the parameters, a pytree of arrays; it knows nothing of `p`."""
 
     def neutral(self, params: Parameters) -> Parameters | None:
@@ -68,7 +68,7 @@ class Operator(abc.ABC):
 
     def draw(self, key: Key, info: ImageInfo) -> Drawn:
         """Draw the parameters and the coin of `p`."""
-        params = self.sample(key, info)
+        params = self.make_params(key, info)
         p = getattr(self, "p", 1.0)
         if is_static(p) and p == 1:
             return Drawn(params)

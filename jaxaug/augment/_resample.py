@@ -174,7 +174,7 @@ def unwarp(
     Args:
       image: float [H, W, C] of `warp.canvas`, such as the logits of a segmentation.
       warp: of geometric transforms: `chain.warp(params, info)`.
-      info: of the image before, as it was given to `chain.sample`.
+      info: of the image before, as it was given to `chain.make_params`.
       interpolation: "bilinear", "bicubic" or "nearest".
       fill: the value where the warped image shows nothing.
 
@@ -189,7 +189,7 @@ def unwarp(
       >>> from jaxaug import augment
       >>> chain = augment.Compose([augment.RandomHorizontalFlip(1.0)])
       >>> info = augment.ImageInfo((1, 3))
-      >>> warp = chain.warp(chain.sample(jax.random.key(0), info), info)
+      >>> warp = chain.warp(chain.make_params(jax.random.key(0), info), info)
       >>> unwarp(jnp.array([[[3.0], [2.0], [1.0]]]), warp, info).ravel().tolist()
       [1.0, 2.0, 3.0]
     """

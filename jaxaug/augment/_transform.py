@@ -1,6 +1,6 @@
 """The kinds of transform: configurations that draw parameters and apply them to one image.
 
-A transform is a frozen dataclass of settings. `sample(key, info)` draws its parameters and
+A transform is a frozen dataclass of settings. `make_params(key, info)` draws its parameters and
 sees no pixels; the other half draws nothing. `Operator` draws the coin of `p`; each kind selects by
 it. Each kind brings its own way to `run`; a chain only goes from one to the next.
 """
@@ -70,7 +70,7 @@ class Transform(Operator):
             )
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the `ImageInfo` afterwards; `Compose.sample` asks for them.
+        """Return the `ImageInfo` afterwards; `Compose.make_params` asks for them.
 
         Override it in an `ImageOp` or `SampleOp` that changes them.
         """
@@ -114,7 +114,7 @@ class Geometric(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment
       >>> class Zoom(augment.Geometric):
-      ...     def sample(self, key, info):
+      ...     def make_params(self, key, info):
       ...         return augment.random.uniform(key, 0.5, 1.0)
       ...     def warp(self, params, info):
       ...         return augment.Warp.centered(info, augment.matrix.scaling(params, params))
@@ -212,7 +212,7 @@ class Pointwise(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment
       >>> class Negative(augment.Pointwise):
-      ...     def sample(self, key, info):
+      ...     def make_params(self, key, info):
       ...         return None
       ...     def apply(self, params, image, info):
       ...         return 1.0 - image
@@ -260,7 +260,7 @@ class ImageOp(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment
       >>> class Upwards(augment.ImageOp):
-      ...     def sample(self, key, info):
+      ...     def make_params(self, key, info):
       ...         return augment.random.integers(key, 1, 2)
       ...     def apply(self, params, image, info):
       ...         return jnp.roll(image, -params, axis=0)
@@ -303,7 +303,7 @@ class SampleOp(Transform):
       >>> import jax, jax.numpy as jnp
       >>> from jaxaug import augment
       >>> class WithMean(augment.SampleOp):
-      ...     def sample(self, key, info):
+      ...     def make_params(self, key, info):
       ...         return None
       ...     def apply(self, params, sample, info):
       ...         return {**sample, "mean": sample["image"].mean()}
@@ -372,7 +372,7 @@ class Output(Transform):
         if cls.values is not owner.values:
             cls._epilogue = Output._epilogue  # the inherited one is of other values
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
 

@@ -184,7 +184,7 @@ class GaussianBlur(ImageOp):
             sigma=as_range("sigma", as_pair(self.sigma), 0.0),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the standard deviation."""
         del info
         return uniform(key, *self.sigma)
@@ -218,7 +218,7 @@ class BoxBlur(ImageOp):
         super().__post_init__()
         store(self, blur_limit=as_range_to("blur_limit", self.blur_limit, 1.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the side."""
         del info
         return uniform(key, *self.blur_limit)
@@ -231,7 +231,7 @@ class BoxBlur(ImageOp):
 
 
 class Motion(NamedTuple):
-    """Sampled parameters of `MotionBlur`: float32 length in pixels, degrees, direction."""
+    """Drawn parameters of `MotionBlur`: float32 length in pixels, degrees, direction."""
 
     length: Array
     angle: Array
@@ -271,7 +271,7 @@ class MotionBlur(ImageOp):
             direction_range=as_range("direction_range", self.direction_range, -1.0, 1.0),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Motion:
+    def make_params(self, key: Key, info: ImageInfo) -> Motion:
         """Draw the line."""
         del info
         ranges = (self.blur_limit, self.angle_range, self.direction_range)
@@ -309,7 +309,7 @@ class Defocus(ImageOp):
         super().__post_init__()
         store(self, radius=as_range_to("radius", self.radius, 0.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the radius."""
         del info
         return uniform(key, *self.radius)
@@ -343,7 +343,7 @@ class MedianBlur(ImageOp):
         store(self, kernel_size=plain(self.kernel_size))
         check_kernel_size(self.kernel_size)
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 

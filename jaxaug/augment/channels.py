@@ -162,7 +162,7 @@ class RandomChannelPermutation(Pointwise):
     _: KW_ONLY
     p: float = 1.0
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the order."""
         del info
         return permutation(key, 3)
@@ -208,7 +208,7 @@ class ChannelDropout(Pointwise):
         fill = as_number("fill", self.fill, 0.0, 1.0)
         store(self, channel_drop_range=(int(low), int(high)), fill=fill)
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the channels that stay, bool[3]."""
         del info
         low, high = self.channel_drop_range
@@ -257,7 +257,7 @@ class RandomRGBShift(Pointwise):
             b_shift_limit=as_symmetric_range("b_shift_limit", self.b_shift_limit),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw what is added, float32[3]."""
         del info
         limits = (self.r_shift_limit, self.g_shift_limit, self.b_shift_limit)
@@ -271,7 +271,7 @@ class RandomRGBShift(Pointwise):
 
 
 class HSVShift(NamedTuple):
-    """Sampled parameters of `HueSaturationValue`: float32, the hue in turns."""
+    """Drawn parameters of `HueSaturationValue`: float32, the hue in turns."""
 
     hue: Array
     saturation: Array
@@ -312,7 +312,7 @@ class HueSaturationValue(Pointwise):
             val_shift_limit=as_symmetric_range("val_shift_limit", self.val_shift_limit),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> HSVShift:
+    def make_params(self, key: Key, info: ImageInfo) -> HSVShift:
         """Draw what is added."""
         del info
         limits = (self.hue_shift_limit, self.sat_shift_limit, self.val_shift_limit)
@@ -351,7 +351,7 @@ class RandomHueYIQ(Pointwise):
         super().__post_init__()
         store(self, hue=as_symmetric_range("hue", self.hue))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the turn."""
         del info
         return uniform(key, *self.hue)

@@ -123,7 +123,7 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
 
 
 class Jitter(NamedTuple):
-    """Sampled parameters of `ColorJitter`: float32 factors, the hue shift in turns, and the order.
+    """Drawn parameters of `ColorJitter`: float32 factors, the hue shift in turns, and the order.
 
     `order` int32[k] names the k components that are asked for, in the order of their turns: 0
     brightness, 1 contrast, 2 saturation, 3 hue.
@@ -180,7 +180,7 @@ class ColorJitter(ImageOp):
             hue=_as_hue_range(self.hue),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Jitter:
+    def make_params(self, key: Key, info: ImageInfo) -> Jitter:
         """Draw the three factors, the shift and the order."""
         del info
         numbers = uniform(key, shape=(8,))
@@ -316,7 +316,7 @@ class Grayscale(Pointwise):
     across_channels = True
     p: float = 1.0
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 

@@ -148,7 +148,7 @@ class RandomApply(Control):
 
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> Branches:
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
         """Draw for the chain."""
         return Branches(None, (self._chain.draw(key, info),))
 
@@ -201,7 +201,7 @@ class RandomChoice(Control):
         super().__post_init__()
         store(self, weights=_as_weights(self.weights, len(self.transforms)))
 
-    def sample(self, key: Key, info: ImageInfo) -> Branches:
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
         """Draw the branch, and for all of them."""
         index_key, branches_key = jax.random.split(key)
         weights = len(self.transforms) if self.weights is None else self.weights
@@ -257,7 +257,7 @@ class RandomOrder(Control):
       (8, 9, 3)
     """
 
-    def sample(self, key: Key, info: ImageInfo) -> Branches:
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
         """Draw the order, and for all branches."""
         order_key, branches_key = jax.random.split(key)
         order = random.permutation(order_key, len(self.transforms))
@@ -300,7 +300,7 @@ class SomeOf(Control):
                 f"`n` must be at most the number of transforms, {count}, got {self.n}."
             )
 
-    def sample(self, key: Key, info: ImageInfo) -> Branches:
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
         """Draw a flag for each branch, and for all of them."""
         rank_key, branches_key = jax.random.split(key)
         chosen = random.permutation(rank_key, len(self.transforms)) < self.n

@@ -135,7 +135,7 @@ def resized_crop(
 
 
 class Window(NamedTuple):
-    """Sampled parameters of the crops: int32 scalars, in pixels of the image."""
+    """Drawn parameters of the crops: int32 scalars, in pixels of the image."""
 
     top: Array
     left: Array
@@ -172,7 +172,7 @@ class CenterCrop(Geometric):
                 f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints."
             )
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
 
@@ -246,7 +246,7 @@ class RandomCrop(Geometric):
         )
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
 
-    def sample(self, key: Key, info: ImageInfo) -> Window:
+    def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw a corner, uniform over the places where the window fits the padded image."""
         numbers = uniform(key, shape=(2,))
         top = self._place(numbers[0], info, 0)
@@ -332,7 +332,7 @@ class RandomResizedCrop(Geometric):
             )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: ImageInfo) -> Window:
+    def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the window."""
         numbers = uniform(key, shape=(2 * _TRIES + 2,))
         full = [jnp.asarray(side, jnp.int32) for side in info.height_width]

@@ -45,7 +45,7 @@ class Lambda(ImageOp):
                 " write Lambda(lambda key, image: ...)."
             )
 
-    def sample(self, key: Key, info: ImageInfo) -> Key:
+    def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: the function draws."""
         del info
         return key

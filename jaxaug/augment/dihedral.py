@@ -90,7 +90,7 @@ class RandomRotate90(Geometric):
 
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> Dihedral:
+    def make_params(self, key: Key, info: ImageInfo) -> Dihedral:
         """Draw the number of quarter turns."""
         del info
         return Dihedral(integers(key, 0, 4))
@@ -119,7 +119,7 @@ class RandomTranspose(Geometric):
 
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -148,7 +148,7 @@ class RandomD4(Geometric):
 
     p: float = 1.0
 
-    def sample(self, key: Key, info: ImageInfo) -> Dihedral:
+    def make_params(self, key: Key, info: ImageInfo) -> Dihedral:
         """Draw the symmetry."""
         del info
         return Dihedral(integers(key, 0, 8))

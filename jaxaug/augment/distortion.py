@@ -67,7 +67,7 @@ class GridDistortion(Bordered):
         store(self, distort_limit=as_range("distort_limit", limits, -0.9, 0.9))
         check_positive_int("num_steps", self.num_steps)
 
-    def sample(self, key: Key, info: ImageInfo) -> Grid:
+    def make_params(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the steps."""
         del info
         low, high = self.distort_limit
@@ -125,7 +125,7 @@ class OpticalDistortion(Bordered):
         limits = as_symmetric_range("distort_limit", self.distort_limit)
         store(self, distort_limit=as_range("distort_limit", limits, -1.0, 1.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> Lens:
+    def make_params(self, key: Key, info: ImageInfo) -> Lens:
         """Draw the coefficient."""
         del info
         return Lens(uniform(key, *self.distort_limit))
@@ -185,7 +185,7 @@ class ThinPlateSpline(Bordered):
         if not is_int(count) or count < 2:
             raise ValueError(f"`num_control_points` must be an int of at least 2, got {count!r}.")
 
-    def sample(self, key: Key, info: ImageInfo) -> ThinPlate:
+    def make_params(self, key: Key, info: ImageInfo) -> ThinPlate:
         """Draw the displacements of the control points."""
         del info
         keys = jax.random.split(key)

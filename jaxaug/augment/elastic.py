@@ -114,7 +114,7 @@ class ElasticTransform(Bordered):
             sigma=as_xy("sigma", static("sigma", self.sigma)),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Elastic:
+    def make_params(self, key: Key, info: ImageInfo) -> Elastic:
         """Draw the noise at the nodes."""
         shape = []
         for length, sigma in zip(info.canvas, reversed(self.sigma)):

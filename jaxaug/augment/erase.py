@@ -167,7 +167,7 @@ class RandomErasing(Occlusion):
             store(self, value=as_color("value", self.value))
         store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
-    def sample(self, key: Key, info: ImageInfo) -> tuple[Holes, Key | None]:
+    def make_params(self, key: Key, info: ImageInfo) -> tuple[Holes, Key | None]:
         """Draw the window and, for "random", the key of the noise."""
         numbers = uniform(key, shape=(2 * _TRIES + 2,))
         image_height, image_width = info.extent
@@ -240,7 +240,7 @@ class CoarseDropout(Occlusion):
         )
         store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
-    def sample(self, key: Key, info: ImageInfo) -> Holes:
+    def make_params(self, key: Key, info: ImageInfo) -> Holes:
         """Draw the windows, those beyond the drawn number with no height."""
         fewest, most = self.holes
         numbers = uniform(key, shape=(4 * most + 1,))
@@ -311,7 +311,7 @@ class GridDropout(Occlusion):
         )
         store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
-    def sample(self, key: Key, info: ImageInfo) -> Grid:
+    def make_params(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the grid."""
         numbers = uniform(key, shape=(4,))
         shorter = jnp.minimum(*(jnp.asarray(side, jnp.float32) for side in info.extent))
@@ -363,7 +363,7 @@ class PixelDropout(Pointwise):
             value=as_color("value", self.value),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Key:
+    def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the pixels."""
         del info
         return key

@@ -172,7 +172,7 @@ class RandomAdjustSharpness(ImageOp):
         factor = as_number("sharpness_factor", self.sharpness_factor, 0.0, float("inf"))
         store(self, sharpness_factor=factor)
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -210,7 +210,7 @@ class Morphological(ImageOp):
         check_kernel_size(self.kernel_size)
         check_choice("operation", self.operation, ("dilation", "erosion"))
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -244,7 +244,7 @@ class Downscale(ImageOp):
         super().__post_init__()
         store(self, scale_range=as_range("scale_range", self.scale_range, _MIN_SCALE, 1.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the scale."""
         del info
         return uniform(key, *self.scale_range)

@@ -46,7 +46,7 @@ class _Flip(Geometric):
 
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 

@@ -79,7 +79,7 @@ class Frames:
             )
         else:
             first = {name: row[0] for name, row in rows.items()}
-            drawn = chain.sample(key, begin({**shared, **first}, targets).info)
+            drawn = chain.make_params(key, begin({**shared, **first}, targets).info)
             result = jax.vmap(
                 lambda row: _with_shared(chain.apply(drawn, {**shared, **row}), shared)
             )(rows)

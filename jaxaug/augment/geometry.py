@@ -207,7 +207,7 @@ class RandomAffine(Bordered):
             center=as_point("center", self.center),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Affine:
+    def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the angle, shift, scale and shear."""
         numbers = uniform(key, shape=(6,))
         height, width = info.extent
@@ -258,9 +258,9 @@ class RandomShear(Bordered):
             raise ValueError("`shear` must be a number, a pair or four numbers, got None.")
         store(self, shear=_as_shear(self.shear))
 
-    def sample(self, key: Key, info: ImageInfo) -> Affine:
+    def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the shear."""
-        return RandomAffine(0.0, shear=self.shear).sample(key, info)
+        return RandomAffine(0.0, shear=self.shear).make_params(key, info)
 
     def warp(self, params: Affine, info: ImageInfo) -> Warp:
         """Return the shear about the middle."""
@@ -294,9 +294,9 @@ class RandomTranslate(Bordered):
             raise ValueError("`translate` must be (x, y) shares in [0, 1], got None.")
         store(self, translate=_as_shares("translate", self.translate))
 
-    def sample(self, key: Key, info: ImageInfo) -> Affine:
+    def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the shift."""
-        return RandomAffine(0.0, self.translate).sample(key, info)
+        return RandomAffine(0.0, self.translate).make_params(key, info)
 
     def warp(self, params: Affine, info: ImageInfo) -> Warp:
         """Return the shift."""
@@ -341,7 +341,7 @@ class RandomPerspective(Bordered):
         distortion_scale = as_number("distortion_scale", self.distortion_scale, 0.0, 1.0)
         store(self, distortion_scale=distortion_scale)
 
-    def sample(self, key: Key, info: ImageInfo) -> Perspective:
+    def make_params(self, key: Key, info: ImageInfo) -> Perspective:
         """Draw the moves of the corners."""
         del info
         return Perspective(uniform(key, 0.0, self.distortion_scale / 2, shape=(4, 2)))

@@ -145,7 +145,7 @@ class RandomEqualize(ImageOp):
 
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -184,7 +184,7 @@ class RandomAutocontrast(ImageOp):
 
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -224,7 +224,7 @@ class CLAHE(ImageOp):
             tile_grid_size=as_size("tile_grid_size", self.tile_grid_size),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the limit."""
         del info
         return uniform(key, *self.clip_limit)

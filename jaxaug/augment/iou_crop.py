@@ -104,7 +104,7 @@ class RandomIoUCrop(Geometric):
         """False: it drops boxes, too, which a map does not."""
         return False
 
-    def sample(self, key: Key, info: ImageInfo) -> IoUCrop:
+    def make_params(self, key: Key, info: ImageInfo) -> IoUCrop:
         """Draw the options and the windows, and take the first that will do."""
         boxes = _boxes_of(info)
         count = _ROUNDS * self.trials

@@ -105,7 +105,7 @@ class JPEG(ImageOp):
             raise ValueError(f"`quality` must be one or two ints, got {self.quality!r}.")
         store(self, quality=(int(low), int(high)))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the quality."""
         del info
         low, high = self.quality

@@ -114,7 +114,7 @@ class PlanckianJitter(Pointwise):
         limits = as_range("temperature_limit", self.temperature_limit, 2000.0, 25000.0)
         store(self, temperature_limit=limits)
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the temperature."""
         del info
         return uniform(key, *self.temperature_limit)
@@ -153,7 +153,7 @@ class PCALighting(Pointwise):
         super().__post_init__()
         store(self, std=as_number("std", self.std, 0.0, float("inf")))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the three multiples."""
         del info
         return self.std * jax.random.normal(key, (3,), jnp.float32)

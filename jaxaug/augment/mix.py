@@ -137,7 +137,7 @@ class MixUp(Blending):
         super().__post_init__()
         store(self, alpha=_as_alpha("alpha", self.alpha))
 
-    def sample(self, key: Key, info: ImageInfo) -> Blend:
+    def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the weights."""
         return _whole(beta(key, self.alpha, (2,)), info)
 
@@ -175,7 +175,7 @@ class CutMix(Blending):
         super().__post_init__()
         store(self, alpha=_as_alpha("alpha", self.alpha))
 
-    def sample(self, key: Key, info: ImageInfo) -> Blend:
+    def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the windows."""
         center_key, share_key = jax.random.split(key)
         return _window(uniform(center_key, shape=(2, 2)), beta(share_key, self.alpha, (2,)), info)
@@ -213,7 +213,7 @@ class MixUpOrCutMix(Blending):
             cutmix_share=as_probability("cutmix_share", self.cutmix_share),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Blend:
+    def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw both, and the coin."""
         number_key, mixup_key, cutmix_key = jax.random.split(key, 3)
         numbers = uniform(number_key, shape=(2, 3))

@@ -113,7 +113,7 @@ class Mosaic(GroupOp):
             per_box=as_names("per_box", self.per_box),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Layout:
+    def make_params(self, key: Key, info: ImageInfo) -> Layout:
         """Draw the centers and the orders."""
         del info
         numbers = uniform(key, shape=(4, 6))

@@ -160,7 +160,7 @@ def iso_noise(
 
 
 class Noise(NamedTuple):
-    """Sampled parameters of noise: the key of its pixels, and float32 numbers of each kind."""
+    """Drawn parameters of noise: the key of its pixels, and float32 numbers of each kind."""
 
     key: Key
     numbers: Array
@@ -206,7 +206,7 @@ class GaussianNoise(ImageOp):
             sigma=as_range("sigma", as_pair(self.sigma), 0.0),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Noise:
+    def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the standard deviation."""
         del info
         return _noise(key, self.sigma)
@@ -243,7 +243,7 @@ class ShotNoise(ImageOp):
         super().__post_init__()
         store(self, scale_range=as_range("scale_range", self.scale_range, _MIN_SCALE))
 
-    def sample(self, key: Key, info: ImageInfo) -> Noise:
+    def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the scale."""
         del info
         return _noise(key, self.scale_range)
@@ -287,7 +287,7 @@ class SaltAndPepper(ImageOp):
             salt_vs_pepper=as_range("salt_vs_pepper", self.salt_vs_pepper, 0.0, 1.0),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Noise:
+    def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the two shares."""
         del info
         return _noise(key, self.amount, self.salt_vs_pepper)
@@ -329,7 +329,7 @@ class ISONoise(ImageOp):
             intensity=as_range("intensity", self.intensity, 0.0, 1.0),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> Noise:
+    def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels, the shift and the strength."""
         del info
         return _noise(key, self.color_shift, self.intensity)
@@ -369,7 +369,7 @@ class MultiplicativeNoise(ImageOp):
         check_choice("per_channel", self.per_channel, (True, False))
         store(self, multiplier=as_range("multiplier", self.multiplier, 0.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> Key:
+    def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the pixels."""
         del info
         return key

@@ -90,7 +90,7 @@ class Pad(Geometric):
         store(self, padding=as_padding("padding", self.padding), fill=as_color("fill", self.fill))
         check_choice("padding_mode", self.padding_mode, PADDING_MODES)
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
 
@@ -152,7 +152,7 @@ class RandomZoomOut(Geometric):
             side_range=as_static_range("side_range", self.side_range, 1.0),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> ZoomOut:
+    def make_params(self, key: Key, info: ImageInfo) -> ZoomOut:
         """Draw the factor and the place."""
         del info
         numbers = uniform(key, shape=(3,))
@@ -205,7 +205,7 @@ class LetterBox(Bordered):
         super().__post_init__()
         store(self, size=as_size("size", self.size))
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
 

@@ -16,7 +16,7 @@ from jaxaug.augment.random import between, order, uniform
 
 
 class Distortion(NamedTuple):
-    """Sampled parameters of `RandomPhotometricDistort`: a jitter, and int32[3], the channels."""
+    """Drawn parameters of `RandomPhotometricDistort`: a jitter, and int32[3], the channels."""
 
     jitter: Jitter
     permutation: Array
@@ -62,9 +62,9 @@ class RandomPhotometricDistort(ImageOp):
 
     def draw(self, key: Key, info: ImageInfo) -> Drawn:
         """Draw the parameters, which hold the coin of each of the five."""
-        return Drawn(self.sample(key, info))
+        return Drawn(self.make_params(key, info))
 
-    def sample(self, key: Key, info: ImageInfo) -> Distortion:
+    def make_params(self, key: Key, info: ImageInfo) -> Distortion:
         """Draw the coins, the factors, the place of contrast and the order of the channels."""
         del info
         numbers = uniform(key, shape=(13,))

@@ -165,7 +165,7 @@ class RandAugment(Policy):
             return rand_augment_big_vision(self.magnitude)
         return RAND_AUGMENT if self.variant == "torchvision" else RAND_AUGMENT_TIMM
 
-    def sample(self, key: Key, info: ImageInfo) -> Slot:
+    def make_params(self, key: Key, info: ImageInfo) -> Slot:
         """Draw the operations and their signs; for timm their magnitudes and coins, too."""
         numbers = uniform(key, shape=(self.num_ops, 3))
         if self.variant != "timm":
@@ -209,7 +209,7 @@ class TrivialAugmentWide(Policy):
         """The operations, with wide ranges."""
         return TRIVIAL_AUGMENT_WIDE
 
-    def sample(self, key: Key, info: ImageInfo) -> Slot:
+    def make_params(self, key: Key, info: ImageInfo) -> Slot:
         """Draw the operation, its bin and its sign."""
         numbers = uniform(key, shape=(1, 3))
         strengths = _strengths(numbers[:, 2], self.num_magnitude_bins, self.num_magnitude_bins)
@@ -246,7 +246,7 @@ class AutoAugment(Policy):
         """The operations."""
         return AUTO_AUGMENT
 
-    def sample(self, key: Key, info: ImageInfo) -> Slot:
+    def make_params(self, key: Key, info: ImageInfo) -> Slot:
         """Draw the pair, and for each of its operations the coin and the sign."""
         names = self._names
         rows = [
@@ -329,7 +329,7 @@ class AugMix(Policy):
         """The operations."""
         return AUGMIX if self.all_ops else AUGMIX_PARTIAL
 
-    def sample(self, key: Key, info: ImageInfo) -> Mixture:
+    def make_params(self, key: Key, info: ImageInfo) -> Mixture:
         """Draw the weights, the depths and the operations with their bins and signs."""
         weights_key, numbers_key = jax.random.split(key)
         depth = self.chain_depth or _MAX_DEPTH

@@ -71,7 +71,7 @@ class ScaleJitter(Geometric):
             raise ValueError(f"`scale_range` must be above 0, got {self.scale_range}.")
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: ImageInfo) -> Scale:
+    def make_params(self, key: Key, info: ImageInfo) -> Scale:
         """Draw the factor."""
         del info
         return Scale(uniform(key, *self.scale_range))
@@ -146,7 +146,7 @@ class RandomShortestSize(Geometric):
             store(self, canvas=as_size("canvas", self.canvas))
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: ImageInfo) -> ShorterSide:
+    def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""
         del info
         sizes = jnp.asarray(self.min_size, jnp.int32)
@@ -205,7 +205,7 @@ class RandomResize(Geometric):
             store(self, canvas=as_size("canvas", self.canvas))
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: ImageInfo) -> ShorterSide:
+    def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""
         del info
         return ShorterSide(integers(key, self.min_size, self.max_size + 1))

@@ -89,7 +89,7 @@ class Resize(Geometric):
             )
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
 

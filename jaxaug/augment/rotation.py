@@ -128,7 +128,7 @@ class RandomRotation(Bordered):
         )
         check_choice("expand", self.expand, (True, False))
 
-    def sample(self, key: Key, info: ImageInfo) -> Rotation:
+    def make_params(self, key: Key, info: ImageInfo) -> Rotation:
         """Draw the angle."""
         del info
         return Rotation(uniform(key, *self.degrees))

@@ -69,7 +69,7 @@ class SanitizeBoxes(Transform):
             per_box=as_names("per_box", self.per_box),
         )
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
 

@@ -183,7 +183,7 @@ class RandomPosterize(Pointwise):
             raise ValueError(f"`bits` must be an int of 0 to 8, got {self.bits!r}.")
         store(self, bits=bits)
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -218,7 +218,7 @@ class RandomSolarize(Pointwise):
         super().__post_init__()
         store(self, threshold=as_number("threshold", self.threshold, 0.0, 1.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -244,7 +244,7 @@ class RandomInvert(Pointwise):
     by_value = True
     p: float = 0.5
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -280,7 +280,7 @@ class RandomGamma(Pointwise):
         super().__post_init__()
         store(self, gamma=as_range("gamma", self.gamma, _MIN_GAMMA))
 
-    def sample(self, key: Key, info: ImageInfo) -> Array:
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the exponent."""
         del info
         return uniform(key, *self.gamma)
@@ -328,7 +328,7 @@ class LookupTable(Pointwise):
             )
         store(self, table=table if traced else plain(table))
 
-    def sample(self, key: Key, info: ImageInfo) -> None:
+    def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
         del key, info
 
@@ -339,7 +339,7 @@ class LookupTable(Pointwise):
 
 
 class ToneCurve(NamedTuple):
-    """Sampled parameters of `RandomToneCurve`: float32 numbers, or [3] with one per channel."""
+    """Drawn parameters of `RandomToneCurve`: float32 numbers, or [3] with one per channel."""
 
     low_y: Array
     high_y: Array
@@ -375,7 +375,7 @@ class RandomToneCurve(Pointwise):
         check_choice("per_channel", self.per_channel, (True, False))
         store(self, scale=as_number("scale", self.scale, 0.0, 1.0))
 
-    def sample(self, key: Key, info: ImageInfo) -> ToneCurve:
+    def make_params(self, key: Key, info: ImageInfo) -> ToneCurve:
         """Draw the heights of the inner points."""
         del info
         heights = jax.random.normal(key, (2, 3), jnp.float32) * self.scale

@@ -52,7 +52,7 @@ def test_jitter_takes_its_turns_in_the_drawn_order():
     orders = set()
     for seed in range(6):
         key = jax.random.key(seed)
-        params = transform.sample(jax.random.fold_in(key, 0), ImageInfo((9, 13)))
+        params = transform.make_params(jax.random.fold_in(key, 0), ImageInfo((9, 13)))
         expected = IMAGE.astype(np.float64)
         order = tuple(np.asarray(params.order).tolist())
         for component in order:
@@ -64,8 +64,8 @@ def test_jitter_takes_its_turns_in_the_drawn_order():
 
 def test_jitter_draws_orders_and_factors_uniformly_and_apart():
     transform = ColorJitter(0.4, (0.5, 1.0), 1.5, 0.1)
-    sample = jax.jit(jax.vmap(lambda key: transform.sample(key, ImageInfo((9, 13)))))
-    params = jax.tree.map(np.asarray, sample(jax.random.split(KEY, 4800)))
+    draw = jax.jit(jax.vmap(lambda key: transform.make_params(key, ImageInfo((9, 13)))))
+    params = jax.tree.map(np.asarray, draw(jax.random.split(KEY, 4800)))
     for values, (low, high) in zip(params[:4], [(0.6, 1.4), (0.5, 1.0), (0.0, 2.5), (-0.1, 0.1)]):
         assert (
             low <= values.min() < low + (high - low) / 100
@@ -80,7 +80,7 @@ def test_jitter_draws_orders_and_factors_uniformly_and_apart():
 
 def test_components_left_out_are_left_out():
     transform = ColorJitter(saturation=0.5, hue=0.1)
-    params = transform.sample(KEY, ImageInfo((9, 13)))
+    params = transform.make_params(KEY, ImageInfo((9, 13)))
     assert sorted(params.order.tolist()) == [2, 3]
     text = str(jax.make_jaxpr(lambda x: transform.apply(params, x, ImageInfo((9, 13))))(IMAGE))
     assert "reduce_sum" not in text  # no contrast, no mean
@@ -149,7 +149,7 @@ def test_jitter_of_gpus_is_that_of_cpus(size):
     jitter = ColorJitter(0.4, (0.2, 1.8), 0.4, 0.1)
     places = set()
     for seed in range(12):
-        params = jitter.sample(jax.random.key(seed), info)
+        params = jitter.make_params(jax.random.key(seed), info)
         places.add(params.order.tolist().index(1))
         expected = jitter._in_a_loop(params, image, info)
         found = jitter._in_two_passes(params, image, info)

@@ -16,7 +16,7 @@ COUNT = 20_000
 def draws(transform):
     """Return the parameters of many keys, each leaf [n, ...]."""
     keys = jax.random.split(jax.random.key(5), COUNT)
-    params = jax.jit(jax.vmap(lambda key: transform.sample(key, INFO)))(keys)
+    params = jax.jit(jax.vmap(lambda key: transform.make_params(key, INFO)))(keys)
     return [
         np.asarray(leaf, float)
         for leaf in jax.tree.leaves(params)

@@ -110,7 +110,7 @@ class _QuarterTurn(A.Geometric):
 
     turns: int
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         """The turns as traced numbers, as a random one would have."""
         del key, info
         return jnp.asarray([[1, 0], [0, -1], [-1, 0], [0, 1]], jnp.float32)[self.turns]
@@ -159,7 +159,7 @@ class _Shift(A.RandomAffine):
         super().__init__(0)
         object.__setattr__(self, "pixels", pixels)
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         del key, info
         return (0.0, (jnp.float32(self.pixels), 0.0), 1.0, (0.0, 0.0))
 
@@ -180,7 +180,7 @@ def test_keys():
         [A.RandomHorizontalFlip(0.0), A.Compose([A.RandomVerticalFlip(0.0), jitter])]
     )
     key = jax.random.fold_in(jax.random.fold_in(KEY, 1), 1)
-    factor = jitter.sample(key, A.ImageInfo((44, 60))).brightness
+    factor = jitter.make_params(key, A.ImageInfo((44, 60))).brightness
     expected = np.clip(IMAGE.astype(np.float32) * float(factor), 0, 255)
     np.testing.assert_allclose(run(nested, IMAGE), expected, atol=0.51)
     np.testing.assert_array_equal(run(jitter, IMAGE), run(A.Compose([jitter]), IMAGE))

@@ -29,7 +29,7 @@ class Factor(augment.Pointwise):
 
     factor: float
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return None
 
     def apply(self, params, image, info):

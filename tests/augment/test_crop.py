@@ -41,7 +41,7 @@ def run(transform, sample):
 
 
 def windows(transform, info, count=2000):
-    draw = jax.jit(jax.vmap(lambda key: transform.sample(key, info)))
+    draw = jax.jit(jax.vmap(lambda key: transform.make_params(key, info)))
     return [np.asarray(side) for side in draw(jax.random.split(KEY, count))]
 
 
@@ -58,7 +58,9 @@ def test_random_resized_crop_equals_pil_on_canvases(interpolation, size):
     out = jax.jit(jax.vmap(transform))(keys, batch)
     assert "size" not in out
     drawn = jax.vmap(
-        lambda key, size: transform.sample(jax.random.fold_in(key, 0), ImageInfo((48, 64), size))
+        lambda key, size: transform.make_params(
+            jax.random.fold_in(key, 0), ImageInfo((48, 64), size)
+        )
     )
     for image, pixels, *box in zip(images, out["image"], *drawn(keys, batch["size"])):
         top, left, height, width = map(int, box)
@@ -266,7 +268,9 @@ def test_padding_never_reads_the_unused_canvas(mode):
     keys = jax.random.split(KEY, len(lengths))
     out = jax.jit(jax.vmap(crop))(keys, {"image": canvas, "size": sizes})["image"]
     place = jax.vmap(
-        lambda key, size: crop.sample(jax.random.fold_in(key, 0), ImageInfo((2, 128), size)).left
+        lambda key, size: (
+            crop.make_params(jax.random.fold_in(key, 0), ImageInfo((2, 128), size)).left
+        )
     )
     for length, left, pixels in zip(lengths, np.asarray(place(keys, sizes)), np.asarray(out)):
         padded = np.pad(np.arange(length), 400, mode)

@@ -23,7 +23,7 @@ def element(transform, key):
     """What `transform(key, ...)` draws."""
     if isinstance(transform, A.RandomTranspose):
         return 4
-    return int(transform.sample(jax.random.fold_in(key, 0), A.ImageInfo((9, 9))).element)
+    return int(transform.make_params(jax.random.fold_in(key, 0), A.ImageInfo((9, 9))).element)
 
 
 def expected(image, element):
@@ -89,7 +89,7 @@ def test_the_targets_move(key):
 
 @pytest.mark.parametrize("transform, count", [(A.RandomRotate90(p=1.0), 4), (A.RandomD4(), 8)])
 def test_each_symmetry_is_as_likely(transform, count):
-    draw = jax.vmap(lambda key: transform.sample(key, A.ImageInfo((9, 9))).element)
+    draw = jax.vmap(lambda key: transform.make_params(key, A.ImageInfo((9, 9))).element)
     counts = np.bincount(draw(jax.random.split(KEY, 20_000)), minlength=count)
     assert len(counts) == count and stats.chisquare(counts).pvalue > 1e-4
 

@@ -23,7 +23,7 @@ ALL = pytest.mark.parametrize("transform", [GRID, LENS, PLATE], ids=lambda t: ty
 
 def pull_of(transform, height, width):
     """The function of points [n, 2] that `transform(KEY, ...)` draws, in float64."""
-    params = transform.sample(jax.random.fold_in(KEY, 0), A.ImageInfo((height, width)))
+    params = transform.make_params(jax.random.fold_in(KEY, 0), A.ImageInfo((height, width)))
     size = np.array([width, height], np.float64)
     (values,) = jax.device_get(params)
     values = np.float64(values)
@@ -86,7 +86,7 @@ def test_the_lens_is_opencvs():
         focal, coefficients, None, focal, (width, height), cv2.CV_32FC1
     )
     info = A.ImageInfo((height, width))
-    warp = A.OpticalDistortion().warp(type(LENS.sample(KEY, info))(jnp.float32(k)), info)
+    warp = A.OpticalDistortion().warp(type(LENS.make_params(KEY, info))(jnp.float32(k)), info)
     x = jnp.arange(width, dtype=jnp.float32)[None, :] + 0.5
     y = jnp.arange(height, dtype=jnp.float32)[:, None] + 0.5
     for ours, theirs in zip(warp.pull(x, y), maps):
@@ -104,7 +104,7 @@ def test_nodes_are_no_pixels_where_their_numbers_agree(transform, side):
     shares = []
     for length in (side, 2 * side):
         info = A.ImageInfo((length, length))
-        warp = transform.warp(transform.sample(KEY, info), info)
+        warp = transform.warp(transform.make_params(KEY, info), info)
         shares.append(jnp.stack(warp.pull(places * length, places[::-1] * length)) / length)
     np.testing.assert_allclose(shares[0], shares[1], atol=1e-5)
 
@@ -113,13 +113,13 @@ def test_what_is_drawn():
     keys = jax.random.split(KEY, 20_000)
     info = A.ImageInfo((40, 60))
     steps, k, shifts = (
-        np.asarray(jax.vmap(lambda key, t=t: t.sample(key, info)[0])(keys))
+        np.asarray(jax.vmap(lambda key, t=t: t.make_params(key, info)[0])(keys))
         for t in (A.GridDistortion(), A.OpticalDistortion(), A.ThinPlateSpline((0.3, 0.3)))
     )
     assert stats.kstest(steps[:, 0, 0], stats.uniform(0.7, 0.6).cdf).pvalue > 1e-4
     assert stats.kstest(k, stats.uniform(-0.05, 0.1).cdf).pvalue > 1e-4
     assert stats.kstest(shifts[:, 1, 2, 3], stats.norm(0, 0.03).cdf).pvalue > 1e-4
-    scales = jax.vmap(lambda key: A.ThinPlateSpline().sample(key, info).displacements)(keys)
+    scales = jax.vmap(lambda key: A.ThinPlateSpline().make_params(key, info).displacements)(keys)
     assert abs(np.std(scales) - np.sqrt(0.09 + 0.2**2 / 12) / 10) < 1e-3
     together = np.corrcoef(steps.reshape(len(keys), -1).T)
     assert np.abs(together - np.eye(10)).max() < 0.03
@@ -135,7 +135,7 @@ def test_however_strong_points_come_back(transform):
     points = np.random.default_rng(1).uniform(5, 60, (2, 50)).astype(np.float32)
 
     def error(key):
-        warp = transform.warp(transform.sample(key, info), info)
+        warp = transform.warp(transform.make_params(key, info), info)
         back = jnp.stack(warp.pull(*warp.push(*jnp.asarray(points))))
         return jnp.abs(back - points).max()
 

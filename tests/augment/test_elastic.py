@@ -41,7 +41,7 @@ def field(transform, noise):
 
 def drawn_noise(transform, canvas=SHAPE):
     """What `transform(KEY, ...)` draws for an image on a canvas."""
-    return transform.sample(jax.random.fold_in(KEY, 0), A.ImageInfo(canvas)).noise
+    return transform.make_params(jax.random.fold_in(KEY, 0), A.ImageInfo(canvas)).noise
 
 
 def test_the_displacement_is_scipys_gaussian_of_the_noise():
@@ -74,7 +74,7 @@ def test_a_canvas_bends_nothing(sigma):
 
     def pulled(canvas, size):
         info = A.ImageInfo(canvas, size)
-        return jnp.stack(transform.warp(transform.sample(KEY, info), info).pull(*points))
+        return jnp.stack(transform.warp(transform.make_params(KEY, info), info).pull(*points))
 
     tight = pulled((36, 49), None)
     for canvas in ((36, 49), (37, 64), (90, 120)):
@@ -90,7 +90,9 @@ def test_strength_and_smoothness_are_those_of_noise_in_every_pixel():
     grid = jnp.arange(0.5, 61, 5, dtype=jnp.float32)
 
     def displacement(key):
-        x, y = transform.warp(transform.sample(key, info), info).pull(grid[None, :], grid[:, None])
+        x, y = transform.warp(transform.make_params(key, info), info).pull(
+            grid[None, :], grid[:, None]
+        )
         return x - grid[None, :], y - grid[:, None]
 
     dx, dy = map(np.asarray, jax.jit(jax.vmap(displacement))(keys))
@@ -116,7 +118,7 @@ def test_no_fold_at_torchvisions_defaults_and_beyond(alpha, sigma):
     points = np.random.default_rng(1).uniform(5, 60, (50, 2)).astype(np.float32)
 
     def slopes(key):
-        warp = transform.warp(transform.sample(key, INFO), INFO)
+        warp = transform.warp(transform.make_params(key, INFO), INFO)
         displacement, _ = warp.displacements[0]
         x, y = warp.push(*jnp.asarray(points).T)
         back = jnp.stack(warp.pull(x, y), axis=1)

@@ -18,7 +18,7 @@ KEYS = jax.random.split(jax.random.key(5), N)
 
 
 def draws(transform, info):
-    return jax.device_get(jax.jit(jax.vmap(lambda key: transform.sample(key, info)))(KEYS))
+    return jax.device_get(jax.jit(jax.vmap(lambda key: transform.make_params(key, info)))(KEYS))
 
 
 def torchvision_windows(rng, height, width, scale, ratio):

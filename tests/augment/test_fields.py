@@ -187,7 +187,7 @@ class _Invert(A.ImageOp):
     def __init__(self, result):
         self.result = result
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         """Nothing."""
 
     def apply(self, params, image, info):
@@ -215,7 +215,7 @@ def test_what_a_pixelwise_transform_may_return(result, got):
 
 def test_a_map_that_is_no_warp_is_named():
     class Turn(A.Geometric):
-        def sample(self, key, info):
+        def make_params(self, key, info):
             return A.matrix.rotation(0.3)
 
         def warp(self, params, info):
@@ -229,7 +229,7 @@ def test_a_map_that_is_no_warp_is_named():
 class _OfNoKind(A.Transform):
     """A user's transform that derives from the base alone."""
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         """Nothing."""
 
     def apply(self, params, image, info):

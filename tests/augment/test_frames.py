@@ -174,7 +174,7 @@ def test_a_coin_leaves_what_all_frames_share_alone():
     class Darker(A.SampleOp):
         p = 0.5
 
-        def sample(self, key, info):
+        def make_params(self, key, info):
             return None
 
         def apply(self, params, sample, info):

@@ -34,7 +34,7 @@ def draw(transform, count=4000):
 
 def parameters(transform):
     """What `run(transform, NOISE)` draws."""
-    return transform.sample(jax.random.fold_in(KEY, 0), ImageInfo((11, 15)))
+    return transform.make_params(jax.random.fold_in(KEY, 0), ImageInfo((11, 15)))
 
 
 @pytest.mark.parametrize("flip", [RandomHorizontalFlip, RandomVerticalFlip])

@@ -57,8 +57,8 @@ def torchvisions(rng, boxes, options, trials=40, height=65, width=97):
 
 def draw(transform, count, boxes=BOXES):
     info = A.ImageInfo(SHAPE, None, jnp.asarray(boxes))
-    sample = jax.jit(jax.vmap(lambda key: transform.sample(key, info)))
-    return jax.tree.map(np.asarray, sample(jax.random.split(KEY, count)))
+    draw = jax.jit(jax.vmap(lambda key: transform.make_params(key, info)))
+    return jax.tree.map(np.asarray, draw(jax.random.split(KEY, count)))
 
 
 @pytest.mark.parametrize("options", [(0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), (0.3,)])
@@ -104,7 +104,7 @@ def test_the_image_is_cropped_and_the_boxes_dropped(number, canvas):
     transform = A.RandomIoUCrop(sampler_options=(0.0,))
     key = jax.random.fold_in(KEY, number)
     info = A.ImageInfo(SHAPE, None, jnp.asarray(BOXES))
-    drawn = transform.sample(jax.random.fold_in(key, 0), info)
+    drawn = transform.make_params(jax.random.fold_in(key, 0), info)
     (top, left, height, width), crops = jax.device_get(drawn)
     kept = np.append(centers_inside((left, top, left + width, top + height), BOXES[:3]), False)
     sample = on_canvas(IMAGE, 200) if canvas else {"image": IMAGE}
@@ -125,7 +125,7 @@ def test_after_a_flip_it_sees_the_boxes_where_they_are_and_replays():
     )
     sample = {"image": jnp.asarray(IMAGE), "boxes": jnp.asarray(BOXES)}
     out = jax.jit(chain)(KEY, sample)
-    drawn = chain.sample(KEY, A.ImageInfo(SHAPE, None, sample["boxes"]))
+    drawn = chain.make_params(KEY, A.ImageInfo(SHAPE, None, sample["boxes"]))
     (top, left, height, width), _ = jax.device_get(drawn[1].params)
     flipped = BOXES[:3, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [97, 0, 97, 0]
     window = (left, top, left + width, top + height)

@@ -32,9 +32,9 @@ MIXES = [
 def test_images_of_different_sizes_are_mixed_in_a_frame_of_both(order):
     size = jnp.array([[14, 26], [30, 11]], jnp.int32)[order]
     info = A.ImageInfo((40, 60), size)
-    window = A.MixUp(CLASSES).sample(KEYS[0], info).window
+    window = A.MixUp(CLASSES).make_params(KEYS[0], info).window
     assert window.tolist() == [[0, 0, 26, 30]] * 2
-    windows = jax.vmap(lambda key: A.CutMix(CLASSES).sample(key, info).window)(KEYS[:500])
+    windows = jax.vmap(lambda key: A.CutMix(CLASSES).make_params(key, info).window)(KEYS[:500])
     assert windows.reshape(-1, 4).max(axis=0)[2:].tolist() == [26, 30]
 
 
@@ -83,7 +83,7 @@ def without(entries, *names):
 
 
 def params(mix, info=INFO):
-    return jax.device_get(jax.jit(jax.vmap(lambda key: mix.sample(key, info)))(KEYS))
+    return jax.device_get(jax.jit(jax.vmap(lambda key: mix.make_params(key, info)))(KEYS))
 
 
 def p_of(result):
@@ -117,7 +117,7 @@ def test_mixup_weights_of_extreme_parameters(alpha):
 
 
 def test_weights_are_drawn_without_loops():
-    traced = jax.jit(lambda key: A.MixUpOrCutMix(CLASSES).sample(key, INFO)).trace(KEYS[0])
+    traced = jax.jit(lambda key: A.MixUpOrCutMix(CLASSES).make_params(key, INFO)).trace(KEYS[0])
     assert "while" not in traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
@@ -165,7 +165,7 @@ def test_pixels_and_labels_are_mixed_as_numpy_mixes_them(mix, dtype, layout):
     if layout == "CHW":
         given["image"] = whole["image"].transpose(0, 3, 1, 2)
     out = jax.device_get(jax.jit(mix)(key, given))
-    blend = jax.device_get(mix.sample(key, INFO))
+    blend = jax.device_get(mix.make_params(key, INFO))
     pixels = whole["image"].astype(np.float64)
     for i in range(2):
         weight = float(blend.weight[i])
@@ -186,7 +186,7 @@ def test_masks_are_cut_with_the_image_and_only_floats_are_blended():
     key = jax.random.key(1)
     whole = group()
     out = A.CutMix(CLASSES)(key, whole)
-    blend = A.CutMix(CLASSES).sample(key, INFO)
+    blend = A.CutMix(CLASSES).make_params(key, INFO)
     for i in range(2):
         inside = covers(np.asarray(blend.window[i]))
         assert inside.any()
@@ -197,14 +197,14 @@ def test_masks_are_cut_with_the_image_and_only_floats_are_blended():
             mix(key, whole)
     soft = np.eye(9, dtype=np.float32)[whole["mask"]]
     out = A.MixUp(CLASSES)(key, {**whole, "mask": soft})
-    weight = np.asarray(A.MixUp(CLASSES).sample(key, INFO).weight).reshape(2, 1, 1, 1)
+    weight = np.asarray(A.MixUp(CLASSES).make_params(key, INFO).weight).reshape(2, 1, 1, 1)
     np.testing.assert_allclose(out["mask"], weight * soft + (1 - weight) * soft[::-1], atol=1e-6)
 
 
 def test_boxes_of_both_are_kept_with_their_labels_and_weights():
     whole = without(group(), "mask")
     key = jax.random.key(1)
-    weight = np.asarray(A.MixUp(CLASSES).sample(key, INFO).weight)
+    weight = np.asarray(A.MixUp(CLASSES).make_params(key, INFO).weight)
     out = jax.device_get(A.MixUp(CLASSES)(key, whole))
     for i in range(2):
         np.testing.assert_allclose(out["boxes"][i][:2], whole["boxes"][i][:2])
@@ -232,7 +232,7 @@ def test_weights_follow_their_boxes_through_later_steps():
         assert 0 < len(found) < 4 and found == [(name, weights[i][name]) for name, _ in found]
 
     two = jax.tree.map(lambda rows: rows[:2], mixed)
-    share = np.asarray(A.MixUp().sample(KEYS[4], INFO).weight)
+    share = np.asarray(A.MixUp().make_params(KEYS[4], INFO).weight)
     again = jax.jit(A.MixUp())(KEYS[4], two)
     for i in range(2):
         expected = [(name, share[i] * weight) for name, weight in weights[i].items()]
@@ -491,7 +491,7 @@ class ShowKey(A.GroupOp):
     def __init__(self, group_size):
         self.group_size = group_size
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return jax.random.key_data(key)
 
     def apply(self, params, group, info):
@@ -515,7 +515,7 @@ class Count(A.GroupOp):
     def __init__(self, group_size):
         self.group_size = group_size
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return None
 
     def apply(self, params, group, info):

@@ -72,7 +72,7 @@ def test_a_mosaic_is_the_one_drawn_pixel_by_pixel(min_visibility):
     run = jax.jit(mosaic)
     for key in KEYS[:6]:
         out = jax.device_get(run(key, samples))
-        layout = mosaic.sample(key, A.ImageInfo(CANVAS))
+        layout = mosaic.make_params(key, A.ImageInfo(CANVAS))
         for i in range(4):
             center = np.asarray(layout.center[i])
             image, mask, share, boxes = drawn(
@@ -114,7 +114,9 @@ def test_a_fill_of_another_number_of_channels_is_refused():
 
 def test_centers_and_orders_are_uniform():
     mosaic = A.Mosaic((1000, 2000), (0.25, 0.75))
-    layout = jax.device_get(jax.vmap(lambda key: mosaic.sample(key, A.ImageInfo(CANVAS)))(KEYS))
+    layout = jax.device_get(
+        jax.vmap(lambda key: mosaic.make_params(key, A.ImageInfo(CANVAS)))(KEYS)
+    )
     for column, side in ((0, 1000), (1, 2000)):
         values = layout.center[:, 0, column] / side
         assert stats.kstest(values, stats.uniform(0.25, 0.5).cdf)[1] > 1e-4

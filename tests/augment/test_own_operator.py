@@ -102,7 +102,7 @@ def test_a_crop_at_a_class_holds_it(page, size):
         assert "size" not in out and out["mask"].shape == (16, 16)
         np.testing.assert_array_equal(np.asarray(out["mask"]) == 3, out["image"][:, :, 0] == 1)
         assert (np.asarray(out["mask"]) == 3).sum() == 1
-    drawn = A.Compose([crop]).sample(KEY, A.ImageInfo((40, 50), sample.get("size")))
+    drawn = A.Compose([crop]).make_params(KEY, A.ImageInfo((40, 50), sample.get("size")))
     assert drawn[0].params.shape == (40, 50)
 
 

@@ -55,7 +55,7 @@ def test_pad_moves_the_targets():
 
 def zoomed(transform, shape):
     """What `run(transform, ...)` draws for an image of `shape`: the frame and the corner."""
-    side, place = transform.sample(jax.random.fold_in(KEY, 0), A.ImageInfo(shape))
+    side, place = transform.make_params(jax.random.fold_in(KEY, 0), A.ImageInfo(shape))
     frame = np.floor(np.float32(shape) * side).astype(int)
     top, left = np.floor((frame - np.float32(shape)) * place).astype(int)
     return frame, top, left

@@ -51,7 +51,7 @@ def slots(rows):
 
 def draw(policy, count, info=INFO):
     keys = jax.random.split(jax.random.key(0), count)
-    return jax.device_get(jax.jit(jax.vmap(lambda key: policy.sample(key, info)))(keys))
+    return jax.device_get(jax.jit(jax.vmap(lambda key: policy.make_params(key, info)))(keys))
 
 
 def check_close_to_pil(policy, rows):
@@ -229,7 +229,7 @@ def test_augmix_draws():
 def test_augmix_is_the_weighted_sum_of_its_chains():
     policy = augment.AugMix(mixture_width=2, chain_depth=2, interpolation="nearest")
     chains = [[("Rotate", 6.0), ("Solarize", 0.8)], [("Equalize", 0.0), ("Identity", 0.0)]]
-    mixture = policy.sample(jax.random.key(0), INFO)
+    mixture = policy.make_params(jax.random.key(0), INFO)
     flat = slots([row for chain in chains for row in chain])
     mixture = mixture._replace(
         weights=jnp.array([0.5, 0.2, 0.3]), slots=jax.tree.map(lambda x: x.reshape(2, 2), flat)

@@ -113,7 +113,7 @@ def test_operations_of_augreg(level):
     policy = augment.RandAugment(1, level, variant="big_vision")
     keys = jax.random.split(KEY, 6000)
     info = augment.ImageInfo((224, 224))
-    slots = jax.jit(jax.vmap(lambda key: policy.sample(key, info)))(keys)
+    slots = jax.jit(jax.vmap(lambda key: policy.make_params(key, info)))(keys)
     codes, magnitudes = (np.asarray(leaf)[:, 0] for leaf in slots)
     names = [NAMES[code] for code in codes]
     assert set(names) == set(expected)

@@ -353,7 +353,7 @@ def test_windows_and_mirrors_are_the_gathers_of_a_canvas(dtype):
     sliced = jax.jit(jax.vmap(chain, (0, None)))(keys, {"image": image, "mask": image[:, :, 0]})
 
     def gathered(key):
-        warp = chain.warp(chain.sample(key, A.ImageInfo((24, 33))), A.ImageInfo((24, 33)))
+        warp = chain.warp(chain.make_params(key, A.ImageInfo((24, 33))), A.ImageInfo((24, 33)))
         used = (jnp.float32(24), jnp.float32(33))
         return resample(jnp.asarray(image), used, warp._replace(inside_source=False))
 

@@ -21,7 +21,7 @@ BETWEEN = A.RandomResize(10, 50, canvas=(60, 64))
 
 def drawn(transform, shape):
     """What `run(transform, ...)` draws."""
-    (value,) = transform.sample(jax.random.fold_in(KEY, 0), A.ImageInfo(shape))
+    (value,) = transform.make_params(jax.random.fold_in(KEY, 0), A.ImageInfo(shape))
     return float(value)
 
 
@@ -65,7 +65,7 @@ def test_what_is_drawn():
     keys = jax.random.split(KEY, 20_000)
     info = A.ImageInfo((65, 97))
     transforms = (JITTER, SHORTEST, BETWEEN)
-    samples = [jax.vmap(lambda key, t=t: t.sample(key, info)[0])(keys) for t in transforms]
+    samples = [jax.vmap(lambda key, t=t: t.make_params(key, info)[0])(keys) for t in transforms]
     scale, side, length = map(np.asarray, samples)
     assert stats.kstest(scale, stats.uniform(0.3, 1.4).cdf).pvalue > 1e-4
     values, counts = np.unique(side, return_counts=True)

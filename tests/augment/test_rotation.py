@@ -23,7 +23,7 @@ IMAGE = {
 
 def drawn(transform, shape):
     """What `transform(KEY, ...)` draws."""
-    return transform.sample(jax.random.fold_in(KEY, 0), A.ImageInfo(shape))
+    return transform.make_params(jax.random.fold_in(KEY, 0), A.ImageInfo(shape))
 
 
 def turn(degrees, shape, frame):
@@ -149,10 +149,12 @@ def test_shear_and_translate_are_affine(shape):
 def test_shear_and_translate_draw_uniformly():
     keys = jax.random.split(KEY, 20_000)
     info = A.ImageInfo((100, 200))
-    shear = jax.vmap(lambda key: A.RandomShear((5, 20, -9, 9)).sample(key, info).shear)(keys)
+    shear = jax.vmap(lambda key: A.RandomShear((5, 20, -9, 9)).make_params(key, info).shear)(keys)
     assert stats.kstest(shear[0], stats.uniform(5, 15).cdf).pvalue > 1e-4
     assert stats.kstest(shear[1], stats.uniform(-9, 18).cdf).pvalue > 1e-4
-    shift = jax.vmap(lambda key: A.RandomTranslate((0.1, 0.5)).sample(key, info).translate)(keys)
+    shift = jax.vmap(lambda key: A.RandomTranslate((0.1, 0.5)).make_params(key, info).translate)(
+        keys
+    )
     for values, most in zip(shift, (20, 50)):
         assert abs(np.std(values) - most / 3**0.5) < most / 50 and np.max(values) == most
 

@@ -165,7 +165,7 @@ def test_formats_are_those_of_their_names(old, new):
 class Look(A.SampleOp):
     """Note the boxes that a SampleOp sees, and those that it is told."""
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return info.boxes
 
     def apply(self, params, sample, info):
@@ -312,7 +312,7 @@ def test_keypoints_lose_their_visibility_outside_of_the_frame():
 
 @dataclass(frozen=True)
 class Elastic(A.Geometric):
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return random.uniform(key, -3, 3, shape=(2, 4, 4))
 
     def warp(self, params, info):
@@ -330,7 +330,7 @@ def test_what_a_warp_shows_comes_back_to_its_place(steps):
     ramp = np.stack([x, y], axis=2) / 60
     chain = A.Compose(steps)
     info = A.ImageInfo((48, 60))
-    warp = chain.warp(chain.sample(KEY, info), info)
+    warp = chain.warp(chain.make_params(KEY, info), info)
     warped_x, warped_y = warp.pull(*map(jnp.asarray, (x, y)))
     warped = jnp.stack([warped_x, warped_y], axis=2) / 60
     back = np.asarray(A.unwarp(warped, warp, info, fill=-1e6))

@@ -27,7 +27,7 @@ class Invert(A.Pointwise):
 
     p: float = 1.0
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         """Nothing."""
 
     def apply(self, params, image, info):
@@ -40,7 +40,7 @@ class Shrink(A.ImageOp):
 
     tells: bool = True
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         """Nothing."""
 
     def apply(self, params, image, info):
@@ -56,7 +56,7 @@ class Swap(A.SampleOp):
 
     p: float = 1.0
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return random.uniform(key)
 
     def apply(self, params, sample, info):
@@ -130,7 +130,7 @@ def test_p_below_1_broadcasts_nothing():
     class First(A.ImageOp):
         p: float = 0.5
 
-        def sample(self, key, info):
+        def make_params(self, key, info):
             return None
 
         def apply(self, params, image, info):
@@ -140,7 +140,7 @@ def test_p_below_1_broadcasts_nothing():
     class Soft(A.SampleOp):
         p: float = 0.5
 
-        def sample(self, key, info):
+        def make_params(self, key, info):
             return None
 
         def apply(self, params, sample, info):
@@ -151,7 +151,7 @@ def test_p_below_1_broadcasts_nothing():
         p: float = 0.5
         group_size = 2
 
-        def sample(self, key, info):
+        def make_params(self, key, info):
             return None
 
         def apply(self, params, group, info):
@@ -174,12 +174,12 @@ def test_p_below_1_broadcasts_nothing():
 
 def test_a_change_of_shape_is_told_to_those_that_draw_later():
     chain = A.Compose([Shrink(), A.RandomCrop(8)])
-    drawn = chain.sample(KEY, A.ImageInfo((20, 26)))
+    drawn = chain.make_params(KEY, A.ImageInfo((20, 26)))
     np.testing.assert_array_equal(chain.apply(drawn, IMAGE), chain(KEY, IMAGE))
     with pytest.raises(ValueError, match=r"Shrink.after tells of \(20, 26\): override it"):
         run(Shrink(tells=False))
     halve = A.Compose([A.Lambda(lambda key, image: image[::2, ::2]), A.RandomCrop(8)])
-    drawn = halve.sample(KEY, A.ImageInfo((20, 26)))
+    drawn = halve.make_params(KEY, A.ImageInfo((20, 26)))
     np.testing.assert_array_equal(halve.apply(drawn, IMAGE), halve(KEY, IMAGE))
 
 
@@ -227,7 +227,7 @@ class Mix(A.GroupOp):
     p: float = 1.0
     group_size = 2
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return random.uniform(key, 0.4, 0.6)
 
     def apply(self, params, group, info):
@@ -244,7 +244,7 @@ class Corner(A.SampleOp):
     told: str = "new"
     told_after: str = "new"
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return None
 
     def apply(self, params, sample, info):
@@ -277,7 +277,7 @@ def test_a_sample_op_that_changes_the_size_says_so():
         np.testing.assert_array_equal(out["image"], flipped)
         assert out.get("size", jnp.array(used)).tolist() == list(used)
         assert ("size" in out) == (told == "new")
-        drawn = chain.sample(KEY, A.ImageInfo((50, 100), sample["size"]))
+        drawn = chain.make_params(KEY, A.ImageInfo((50, 100), sample["size"]))
         np.testing.assert_array_equal(chain.apply(drawn, sample)["image"], out["image"])
 
 
@@ -307,7 +307,7 @@ def test_a_group_op_mixes_groups():
     for groups in (images.reshape(3, 2, 20, 26, 3), images.reshape(3, 2, 3, 20, 26)):
         keys = jax.random.split(KEY, 3)
         out = jax.jit(jax.vmap(Mix()))(keys, {"image": groups})["image"]
-        shares = jax.vmap(lambda key: Mix().sample(key, None))(keys).reshape(3, 1, 1, 1, 1)
+        shares = jax.vmap(lambda key: Mix().make_params(key, None))(keys).reshape(3, 1, 1, 1, 1)
         np.testing.assert_allclose(out, shares * groups + (1 - shares) * groups[:, ::-1], atol=1e-6)
         never = jax.vmap(Mix(p=0.0))(keys, {"image": groups})["image"]
         np.testing.assert_array_equal(never, groups)
@@ -325,7 +325,7 @@ def test_a_group_op_mixes_groups():
 class Look(A.Geometric):
     """To the corner of the first box, by as many pixels more as there were epochs."""
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         return info.boxes[0, :2] + info.epoch.astype(jnp.float32)
 
     def warp(self, params, info):
@@ -340,7 +340,7 @@ def test_boxes_in_info_are_those_moved_so_far(fuse):
     # 26 - 9 - 3 = 14 and 3 - 1 = 2 are the corner, to which Look goes and 2 further.
     np.testing.assert_allclose(out["boxes"], [[-2.0, -2.0, 5.0, 3.0]], atol=1e-5)
     assert out["epoch"] == 2
-    params = chain.sample(KEY, A.ImageInfo((20, 26), None, BOXES, jnp.int32(2)))
+    params = chain.make_params(KEY, A.ImageInfo((20, 26), None, BOXES, jnp.int32(2)))
     np.testing.assert_array_equal(params[2].params, [16.0, 4.0])
 
 

@@ -31,7 +31,7 @@ class _Fixed(A.Geometric):
         self.make = make
         self.settings = A.Resampling(**resampling)
 
-    def sample(self, key, info):
+    def make_params(self, key, info):
         """Nothing."""
 
     def warp(self, params, info):
@@ -122,7 +122,7 @@ def test_targets_follow_a_displacement():
 
     points = jnp.array([[20.3, 14.1], [33.0, 25.5]], jnp.float32)
     moved = np.asarray(run(chain, {"image": drawn, "keypoints": points})["keypoints"])
-    warp = chain.warp(chain.sample(KEY, INFO), INFO)
+    warp = chain.warp(chain.make_params(KEY, INFO), INFO)
     np.testing.assert_allclose(np.stack(warp.pull(*moved.T), axis=1), points, atol=0.01)
 
 
@@ -174,7 +174,7 @@ def test_a_choice_of_crops_and_resizes_keeps_their_windows():
     def crop_and_resize(number, image):
         crops = (A.CenterCrop((20, 30)), A.CenterCrop((33, 21)))
         chains = [A.Compose([crop, A.Resize((16, 16))]) for crop in crops]
-        warps = [chain.warp(chain.sample(KEY, INFO), INFO) for chain in chains]
+        warps = [chain.warp(chain.make_params(KEY, INFO), INFO) for chain in chains]
         chosen = _Fixed(lambda info: A.select(number, warps))
         return [chosen(KEY, image), *(chain(KEY, image) for chain in chains)]
 
@@ -214,7 +214,7 @@ def test_one_map_of_a_chain():
     chain = A.Compose(
         [A.RandomRotation(30), A.Compose([A.CenterCrop(30), A.RandomAffine(9, p=0.5)])]
     )
-    params = chain.sample(KEY, INFO)
+    params = chain.make_params(KEY, INFO)
     warp = chain.warp(params, INFO)
     points = jnp.array([[20.0, 14.0]], jnp.float32)
     image = picture(0, HEIGHT, WIDTH)

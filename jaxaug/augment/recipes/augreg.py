@@ -124,7 +124,7 @@ class _Cutout(Occlusion):
     value: Color = _GRAY
     mask_fill: int | None = None
 
-    def sample(self, key: Key, info: ImageInfo) -> Holes:
+    def make_params(self, key: Key, info: ImageInfo) -> Holes:
         """Draw the center."""
         numbers = uniform(key, shape=(2, 1))
         height, width = info.height_width
