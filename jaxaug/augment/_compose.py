@@ -107,15 +107,15 @@ class Compose(Transform):
         """The transforms of the chain."""
         return tuple(self.transforms)
 
-    def make_params(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
+    def make_params(self, key: Key, info: ImageInfo | Array | Sample) -> tuple[Drawn, ...]:
         """Draw the parameters of every transform: the randomness of one call, which can be saved.
 
-        `chain.apply(chain.make_params(key, info), sample)` equals `chain(key, sample)`, as long as the
-        transforms tell by `after` what they do to the `ImageInfo`.
+        `chain.apply(chain.make_params(key, sample), sample)` equals `chain(key, sample)`, as long
+        as the transforms tell by `after` what they do to the `ImageInfo`.
 
         Args:
           key: a PRNG key.
-          info: of the image that will be given.
+          info: the image or the sample itself, of which no pixel is read, or its `ImageInfo`.
 
         Returns:
           A pytree of arrays, one entry per transform; that of a `Lambda` is its key.
@@ -124,10 +124,18 @@ class Compose(Transform):
           >>> import jax
           >>> from jaxaug import augment
           >>> chain = augment.Compose([augment.RandomRotation(10), augment.CenterCrop(8)])
-          >>> drawn = chain.make_params(jax.random.key(0), augment.ImageInfo((20, 30)))
-          >>> chain.apply(drawn, jax.numpy.zeros((20, 30, 3), jax.numpy.uint8)).shape
+          >>> image = jax.numpy.zeros((20, 30, 3), jax.numpy.uint8)
+          >>> params = chain.make_params(jax.random.key(0), image)
+          >>> chain.apply(params, image).shape
           (8, 8, 3)
+          >>> again = chain.make_params(jax.random.key(0), augment.ImageInfo((20, 30)))
+          >>> bool(params[0].params == again[0].params)
+          True
         """
+        check_key(key, info)
+        if not isinstance(info, ImageInfo):
+            key, info = vary_alike(key, info)
+            info = begin(info, self._targets()).info
         drawn = []
         for number, transform in enumerate(self.transforms):
             drawn.append(transform.draw(jax.random.fold_in(key, number), info))

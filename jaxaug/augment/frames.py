@@ -11,7 +11,7 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._compose import Compose, as_transforms
 from jaxaug.augment._fields import as_names, store
-from jaxaug.augment._state import begin, check_key
+from jaxaug.augment._state import check_key
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._transform import Transform
 from jaxaug.augment._xla import vary_alike
@@ -79,7 +79,7 @@ class Frames:
             )
         else:
             first = {name: row[0] for name, row in rows.items()}
-            drawn = chain.make_params(key, begin({**shared, **first}, targets).info)
+            drawn = chain.make_params(key, {**shared, **first})
             result = jax.vmap(
                 lambda row: _with_shared(chain.apply(drawn, {**shared, **row}), shared)
             )(rows)

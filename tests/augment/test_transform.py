@@ -344,6 +344,26 @@ def test_boxes_in_info_are_those_moved_so_far(fuse):
     np.testing.assert_array_equal(params[2].params, [16.0, 4.0])
 
 
+def test_a_chain_draws_for_a_sample_as_for_its_facts():
+    sample = {"image": IMAGE, "size": jnp.array([18, 21]), "boxes": BOXES, "epoch": jnp.int32(2)}
+    chain = A.Compose([A.RandomHorizontalFlip(), A.CenterCrop(12), Look(), A.ColorJitter(0.3)])
+    params = chain.make_params(KEY, sample)
+    info = A.ImageInfo((20, 26), sample["size"], BOXES, jnp.int32(2), 3)
+    jax.tree.map(np.testing.assert_array_equal, params, chain.make_params(KEY, info))
+    replayed = jax.jit(chain.apply)(params, sample)
+    jax.tree.map(np.testing.assert_array_equal, replayed, jax.jit(chain)(KEY, sample))
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(params))
+
+    converted = A.Compose([Look()], box_format="xywh").make_params(KEY, sample)
+    np.testing.assert_array_equal(converted[0].params, chain.transforms[2].make_params(KEY, info))
+    keys = jax.random.split(KEY, 3)
+    batch = jnp.stack([IMAGE] * 3)
+    batched = jax.vmap(A.Compose([A.RandomCrop(8)]).make_params)(keys, batch)
+    assert all(leaf.shape[0] == 3 for leaf in jax.tree.leaves(batched))
+    with pytest.raises(TypeError, match="the arguments are swapped"):
+        chain.make_params(sample, KEY)
+
+
 @pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric", "wrap"])
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_the_border_is_that_of_numpy(mode, length):
