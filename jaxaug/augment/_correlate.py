@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
+from jaxaug.augment._fields import plain
 from jaxaug.augment._info import mirrored
 from jaxaug.augment._xla import barrier
 
@@ -61,3 +62,11 @@ def check_kernel_size(taps: Any) -> None:
     """Raise where a kernel has no middle tap."""
     if not isinstance(taps, int) or taps < 1 or taps % 2 == 0:
         raise ValueError(f"`kernel_size` must be an odd int of at least 1, got {taps!r}.")
+
+
+def as_kernel_size(name: str, value: Any) -> int:
+    """Return the odd side of a kernel."""
+    del name
+    value = plain(value)
+    check_kernel_size(value)
+    return value

@@ -2,15 +2,16 @@
 
 numpy's scalars and arrays are taken for the Python numbers and tuples that they hold. A JAX array
 stays one where a continuous setting is meant, in float32: it may be traced, and nothing static is
-derived from it. What is known of its value is checked. A transform
-converts its arguments once: `store(self, size=as_size("size", self.size))` in `__post_init__`. The
-names of types below stand for every form in which an argument may be written and for the one form
-in which it is kept, which no static type can say of one field.
+derived from it. What is known of its value is checked. A field names its converter,
+`size: Size = field(metadata=converter(as_size))`, and the base class applies it once, after
+`__init__`. The names of types below stand for every form in which an argument may be written and
+for the one form in which it is kept, which no static type can say of one field.
 """
 
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 import jax
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxaug._checks import check_range
+from jaxaug._checks import check_choice, check_positive_int, check_range
 from jaxaug._typing import Scalar
 from jaxaug.augment.matrix import is_static
 
@@ -32,6 +33,33 @@ Channels: TypeAlias = Any  # a number, or one per channel; kept as a tuple
 
 SMALLEST = float(np.finfo(np.float32).tiny)  # of what must be above 0
 LARGEST = float(np.finfo(np.float32).max)  # of what must be finite
+
+
+_CONVERTER = "jaxaug.converter"  # of the metadata of a field
+
+
+def converter(convert: Callable[..., Any], *bounds: Any) -> dict[str, Any]:
+    """Return the metadata of a field that keeps `convert(name, value, *bounds)` of its argument."""
+    return {_CONVERTER: (convert, bounds)}
+
+
+def convert_fields(transform: Any) -> None:
+    """Convert the fields of a frozen dataclass, once, after its `__init__`."""
+    for field in dataclasses.fields(transform):
+        found = _converter_of(type(transform), field.name)
+        if found is not None:
+            convert, bounds = found
+            value = convert(field.name, getattr(transform, field.name), *bounds)
+            store(transform, **{field.name: value})
+
+
+def _converter_of(cls: type, name: str) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """Return the converter of a field; a subclass that gives it another default keeps it."""
+    for base in cls.__mro__:
+        declared = base.__dict__.get("__dataclass_fields__", {}).get(name)
+        if declared is not None and _CONVERTER in declared.metadata:
+            return declared.metadata[_CONVERTER]
+    return None
 
 
 def store(transform: Any, **values: Any) -> None:
@@ -88,6 +116,14 @@ def as_range(
     return (floating(pair[0]), floating(pair[1]))
 
 
+def as_range_of(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> tuple[Scalar, Scalar]:
+    """Return `as_range` of a pair, or of one number for both ends."""
+    value = setting(value)
+    return as_range(name, (value, value) if is_number(value) else value, low, high)
+
+
 def as_static_range(
     name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
 ) -> tuple[float, float]:
@@ -109,14 +145,16 @@ def as_range_to(
     return first, last
 
 
-def as_symmetric_range(name: str, value: Any) -> tuple[Scalar, Scalar]:
-    """Return (-v, v) of one number v >= 0, or a pair as it is."""
+def as_symmetric_range(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> tuple[Scalar, Scalar]:
+    """Return (-v, v) of one number v >= 0, or a pair as it is, checked to lie within the bounds."""
     value = setting(value)
     if is_number(value) and not ordered(0, value):
         raise ValueError(
             f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
         )
-    return as_range(name, (-value, value) if is_number(value) else value)
+    return as_range(name, (-value, value) if is_number(value) else value, low, high)
 
 
 def as_point(name: str, value: Any) -> tuple[Scalar, Scalar] | None:
@@ -181,6 +219,28 @@ def as_names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(names, tuple) or not all(isinstance(each, str) for each in names):
         raise ValueError(f"`{name}` must be a list of names of entries, got {value!r}.")
     return names
+
+
+def as_choice(name: str, value: Any, choices: Collection[Any]) -> Any:
+    """Return one of `choices`."""
+    check_choice(name, value, choices)
+    return value
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """Return True or False."""
+    return as_choice(name, value, (True, False))
+
+
+def as_positive_int(name: str, value: Any) -> int:
+    """Return an int of at least 1."""
+    check_positive_int(name, value)
+    return plain(value)
+
+
+def as_optional(name: str, value: Any, convert: Callable[..., Any], *bounds: Any) -> Any:
+    """Return None as it is, and `convert` of another value."""
+    return None if value is None else convert(name, value, *bounds)
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key
 from jaxaug.augment import _pytree, random
-from jaxaug.augment._fields import as_probability, repr_in_order, store
+from jaxaug.augment._fields import as_probability, convert_fields, repr_in_order, store
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment.matrix import is_static
 
@@ -31,9 +31,10 @@ class Drawn(NamedTuple):
 class Operator(abc.ABC):
     """A frozen dataclass of settings that draws parameters and applies them.
 
-    A field `p` is the probability of being applied: its coin is drawn here, from a key of its own,
-    so that it says nothing about the parameters. As a pytree its leaves are the JAX arrays among
-    its settings.
+    A field `p` is the probability of being applied, in [0, 1]: its coin is drawn here, from a key
+    of its own, so that it says nothing about the parameters. A field whose metadata name a
+    `converter` keeps what that makes of the argument. As a pytree its leaves are the JAX arrays
+    among its settings.
     """
 
     def __init_subclass__(cls, **options: Any):
@@ -48,7 +49,12 @@ class Operator(abc.ABC):
         _pytree.register(cls)
 
     def __post_init__(self):
-        """Check `p`; a subclass with a `__post_init__` of its own calls this one, too."""
+        """Convert the fields, and check `p`.
+
+        A subclass whose fields depend on each other checks that in a `__post_init__` of its own,
+        after this one.
+        """
+        convert_fields(self)
         p = getattr(self, "p", None)
         if p is not None:
             store(self, p=as_probability("p", p))

@@ -5,7 +5,7 @@ The pure functions take float images [H, W, C] in [0, 1]. Beyond its border an i
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,12 +14,13 @@ import numpy as np
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._correlate import (
     along,
+    as_kernel_size,
     check_kernel_size,
     correlated,
     mirrored_all,
     written_sum,
 )
-from jaxaug.augment._fields import Range, as_range, as_range_to, plain, store
+from jaxaug.augment._fields import Range, as_range, as_range_of, as_range_to, converter, plain
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._values import as_pair, on_image
@@ -155,6 +156,23 @@ def median_blur(image: Array, kernel_size: int, size: Any = None) -> Array:
 # ---- transforms
 
 
+def _as_kernel_sizes(kernel_size: Any) -> tuple[int, int]:
+    """Return the taps (along x, along y) of one odd int or two."""
+    sizes = as_pair(plain(kernel_size))
+    if not isinstance(sizes, tuple) or len(sizes) != 2:
+        raise ValueError(f"`kernel_size` must be an odd int or two, got {kernel_size!r}.")
+    for taps in sizes:
+        check_kernel_size(taps)
+    return sizes
+
+
+def _as_kernel_size(name: str, value: Any) -> Any:
+    """Return an odd int or two as they are, checked."""
+    del name
+    _as_kernel_sizes(value)
+    return plain(value)
+
+
 @dataclass(frozen=True)
 class GaussianBlur(ImageOp):
     """Blur by a Gaussian of random width, one for both axes.
@@ -162,7 +180,6 @@ class GaussianBlur(ImageOp):
     Args:
       kernel_size: odd, the taps of the filter: an int, or (along x, along y).
       sigma: (low, high), the range of the standard deviation in pixels, or one number.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -170,19 +187,10 @@ class GaussianBlur(ImageOp):
       (8, 9, 3)
     """
 
-    kernel_size: Any
-    sigma: Range = (0.1, 2.0)
+    kernel_size: Any = field(metadata=converter(_as_kernel_size))
+    sigma: Range = field(default=(0.1, 2.0), metadata=converter(as_range_of, 0.0))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        _as_kernel_sizes(self.kernel_size)
-        store(
-            self,
-            kernel_size=plain(self.kernel_size),
-            sigma=as_range("sigma", as_pair(self.sigma), 0.0),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the standard deviation."""
@@ -201,7 +209,6 @@ class BoxBlur(ImageOp):
     Args:
       blur_limit: (low, high), at least 1, the range of the square's side in pixels; at a side
         between two odd numbers the outermost pixels count in part.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -211,12 +218,8 @@ class BoxBlur(ImageOp):
     Reference: `albumentations.Blur`, whose sides are odd ints.
     """
 
-    blur_limit: Range = (3.0, 7.0)
+    blur_limit: Range = field(default=(3.0, 7.0), metadata=converter(as_range_to, 1.0))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, blur_limit=as_range_to("blur_limit", self.blur_limit, 1.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the side."""
@@ -246,7 +249,6 @@ class MotionBlur(ImageOp):
       blur_limit: (low, high), at least 1, the range of the line's length in pixels.
       angle_range: (low, high), degrees, counter-clockwise.
       direction_range: (low, high), within [-1, 1].
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -256,20 +258,11 @@ class MotionBlur(ImageOp):
     Reference: `albumentations.MotionBlur`.
     """
 
-    blur_limit: Range = (3.0, 7.0)
-    angle_range: Range = (0.0, 360.0)
-    direction_range: Range = (-1.0, 1.0)
+    blur_limit: Range = field(default=(3.0, 7.0), metadata=converter(as_range_to, 1.0))
+    angle_range: Range = field(default=(0.0, 360.0), metadata=converter(as_range))
+    direction_range: Range = field(default=(-1.0, 1.0), metadata=converter(as_range, -1.0, 1.0))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            blur_limit=as_range_to("blur_limit", self.blur_limit, 1.0),
-            angle_range=as_range("angle_range", self.angle_range),
-            direction_range=as_range("direction_range", self.direction_range, -1.0, 1.0),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Motion:
         """Draw the line."""
@@ -292,7 +285,6 @@ class Defocus(ImageOp):
     Args:
       radius: (low, high), at least 0, the range of the radius in pixels. The cost grows with the
         square of the largest.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -302,12 +294,8 @@ class Defocus(ImageOp):
     Reference: `albumentations.Defocus`, of whose aliased disk this is the smooth form.
     """
 
-    radius: Range = (3.0, 10.0)
+    radius: Range = field(default=(3.0, 10.0), metadata=converter(as_range_to, 0.0))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, radius=as_range_to("radius", self.radius, 0.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the radius."""
@@ -325,7 +313,6 @@ class MedianBlur(ImageOp):
 
     Args:
       kernel_size: 3 or 5, the side of the square; 7 and more are slow to compile.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -335,13 +322,8 @@ class MedianBlur(ImageOp):
     Differs from albumentations in one side for all images.
     """
 
-    kernel_size: int = 3
+    kernel_size: int = field(default=3, metadata=converter(as_kernel_size))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, kernel_size=plain(self.kernel_size))
-        check_kernel_size(self.kernel_size)
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -351,16 +333,6 @@ class MedianBlur(ImageOp):
         """Filter the used part."""
         del params
         return median_blur(image, self.kernel_size, info.size)
-
-
-def _as_kernel_sizes(kernel_size: Any) -> tuple[int, int]:
-    """Return the taps (along x, along y) of one odd int or two."""
-    sizes = as_pair(plain(kernel_size))
-    if not isinstance(sizes, tuple) or len(sizes) != 2:
-        raise ValueError(f"`kernel_size` must be an odd int or two, got {kernel_size!r}.")
-    for taps in sizes:
-        check_kernel_size(taps)
-    return sizes
 
 
 def _taps_for(reach: float) -> int:

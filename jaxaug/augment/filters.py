@@ -4,22 +4,22 @@ The pure functions take float images [H, W, C] in [0, 1] and do not clip. Beyond
 is mirrored, 3 2 | 1 2 3 4 | 3 2; with `size` that is the border of the used part of a canvas.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
 from typing import Any, Literal
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._correlate import (
     along,
+    as_kernel_size,
     check_kernel_size,
     mirrored_all,
     taps_along,
     written_sum,
 )
-from jaxaug.augment._fields import Range, as_number, as_range, plain, store
+from jaxaug.augment._fields import Range, as_choice, as_number, as_range, converter
 from jaxaug.augment._info import ImageInfo, extent, inside
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._values import on_image
@@ -148,6 +148,9 @@ def downscale(image: Array, scale: Scalar, size: Any = None) -> Array:
 # ---- transforms
 
 
+_MIN_SCALE = 1e-3
+
+
 @dataclass(frozen=True)
 class RandomAdjustSharpness(ImageOp):
     """Change the sharpness, with probability `p`.
@@ -156,7 +159,6 @@ class RandomAdjustSharpness(ImageOp):
 
     Args:
       sharpness_factor: at least 0; 0 is smooth, 1 the image, 2 sharper.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -164,13 +166,8 @@ class RandomAdjustSharpness(ImageOp):
       (8, 9, 3)
     """
 
-    sharpness_factor: float
+    sharpness_factor: float = field(metadata=converter(as_number, 0.0, float("inf")))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        factor = as_number("sharpness_factor", self.sharpness_factor, 0.0, float("inf"))
-        store(self, sharpness_factor=factor)
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -189,7 +186,6 @@ class Morphological(ImageOp):
     Args:
       kernel_size: odd, the side of the square.
       operation: "dilation" for the largest, "erosion" for the smallest.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -199,16 +195,12 @@ class Morphological(ImageOp):
     Differs from albumentations in one side for all images, and in leaving masks and boxes.
     """
 
-    kernel_size: int = 3
-    operation: Literal["dilation", "erosion"] = "dilation"
+    kernel_size: int = field(default=3, metadata=converter(as_kernel_size))
+    operation: Literal["dilation", "erosion"] = field(
+        default="dilation", metadata=converter(as_choice, ("dilation", "erosion"))
+    )
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, kernel_size=plain(self.kernel_size))
-        check_kernel_size(self.kernel_size)
-        check_choice("operation", self.operation, ("dilation", "erosion"))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -227,7 +219,6 @@ class Downscale(ImageOp):
 
     Args:
       scale_range: (low, high), within (0, 1], the range of the scale of the coarse image.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -237,12 +228,8 @@ class Downscale(ImageOp):
     Reference: `albumentations.Downscale`.
     """
 
-    scale_range: Range = (0.25, 0.25)
+    scale_range: Range = field(default=(0.25, 0.25), metadata=converter(as_range, _MIN_SCALE, 1.0))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, scale_range=as_range("scale_range", self.scale_range, _MIN_SCALE, 1.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the scale."""
@@ -252,6 +239,3 @@ class Downscale(ImageOp):
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Coarsen the used part."""
         return downscale(image, params, info.size)
-
-
-_MIN_SCALE = 1e-3

@@ -1,5 +1,10 @@
 """Arguments: numbers of numpy are taken, and errors name the argument as it was written."""
 
+import dataclasses
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +12,7 @@ import pytest
 
 from jaxaug import augment as A
 from jaxaug.augment import functional as F
+from jaxaug.augment._fields import as_color, as_number, converter
 
 KEY = jax.random.key(0)
 IMAGE = np.full((12, 15, 3), 100, np.uint8)
@@ -307,3 +313,47 @@ def test_a_nested_chain_of_other_settings_is_refused():
         A.Compose([A.Compose(flips, mask_fill=0)])
     assert runs(A.Compose(flips), A.CenterCrop(5)) == 1
     assert resamples(A.Compose([A.Compose(flips, fuse=False), A.CenterCrop(5)], fuse=False)) == 3
+
+
+# ---- converters
+
+
+@dataclass(frozen=True)
+class Shade(A.Pointwise):
+    amount: Any = field(metadata=converter(as_number, 0.0, 1.0))
+    fill: Any = field(default=(0.5, 0.5), metadata=converter(as_color))
+    p: float = 0.5
+
+    def make_params(self, key, info):
+        return None
+
+    def apply(self, params, image, info):
+        return image * self.amount
+
+
+QUARTER = np.float32(0.25)
+
+
+@dataclass(frozen=True)
+class Dark(Shade):
+    amount: Any = QUARTER
+
+
+def test_a_field_keeps_what_its_converter_makes_of_the_argument():
+    shade = Shade(np.float32(0.5), p=np.float64(1))
+    assert repr(shade) == "Shade(amount=0.5, fill=0.5, p=1.0)"
+    assert shade == Shade(0.5, p=1.0) and hash(shade) == hash(Shade(0.5, 0.5, 1.0))
+    assert pickle.loads(pickle.dumps(shade)) == shade
+    assert dataclasses.replace(shade, amount=1).amount == 1.0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        shade.amount = 1.0
+    traced = jax.eval_shape(lambda q: jnp.float32(Shade(q).amount), jnp.float32(0.5))
+    assert traced.dtype == jnp.float32
+    with pytest.raises(ValueError, match=r"`amount` must be a number in \[0.0, 1.0\], got 2"):
+        Shade(2)
+
+
+def test_a_subclass_with_another_default_keeps_the_converter():
+    assert type(Dark().amount) is float and Dark().fill == 0.5
+    with pytest.raises(ValueError, match=r"`amount` must be a number in \[0.0, 1.0\], got 'x'"):
+        Dark("x")
