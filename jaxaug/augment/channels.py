@@ -5,7 +5,7 @@ saturation and value end at 0 and 1. Nothing here is a matrix product: three cha
 for one, and its rounding would depend on the batch size.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +18,8 @@ from jaxaug.augment._fields import (
     as_number,
     as_static_range,
     as_symmetric_range,
+    converter,
     plain,
-    store,
 )
 from jaxaug.augment._hsv import from_hsv, to_hsv
 from jaxaug.augment._info import ImageInfo
@@ -143,12 +143,17 @@ def adjust_hue_yiq(image: Array, hue_factor: Scalar) -> Array:
 # ---- transforms
 
 
+def _as_channel_counts(name: str, value: Any) -> tuple[int, int]:
+    """Return (low, high) of two ints in [0, 3]."""
+    low, high = as_static_range(name, value, 0, 3)
+    if low != int(low) or high != int(high):
+        raise ValueError(f"`{name}` must be two ints, got {value!r}.")
+    return int(low), int(high)
+
+
 @dataclass(frozen=True)
 class RandomChannelPermutation(Pointwise):
     """Put the channels in a random order.
-
-    Args:
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -180,7 +185,6 @@ class ChannelDropout(Pointwise):
     Args:
       channel_drop_range: (low, high), ints of 0 to 3, the range of the number of channels.
       fill: the value that they get, in [0, 1].
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -193,20 +197,12 @@ class ChannelDropout(Pointwise):
 
     by_value = True
     channels = 3
-    channel_drop_range: tuple[int, int] = (1, 1)
-    fill: float = 0.0
+    channel_drop_range: tuple[int, int] = field(
+        default=(1, 1), metadata=converter(_as_channel_counts)
+    )
+    fill: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        low, high = as_static_range("channel_drop_range", self.channel_drop_range, 0, 3)
-        if low != int(low) or high != int(high):
-            raise ValueError(
-                f"`channel_drop_range` must be two ints, got {self.channel_drop_range!r}."
-            )
-        fill = as_number("fill", self.fill, 0.0, 1.0)
-        store(self, channel_drop_range=(int(low), int(high)), fill=fill)
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the channels that stay, bool[3]."""
@@ -230,7 +226,6 @@ class RandomRGBShift(Pointwise):
     Args:
       r_shift_limit, g_shift_limit, b_shift_limit: v draws from [-v, v], a pair (low, high) from
         itself.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -242,20 +237,11 @@ class RandomRGBShift(Pointwise):
 
     by_value = True
     channels = 3
-    r_shift_limit: Range = 0.5
-    g_shift_limit: Range = 0.5
-    b_shift_limit: Range = 0.5
+    r_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    g_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    b_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            r_shift_limit=as_symmetric_range("r_shift_limit", self.r_shift_limit),
-            g_shift_limit=as_symmetric_range("g_shift_limit", self.g_shift_limit),
-            b_shift_limit=as_symmetric_range("b_shift_limit", self.b_shift_limit),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw what is added, float32[3]."""
@@ -285,7 +271,6 @@ class HueSaturationValue(Pointwise):
     Args:
       hue_shift_limit: in turns; v draws from [-v, v], a pair (low, high) from itself.
       sat_shift_limit, val_shift_limit: the same, in values of [0, 1].
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -297,20 +282,11 @@ class HueSaturationValue(Pointwise):
 
     channels = 3
     across_channels = True
-    hue_shift_limit: Range = 20 / 180
-    sat_shift_limit: Range = 30 / 255
-    val_shift_limit: Range = 20 / 255
+    hue_shift_limit: Range = field(default=20 / 180, metadata=converter(as_symmetric_range))
+    sat_shift_limit: Range = field(default=30 / 255, metadata=converter(as_symmetric_range))
+    val_shift_limit: Range = field(default=20 / 255, metadata=converter(as_symmetric_range))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            hue_shift_limit=as_symmetric_range("hue_shift_limit", self.hue_shift_limit),
-            sat_shift_limit=as_symmetric_range("sat_shift_limit", self.sat_shift_limit),
-            val_shift_limit=as_symmetric_range("val_shift_limit", self.val_shift_limit),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> HSVShift:
         """Draw what is added."""
@@ -333,7 +309,6 @@ class RandomHueYIQ(Pointwise):
 
     Args:
       hue: v in [0, 0.5] draws the turn from [-v, v] turns, a pair (low, high) from itself.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -343,13 +318,9 @@ class RandomHueYIQ(Pointwise):
 
     channels = 3
     across_channels = True
-    hue: Range = 0.5
+    hue: Range = field(default=0.5, metadata=converter(as_symmetric_range))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, hue=as_symmetric_range("hue", self.hue))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the turn."""

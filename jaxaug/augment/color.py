@@ -5,7 +5,7 @@ torchvision does. Nothing here is a matrix product: three channels are too few f
 rounding would depend on the batch size.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from jax import lax
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._cuda import jitter as cuda_jitter
 from jaxaug.augment._cuda.choice import on_gpu
-from jaxaug.augment._fields import LARGEST, Range, as_range, is_number, ordered, setting, store
+from jaxaug.augment._fields import LARGEST, Range, as_range, converter, is_number, ordered, setting
 from jaxaug.augment._hsv import shift_hue
 from jaxaug.augment._info import ImageInfo, info_of
 from jaxaug.augment._transform import ImageOp, Pointwise
@@ -122,6 +122,30 @@ def rgb_to_grayscale(image: Array, num_output_channels: int = 1) -> Array:
 # ---- transforms
 
 
+def _as_factor_range(name: str, value: Any) -> tuple[Scalar, Scalar]:
+    """Return (max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
+    value = setting(value)
+    if is_number(value):
+        if not ordered(0, value, LARGEST):
+            raise ValueError(
+                f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
+            )
+        low = max(0.0, 1.0 - value) if is_static(value) else jnp.maximum(0.0, 1.0 - value)
+        return low, 1.0 + value
+    return as_range(name, value, 0.0)
+
+
+def _as_hue_range(name: str, value: Any) -> tuple[Scalar, Scalar]:
+    """Return (-v, v) of one number, or a pair as it is, within half a turn."""
+    value = setting(value)
+    if is_number(value) and not ordered(0, value, 0.5):
+        raise ValueError(
+            f"`{name}` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}."
+        )
+    pair = (0.0 - value, value) if is_number(value) else value
+    return as_range(name, pair, -0.5, 0.5)
+
+
 class Jitter(NamedTuple):
     """Drawn parameters of `ColorJitter`: float32 factors, the hue shift in turns, and the order.
 
@@ -152,7 +176,6 @@ class ColorJitter(ImageOp):
       brightness, contrast, saturation: v draws the factor from [max(0, 1 - v), 1 + v], a pair (low,
         high) from itself.
       hue: v in [0, 0.5] draws the shift from [-v, v] turns, a pair from itself.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -163,22 +186,12 @@ class ColorJitter(ImageOp):
     """
 
     channels = 3
-    brightness: Range = 0.0
-    contrast: Range = 0.0
-    saturation: Range = 0.0
-    hue: Range = 0.0
+    brightness: Range = field(default=0.0, metadata=converter(_as_factor_range))
+    contrast: Range = field(default=0.0, metadata=converter(_as_factor_range))
+    saturation: Range = field(default=0.0, metadata=converter(_as_factor_range))
+    hue: Range = field(default=0.0, metadata=converter(_as_hue_range))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            brightness=_as_factor_range("brightness", self.brightness),
-            contrast=_as_factor_range("contrast", self.contrast),
-            saturation=_as_factor_range("saturation", self.saturation),
-            hue=_as_hue_range(self.hue),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Jitter:
         """Draw the three factors, the shift and the order."""
@@ -301,9 +314,6 @@ class ColorJitter(ImageOp):
 class Grayscale(Pointwise):
     """Replace the colors by their gray value, in all three channels.
 
-    Args:
-      p: the probability of being applied.
-
     Example:
       >>> import jax, jax.numpy as jnp
       >>> Grayscale()(jax.random.key(0), jnp.full((1, 1, 3), 200, jnp.uint8)).tolist()
@@ -338,27 +348,3 @@ def _mean_gray(planes: Array, info: ImageInfo) -> Array:
         return exact_sum(gray) / gray.size
     height, width = info.extent
     return exact_sum(jnp.where(used, gray, 0.0)) / (height * width)
-
-
-def _as_factor_range(name: str, value) -> tuple[Scalar, Scalar]:
-    """Return (max(0, 1 - v), 1 + v) of one number, or a pair as it is."""
-    value = setting(value)
-    if is_number(value):
-        if not ordered(0, value, LARGEST):
-            raise ValueError(
-                f"`{name}` must be one number of at least 0 or a pair (low, high), got {value!r}."
-            )
-        low = max(0.0, 1.0 - value) if is_static(value) else jnp.maximum(0.0, 1.0 - value)
-        return low, 1.0 + value
-    return as_range(name, value, 0.0)
-
-
-def _as_hue_range(value) -> tuple[Scalar, Scalar]:
-    """Return (-v, v) of one number, or a pair as it is, within half a turn."""
-    value = setting(value)
-    if is_number(value) and not ordered(0, value, 0.5):
-        raise ValueError(
-            f"`hue` must be one number in [0, 0.5] or a pair within [-0.5, 0.5], got {value!r}."
-        )
-    pair = (0.0 - value, value) if is_number(value) else value
-    return as_range("hue", pair, -0.5, 0.5)

@@ -6,7 +6,7 @@ are the same in any order.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._cuda import operation as cuda_operation
 from jaxaug.augment._cuda.choice import on_gpu
-from jaxaug.augment._fields import Range, Size, as_range, as_size, store
+from jaxaug.augment._fields import Range, Size, as_range, as_size, converter
 from jaxaug.augment._info import ImageInfo, extent, inside, mirrored
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._values import LEVELS, from_levels, look_up, on_image, to_levels
@@ -134,9 +134,6 @@ def clahe(
 class RandomEqualize(ImageOp):
     """Make the histogram of each channel flat.
 
-    Args:
-      p: the probability of being applied.
-
     Example:
       >>> import jax, jax.numpy as jnp
       >>> RandomEqualize()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
@@ -173,9 +170,6 @@ class RandomAutocontrast(ImageOp):
 
     Values are clipped to [0, 1].
 
-    Args:
-      p: the probability of being applied.
-
     Example:
       >>> import jax, jax.numpy as jnp
       >>> RandomAutocontrast()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
@@ -201,7 +195,6 @@ class CLAHE(ImageOp):
     Args:
       clip_limit: (low, high), at least 1, the range of the limit.
       tile_grid_size: the tiles in a column and in a row.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -211,18 +204,10 @@ class CLAHE(ImageOp):
     Differs from albumentations in equalizing each channel, as kornia does, not the lightness.
     """
 
-    clip_limit: Range = (1.0, 4.0)
-    tile_grid_size: Size = (8, 8)
+    clip_limit: Range = field(default=(1.0, 4.0), metadata=converter(as_range, 1.0))
+    tile_grid_size: Size = field(default=(8, 8), metadata=converter(as_size))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            clip_limit=as_range("clip_limit", self.clip_limit, 1.0),
-            tile_grid_size=as_size("tile_grid_size", self.tile_grid_size),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the limit."""

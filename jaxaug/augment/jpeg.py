@@ -4,7 +4,7 @@ The cosine transforms are sums written out: as matrix products their rounding wo
 batch size.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_static_range, static, store
+from jaxaug.augment._fields import Range, as_choice, as_static_range, converter, static
 from jaxaug.augment._info import ImageInfo, extent
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._values import as_pair, on_rgb, rounded
@@ -74,6 +74,14 @@ def jpeg(
 # ---- transforms
 
 
+def _as_quality(name: str, value: Any) -> tuple[int, int]:
+    """Return (low, high) of one or two ints in [1, 100]."""
+    low, high = as_static_range(name, as_pair(static(name, value)), 1, 100)
+    if low != int(low) or high != int(high):
+        raise ValueError(f"`{name}` must be one or two ints, got {value!r}.")
+    return int(low), int(high)
+
+
 @dataclass(frozen=True)
 class JPEG(ImageOp):
     """Give the image the artifacts of JPEG at a random quality; see `functional.jpeg`.
@@ -83,7 +91,6 @@ class JPEG(ImageOp):
     Args:
       quality: an int of 1 to 100, or (low, high) for a random one, both included.
       subsampling: "4:2:0" halves the chroma along both sides, "4:4:4" keeps it.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -92,18 +99,10 @@ class JPEG(ImageOp):
     """
 
     channels = 3
-    quality: Range
-    subsampling: Subsampling = "4:2:0"
+    quality: Range = field(metadata=converter(_as_quality))
+    subsampling: Subsampling = field(default="4:2:0", metadata=converter(as_choice, SUBSAMPLINGS))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
-        low, high = as_static_range("quality", as_pair(static("quality", self.quality)), 1, 100)
-        if low != int(low) or high != int(high):
-            raise ValueError(f"`quality` must be one or two ints, got {self.quality!r}.")
-        store(self, quality=(int(low), int(high)))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the quality."""

@@ -3,7 +3,7 @@
 The pure functions take float images [H, W, 3] in [0, 1] and do not clip.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_number, as_range, store
+from jaxaug.augment._fields import Range, as_number, as_range, converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Pointwise
 from jaxaug.augment._values import by_channel, on_rgb
@@ -94,7 +94,6 @@ class PlanckianJitter(Pointwise):
 
     Args:
       temperature_limit: (low, high), in kelvins, within [2000, 25000]; 6500 is the image.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -106,13 +105,10 @@ class PlanckianJitter(Pointwise):
 
     by_value = True
     channels = 3
-    temperature_limit: Range = (3000.0, 15000.0)
+    temperature_limit: Range = field(
+        default=(3000.0, 15000.0), metadata=converter(as_range, 2000.0, 25000.0)
+    )
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        limits = as_range("temperature_limit", self.temperature_limit, 2000.0, 25000.0)
-        store(self, temperature_limit=limits)
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the temperature."""
@@ -133,7 +129,6 @@ class PCALighting(Pointwise):
 
     Args:
       std: the standard deviation of the multiples, at least 0.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -145,13 +140,9 @@ class PCALighting(Pointwise):
 
     by_value = True
     channels = 3
-    std: float = 0.1
+    std: float = field(default=0.1, metadata=converter(as_number, 0.0, float("inf")))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, std=as_number("std", self.std, 0.0, float("inf")))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the three multiples."""

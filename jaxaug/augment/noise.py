@@ -4,20 +4,19 @@ The pure functions take a key beside a float image [H, W, C] in [0, 1], and do n
 gives one noise: that of a pixel depends on its place, not on the canvas or the batch.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_number, as_range, store
+from jaxaug.augment._fields import Range, as_flag, as_number, as_range, as_range_of, converter
 from jaxaug.augment._hsv import from_hsv, to_hsv
 from jaxaug.augment._info import ImageInfo, inside
 from jaxaug.augment._transform import ImageOp
-from jaxaug.augment._values import as_pair, on_image, on_rgb
+from jaxaug.augment._values import on_image, on_rgb
 from jaxaug.augment._xla import exact_sum
 from jaxaug.augment.random import between, normal_field, uniform, uniform_field
 
@@ -158,6 +157,8 @@ def iso_noise(
 
 # ---- transforms
 
+_MIN_SCALE = 1e-6
+
 
 class Noise(NamedTuple):
     """Drawn parameters of noise: the key of its pixels, and float32 numbers of each kind."""
@@ -183,7 +184,6 @@ class GaussianNoise(ImageOp):
       sigma: the standard deviation of the noise, at least 0: a number, or (low, high) for a random
         one.
       clip: True clips the values to [0, 1].
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -191,20 +191,11 @@ class GaussianNoise(ImageOp):
       (8, 9, 3)
     """
 
-    mean: float = 0.0
-    sigma: Range = 0.1
-    clip: bool = True
+    mean: float = field(default=0.0, metadata=converter(as_number, -1.0, 1.0))
+    sigma: Range = field(default=0.1, metadata=converter(as_range_of, 0.0))
+    clip: bool = field(default=True, metadata=converter(as_flag))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("clip", self.clip, (True, False))
-        store(
-            self,
-            mean=as_number("mean", self.mean, -1.0, 1.0),
-            sigma=as_range("sigma", as_pair(self.sigma), 0.0),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the standard deviation."""
@@ -226,7 +217,6 @@ class ShotNoise(ImageOp):
 
     Args:
       scale_range: (low, high), above 0, the range of the value that one photon adds.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -236,12 +226,8 @@ class ShotNoise(ImageOp):
     Reference: `albumentations.ShotNoise`.
     """
 
-    scale_range: Range = (0.1, 0.3)
+    scale_range: Range = field(default=(0.1, 0.3), metadata=converter(as_range, _MIN_SCALE))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, scale_range=as_range("scale_range", self.scale_range, _MIN_SCALE))
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the scale."""
@@ -254,9 +240,6 @@ class ShotNoise(ImageOp):
         return jnp.clip(shot_noise(image, params.key, params.numbers[0]), 0.0, 1.0)
 
 
-_MIN_SCALE = 1e-6
-
-
 @dataclass(frozen=True)
 class SaltAndPepper(ImageOp):
     """Make a random share of the pixels white or black, with probability `p`.
@@ -264,7 +247,6 @@ class SaltAndPepper(ImageOp):
     Args:
       amount: (low, high), within [0, 1], the range of the share of the pixels.
       salt_vs_pepper: (low, high), within [0, 1], the range of the share of white ones among them.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -274,18 +256,10 @@ class SaltAndPepper(ImageOp):
     Reference: `albumentations.SaltAndPepper`.
     """
 
-    amount: Range = (0.01, 0.06)
-    salt_vs_pepper: Range = (0.4, 0.6)
+    amount: Range = field(default=(0.01, 0.06), metadata=converter(as_range, 0.0, 1.0))
+    salt_vs_pepper: Range = field(default=(0.4, 0.6), metadata=converter(as_range, 0.0, 1.0))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            amount=as_range("amount", self.amount, 0.0, 1.0),
-            salt_vs_pepper=as_range("salt_vs_pepper", self.salt_vs_pepper, 0.0, 1.0),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels and the two shares."""
@@ -305,7 +279,6 @@ class ISONoise(ImageOp):
     Args:
       color_shift: (low, high), within [0, 1], the range of the noise of the hue.
       intensity: (low, high), within [0, 1], the range of the strength.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -316,18 +289,10 @@ class ISONoise(ImageOp):
     """
 
     channels = 3
-    color_shift: Range = (0.01, 0.05)
-    intensity: Range = (0.1, 0.5)
+    color_shift: Range = field(default=(0.01, 0.05), metadata=converter(as_range, 0.0, 1.0))
+    intensity: Range = field(default=(0.1, 0.5), metadata=converter(as_range, 0.0, 1.0))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            color_shift=as_range("color_shift", self.color_shift, 0.0, 1.0),
-            intensity=as_range("intensity", self.intensity, 0.0, 1.0),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Noise:
         """Draw the key of the pixels, the shift and the strength."""
@@ -349,7 +314,6 @@ class MultiplicativeNoise(ImageOp):
     Args:
       multiplier: (low, high), at least 0, the range of the numbers.
       per_channel: True draws a number for each channel of a pixel, False one for all.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -359,15 +323,10 @@ class MultiplicativeNoise(ImageOp):
     Differs from albumentations in being elementwise: one number for all pixels is brightness.
     """
 
-    multiplier: Range = (0.9, 1.1)
-    per_channel: bool = False
+    multiplier: Range = field(default=(0.9, 1.1), metadata=converter(as_range, 0.0))
+    per_channel: bool = field(default=False, metadata=converter(as_flag))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("per_channel", self.per_channel, (True, False))
-        store(self, multiplier=as_range("multiplier", self.multiplier, 0.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the pixels."""

@@ -1,12 +1,12 @@
 """RandomPhotometricDistort: the color jitter of single-shot detectors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key
-from jaxaug.augment._fields import Range, as_range, store
+from jaxaug.augment._fields import Range, as_range, converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._transform import ImageOp
@@ -44,21 +44,11 @@ class RandomPhotometricDistort(ImageOp):
     """
 
     channels = 3
-    brightness: Range = (0.875, 1.125)
-    contrast: Range = (0.5, 1.5)
-    saturation: Range = (0.5, 1.5)
-    hue: Range = (-0.05, 0.05)
+    brightness: Range = field(default=(0.875, 1.125), metadata=converter(as_range, 0.0))
+    contrast: Range = field(default=(0.5, 1.5), metadata=converter(as_range, 0.0))
+    saturation: Range = field(default=(0.5, 1.5), metadata=converter(as_range, 0.0))
+    hue: Range = field(default=(-0.05, 0.05), metadata=converter(as_range, -0.5, 0.5))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            brightness=as_range("brightness", self.brightness, 0.0),
-            contrast=as_range("contrast", self.contrast, 0.0),
-            saturation=as_range("saturation", self.saturation, 0.0),
-            hue=as_range("hue", self.hue, -0.5, 0.5),
-        )
 
     def draw(self, key: Key, info: ImageInfo) -> Drawn:
         """Draw the parameters, which hold the coin of each of the five."""

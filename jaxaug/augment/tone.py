@@ -5,16 +5,15 @@ The pure functions take float images [H, W, C] in [0, 1] and do not clip. Those 
 gives what its 8-bit form gives.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_number, as_range, ordered, plain, store
+from jaxaug.augment._fields import Range, as_flag, as_number, as_range, converter, ordered, plain
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Pointwise
 from jaxaug.augment._values import LEVELS, from_levels, look_up, on_image, to_levels
@@ -157,13 +156,36 @@ def tone_curve(image: Array, low_y: Scalar, high_y: Scalar) -> Array:
 # ---- transforms
 
 
+_MIN_GAMMA = 1e-3
+
+
+def _as_bits(name: str, value: Any) -> int:
+    """Return an int of 0 to 8."""
+    bits = plain(value)
+    if not isinstance(bits, int) or not 0 <= bits <= 8:
+        raise ValueError(f"`{name}` must be an int of 0 to 8, got {value!r}.")
+    return bits
+
+
+def _as_table(name: str, value: Any) -> Any:
+    """Return 256 numbers in [0, 1], or rows of them: a tuple, or an array where JAX's are among."""
+    traced = any(isinstance(each, jax.Array) for each in jax.tree.leaves(value))
+    table: Any = (jnp if traced else np).asarray(value, np.float32)
+    shaped = table.ndim in (1, 2) and table.shape[-1] == LEVELS
+    if not shaped or not ordered(0, table.min()) or not ordered(table.max(), 1):
+        raise ValueError(
+            f"`{name}` must be 256 numbers in [0, 1], or such a row for each channel, got"
+            f" {table.shape} in [{table.min()}, {table.max()}]."
+        )
+    return table if traced else plain(table)
+
+
 @dataclass(frozen=True)
 class RandomPosterize(Pointwise):
     """Keep the upper `bits` of each 8-bit level, with probability `p`.
 
     Args:
       bits: 0 to 8.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -173,15 +195,8 @@ class RandomPosterize(Pointwise):
     """
 
     by_value = True
-    bits: int
+    bits: int = field(metadata=converter(_as_bits))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        bits = plain(self.bits)
-        if not isinstance(bits, int) or not 0 <= bits <= 8:
-            raise ValueError(f"`bits` must be an int of 0 to 8, got {self.bits!r}.")
-        store(self, bits=bits)
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -199,7 +214,6 @@ class RandomSolarize(Pointwise):
 
     Args:
       threshold: in [0, 1].
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -211,12 +225,8 @@ class RandomSolarize(Pointwise):
     """
 
     by_value = True
-    threshold: float
+    threshold: float = field(metadata=converter(as_number, 0.0, 1.0))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, threshold=as_number("threshold", self.threshold, 0.0, 1.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -231,9 +241,6 @@ class RandomSolarize(Pointwise):
 @dataclass(frozen=True)
 class RandomInvert(Pointwise):
     """Invert all values.
-
-    Args:
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -262,7 +269,6 @@ class RandomGamma(Pointwise):
 
     Args:
       gamma: (low, high), above 0, the range of the exponent.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -273,12 +279,8 @@ class RandomGamma(Pointwise):
     """
 
     by_value = True
-    gamma: Range = (0.8, 1.2)
+    gamma: Range = field(default=(0.8, 1.2), metadata=converter(as_range, _MIN_GAMMA))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, gamma=as_range("gamma", self.gamma, _MIN_GAMMA))
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the exponent."""
@@ -291,16 +293,12 @@ class RandomGamma(Pointwise):
         return adjust_gamma(jnp.clip(image, 0.0, 1.0), params)
 
 
-_MIN_GAMMA = 1e-3
-
-
 @dataclass(frozen=True)
 class LookupTable(Pointwise):
     """Replace each value by the entry of a table for its 8-bit level.
 
     Args:
       table: 256 numbers in [0, 1], or such a row for each channel.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np
@@ -312,21 +310,9 @@ class LookupTable(Pointwise):
     """
 
     by_value = True
-    table: Any
+    table: Any = field(metadata=converter(_as_table))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        traced = any(isinstance(each, jax.Array) for each in jax.tree.leaves(self.table))
-        table: Any = (jnp if traced else np).asarray(self.table, np.float32)
-        shaped = table.ndim in (1, 2) and table.shape[-1] == LEVELS
-        if not shaped or not ordered(0, table.min()) or not ordered(table.max(), 1):
-            raise ValueError(
-                "`table` must be 256 numbers in [0, 1], or such a row for each channel, got"
-                f" {table.shape} in [{table.min()}, {table.max()}]."
-            )
-        store(self, table=table if traced else plain(table))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing but the coin of `p`."""
@@ -354,7 +340,6 @@ class RandomToneCurve(Pointwise):
     Args:
       scale: the standard deviation of the heights, at least 0.
       per_channel: True draws a curve for each of three channels, False one for all.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -365,15 +350,10 @@ class RandomToneCurve(Pointwise):
     """
 
     by_value = True
-    scale: float = 0.1
-    per_channel: bool = False
+    scale: float = field(default=0.1, metadata=converter(as_number, 0.0, 1.0))
+    per_channel: bool = field(default=False, metadata=converter(as_flag))
     _: KW_ONLY
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("per_channel", self.per_channel, (True, False))
-        store(self, scale=as_number("scale", self.scale, 0.0, 1.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> ToneCurve:
         """Draw the heights of the inner points."""
