@@ -6,12 +6,11 @@ do not clip).
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._fields import (
@@ -20,14 +19,16 @@ from jaxaug.augment._fields import (
     Padding,
     Range,
     Size,
+    as_choice,
     as_color,
+    as_optional,
     as_padding,
     as_range,
     as_size,
+    converter,
     log,
     ordered,
     plain,
-    store,
 )
 from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment._resample import warp_image
@@ -134,6 +135,18 @@ def resized_crop(
 # ---- transforms
 
 
+def _as_size_or_share(name: str, value: Any) -> Any:
+    """Return a float in (0, 1], a share of the image, or (height, width) of pixels."""
+    size = plain(value)
+    if not isinstance(size, float):
+        return as_size(name, size)
+    if not 0 < size <= 1:
+        raise ValueError(
+            f"a float `{name}` must be a share in (0, 1], got {size!r}; pixels are ints."
+        )
+    return size
+
+
 class Window(NamedTuple):
     """Drawn parameters of the crops: int32 scalars, in pixels of the image."""
 
@@ -161,16 +174,7 @@ class CenterCrop(Geometric):
     pixels: here they stay on their pixels, there they may lie one pixel further right or below.
     """
 
-    size: Size
-
-    def __post_init__(self):
-        super().__post_init__()
-        size = plain(self.size)
-        store(self, size=size if isinstance(size, float) else as_size("size", size))
-        if isinstance(size, float) and not 0 < self.size <= 1:
-            raise ValueError(
-                f"a float `size` must be a share in (0, 1], got {self.size!r}; pixels are ints."
-            )
+    size: Size = field(metadata=converter(_as_size_or_share))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
@@ -230,21 +234,11 @@ class RandomCrop(Geometric):
     a `Resize` before the crop where images may be smaller than the window.
     """
 
-    size: Size
-    padding: Padding | None = None
+    size: Size = field(metadata=converter(as_size))
+    padding: Padding | None = field(default=None, metadata=converter(as_optional, as_padding))
     pad_if_needed: bool = False
-    fill: Color = 0.0
-    padding_mode: str = "constant"
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            size=as_size("size", self.size),
-            padding=None if self.padding is None else as_padding("padding", self.padding),
-            fill=as_color("fill", self.fill),
-        )
-        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
+    fill: Color = field(default=0.0, metadata=converter(as_color))
+    padding_mode: str = field(default="constant", metadata=converter(as_choice, PADDING_MODES))
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw a corner, uniform over the places where the window fits the padded image."""
@@ -313,24 +307,17 @@ class RandomResizedCrop(Geometric):
     rounding.
     """
 
-    size: Size
-    scale: Range = (0.08, 1.0)
-    ratio: Range = (3 / 4, 4 / 3)
-    interpolation: str = "bilinear"
+    size: Size = field(metadata=converter(as_size))
+    scale: Range = field(default=(0.08, 1.0), metadata=converter(as_range, 0.0, 1.0))
+    ratio: Range = field(default=(3 / 4, 4 / 3), metadata=converter(as_range, 0.0))
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
 
     def __post_init__(self):
         super().__post_init__()
-        store(
-            self,
-            size=as_size("size", self.size),
-            scale=as_range("scale", self.scale, 0.0, 1.0),
-            ratio=as_range("ratio", self.ratio, 0.0),
-        )
         if not ordered(SMALLEST, self.scale[1]) or not ordered(SMALLEST, self.ratio[0]):
             raise ValueError(
                 f"`scale` and `ratio` must be above 0, got {self.scale} and {self.ratio}."
             )
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
     def make_params(self, key: Key, info: ImageInfo) -> Window:
         """Draw the window."""

@@ -5,17 +5,24 @@ them. Where they are steeper than a gradient of 0.6 they are scaled down to it.
 """
 
 import functools
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._checks import check_positive_int, is_int
+from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
 from jaxaug.augment._displacement import Displacement
-from jaxaug.augment._fields import Range, as_range, as_symmetric_range, store
+from jaxaug.augment._fields import (
+    Range,
+    as_positive_int,
+    as_range,
+    as_symmetric_range,
+    converter,
+    plain,
+)
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._transform import Bordered
 from jaxaug.augment._warp import Warp, displaced_by
@@ -32,6 +39,13 @@ class Grid(NamedTuple):
     steps: Array
 
 
+def _as_control_points(name: str, value: Any) -> int:
+    """Return an int of at least 2."""
+    if not is_int(value) or value < 2:
+        raise ValueError(f"`{name}` must be an int of at least 2, got {value!r}.")
+    return plain(value)
+
+
 @dataclass(frozen=True)
 class GridDistortion(Bordered):
     """Stretch and squeeze the rows and the columns of an even grid, each by its own random factor.
@@ -43,7 +57,6 @@ class GridDistortion(Bordered):
       num_steps: the number of cells along each axis.
       distort_limit: (low, high), by how much a step may differ from 1, within [-0.9, 0.9]; a number
         v means (-v, v).
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -57,15 +70,11 @@ class GridDistortion(Bordered):
     gradient of 0.6 where they are steeper.
     """
 
-    num_steps: int = 5
-    distort_limit: Range = (-0.3, 0.3)
+    num_steps: int = field(default=5, metadata=converter(as_positive_int))
+    distort_limit: Range = field(
+        default=(-0.3, 0.3), metadata=converter(as_symmetric_range, -0.9, 0.9)
+    )
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        limits = as_symmetric_range("distort_limit", self.distort_limit)
-        store(self, distort_limit=as_range("distort_limit", limits, -0.9, 0.9))
-        check_positive_int("num_steps", self.num_steps)
 
     def make_params(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the steps."""
@@ -102,7 +111,6 @@ class OpticalDistortion(Bordered):
 
     Args:
       distort_limit: (low, high) of k, within [-1, 1]; a number v means (-v, v).
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -117,13 +125,10 @@ class OpticalDistortion(Bordered):
     displacements down to a gradient of 0.6 where they are steeper.
     """
 
-    distort_limit: Range = (-0.05, 0.05)
+    distort_limit: Range = field(
+        default=(-0.05, 0.05), metadata=converter(as_symmetric_range, -1.0, 1.0)
+    )
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        limits = as_symmetric_range("distort_limit", self.distort_limit)
-        store(self, distort_limit=as_range("distort_limit", limits, -1.0, 1.0))
 
     def make_params(self, key: Key, info: ImageInfo) -> Lens:
         """Draw the coefficient."""
@@ -158,7 +163,6 @@ class ThinPlateSpline(Bordered):
     Args:
       scale_range: (low, high) of the scale, within [0, 1].
       num_control_points: n, for n x n points on an even grid from edge to edge, at least 2.
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -174,16 +178,9 @@ class ThinPlateSpline(Bordered):
     Differs in scaling displacements down to a gradient of 0.6 where they are steeper.
     """
 
-    scale_range: Range = (0.2, 0.4)
-    num_control_points: int = 4
+    scale_range: Range = field(default=(0.2, 0.4), metadata=converter(as_range, 0.0, 1.0))
+    num_control_points: int = field(default=4, metadata=converter(_as_control_points))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, scale_range=as_range("scale_range", self.scale_range, 0.0, 1.0))
-        count = self.num_control_points
-        if not is_int(count) or count < 2:
-            raise ValueError(f"`num_control_points` must be an int of at least 2, got {count!r}.")
 
     def make_params(self, key: Key, info: ImageInfo) -> ThinPlate:
         """Draw the displacements of the control points."""

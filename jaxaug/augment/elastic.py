@@ -7,15 +7,15 @@ width of the Gaussian, so that the noise is as strong at the border as inside.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._displacement import Displacement
-from jaxaug.augment._fields import Pair, as_xy, static, store
+from jaxaug.augment._fields import Pair, as_xy, converter, static
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._transform import Bordered
@@ -64,6 +64,11 @@ def elastic(
 # ---- transforms
 
 
+def _as_static_xy(name: str, value: Any) -> tuple[Scalar, Scalar]:
+    """Return `as_xy` of numbers that are known while tracing: the kernel has their size."""
+    return as_xy(name, static(name, value))
+
+
 class Elastic(NamedTuple):
     """Drawn parameter of `ElasticTransform`: float32[2, rows, columns], noise of x and y in [-1,
     1).
@@ -82,7 +87,6 @@ class ElasticTransform(Bordered):
     Args:
       alpha: the strength, at least 0; a number, or (x, y) for the displacements along each axis.
       sigma: the standard deviation of the smoothing in pixels, at least 0; a number, or (x, y).
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -101,18 +105,10 @@ class ElasticTransform(Bordered):
     the border (there it is mirrored).
     """
 
-    alpha: Pair = 50.0
-    sigma: Pair = 5.0
+    alpha: Pair = field(default=50.0, metadata=converter(as_xy))
+    sigma: Pair = field(default=5.0, metadata=converter(_as_static_xy))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            alpha=as_xy("alpha", self.alpha),
-            sigma=as_xy("sigma", static("sigma", self.sigma)),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Elastic:
         """Draw the noise at the nodes."""

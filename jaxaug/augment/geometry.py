@@ -6,7 +6,7 @@ Coordinates are continuous and (x, y): pixel i covers [i, i + 1), so the center 
 float in [0, 1].
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
@@ -18,14 +18,15 @@ from jaxaug.augment._fields import (
     Point,
     Range,
     as_number,
+    as_optional,
     as_point,
     as_range,
     as_symmetric_range,
+    converter,
     floating,
     is_number,
     ordered,
     setting,
-    store,
 )
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
@@ -145,6 +146,36 @@ def perspective(
 # ---- transforms
 
 
+def _as_scale_range(name: str, value: Any) -> tuple[Scalar, Scalar]:
+    """Return (low, high) above 0."""
+    low, high = as_range(name, value, 0.0)
+    if not ordered(SMALLEST, low):
+        raise ValueError(f"`{name}` must be above 0, got {(low, high)}.")
+    return low, high
+
+
+def _as_shares(name: str, value: Any) -> tuple[Scalar, Scalar]:
+    """Return (x, y) shares in [0, 1]."""
+    pair = setting(value)
+    good = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
+    if not good or not all(ordered(0, share, 1) for share in pair):
+        expected = "(x, y), the largest shifts as shares of width and height in [0, 1]"
+        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
+    return floating(pair[0]), floating(pair[1])
+
+
+def _as_shear(name: str, value: Any) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Return (x low, x high, y low, y high) of all that torchvision takes for a shear."""
+    shear = setting(value)
+    if is_number(shear) or (isinstance(shear, tuple) and len(shear) == 2):
+        return (*as_symmetric_range(name, shear), 0.0, 0.0)
+    if not isinstance(shear, tuple) or len(shear) != 4:
+        raise ValueError(f"`{name}` must be a number, a pair or four numbers, got {shear!r}.")
+    x_low, x_high = as_range(name, shear[:2])
+    y_low, y_high = as_range(name, shear[2:])
+    return x_low, x_high, y_low, y_high
+
+
 class Affine(NamedTuple):
     """Drawn parameters of `RandomAffine`: degrees, (x, y) pixels, a factor, (x, y) degrees.
 
@@ -171,7 +202,6 @@ class RandomAffine(Bordered):
         1/2.
       shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
         along x.
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -188,24 +218,13 @@ class RandomAffine(Bordered):
     bilinearly, as there.
     """
 
-    degrees: Range
-    translate: Shares | None = None
-    scale: Range | None = None
-    shear: Shear | None = None
+    degrees: Range = field(metadata=converter(as_symmetric_range))
+    translate: Shares | None = field(default=None, metadata=converter(as_optional, _as_shares))
+    scale: Range | None = field(default=None, metadata=converter(as_optional, _as_scale_range))
+    shear: Shear | None = field(default=None, metadata=converter(as_optional, _as_shear))
     _: KW_ONLY
     p: float = 1.0
-    center: Point | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            degrees=as_symmetric_range("degrees", self.degrees),
-            translate=_as_shares("translate", self.translate),
-            scale=_as_scale_range("scale", self.scale),
-            shear=_as_shear(self.shear),
-            center=as_point("center", self.center),
-        )
+    center: Point | None = field(default=None, metadata=converter(as_point))
 
     def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the angle, shift, scale and shear."""
@@ -237,7 +256,6 @@ class RandomShear(Bordered):
     Args:
       shear: (low, high) degrees along x, or four numbers, the ranges along x and y; v means (-v, v)
         along x.
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -248,15 +266,9 @@ class RandomShear(Bordered):
       (8, 9, 3)
     """
 
-    shear: Shear
+    shear: Shear = field(metadata=converter(_as_shear))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.shear is None:
-            raise ValueError("`shear` must be a number, a pair or four numbers, got None.")
-        store(self, shear=_as_shear(self.shear))
 
     def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the shear."""
@@ -273,7 +285,6 @@ class RandomTranslate(Bordered):
 
     Args:
       translate: (x, y), the largest shifts as shares of width and height, in [0, 1].
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest", of the other transforms in the run.
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -284,15 +295,9 @@ class RandomTranslate(Bordered):
       (8, 9, 3)
     """
 
-    translate: Shares
+    translate: Shares = field(metadata=converter(_as_shares))
     _: KW_ONLY
     p: float = 1.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.translate is None:
-            raise ValueError("`translate` must be (x, y) shares in [0, 1], got None.")
-        store(self, translate=_as_shares("translate", self.translate))
 
     def make_params(self, key: Key, info: ImageInfo) -> Affine:
         """Draw the shift."""
@@ -319,7 +324,6 @@ class RandomPerspective(Bordered):
     Args:
       distortion_scale: in [0, 1], how far a corner moves at most: this share of half the width and
         height.
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -333,13 +337,8 @@ class RandomPerspective(Bordered):
     being its corners (there the centers of the corner pixels), and in some antialiasing.
     """
 
-    distortion_scale: float = 0.5
+    distortion_scale: float = field(default=0.5, metadata=converter(as_number, 0.0, 1.0))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        distortion_scale = as_number("distortion_scale", self.distortion_scale, 0.0, 1.0)
-        store(self, distortion_scale=distortion_scale)
 
     def make_params(self, key: Key, info: ImageInfo) -> Perspective:
         """Draw the moves of the corners."""
@@ -404,39 +403,3 @@ def _as_scale(scale: Any) -> Scalar:
     if not is_number(number) or not ordered(SMALLEST, number, LARGEST):
         raise ValueError(f"`scale` must be above 0, got {scale!r}.")
     return floating(number)
-
-
-def _as_scale_range(name: str, value: Any) -> tuple[Scalar, Scalar] | None:
-    """Return (low, high) above 0, or None."""
-    if value is None:
-        return None
-    low, high = as_range(name, value, 0.0)
-    if not ordered(SMALLEST, low):
-        raise ValueError(f"`{name}` must be above 0, got {(low, high)}.")
-    return low, high
-
-
-def _as_shares(name: str, value: Any) -> tuple[Scalar, Scalar] | None:
-    """Return (x, y) shares in [0, 1], or None."""
-    pair = setting(value)
-    if pair is None:
-        return None
-    good = isinstance(pair, tuple) and len(pair) == 2 and all(map(is_number, pair))
-    if not good or not all(ordered(0, share, 1) for share in pair):
-        expected = "(x, y), the largest shifts as shares of width and height in [0, 1]"
-        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
-    return floating(pair[0]), floating(pair[1])
-
-
-def _as_shear(shear) -> tuple[Scalar, Scalar, Scalar, Scalar] | None:
-    """Return (x low, x high, y low, y high) of all that torchvision takes for a shear."""
-    shear = setting(shear)
-    if shear is None:
-        return None
-    if is_number(shear) or (isinstance(shear, tuple) and len(shear) == 2):
-        return (*as_symmetric_range("shear", shear), 0.0, 0.0)
-    if not isinstance(shear, tuple) or len(shear) != 4:
-        raise ValueError(f"`shear` must be a number, a pair or four numbers, got {shear!r}.")
-    x_low, x_high = as_range("shear", shear[:2])
-    y_low, y_high = as_range("shear", shear[2:])
-    return x_low, x_high, y_low, y_high

@@ -3,12 +3,11 @@
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._axis import PADDING_MODES
 from jaxaug.augment._fields import (
@@ -16,11 +15,12 @@ from jaxaug.augment._fields import (
     Padding,
     Range,
     Size,
+    as_choice,
     as_color,
     as_padding,
     as_size,
     as_static_range,
-    store,
+    converter,
 )
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
@@ -81,14 +81,9 @@ class Pad(Geometric):
     Differs from torchvision in what masks hold in the padding, see `Compose`.
     """
 
-    padding: Padding
-    fill: Color = 0.0
-    padding_mode: str = "constant"
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, padding=as_padding("padding", self.padding), fill=as_color("fill", self.fill))
-        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
+    padding: Padding = field(metadata=converter(as_padding))
+    fill: Color = field(default=0.0, metadata=converter(as_color))
+    padding_mode: str = field(default="constant", metadata=converter(as_choice, PADDING_MODES))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
@@ -127,7 +122,6 @@ class RandomZoomOut(Geometric):
     Args:
       fill: the color of the frame in [0, 1], a number or one per channel.
       side_range: (low, high) of the factor of height and width, at least 1.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -140,17 +134,9 @@ class RandomZoomOut(Geometric):
     rule is torchvision's.
     """
 
-    fill: Color = 0.0
-    side_range: Range = (1.0, 4.0)
+    fill: Color = field(default=0.0, metadata=converter(as_color))
+    side_range: Range = field(default=(1.0, 4.0), metadata=converter(as_static_range, 1.0))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            fill=as_color("fill", self.fill),
-            side_range=as_static_range("side_range", self.side_range, 1.0),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> ZoomOut:
         """Draw the factor and the place."""
@@ -199,11 +185,7 @@ class LetterBox(Bordered):
     pixels the larger half is at the bottom or on the right.
     """
 
-    size: Size
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, size=as_size("size", self.size))
+    size: Size = field(metadata=converter(as_size))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""

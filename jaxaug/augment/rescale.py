@@ -5,15 +5,25 @@ is used. In a run that ends with an op of fixed size, such as `RandomCrop`, only
 made.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._axis import INTERPOLATIONS
-from jaxaug.augment._fields import Range, Size, as_size, as_static_range, plain, store
+from jaxaug.augment._fields import (
+    Range,
+    Size,
+    as_choice,
+    as_optional,
+    as_positive_int,
+    as_size,
+    as_static_range,
+    converter,
+    plain,
+)
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._run import Resampling
 from jaxaug.augment._transform import Geometric
@@ -29,6 +39,25 @@ class Scale(NamedTuple):
     """Drawn parameter of `ScaleJitter`: float32, a factor."""
 
     scale: Array
+
+
+def _as_scale_range(name: str, value: Any) -> tuple[float, float]:
+    """Return (low, high) above 0."""
+    scales = as_static_range(name, value, 0.0)
+    if scales[0] == 0:
+        raise ValueError(f"`{name}` must be above 0, got {scales}.")
+    return scales
+
+
+def _as_sides(name: str, value: Any) -> tuple[int, ...]:
+    """Return one int of at least 1, or several, as a tuple."""
+    sides = plain(value)
+    sides = sides if isinstance(sides, tuple) else (sides,)
+    if not sides:
+        raise ValueError(f"`{name}` must be an int of at least 1 or several, got ().")
+    for side in sides:
+        check_positive_int(name, side)
+    return sides
 
 
 @dataclass(frozen=True)
@@ -56,20 +85,9 @@ class ScaleJitter(Geometric):
     of the image, and its width the height.
     """
 
-    target_size: Size
-    scale_range: Range = (0.1, 2.0)
-    interpolation: str = "bilinear"
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            target_size=as_size("target_size", self.target_size),
-            scale_range=as_static_range("scale_range", self.scale_range, 0.0),
-        )
-        if self.scale_range[0] == 0:
-            raise ValueError(f"`scale_range` must be above 0, got {self.scale_range}.")
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+    target_size: Size = field(metadata=converter(as_size))
+    scale_range: Range = field(default=(0.1, 2.0), metadata=converter(_as_scale_range))
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
 
     def make_params(self, key: Key, info: ImageInfo) -> Scale:
         """Draw the factor."""
@@ -125,26 +143,11 @@ class RandomShortestSize(Geometric):
     175 x 180 with 31 is 31 x 31 here, 30 x 31 there.
     """
 
-    min_size: Any
-    max_size: int | None = None
-    interpolation: str = "bilinear"
+    min_size: Any = field(metadata=converter(_as_sides))
+    max_size: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
     _: KW_ONLY
-    canvas: Size | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        sizes = plain(self.min_size)
-        sizes = sizes if isinstance(sizes, tuple) else (sizes,)
-        if not sizes:
-            raise ValueError("`min_size` must be an int of at least 1 or several, got ().")
-        for size in sizes:
-            check_positive_int("min_size", size)
-        store(self, min_size=sizes, max_size=plain(self.max_size))
-        if self.max_size is not None:
-            check_positive_int("max_size", self.max_size)
-        if self.canvas is not None:
-            store(self, canvas=as_size("canvas", self.canvas))
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+    canvas: Size | None = field(default=None, metadata=converter(as_optional, as_size))
 
     def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""
@@ -186,24 +189,18 @@ class RandomResize(Geometric):
     The rule is torchvision's.
     """
 
-    min_size: int
-    max_size: int
-    interpolation: str = "bilinear"
+    min_size: int = field(metadata=converter(as_positive_int))
+    max_size: int = field(metadata=converter(as_positive_int))
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
     _: KW_ONLY
-    canvas: Size | None = None
+    canvas: Size | None = field(default=None, metadata=converter(as_optional, as_size))
 
     def __post_init__(self):
         super().__post_init__()
-        store(self, min_size=plain(self.min_size), max_size=plain(self.max_size))
-        check_positive_int("min_size", self.min_size)
-        check_positive_int("max_size", self.max_size)
         if self.min_size > self.max_size:
             raise ValueError(
                 f"`max_size` must be at least `min_size` {self.min_size}, got {self.max_size}."
             )
-        if self.canvas is not None:
-            store(self, canvas=as_size("canvas", self.canvas))
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
     def make_params(self, key: Key, info: ImageInfo) -> ShorterSide:
         """Draw the length of the shorter side."""

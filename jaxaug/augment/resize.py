@@ -3,14 +3,14 @@
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._axis import INTERPOLATIONS
-from jaxaug.augment._fields import Size, as_size, plain, store
+from jaxaug.augment._fields import Size, as_choice, as_optional, as_size, converter, plain
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._run import Resampling
@@ -48,6 +48,12 @@ def resize(image: Array, size: int | tuple[int, int], interpolation: str = "bili
     )
 
 
+def _as_size_or_side(name: str, value: Any) -> Any:
+    """Return (height, width), or the int of the shorter side."""
+    as_size(name, value)
+    return plain(value)
+
+
 @dataclass(frozen=True)
 class Resize(Geometric):
     """Resize every image, antialiased when it shrinks.
@@ -72,22 +78,17 @@ class Resize(Geometric):
     overshoots along both axes see `functional.resize`.
     """
 
-    size: Size
-    canvas: Size | None = None
-    interpolation: str = "bilinear"
+    size: Size = field(metadata=converter(_as_size_or_side))
+    canvas: Size | None = field(default=None, metadata=converter(as_optional, as_size))
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
 
     def __post_init__(self):
         super().__post_init__()
-        size = as_size("size", self.size)
-        store(self, size=plain(self.size))
-        if self.canvas is not None:
-            store(self, canvas=as_size("canvas", self.canvas))
         if self.canvas is not None and not isinstance(self.size, int):
             raise ValueError(
-                f"`canvas` goes with an int `size`: {size} is the same for every image and needs"
-                " none."
+                f"`canvas` goes with an int `size`: {self.size} is the same for every image and"
+                " needs none."
             )
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""

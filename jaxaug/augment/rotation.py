@@ -5,16 +5,22 @@ part.
 """
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Point, Range, as_point, as_symmetric_range, store
+from jaxaug.augment._fields import (
+    Point,
+    Range,
+    as_flag,
+    as_point,
+    as_symmetric_range,
+    converter,
+)
 from jaxaug.augment._info import Canvas, ImageInfo
 from jaxaug.augment._resample import warp_image
 from jaxaug.augment._transform import Bordered
@@ -94,7 +100,6 @@ class RandomRotation(Bordered):
 
     Args:
       degrees: (low, high) of the angle, counter-clockwise; a number v means (-v, v).
-      p: the probability of being applied.
       interpolation: "bilinear", "bicubic" or "nearest".
       padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
       fill: the color of "constant" in [0, 1], a number or one per channel.
@@ -113,20 +118,11 @@ class RandomRotation(Bordered):
     frame; there boxes begin at the frame's corner, which differs by up to half a pixel.
     """
 
-    degrees: Range
+    degrees: Range = field(metadata=converter(as_symmetric_range))
     _: KW_ONLY
     p: float = 1.0
-    expand: bool = False
-    center: Point | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            degrees=as_symmetric_range("degrees", self.degrees),
-            center=as_point("center", self.center),
-        )
-        check_choice("expand", self.expand, (True, False))
+    expand: bool = field(default=False, metadata=converter(as_flag))
+    center: Point | None = field(default=None, metadata=converter(as_point))
 
     def make_params(self, key: Key, info: ImageInfo) -> Rotation:
         """Draw the angle."""
