@@ -7,18 +7,25 @@ where another branch was drawn.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment import random
 from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._compose import Compose, as_transforms
-from jaxaug.augment._fields import floating, is_number, ordered, setting, store
+from jaxaug.augment._fields import (
+    as_positive_int,
+    converter,
+    floating,
+    is_number,
+    ordered,
+    setting,
+    store,
+)
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._run import Resampling, agreed
@@ -61,6 +68,14 @@ class Choice(NamedTuple):
         return select(self.chosen, warps)
 
 
+def _as_branches(name: str, value: Any) -> tuple[Transform, ...]:
+    """Return at least one transform."""
+    transforms = as_transforms(value)
+    if not transforms:
+        raise ValueError(f"`{name}` must hold at least one transform, got none.")
+    return transforms
+
+
 @dataclass(frozen=True)
 class Control(Transform):
     """A transform that runs some of several others.
@@ -70,13 +85,10 @@ class Control(Transform):
         be an output. They draw for the image as it is before.
     """
 
-    transforms: Sequence[Transform]
+    transforms: Sequence[Transform] = field(metadata=converter(_as_branches))
 
     def __post_init__(self):
         super().__post_init__()
-        store(self, transforms=as_transforms(self.transforms))
-        if not self.transforms:
-            raise ValueError("`transforms` must hold at least one transform, got none.")
         for leaf in leaves(self):
             if isinstance(leaf, Output):
                 raise ValueError(
@@ -136,7 +148,6 @@ class RandomApply(Control):
 
     Args:
       transforms: the chain.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -223,7 +234,6 @@ class OneOf(RandomChoice):
       transforms: the branches.
       weights: one number of at least 0 per branch, in proportion to its probability; None for equal
         ones.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -276,7 +286,6 @@ class SomeOf(Control):
     Args:
       transforms: the branches.
       n: how many of them.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -288,12 +297,11 @@ class SomeOf(Control):
     Reference: `albumentations.SomeOf`.
     """
 
-    n: int = 1
+    n: int = field(default=1, metadata=converter(as_positive_int))
     p: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
-        check_positive_int("n", self.n)
         if self.n > len(self.transforms):
             count = len(self.transforms)
             raise ValueError(

@@ -1,16 +1,30 @@
 """Operators of one's own: `Lambda` wraps a function of (key, image)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import takes_two
 from jaxaug._typing import Array, Key
+from jaxaug.augment._fields import converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._transform import ImageOp
+
+
+def _as_function(name: str, value: Any) -> Any:
+    """Return a function of two arguments."""
+    if not callable(value) or isinstance(value, type):
+        raise TypeError(f"`{name}` must be a function of (key, image), got {value!r}.")
+    if not takes_two(value):
+        raise TypeError(
+            f"`{name}` must take two arguments, (key, image), got {value!r}:"
+            " write Lambda(lambda key, image: ...)."
+        )
+    return value
 
 
 @dataclass(frozen=True)
@@ -31,19 +45,7 @@ class Lambda(ImageOp):
     Picklable if the function is: one defined in a module, rather than a lambda.
     """
 
-    function: Callable[[Key, Array], Array]
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not callable(self.function) or isinstance(self.function, type):
-            raise TypeError(
-                f"`function` must be a function of (key, image), got {self.function!r}."
-            )
-        if not takes_two(self.function):
-            raise TypeError(
-                f"`function` must take two arguments, (key, image), got {self.function!r}:"
-                " write Lambda(lambda key, image: ...)."
-            )
+    function: Callable[[Key, Array], Array] = field(metadata=converter(_as_function))
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key itself: the function draws."""

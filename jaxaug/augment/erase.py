@@ -1,6 +1,6 @@
 """Occlusion: `RandomErasing`, `CoarseDropout`, `GridDropout`, `PixelDropout`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +19,9 @@ from jaxaug.augment._fields import (
     as_range,
     as_static_range,
     as_symmetric_range,
+    converter,
     log,
     plain,
-    store,
 )
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn, Parameters, chosen
@@ -79,6 +79,28 @@ class Holes(NamedTuple):
 
 
 # ---- transforms
+
+
+def _as_counts(name: str, value: Any) -> tuple[int, int]:
+    """Return (low, high) of an int of at least 1, or of a pair."""
+    low, high = as_static_range(name, (value, value) if isinstance(value, int) else value, 1.0)
+    if low != int(low) or high != int(high):
+        raise ValueError(f"`{name}` must be whole numbers of at least 1, got {value!r}.")
+    return int(low), int(high)
+
+
+def _as_mask_fill(name: str, value: Any) -> int | None:
+    """Return an int of Python, or None."""
+    if value is not None and not is_int(value):
+        raise ValueError(f"`{name}` must be None or an int, a class index, got {value!r}.")
+    return plain(value)
+
+
+def _as_paint(name: str, value: Any) -> Color | str:
+    """Return a color, or "random"."""
+    if isinstance(value, str) and value != "random":
+        raise ValueError(f"`{name}` must be a color or 'random', got {value!r}.")
+    return value if isinstance(value, str) else as_color(name, value)
 
 
 class Occlusion(Pointwise):
@@ -145,27 +167,12 @@ class RandomErasing(Occlusion):
     """
 
     p: float = 0.5
-    scale: Range = (0.02, 0.33)
-    ratio: Range = (0.3, 3.3)
-    value: Color | str = 0.0
-    mean: Channels = _IMAGENET_MEAN
-    std: Channels = _IMAGENET_STD
-    mask_fill: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            scale=as_range("scale", self.scale, 0.0, 1.0),
-            ratio=as_range("ratio", self.ratio, 1e-3, 1e3),
-            mean=as_channels("mean", self.mean),
-            std=as_channels("std", self.std),
-        )
-        if isinstance(self.value, str) and self.value != "random":
-            raise ValueError(f"`value` must be a color or 'random', got {self.value!r}.")
-        if not isinstance(self.value, str):
-            store(self, value=as_color("value", self.value))
-        store(self, mask_fill=_as_mask_fill(self.mask_fill))
+    scale: Range = field(default=(0.02, 0.33), metadata=converter(as_range, 0.0, 1.0))
+    ratio: Range = field(default=(0.3, 3.3), metadata=converter(as_range, 1e-3, 1e3))
+    value: Color | str = field(default=0.0, metadata=converter(_as_paint))
+    mean: Channels = field(default=_IMAGENET_MEAN, metadata=converter(as_channels))
+    std: Channels = field(default=_IMAGENET_STD, metadata=converter(as_channels))
+    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
 
     def make_params(self, key: Key, info: ImageInfo) -> tuple[Holes, Key | None]:
         """Draw the window and, for "random", the key of the noise."""
@@ -210,7 +217,6 @@ class CoarseDropout(Occlusion):
       height, width: (low, high), the sides of each window as shares of the image's in (0, 1].
       value: a number in [0, 1], or one per channel.
       mask_fill: the label that an integer "mask" takes there; by default the mask stays.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -222,23 +228,12 @@ class CoarseDropout(Occlusion):
     Reference: DeVries and Taylor, Improved Regularization of CNNs with Cutout, 2017.
     """
 
-    holes: Any = (1, 2)
-    height: Range = (0.1, 0.2)
-    width: Range = (0.1, 0.2)
-    value: Color = 0.0
-    mask_fill: int | None = None
+    holes: Any = field(default=(1, 2), metadata=converter(_as_counts))
+    height: Range = field(default=(0.1, 0.2), metadata=converter(as_range, 0.0, 1.0))
+    width: Range = field(default=(0.1, 0.2), metadata=converter(as_range, 0.0, 1.0))
+    value: Color = field(default=0.0, metadata=converter(as_color))
+    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            holes=_as_counts("holes", self.holes),
-            height=as_range("height", self.height, 0.0, 1.0),
-            width=as_range("width", self.width, 0.0, 1.0),
-            value=as_color("value", self.value),
-        )
-        store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
     def make_params(self, key: Key, info: ImageInfo) -> Holes:
         """Draw the windows, those beyond the drawn number with no height."""
@@ -281,7 +276,6 @@ class GridDropout(Occlusion):
       degrees: the grid is turned by an angle of (-degrees, degrees), or of a pair (low, high).
       value: a number in [0, 1], or one per channel.
       mask_fill: the label that an integer "mask" takes there; by default the mask stays.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -293,23 +287,12 @@ class GridDropout(Occlusion):
     Reference: Chen et al., GridMask Data Augmentation, 2020.
     """
 
-    ratio: float = 0.5
-    cell: Range = (0.1, 0.4)
-    degrees: Range = 0.0
-    value: Color = 0.0
-    mask_fill: int | None = None
+    ratio: float = field(default=0.5, metadata=converter(as_number, 1e-3, 1 - 1e-3))
+    cell: Range = field(default=(0.1, 0.4), metadata=converter(as_range, 1e-3, 1.0))
+    degrees: Range = field(default=0.0, metadata=converter(as_symmetric_range))
+    value: Color = field(default=0.0, metadata=converter(as_color))
+    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            ratio=as_number("ratio", self.ratio, 1e-3, 1 - 1e-3),
-            cell=as_range("cell", self.cell, 1e-3, 1.0),
-            degrees=as_symmetric_range("degrees", self.degrees),
-            value=as_color("value", self.value),
-        )
-        store(self, mask_fill=_as_mask_fill(self.mask_fill))
 
     def make_params(self, key: Key, info: ImageInfo) -> Grid:
         """Draw the grid."""
@@ -342,7 +325,6 @@ class PixelDropout(Pointwise):
       rate: the probability of each pixel, in [0, 1].
       per_channel: True drops each channel of a pixel by itself.
       value: a number in [0, 1], or one per channel.
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -350,18 +332,10 @@ class PixelDropout(Pointwise):
       [[[0], [0]]]
     """
 
-    rate: float = 0.01
+    rate: float = field(default=0.01, metadata=converter(as_probability))
     per_channel: bool = False
-    value: Color = 0.0
+    value: Color = field(default=0.0, metadata=converter(as_color))
     p: float = 0.5
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            rate=as_probability("rate", self.rate),
-            value=as_color("value", self.value),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
         """Return the key of the pixels."""
@@ -401,18 +375,3 @@ def _per_channel(transform: Any, name: str, value: Any, image: Array) -> Array:
             f" image {image.shape}, got {numbers.size}."
         )
     return numbers
-
-
-def _as_counts(name: str, value: Any) -> tuple[int, int]:
-    """Return (low, high) of an int of at least 1, or of a pair."""
-    low, high = as_static_range(name, (value, value) if isinstance(value, int) else value, 1.0)
-    if low != int(low) or high != int(high):
-        raise ValueError(f"`{name}` must be whole numbers of at least 1, got {value!r}.")
-    return int(low), int(high)
-
-
-def _as_mask_fill(mask_fill: Any) -> int | None:
-    """Return an int of Python, or None."""
-    if mask_fill is not None and not is_int(mask_fill):
-        raise ValueError(f"`mask_fill` must be None or an int, a class index, got {mask_fill!r}.")
-    return plain(mask_fill)

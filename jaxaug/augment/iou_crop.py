@@ -1,15 +1,14 @@
 """RandomIoUCrop: the crop of object detectors, which keeps enough of a box."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_positive_int
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._boxes import check_box_columns, packed, present
-from jaxaug.augment._fields import as_names, as_number, setting, store
+from jaxaug.augment._fields import as_names, as_number, as_positive_int, converter, setting
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._state import State
@@ -33,6 +32,15 @@ class IoUCrop(NamedTuple):
 
     window: Array
     crops: Array
+
+
+def _as_options(name: str, value: Any) -> tuple[Scalar, ...]:
+    """Return numbers of at least 0; those of torchvision for None."""
+    options = _OPTIONS if value is None else setting(value)
+    if not isinstance(options, tuple) or not options:
+        expected = "a sequence of numbers of at least 0"
+        raise ValueError(f"`{name}` must be {expected}, got {options!r}.")
+    return tuple(as_number(name, option, 0.0, float("inf")) for option in options)
 
 
 @dataclass(frozen=True)
@@ -71,33 +79,18 @@ class RandomIoUCrop(Geometric):
     torchvision's, which tries without end; here an image is left as it is after 24 options.
     """
 
-    min_scale: float = 0.3
-    max_scale: float = 1.0
-    min_aspect_ratio: float = 0.5
-    max_aspect_ratio: float = 2.0
-    sampler_options: Any = None
-    trials: int = 40
-    per_box: Sequence[str] = ()
+    min_scale: float = field(default=0.3, metadata=converter(as_number, 0.0, 1.0))
+    max_scale: float = field(default=1.0, metadata=converter(as_number, 0.0, 1.0))
+    min_aspect_ratio: float = field(default=0.5, metadata=converter(as_number, 0.0, float("inf")))
+    max_aspect_ratio: float = field(default=2.0, metadata=converter(as_number, 0.0, float("inf")))
+    sampler_options: Any = field(default=None, metadata=converter(_as_options))
+    trials: int = field(default=40, metadata=converter(as_positive_int))
+    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
 
     def __post_init__(self):
         super().__post_init__()
-        options = _OPTIONS if self.sampler_options is None else setting(self.sampler_options)
-        if not isinstance(options, tuple) or not options:
-            expected = "a sequence of numbers of at least 0"
-            raise ValueError(f"`sampler_options` must be {expected}, got {options!r}.")
-        high = float("inf")
-        min_scale = as_number("min_scale", self.min_scale, 0.0, 1.0)
-        min_aspect = as_number("min_aspect_ratio", self.min_aspect_ratio, 0.0, high)
-        store(
-            self,
-            min_scale=min_scale,
-            max_scale=as_number("max_scale", self.max_scale, min_scale, 1.0),
-            min_aspect_ratio=min_aspect,
-            max_aspect_ratio=as_number("max_aspect_ratio", self.max_aspect_ratio, min_aspect, high),
-            sampler_options=tuple(as_number("sampler_options", v, 0.0, high) for v in options),
-        )
-        check_positive_int("trials", self.trials)
-        store(self, per_box=as_names("per_box", self.per_box))
+        as_number("max_scale", self.max_scale, self.min_scale, 1.0)
+        as_number("max_aspect_ratio", self.max_aspect_ratio, self.min_aspect_ratio, float("inf"))
 
     @property
     def geometric(self) -> bool:

@@ -5,22 +5,28 @@ applies them, and a choice among them is one of numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_positive_int
 from jaxaug._typing import Array, Key, Sample, Scalar
 from jaxaug.augment._boxes import VALID, WEIGHTS, box_columns, clipped, packed, present
-from jaxaug.augment._fields import SMALLEST, as_names, as_number, as_probability, ordered, store
+from jaxaug.augment._fields import (
+    SMALLEST,
+    as_names,
+    as_number,
+    as_optional,
+    as_positive_int,
+    as_probability,
+    converter,
+    ordered,
+)
 from jaxaug.augment._group import GroupOp, channels_first, mixable
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import chosen
 from jaxaug.augment.random import beta, uniform
-
-_LARGEST_ALPHA = 1e3
 
 
 class Blend(NamedTuple):
@@ -42,12 +48,6 @@ class Blending(GroupOp):
     weighs: ClassVar[bool] = True  # False where each pixel is of one image
     num_classes: int | None
     per_box: Sequence[str]
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_classes is not None:
-            check_positive_int("num_classes", self.num_classes)
-        store(self, per_box=as_names("per_box", self.per_box))
 
     def neutral(self, params: Blend) -> Blend:
         """Return the weights that change nothing."""
@@ -93,6 +93,16 @@ class Blending(GroupOp):
         return _blended(own, partner, weight, inside)
 
 
+_LARGEST_ALPHA = 1e3
+
+
+def _as_alpha(name: str, value: Any) -> Scalar:
+    number = as_number(name, value, 0.0, _LARGEST_ALPHA)
+    if not ordered(SMALLEST, number):
+        raise ValueError(f"`{name}` must be above 0, got {value!r}.")
+    return number
+
+
 @dataclass(frozen=True)
 class MixUp(Blending):
     """Blend each image with its partner: weight * image + (1 - weight) * partner.
@@ -128,14 +138,10 @@ class MixUp(Blending):
     there the sample before.
     """
 
-    num_classes: int | None = None
-    alpha: float = 1.0
+    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
+    alpha: float = field(default=1.0, metadata=converter(_as_alpha))
     p: float = 1.0
-    per_box: Sequence[str] = ()
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, alpha=_as_alpha("alpha", self.alpha))
+    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
 
     def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the weights."""
@@ -166,14 +172,10 @@ class CutMix(Blending):
     """
 
     weighs: ClassVar[bool] = False
-    num_classes: int | None = None
-    alpha: float = 1.0
+    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
+    alpha: float = field(default=1.0, metadata=converter(_as_alpha))
     p: float = 1.0
-    per_box: Sequence[str] = ()
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, alpha=_as_alpha("alpha", self.alpha))
+    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
 
     def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw the windows."""
@@ -197,21 +199,12 @@ class MixUpOrCutMix(Blending):
       (2, 3)
     """
 
-    num_classes: int | None = None
-    mixup_alpha: float = 0.8
-    cutmix_alpha: float = 1.0
-    cutmix_share: float = 0.5
+    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
+    mixup_alpha: float = field(default=0.8, metadata=converter(_as_alpha))
+    cutmix_alpha: float = field(default=1.0, metadata=converter(_as_alpha))
+    cutmix_share: float = field(default=0.5, metadata=converter(as_probability))
     p: float = 1.0
-    per_box: Sequence[str] = ()
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            mixup_alpha=_as_alpha("mixup_alpha", self.mixup_alpha),
-            cutmix_alpha=_as_alpha("cutmix_alpha", self.cutmix_alpha),
-            cutmix_share=as_probability("cutmix_share", self.cutmix_share),
-        )
+    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
 
     def make_params(self, key: Key, info: ImageInfo) -> Blend:
         """Draw both, and the coin."""
@@ -327,10 +320,3 @@ def _blended(own: Array, partner: Array, weight: Array, inside: Array) -> Array:
     if own.dtype == jnp.uint8:
         blend = jnp.round(blend)
     return jnp.where(inside & (weight < 1), blend.astype(own.dtype), own)
-
-
-def _as_alpha(name: str, value: Any) -> Scalar:
-    number = as_number(name, value, 0.0, _LARGEST_ALPHA)
-    if not ordered(SMALLEST, number):
-        raise ValueError(f"`{name}` must be above 0, got {value!r}.")
-    return number

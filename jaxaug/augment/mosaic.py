@@ -1,13 +1,13 @@
 """Four images in one: `Mosaic`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_positive_int, is_int
+from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import VALID, area, box_columns, clipped, packed
 from jaxaug.augment._fields import (
@@ -17,10 +17,12 @@ from jaxaug.augment._fields import (
     as_color,
     as_names,
     as_number,
+    as_optional,
+    as_positive_int,
     as_range,
     as_size,
+    converter,
     plain,
-    store,
 )
 from jaxaug.augment._group import GroupOp, channels_first, mixable
 from jaxaug.augment._info import ImageInfo
@@ -53,6 +55,13 @@ class _Quadrants(NamedTuple):
     sample: Array
     offset: Array
     window: Array
+
+
+def _as_mask_fill(name: str, value: Any) -> int:
+    """Return an int of Python."""
+    if not is_int(value):
+        raise ValueError(f"`{name}` must be an int, a class index, got {value!r}.")
+    return plain(value)
 
 
 @dataclass(frozen=True)
@@ -88,30 +97,14 @@ class Mosaic(GroupOp):
     Reference: Bochkovskiy et al., YOLOv4, 2020.
     """
 
-    size: Size
-    center: Range = (0.25, 0.75)
-    num_classes: int | None = None
-    fill: Color = 0.0
-    mask_fill: int = MASK_FILL
-    min_visibility: float = 0.1
-    per_box: Sequence[str] = ()
+    size: Size = field(metadata=converter(as_size))
+    center: Range = field(default=(0.25, 0.75), metadata=converter(as_range, 0.0, 1.0))
+    num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
+    fill: Color = field(default=0.0, metadata=converter(as_color))
+    mask_fill: int = field(default=MASK_FILL, metadata=converter(_as_mask_fill))
+    min_visibility: float = field(default=0.1, metadata=converter(as_number, 0.0, 1.0))
+    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
     group_size = 4
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_classes is not None:
-            check_positive_int("num_classes", self.num_classes)
-        if not is_int(self.mask_fill):
-            raise ValueError(f"`mask_fill` must be an int, a class index, got {self.mask_fill!r}.")
-        store(
-            self,
-            size=as_size("size", self.size),
-            center=as_range("center", self.center, 0.0, 1.0),
-            fill=as_color("fill", self.fill),
-            mask_fill=plain(self.mask_fill),
-            min_visibility=as_number("min_visibility", self.min_visibility, 0.0, 1.0),
-            per_box=as_names("per_box", self.per_box),
-        )
 
     def make_params(self, key: Key, info: ImageInfo) -> Layout:
         """Draw the centers and the orders."""

@@ -1,14 +1,20 @@
 """The last step of a chain: `Normalize` and `ToFloat`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array
-from jaxaug.augment._fields import SMALLEST, Channels, as_channels, ordered, store
+from jaxaug.augment._fields import (
+    SMALLEST,
+    Channels,
+    as_channels,
+    as_choice,
+    converter,
+    ordered,
+)
 from jaxaug.augment._transform import Output
 from jaxaug.augment._values import Epilogue, on_image, standardized
 from jaxaug.augment.matrix import is_static
@@ -55,6 +61,37 @@ def to_float(image: Array, dtype: str = "float32") -> Array:
 # ---- transforms
 
 
+def _as_dtype(name: str, value: Any) -> str:
+    """Return the name of a floating dtype."""
+    try:
+        dtype = jnp.dtype(value).name
+    except TypeError:
+        dtype = ""
+    if not dtype or not jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
+        raise ValueError(
+            f"`{name}` must be a floating dtype such as 'float32' or 'bfloat16', got {value!r}."
+        )
+    return dtype
+
+
+def _as_mean(name: str, value: Any) -> Channels:
+    """Return `as_channels` within [0, 1]."""
+    mean = as_channels(name, value)
+    if not all(ordered(0, number, 1) for number in mean):
+        raise ValueError(
+            f"`{name}` must lie in [0, 1], as images do here: got {mean}; divide by 255."
+        )
+    return mean
+
+
+def _as_std(name: str, value: Any) -> Channels:
+    """Return `as_channels` above 0."""
+    std = as_channels(name, value)
+    if not all(ordered(SMALLEST, number) for number in std):
+        raise ValueError(f"`{name}` must be above 0, got {std}.")
+    return std
+
+
 @dataclass(frozen=True)
 class Normalize(Output):
     """Normalize each channel, (image - mean) / std in [0, 1] units, for the model.
@@ -72,26 +109,10 @@ class Normalize(Output):
       (3, 8, 9)
     """
 
-    mean: Channels
-    std: Channels
-    dtype: str = "float32"
-    layout: str = "HWC"
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            mean=as_channels("mean", self.mean),
-            std=as_channels("std", self.std),
-            dtype=_as_dtype(self.dtype),
-        )
-        if not all(ordered(0, value, 1) for value in self.mean):
-            raise ValueError(
-                f"`mean` must lie in [0, 1], as images do here: got {self.mean}; divide by 255."
-            )
-        if not all(ordered(SMALLEST, value) for value in self.std):
-            raise ValueError(f"`std` must be above 0, got {self.std}.")
-        check_choice("layout", self.layout, _LAYOUTS)
+    mean: Channels = field(metadata=converter(_as_mean))
+    std: Channels = field(metadata=converter(_as_std))
+    dtype: str = field(default="float32", metadata=converter(_as_dtype))
+    layout: str = field(default="HWC", metadata=converter(as_choice, _LAYOUTS))
 
     def values(self, image: Array) -> Array:
         """Return (image - mean) / std."""
@@ -131,13 +152,8 @@ class ToFloat(Output):
       dtype(bfloat16)
     """
 
-    dtype: str = "float32"
-    layout: str = "HWC"
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(self, dtype=_as_dtype(self.dtype))
-        check_choice("layout", self.layout, _LAYOUTS)
+    dtype: str = field(default="float32", metadata=converter(_as_dtype))
+    layout: str = field(default="HWC", metadata=converter(as_choice, _LAYOUTS))
 
     def values(self, image: Array) -> Array:
         """Return the image."""
@@ -147,16 +163,3 @@ class ToFloat(Output):
         """Return the change of the dtype, for a resample to compute."""
         del image
         return Epilogue((), (), self.dtype)
-
-
-def _as_dtype(dtype) -> str:
-    """Return the name of a floating dtype."""
-    try:
-        name = jnp.dtype(dtype).name
-    except TypeError:
-        name = ""
-    if not name or not jnp.issubdtype(jnp.dtype(name), jnp.floating):
-        raise ValueError(
-            f"`dtype` must be a floating dtype such as 'float32' or 'bfloat16', got {dtype!r}."
-        )
-    return name

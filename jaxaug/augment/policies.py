@@ -5,18 +5,27 @@ pass, whichever it is. Values stay float32 from one operation to the next.
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Array, Key
 from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._boxes import moved_info
-from jaxaug.augment._fields import Color, as_color, as_number, plain, store
+from jaxaug.augment._fields import (
+    Color,
+    as_choice,
+    as_color,
+    as_flag,
+    as_number,
+    as_optional,
+    as_positive_int,
+    converter,
+    setting,
+)
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._policy_slot import Slot, only_where, picked, slot_color, slot_of, slot_warp
@@ -48,7 +57,32 @@ from jaxaug.augment.tone import RandomSolarize
 _BINS = 10  # of AutoAugment and AugMix
 _STRENGTH = 10  # the magnitude of timm and big_vision that is strength 1
 _LARGEST = {"timm": 10, "big_vision": 20}
+_VARIANTS = ("torchvision", "timm", "big_vision")
 _TIMM_PROBABILITY = 0.5  # of each operation
+_MIN_ALPHA = 1e-2
+_MAX_ALPHA = 1e3
+
+
+def _as_bins(name: str, value: Any) -> int:
+    """Return an int of at least 2."""
+    bins = as_positive_int(name, value)
+    if bins < 2:
+        raise ValueError(f"`{name}` must be at least 2, got {bins}.")
+    return bins
+
+
+def _as_magnitude(name: str, value: Any) -> Any:
+    """Return the bin of torchvision, or the number of others: their bounds differ."""
+    del name
+    return setting(value)
+
+
+def _as_severity(name: str, value: Any) -> int:
+    """Return an int of 1 to 10."""
+    severity = as_positive_int(name, value)
+    if severity > _BINS:
+        raise ValueError(f"`{name}` must be at most {_BINS}, got {severity}.")
+    return severity
 
 
 @dataclass(frozen=True)
@@ -62,13 +96,8 @@ class Policy(Transform):
 
     channels = 3
     _: KW_ONLY
-    interpolation: str = "nearest"
-    fill: Color = 0.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        store(self, fill=as_color("fill", self.fill))
+    interpolation: str = field(default="nearest", metadata=converter(as_choice, INTERPOLATIONS))
+    fill: Color = field(default=0.0, metadata=converter(as_color))
 
     @property
     def space(self) -> Space:
@@ -129,19 +158,15 @@ class RandAugment(Policy):
     and from timm also in one interpolation, there bilinear or bicubic at random.
     """
 
-    num_ops: int = 2
-    magnitude: float = 9
-    num_magnitude_bins: int = 31
+    num_ops: int = field(default=2, metadata=converter(as_positive_int))
+    magnitude: float = field(default=9, metadata=converter(_as_magnitude))
+    num_magnitude_bins: int = field(default=31, metadata=converter(_as_bins))
     _: KW_ONLY
-    variant: str = "torchvision"
-    magnitude_std: float = 0.0
+    variant: str = field(default="torchvision", metadata=converter(as_choice, _VARIANTS))
+    magnitude_std: float = field(default=0.0, metadata=converter(as_number, 0.0, 100.0))
 
     def __post_init__(self):
         super().__post_init__()
-        check_positive_int("num_ops", self.num_ops)
-        check_choice("variant", self.variant, ("torchvision", "timm", "big_vision"))
-        _check_bins(self.num_magnitude_bins)
-        store(self, magnitude_std=as_number("magnitude_std", self.magnitude_std, 0.0, 100.0))
         steady = is_static(self.magnitude_std) and self.magnitude_std == 0
         if not steady and self.variant != "timm":
             raise ValueError(
@@ -149,14 +174,11 @@ class RandAugment(Policy):
                 f'{self.magnitude_std!r}: use variant="timm".'
             )
         if self.variant in _LARGEST:
-            largest = _LARGEST[self.variant]
-            store(self, magnitude=as_number("magnitude", self.magnitude, 0.0, largest))
+            as_number("magnitude", self.magnitude, 0.0, _LARGEST[self.variant])
             return
-        magnitude = plain(self.magnitude)
-        if not isinstance(magnitude, int) or not 0 <= magnitude < self.num_magnitude_bins:
+        if not isinstance(self.magnitude, int) or not 0 <= self.magnitude < self.num_magnitude_bins:
             bound = f"an int of 0 to {self.num_magnitude_bins - 1}, a bin"
             raise ValueError(f"`magnitude` must be {bound}, got {self.magnitude!r}.")
-        store(self, magnitude=magnitude)
 
     @property
     def space(self) -> Space:
@@ -198,11 +220,7 @@ class TrivialAugmentWide(Policy):
       Augmentation", 2021.
     """
 
-    num_magnitude_bins: int = 31
-
-    def __post_init__(self):
-        super().__post_init__()
-        _check_bins(self.num_magnitude_bins)
+    num_magnitude_bins: int = field(default=31, metadata=converter(_as_bins))
 
     @property
     def space(self) -> Space:
@@ -235,11 +253,7 @@ class AutoAugment(Policy):
     Differs from torchvision in float32 values between the operations, which it rounds to 8 bits.
     """
 
-    policy: str = "imagenet"
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("policy", self.policy, tuple(SUB_POLICIES))
+    policy: str = field(default="imagenet", metadata=converter(as_choice, tuple(SUB_POLICIES)))
 
     @property
     def space(self) -> Space:
@@ -305,24 +319,13 @@ class AugMix(Policy):
     Differs from torchvision in `chain_depth=None`, there -1.
     """
 
-    severity: int = 3
-    mixture_width: int = 3
-    chain_depth: int | None = None
-    alpha: float = 1.0
-    all_ops: bool = True
+    severity: int = field(default=3, metadata=converter(_as_severity))
+    mixture_width: int = field(default=3, metadata=converter(as_positive_int))
+    chain_depth: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
+    alpha: float = field(default=1.0, metadata=converter(as_number, _MIN_ALPHA, _MAX_ALPHA))
+    all_ops: bool = field(default=True, metadata=converter(as_flag))
     _: KW_ONLY
     interpolation: str = "bilinear"
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_positive_int("mixture_width", self.mixture_width)
-        check_positive_int("severity", self.severity)
-        if self.severity > _BINS:
-            raise ValueError(f"`severity` must be at most {_BINS}, got {self.severity}.")
-        if self.chain_depth is not None:
-            check_positive_int("chain_depth", self.chain_depth)
-        check_choice("all_ops", self.all_ops, (True, False))
-        store(self, alpha=as_number("alpha", self.alpha, _MIN_ALPHA, _MAX_ALPHA))
 
     @property
     def space(self) -> Space:
@@ -390,8 +393,6 @@ class AugMix(Policy):
 
 
 _MAX_DEPTH = 3
-_MIN_ALPHA = 1e-2
-_MAX_ALPHA = 1e3
 
 
 @dataclass(frozen=True)
@@ -445,9 +446,3 @@ def _slots(
 def _strengths(numbers: Array, drawn: int, bins: int) -> Array:
     """Return the strengths of one of the first `drawn` of `bins`, for numbers of [0, 1)."""
     return integer(numbers, 0, drawn).astype(jnp.float32) / (bins - 1)
-
-
-def _check_bins(bins: int) -> None:
-    check_positive_int("num_magnitude_bins", bins)
-    if bins < 2:
-        raise ValueError(f"`num_magnitude_bins` must be at least 2, got {bins}.")

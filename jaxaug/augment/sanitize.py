@@ -1,7 +1,7 @@
 """Boxes after geometry: `SanitizeBoxes` clips them and drops what is too small."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 
@@ -14,7 +14,7 @@ from jaxaug.augment._boxes import (
     packed,
     present,
 )
-from jaxaug.augment._fields import as_names, as_number, store
+from jaxaug.augment._fields import as_names, as_number, converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
 from jaxaug.augment._state import State, resampled
@@ -54,20 +54,10 @@ class SanitizeBoxes(Transform):
     Differs from torchvision's SanitizeBoundingBoxes in clipping, and in the static number of rows.
     """
 
-    min_size: float = 1.0
-    min_area: float = 1.0
-    min_visibility: float = 0.0
-    per_box: Sequence[str] = ()
-
-    def __post_init__(self):
-        super().__post_init__()
-        store(
-            self,
-            min_size=as_number("min_size", self.min_size, 0.0, _LARGEST),
-            min_area=as_number("min_area", self.min_area, 0.0, _LARGEST),
-            min_visibility=as_number("min_visibility", self.min_visibility, 0.0, 1.0),
-            per_box=as_names("per_box", self.per_box),
-        )
+    min_size: float = field(default=1.0, metadata=converter(as_number, 0.0, _LARGEST))
+    min_area: float = field(default=1.0, metadata=converter(as_number, 0.0, _LARGEST))
+    min_visibility: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
+    per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
