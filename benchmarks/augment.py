@@ -41,7 +41,9 @@ def chains(size: int) -> dict[str, augment.Compose]:
     return {
         "rrc+flip+normalize": augment.Compose([*crop, ending("NHWC")]),
         "rrc+flip+normalize NCHW": augment.Compose([*crop, ending("NCHW")]),
-        "rrc+flip+gray+normalize": augment.Compose([*crop, augment.Grayscale(0.2), ending("NHWC")]),
+        "rrc+flip+gray+normalize": augment.Compose(
+            [*crop, augment.RandomGrayscale(0.2), ending("NHWC")]
+        ),
         "rrc+flip+rotation+normalize": augment.Compose([*turn, ending("NHWC")]),
         "rrc+flip+rotation+jitter+normalize": augment.Compose([*turn, jitter, ending("NHWC")]),
         "12 operations": augment.Compose([*turn, *shears, ending("NHWC")]),

@@ -131,6 +131,7 @@ CASES = {
     "RandomEqualize": Case(random=False, slopes=False),
     "RandomErasing": Case({"value": "random"}),
     "RandomGamma": Case(),
+    "RandomGrayscale": Case({"p": 0.5}, random=False),
     "RandomHorizontalFlip": Case(random=False),
     "RandomHueYIQ": Case(),
     "RandomInvert": Case(random=False),

@@ -24,7 +24,7 @@ MAX_IMAGES = 7  # of a folder
 # What a group operator mixes with the drawn scene.
 VARIANTS: Mapping[str, augment.Transform] = {
     "mirrored": augment.RandomHorizontalFlip(p=1.0),
-    "gray": augment.Grayscale(p=1.0),
+    "gray": augment.Grayscale(),
     "inverted": augment.RandomInvert(p=1.0),
 }
 

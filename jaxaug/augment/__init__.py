@@ -37,6 +37,7 @@ from jaxaug.augment.channels import RandomHueYIQ as RandomHueYIQ
 from jaxaug.augment.channels import RandomRGBShift as RandomRGBShift
 from jaxaug.augment.color import ColorJitter as ColorJitter
 from jaxaug.augment.color import Grayscale as Grayscale
+from jaxaug.augment.color import RandomGrayscale as RandomGrayscale
 from jaxaug.augment.control import OneOf as OneOf
 from jaxaug.augment.control import RandomApply as RandomApply
 from jaxaug.augment.control import RandomChoice as RandomChoice

@@ -7,17 +7,16 @@ it. Each kind brings its own way to `run`; a chain only goes from one to the nex
 
 import abc
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
 from jaxaug.augment._boxes import moved_info
-from jaxaug.augment._fields import Color, as_color, store
+from jaxaug.augment._fields import Color, as_choice, as_color, converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._levels import LevelStep
 from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen, chosen_alike
@@ -182,15 +181,9 @@ class Bordered(Geometric):
     """
 
     _: KW_ONLY
-    interpolation: str = "bilinear"
-    padding_mode: str = "constant"
-    fill: Color = 0.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        check_choice("padding_mode", self.padding_mode, PADDING_MODES)
-        store(self, fill=as_color("fill", self.fill))
+    interpolation: str = field(default="bilinear", metadata=converter(as_choice, INTERPOLATIONS))
+    padding_mode: str = field(default="constant", metadata=converter(as_choice, PADDING_MODES))
+    fill: Color = field(default=0.0, metadata=converter(as_color))
 
     def resampling(self) -> Resampling:
         """Return the resampling that the fields ask for."""

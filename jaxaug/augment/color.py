@@ -319,21 +319,34 @@ class Grayscale(Pointwise):
       >>> Grayscale()(jax.random.key(0), jnp.full((1, 1, 3), 200, jnp.uint8)).tolist()
       [[[200, 200, 200]]]
 
-    Differs from torchvision in always keeping three channels; with `p` it is RandomGrayscale.
+    Differs from torchvision in always keeping three channels.
     """
 
     channels = 3
     across_channels = True
-    p: float = 1.0
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
-        """Draw nothing but the coin of `p`."""
+        """Draw nothing."""
         del key, info
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Return the gray image."""
         del params, info
         return rgb_to_grayscale(image, 3)
+
+
+@dataclass(frozen=True)
+class RandomGrayscale(Grayscale):
+    """Replace the colors by their gray value, in all three channels, with probability `p`.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> gray = RandomGrayscale(p=1.0)(jax.random.key(0), jnp.array([[[0.0, 1.0, 0.0]]]))
+      >>> print(gray[0, 0])
+      [0.587 0.587 0.587]
+    """
+
+    p: float = 0.1
 
 
 def _gray(planes: Array) -> Array:

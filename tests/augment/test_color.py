@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug.augment import ColorJitter, Grayscale, ImageInfo, RandomPhotometricDistort
+from jaxaug.augment import (
+    ColorJitter,
+    Grayscale,
+    ImageInfo,
+    RandomGrayscale,
+    RandomPhotometricDistort,
+)
 from jaxaug.augment import functional as F
 from jaxaug.augment._xla import exact_sum
 from tests.reference import color as reference
@@ -123,7 +129,7 @@ def test_jitter_probability():
 def test_grayscale():
     expected = np.repeat((IMAGE @ np.array([0.2989, 0.587, 0.114]))[..., None], 3, axis=2)
     np.testing.assert_allclose(Grayscale()(KEY, IMAGE), expected, atol=1e-6)
-    draw = jax.vmap(lambda key: Grayscale(0.2).draw(key, ImageInfo((9, 13))).applied)
+    draw = jax.vmap(lambda key: RandomGrayscale(0.2).draw(key, ImageInfo((9, 13))).applied)
     on = draw(jax.random.split(KEY, 3000))
     assert abs(on.mean() - 0.2) < 0.03
 

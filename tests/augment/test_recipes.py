@@ -155,7 +155,7 @@ def test_augreg_trains_on_values_from_minus_one_to_one():
 def test_numbers_of_the_views():
     crop = augment.RandomResizedCrop(224, (0.08, 1.0), (3 / 4, 4 / 3), "bicubic")
     flip = augment.RandomHorizontalFlip(0.5)
-    gray = augment.Grayscale(p=0.2)
+    gray = augment.RandomGrayscale(p=0.2)
     jitter = augment.ColorJitter(0.8, 0.8, 0.8, 0.2, p=0.8)
     blur = augment.GaussianBlur(23, (0.1, 2.0), p=0.5)
     expected = (crop, flip, jitter, gray, blur, augment.ToFloat())

@@ -82,7 +82,7 @@ def test_a_barrier_changes_nothing(barrier, x64):
 @pytest.mark.skipif(
     jax.default_backend() != "cpu", reason="GPUs read a line again rather than store it"
 )
-@pytest.mark.parametrize("chain", [(), (A.Grayscale(0.5),)])
+@pytest.mark.parametrize("chain", [(), (A.RandomGrayscale(0.5),)])
 def test_the_passes_of_a_resample_are_stored_on_cpus(chain):
     """The lines between rows and columns: [64, 128, 3] float32 an image, and little more."""
     transform = A.Compose([A.RandomResizedCrop(64), *chain, A.Normalize(0.5, 0.5)])

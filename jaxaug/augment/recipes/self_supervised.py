@@ -6,7 +6,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug.augment._compose import Compose
 from jaxaug.augment._transform import Transform
 from jaxaug.augment.blur import GaussianBlur
-from jaxaug.augment.color import ColorJitter, Grayscale
+from jaxaug.augment.color import ColorJitter, RandomGrayscale
 from jaxaug.augment.crop import RandomResizedCrop
 from jaxaug.augment.flip import RandomHorizontalFlip
 from jaxaug.augment.output import Normalize, ToFloat
@@ -52,7 +52,7 @@ def simclr(
             RandomResizedCrop(size, interpolation="bicubic"),
             RandomHorizontalFlip(),
             ColorJitter(jitter, jitter, jitter, 0.2 * strength, p=0.8),
-            Grayscale(p=0.2),
+            RandomGrayscale(p=0.2),
             *([GaussianBlur(_tenth(size), _SIGMA, p=blur)] if blur else []),
             ToFloat(dtype, layout),
         ]
@@ -145,7 +145,7 @@ def dino(
 def _flip_and_color() -> list[Transform]:
     """Return what BYOL and DINO do between crop and blur."""
     jitter = ColorJitter(0.4, 0.4, 0.2, 0.1, p=0.8)
-    return [RandomHorizontalFlip(), jitter, Grayscale(p=0.2)]
+    return [RandomHorizontalFlip(), jitter, RandomGrayscale(p=0.2)]
 
 
 def _tenth(size: int) -> int:
