@@ -359,12 +359,6 @@ class Output(Transform):
     dtype: str
     layout: str
 
-    def __init_subclass__(cls, **options: Any):
-        super().__init_subclass__(**options)
-        owner: Any = next(each for each in cls.__mro__ if "_epilogue" in each.__dict__)
-        if cls.values is not owner.values:
-            cls._epilogue = Output._epilogue  # the inherited one is of other values
-
     def make_params(self, key: Key, info: ImageInfo) -> None:
         """Draw nothing."""
         del key, info
@@ -376,7 +370,8 @@ class Output(Transform):
     def _epilogue(self, image: Array) -> Epilogue | None:
         """Return what `values` and `dtype` make of an image, where a resample can compute it.
 
-        By default None: any function may be behind `values`.
+        By default None: any function may be behind `values`. One that a class defines is of its own
+        `values`, not of those of a subclass.
         """
         del image
         return None

@@ -120,7 +120,8 @@ class Normalize(Output):
 
     def _epilogue(self, image: Array) -> Epilogue | None:
         """Return (image - mean) / std, for a resample to compute; None where they are arrays."""
-        if not all(map(is_static, (*self.mean, *self.std))):
+        known = all(map(is_static, (*self.mean, *self.std)))
+        if not known or type(self).values is not Normalize.values:
             return None
         return Epilogue(*self._per_channel(image), self.dtype)
 
@@ -159,7 +160,9 @@ class ToFloat(Output):
         """Return the image."""
         return image
 
-    def _epilogue(self, image: Array) -> Epilogue:
+    def _epilogue(self, image: Array) -> Epilogue | None:
         """Return the change of the dtype, for a resample to compute."""
         del image
+        if type(self).values is not ToFloat.values:
+            return None
         return Epilogue((), (), self.dtype)
