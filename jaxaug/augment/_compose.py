@@ -1,16 +1,16 @@
 """Chains of transforms, in which a run of geometric ops is one resample."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice, is_int
+from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._boxes import BOX_FORMATS, moved_info
-from jaxaug.augment._fields import plain, store
+from jaxaug.augment._fields import as_choice, as_flag, converter, plain
 from jaxaug.augment._group import GroupOp
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
@@ -20,6 +20,25 @@ from jaxaug.augment._targets import MASK_FILL, Targets, as_added
 from jaxaug.augment._transform import Output, Transform, leaves
 from jaxaug.augment._warp import Warp
 from jaxaug.augment._xla import vary_alike
+
+
+def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
+    """Return a sequence of transforms as a tuple."""
+    del name
+    return as_transforms(value)
+
+
+def _as_mask_fill(name: str, value: Any) -> int:
+    """Return an int of Python."""
+    if not is_int(value):
+        raise ValueError(f"`{name}` must be an int, the class index to ignore, got {value!r}.")
+    return plain(value)
+
+
+def _as_targets(name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    """Return {name: kind} as pairs."""
+    del name
+    return as_added(value)
 
 
 @dataclass(frozen=True)
@@ -76,23 +95,15 @@ class Compose(Transform):
     what masks hold outside of the image (there 0).
     """
 
-    transforms: Sequence[Transform]
+    transforms: Sequence[Transform] = field(metadata=converter(_as_transforms))
     _: KW_ONLY
-    fuse: bool = True
-    mask_fill: int = MASK_FILL
-    box_format: str = "xyxy"
-    targets: Any = ()
+    fuse: bool = field(default=True, metadata=converter(as_flag))
+    mask_fill: int = field(default=MASK_FILL, metadata=converter(_as_mask_fill))
+    box_format: str = field(default="xyxy", metadata=converter(as_choice, BOX_FORMATS))
+    targets: Any = field(default=(), metadata=converter(_as_targets))
 
     def __post_init__(self):
-        store(self, transforms=as_transforms(self.transforms))
-        check_choice("fuse", self.fuse, (True, False))
-        if not is_int(self.mask_fill):
-            expected = "an int, the class index to ignore"
-            raise ValueError(f"`mask_fill` must be {expected}, got {self.mask_fill!r}.")
-        store(self, mask_fill=plain(self.mask_fill))
-
-        check_choice("box_format", self.box_format, BOX_FORMATS)
-        store(self, targets=as_added(self.targets))
+        super().__post_init__()
         for transform in self.transforms:
             self._check_settings(transform)
         for transform in leaves(self)[:-1]:
