@@ -74,9 +74,6 @@ class Dihedral(NamedTuple):
 class RandomRotate90(Geometric):
     """Turn by 0, 1, 2 or 3 quarters, each as likely, pixel for pixel.
 
-    Args:
-      p: the probability of being applied.
-
     Raises:
       ValueError: on tracing, for an array that is not square.
 
@@ -104,9 +101,6 @@ class RandomRotate90(Geometric):
 class RandomTranspose(Geometric):
     """Mirror along the main diagonal with probability `p`: (x, y) -> (y, x).
 
-    Args:
-      p: the probability of being applied.
-
     Raises:
       ValueError: on tracing, for an array that is not square.
 
@@ -132,9 +126,6 @@ class RandomTranspose(Geometric):
 @dataclass(frozen=True)
 class RandomD4(Geometric):
     """Apply one of the eight symmetries of the square, each as likely, pixel for pixel.
-
-    Args:
-      p: the probability of being applied.
 
     Raises:
       ValueError: on tracing, for an array that is not square.

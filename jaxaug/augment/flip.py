@@ -55,9 +55,6 @@ class _Flip(Geometric):
 class RandomHorizontalFlip(_Flip):
     """Mirror left to right: x -> width - x.
 
-    Args:
-      p: the probability of being applied.
-
     Example:
       >>> import jax, jax.numpy as jnp
       >>> flip = RandomHorizontalFlip(p=1.0)
@@ -74,9 +71,6 @@ class RandomHorizontalFlip(_Flip):
 @dataclass(frozen=True)
 class RandomVerticalFlip(_Flip):
     """Mirror top to bottom: y -> height - y.
-
-    Args:
-      p: the probability of being applied.
 
     Example:
       >>> import jax, jax.numpy as jnp
