@@ -25,7 +25,7 @@ FAMILIES = {
     "Blur and other filters": ("blur", "filters"),
     "Noise and compression": ("noise", "jpeg"),
     "Erasing and dropout": ("erase",),
-    "Several images": ("mix", "mosaic", "_group_compose"),
+    "Several images": ("mix", "mosaic", "_group"),
     "Choices and chains": ("control", "_compose", "custom", "views", "frames"),
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),

@@ -15,4 +15,7 @@ Scalar: TypeAlias = float | jax.Array
 Sample: TypeAlias = dict[str, Any]
 # the columns of a source by name, one row for each record
 Features: TypeAlias = Mapping[str, np.ndarray]
+# Of a column of a source, for some records: an array of NumPy [n, ...], `decode.Encoded` or
+# `decode.Ragged`.
+Values: TypeAlias = Any
 PathLike: TypeAlias = str | os.PathLike[str]

@@ -4,7 +4,6 @@ from jaxaug.decode._column import Column as Column
 from jaxaug.decode._column import ColumnDecoder as ColumnDecoder
 from jaxaug.decode._column import Decoded as Decoded
 from jaxaug.decode._column import RowError as RowError
-from jaxaug.decode._column import Values as Values
 from jaxaug.decode._declare import default_decoder as default_decoder
 from jaxaug.decode._decoder import Decoder as Decoder
 from jaxaug.decode._image import Image as Image

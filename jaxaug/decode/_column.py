@@ -10,15 +10,12 @@ import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxaug._typing import Array, Device
-
-# Of a column, for some records: an array of NumPy [n, ...], `Encoded` or `Ragged`.
-Values: TypeAlias = Any
+from jaxaug._typing import Array, Device, Values
 
 
 def release_nothing(readers: Any) -> None:
@@ -76,7 +73,7 @@ class Column(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class ColumnDecoder(abc.ABC):
+class ColumnDecoder:
     """Turns a column of a source into entries of a sample.
 
     A decoder is a frozen dataclass. The Loader calls `fit` once, which settles what depends on the
@@ -114,9 +111,11 @@ class ColumnDecoder(abc.ABC):
         del column, siblings
         return self
 
-    @abc.abstractmethod
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shape and dtype of each of one record's arrays, after `decode_rows`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must have `forms`, or what it is fitted to."
+        )
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> Any:
         """Return an object with `check_rows`, `decode_rows`, `close` and `running` of this class.
@@ -145,7 +144,6 @@ class ColumnDecoder(abc.ABC):
         del values, stored
         return None, {}
 
-    @abc.abstractmethod
     def decode_rows(
         self,
         values: Values,
@@ -165,6 +163,9 @@ class ColumnDecoder(abc.ABC):
           wanted: bool[n], False for rows that fill up a batch or have failed in another column;
             what they hold is not used.
         """
+        raise NotImplementedError(
+            f"{type(self).__name__} must have `decode_rows`, or what it opens."
+        )
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
@@ -216,7 +217,7 @@ class ColumnDecoder(abc.ABC):
         """Raise ValueError where a transform contradicts this decoder."""
         del name, transform
 
-    def close(self) -> None:  # noqa: B027 - most decoders own nothing
+    def close(self) -> None:
         """End what `open` started."""
 
 

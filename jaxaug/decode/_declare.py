@@ -1,6 +1,7 @@
 """The decoders of columns by their names, where neither source nor user says more."""
 
-from jaxaug.decode._column import ColumnDecoder, Values
+from jaxaug._typing import Values
+from jaxaug.decode._column import ColumnDecoder
 from jaxaug.decode._image import Image
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
-from jaxaug._typing import Array, Device
+from jaxaug._typing import Array, Device, Values
 from jaxaug._warn import warn_user
-from jaxaug.decode._column import Column, ColumnDecoder, Decoded, Values, valid_rows
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._decoder import Decoder
 from jaxaug.decode._fit import fit_size
 from jaxaug.decode._types import Encoded
@@ -92,6 +92,7 @@ class Image(ColumnDecoder):
             check_positive_int("num_threads", self.num_threads)
 
     def follows(self) -> str | None:
+        """Return the column that this one is like."""
         return self.like
 
     @property
@@ -100,6 +101,7 @@ class Image(ColumnDecoder):
         return _CHANNELS[self.output]
 
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> ColumnDecoder:
+        """Return the decoder with its canvas, or the one of arrays of pixels."""
         if isinstance(column.example, np.ndarray):
             return _fit_array(self, column)
         if not isinstance(column.example, Encoded):
@@ -128,6 +130,7 @@ class Image(ColumnDecoder):
         return dataclasses.replace(self, canvas=other.canvas)
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the forms of a canvas, of its sizes and of the EXIF orientation."""
         assert self.canvas is not None
         return {
             "pixels": jax.ShapeDtypeStruct((*self.canvas, self.channels), np.uint8),
@@ -137,6 +140,7 @@ class Image(ColumnDecoder):
         }
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "ImageReader":
+        """Return a running `Decoder` behind the methods that a Loader calls."""
         assert self.canvas is not None
         decoder = Decoder(
             self.canvas,
@@ -149,11 +153,6 @@ class Image(ColumnDecoder):
             truncated=self.truncated,
         )
         return ImageReader(decoder, self.like)
-
-    def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
-    ) -> Decoded:
-        raise TypeError("an Image is a description: `open` makes what decodes.")
 
     def place(
         self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
@@ -172,19 +171,23 @@ class Image(ColumnDecoder):
         return entries
 
     def entries(self, name: str) -> tuple[str, ...]:
+        """Return the names of the image and of its sizes."""
         sizes = () if self.like is not None else ("size", "original_size")
         return (name, *(f"{_prefix(name)}{size}" for size in sizes))
 
     def blanks(self, name: str) -> Mapping[str, None]:
+        """Return that sizes stay as they are in rows that are not valid."""
         return {f"{_prefix(name)}size": None}  # the canvas already
 
     def original(self, values: Values) -> np.ndarray:
+        """Return the whole upright image of one record."""
         assert isinstance(values, Encoded)
         return decode_image(values.view(0), self.output, self.max_pixels, truncated=self.truncated)
 
     def notes(
         self, name: str, spec: Mapping[str, Any], ignores: Callable[[str, str], bool]
     ) -> list[str]:
+        """Return a warning where images of different sizes may be taken for their canvas."""
         if not self.sizes_vary or name != "image":
             return []
         if "size" not in spec and name in spec and ignores(name, "size"):

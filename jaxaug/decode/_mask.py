@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._checks import is_int
-from jaxaug._typing import Array
-from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, Values, valid_rows
+from jaxaug._typing import Array, Values
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._image import Image, ImageArray
 from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
@@ -59,6 +59,7 @@ class Mask(ColumnDecoder):
             raise ValueError(f"`fill` must be an int, got {self.fill!r}.")
 
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> ColumnDecoder:
+        """Return the decoder of masks of this column's kind, on the canvas of its image."""
         image = siblings[self.of]
         if not isinstance(image, (Image, ImageArray)) or image.canvas is None:
             raise ValueError(
@@ -114,14 +115,6 @@ class Mask(ColumnDecoder):
             fill=fill,
             max_pixels=image.max_pixels,
         )
-
-    def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
-        raise TypeError("a Mask is a description: `fit` makes what decodes.")
-
-    def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
-    ) -> Decoded:
-        raise TypeError("a Mask is a description: `fit` makes what decodes.")
 
 
 def fill_of(dtype: Any, fill: int) -> int:

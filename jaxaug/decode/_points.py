@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jaxaug.decode._column import Column, ColumnDecoder, Decoded, Values, valid_rows
+from jaxaug._typing import Values
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode._types import Encoded, Ragged
 
@@ -45,6 +46,7 @@ class Keypoints(ColumnDecoder):
     numbers: ClassVar[int] = 2  # of one of them
 
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Keypoints":
+        """Return the decoder with the shape of the column."""
         del siblings
         named = dataclasses.replace(self, name=column.name)
         values, _ = named._unflatten(column.example)
@@ -52,6 +54,7 @@ class Keypoints(ColumnDecoder):
         return dataclasses.replace(named, shape=values.shape[1:], ragged=ragged)
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the form of the points, and of their number where it varies."""
         forms = {"points": jax.ShapeDtypeStruct(self.shape, np.float32)}
         if self.ragged:
             forms["length"] = jax.ShapeDtypeStruct((), np.int32)
@@ -60,6 +63,7 @@ class Keypoints(ColumnDecoder):
     def decode_rows(
         self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
     ) -> Decoded:
+        """Return the points of n records on the canvases of their images."""
         points, lengths = self._unflatten(values)
         image = siblings[self.of].arrays
         if "size" in image:
@@ -160,6 +164,14 @@ def stored_points(
       original_size: int32[n, 2], the sizes of the upright images.
       orientation: uint8[n], the EXIF orientation 1 to 8.
       rows: bool[n], the rows to move; the others are in pixels of the stored file already.
+
+    Example:
+      A box at the left of an upright image lies at the bottom of the file that EXIF turns:
+
+      >>> box = np.array([[[0.0, 0.0, 5.0, 30.0]]])
+      >>> size = np.array([[30, 20]])
+      >>> stored_points("boxes", box, size, np.array([6]), np.array([True])).tolist()
+      [[[0.0, 15.0, 30.0, 20.0]]]
     """
     decoder = dataclasses.replace(_DECODERS[name], name=name)
     points, _ = decoder._unflatten(values)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._typing import Features
-from jaxaug.decode import Encoded, Ragged, Values
+from jaxaug._typing import Features, Values
+from jaxaug.decode import Encoded, Ragged
 
 # Class numbers: -1 in blank rows, so that no loss or metric takes such a row for class 0.
 LABELS = ("label", "labels")

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from jaxaug.decode import ColumnDecoder, Decoder, Values, default_decoder, share
+from jaxaug._typing import Values
+from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
 from jaxaug.iterators import _arguments
 from jaxaug.iterators._arguments import Options
 from jaxaug.iterators._batch_function import BatchFunction, computes_in_turn

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from jaxaug.decode import Values
+from jaxaug._typing import Values
 
 
 @runtime_checkable

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxaug.decode import Column, Values
+from jaxaug._typing import Values
+from jaxaug.decode import Column
 from jaxaug.iterators._columns import (
     Columns,
     Forms,

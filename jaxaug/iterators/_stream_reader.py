@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from jaxaug.decode import Values
+from jaxaug._typing import Values
 from jaxaug.iterators._columns import Columns, check_forms, stack_columns, without_bytes
 from jaxaug.iterators._protocol import Stream
 from jaxaug.iterators._reader import (

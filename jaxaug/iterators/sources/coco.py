@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Encoded, Headers, Values, read_headers, stored_points
+from jaxaug._typing import Features, PathLike, Values
+from jaxaug.decode import Encoded, Headers, read_headers, stored_points
 from jaxaug.decode._orientation import upright
 from jaxaug.decode.parse.headers import BAD
 from jaxaug.errors import SourceError

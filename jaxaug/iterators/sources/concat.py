@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxaug._typing import Features
-from jaxaug.decode import ColumnDecoder, Encoded, Ragged, Values
+from jaxaug._typing import Features, Values
+from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.iterators._columns import (
     LABELS,
     Columns,

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._typing import Features, PathLike
-from jaxaug.decode import Values
+from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._files import local_path, reason
 from jaxaug.iterators.sources._loose import LooseFiles

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Features
-from jaxaug.decode import ColumnDecoder, Encoded, Ragged, Values
+from jaxaug._typing import Features, Values
+from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators._columns import count_rows, hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on

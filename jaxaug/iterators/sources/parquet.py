@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
-from jaxaug._typing import Features, PathLike
-from jaxaug.decode import ColumnDecoder, Encoded, Values
+from jaxaug._typing import Features, PathLike, Values
+from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice
-from jaxaug.decode import ColumnDecoder, Encoded, Values
+from jaxaug._typing import Values
+from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators._columns import hash_features, join_columns
 from jaxaug.iterators.sources import _items

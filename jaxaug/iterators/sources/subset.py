@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._typing import Features
-from jaxaug.decode import ColumnDecoder, Values
+from jaxaug._typing import Features, Values
+from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
 from jaxaug.iterators._protocol import Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices

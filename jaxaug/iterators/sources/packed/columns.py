@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxaug._checks import check_positive_int
-from jaxaug.decode import Encoded, Headers, Ragged, Values, read_headers
+from jaxaug._typing import Values
+from jaxaug.decode import Encoded, Headers, Ragged, read_headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators._columns import round_floats
 

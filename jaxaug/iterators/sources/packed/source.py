@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxaug._checks import check_choice, check_count, check_seconds
-from jaxaug._typing import Features, PathLike
-from jaxaug.decode import ColumnDecoder, Headers, Values
+from jaxaug._typing import Features, PathLike, Values
+from jaxaug.decode import ColumnDecoder, Headers
 from jaxaug.decode.parse.headers import no_reasons
 from jaxaug.errors import SourceError
 from jaxaug.iterators._columns import join_columns
