@@ -120,7 +120,7 @@ def read(source: Source, touch: bool) -> Callable[[], None]:
     generator = np.random.default_rng(0)
 
     def step() -> None:
-        encoded, _ = source.read(generator.integers(0, len(source), BATCH))
+        encoded = source.read(generator.integers(0, len(source), BATCH))["image"]
         if touch:
             for row in range(BATCH):
                 bytes(encoded.view(row))
