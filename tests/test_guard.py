@@ -21,7 +21,7 @@ import pytest
 
 import jaxaug
 from jaxaug import Decoder, Loader, augment
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Image
 from jaxaug.decode.nvjpeg import batched_decoder
 from jaxaug.decode.nvjpeg import gpu as gpu_module
 from jaxaug.iterators import InMemory
@@ -117,7 +117,7 @@ def calls_of_loader(rows):
     totals = []
     for batches in (4, 12):
         source = source_of(rows * batches)
-        options = {"canvas": CANVAS, "sharding": on_devices(1), "epochs": 1}
+        options = {"decode": Image(canvas=CANVAS), "sharding": on_devices(1), "epochs": 1}
         with PythonCalls() as calls, Loader(source, rows, **options) as loader:
             assert len(list(loader)) == batches
         totals.append(calls.total)
@@ -165,7 +165,7 @@ def test_a_loader_has_few_threads():
 
 def test_a_run_over_epochs_and_a_partial_batch_compiles_nothing(caplog):
     chain = augment.Compose([augment.CenterCrop(24), augment.RandomHorizontalFlip()])
-    options = {"canvas": CANVAS, "transform": chain, "last_batch": "pad", "epochs": 3}
+    options = {"decode": Image(canvas=CANVAS), "transform": chain, "last_batch": "pad", "epochs": 3}
 
     def compilations():
         return [line for line in caplog.messages if "Finished XLA compilation" in line]
@@ -187,7 +187,7 @@ def test_a_batch_is_copied_to_the_devices_once(monkeypatch, devices):
         copied.extend(jax.tree.leaves(values))
         return put(values, *arguments, **options)
 
-    options = {"canvas": CANVAS, "sharding": on_devices(devices), "epochs": 1}
+    options = {"decode": Image(canvas=CANVAS), "sharding": on_devices(devices), "epochs": 1}
     with Loader(source_of(64), 8, **options) as loader:
         monkeypatch.setattr(jax, "device_put", counted)
         assert len(list(loader)) == 8

@@ -9,6 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxaug import Decoder, Loader, augment
+from jaxaug.decode import Image
 from jaxaug.iterators import InMemory
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, picture
@@ -44,7 +45,7 @@ def pixels(source, batch_size, sharding):
             "transform": CHAIN,
             "seed": 3,
             "epochs": 1,
-            "decoder": decoder,
+            "decode": decoder,
             "sharding": sharding,
         }
         with Loader(source, batch_size, **options) as loader:
@@ -94,7 +95,12 @@ def test_a_mix_of_one_group_on_each_device_is_that_of_two(mix):
     images = [encode(picture(i, 96, 96), quality=90) for i in range(16)]
     source = InMemory(images, {"label": np.arange(16) % 5})
     chain = augment.Compose([augment.RandomResizedCrop(64), augment.Normalize(0.5, 0.25)])
-    options = {"transform": chain, "batch_transform": mix, "canvas": (128, 128), "shuffle": False}
+    options = {
+        "transform": chain,
+        "batch_transform": mix,
+        "decode": Image(canvas=(128, 128)),
+        "shuffle": False,
+    }
     batches = []
     for count in (4, 8):
         with Loader(source, 16, sharding=batch_sharding(DEVICES[:count]), **options) as loader:
