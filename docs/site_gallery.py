@@ -5,6 +5,7 @@
 
 import inspect
 import io
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -290,8 +291,9 @@ def _on_square(sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _group(size: int) -> dict[str, np.ndarray]:
     """Return a group of images: the scene, and drawings of the demo."""
     rng = np.random.default_rng(3)
-    others = [draw(kind, TILE, rng) for kind in ("stars", "rings", "waves")]
-    return {"image": np.stack([draw_scene(TILE[1]).image, *others])[:size]}
+    kinds = itertools.cycle(("stars", "rings", "waves"))
+    others = [draw(kind, TILE, rng) for kind in itertools.islice(kinds, size - 1)]
+    return {"image": np.stack([draw_scene(TILE[1]).image, *others])}
 
 
 def _unique(images: list[np.ndarray]) -> list[np.ndarray]:

@@ -186,7 +186,7 @@ def test_a_chain_takes_and_gives_boxes_in_its_format(box_format):
         np.testing.assert_allclose(out[name], plain[name], atol=1e-4)
 
 
-@pytest.mark.parametrize("count_name", ["box_count", "boxes_count", None])
+@pytest.mark.parametrize("count_name", ["box_count", "boxes_length", None])
 def test_boxes_are_clipped_dropped_and_packed(count_name):
     height, width = 20, 26
     corner = rng.uniform(-8, 26, (200, 2))
