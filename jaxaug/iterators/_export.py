@@ -114,7 +114,8 @@ def to_numpy(loader: Loader) -> Export:
       TypeError: `loader` is no Loader.
 
     Example:
-      >>> import io, PIL.Image
+      >>> import io, jax, PIL.Image
+      >>> import numpy as np
       >>> from jaxaug.iterators import InMemory, Loader
       >>> file = io.BytesIO()
       >>> PIL.Image.new("RGB", (40, 30), "red").save(file, "JPEG")

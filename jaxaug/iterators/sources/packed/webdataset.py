@@ -89,7 +89,7 @@ class WebDataset(PackedSource):
       ...         member.size = len(data)
       ...         tar.addfile(member, io.BytesIO(data))
       >>> columns = WebDataset(path).read(np.array([1]))
-      >>> bytes(encoded.view(0)), features["label"].tolist()
+      >>> bytes(columns["image"].view(0)), columns["label"].tolist()
       (b'second', [1])
     """
 
