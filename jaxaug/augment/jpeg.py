@@ -1,9 +1,11 @@
 """JPEG artifacts: an image as it looks after JPEG, without its bytes, and with gradients.
 
-The cosine transforms are sums written out: as matrix products their rounding would depend on the
-batch size.
+Everything up to a rounding is exact, in whole numbers or in floats of few bits: 8-bit pixels lie on
+ties often (each thousandth luma does), where the rounding of a sum, which depends on the shapes
+and on the batch that XLA compiles for, would move a coefficient by a whole step.
 """
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +19,7 @@ from jaxaug.augment._fields import Range, as_choice, as_static_range, converter,
 from jaxaug.augment._info import ImageInfo, extent
 from jaxaug.augment._transform import ImageOp
 from jaxaug.augment._values import as_pair, on_rgb, rounded
-from jaxaug.augment._xla import barrier
+from jaxaug.augment._xla import barrier, to_planes, with_jvp_of
 from jaxaug.augment.random import integers
 
 Subsampling = Literal["4:2:0", "4:4:4"]
@@ -30,9 +32,9 @@ def jpeg(
 ) -> Array:
     """Return the image as decoded from a JPEG of it.
 
-    Luma and chroma are cut into blocks of 8 x 8 pixels, whose cosine transforms are rounded to
-    multiples of the quantization tables. Rounding, and limiting to 8 bits, have the gradient of the
-    value that is rounded ("straight through").
+    Pixels are rounded to 8 bits. Luma and chroma are cut into blocks of 8 x 8 pixels, whose cosine
+    transforms are rounded to multiples of the quantization tables. Rounding, and limiting to 8
+    bits, have the gradient of the value that is rounded ("straight through").
 
     Args:
       image: float [H, W, 3] in [0, 1].
@@ -53,15 +55,15 @@ def jpeg(
     chroma by a triangle filter.
 
     Differs from torchvision in taking floats of three channels (there one or three), rounding no
-    pixel, and having gradients. libjpeg rounds inside of its cosine transforms, too, which moves
-    values to the next multiple here and there: under half a level on average in photographs, up to
-    some three in noise.
+    pixel of the result, and having gradients. libjpeg rounds inside of its cosine transforms to
+    fewer bits, which moves values to the next multiple here and there: under half a level on
+    average in photographs, up to some three in noise.
     """
     check_choice("subsampling", subsampling, SUBSAMPLINGS)
     height, width, _ = image.shape
-    planes = rounded(_to_ycc(_whole_blocks(image * 255, size)))
+    planes = _samples(_to_ycc(rounded(_whole_blocks(image * 255, size))))
     luma_table, chroma_table = _tables(quality)
-    luma = _coded(planes[:1] - 128, luma_table) + 128
+    luma = _coded(planes[:1], luma_table) + 128
     chroma = planes[1:]
     if subsampling == "4:4:4":
         chroma = _coded(chroma, chroma_table)
@@ -128,10 +130,14 @@ def _whole_blocks(image: Array, size: Any) -> Array:
 
 
 def _to_ycc(image: Array) -> Array:
-    """Return [3, H, W], luma and the two chromas, these about 0; JFIF 1.02."""
-    red, green, blue = (image[:, :, channel] for channel in range(3))
-    luma = 0.299 * red + 0.587 * green + 0.114 * blue
-    return jnp.stack([luma, (blue - luma) * (0.5 / 0.886), (red - luma) * (0.5 / 0.701)])
+    """Return [3, H, W], luma and the two chromas, all about 0; JFIF 1.02.
+
+    As in libjpeg the weights have 16 bits: of whole levels these sums are exact in float32.
+    """
+    levels = to_planes(image)
+    weights = np.round(_YCC * 2.0**16) / 2.0**16
+    planes = [sum(float(w) * level for w, level in zip(row, levels)) for row in weights]
+    return jnp.stack([planes[0] - 128, *planes[1:]])
 
 
 def _to_rgb(luma: Array, chroma_blue: Array, chroma_red: Array) -> Array:
@@ -167,11 +173,9 @@ def _coded(planes: Array, table: Array) -> Array:
     # One side after the other: batches that are sharded explicitly take no other reshape.
     rows = planes.reshape(count, height // 8, 8, width)
     blocks = rows.reshape(count, height // 8, 8, width // 8, 8)
-    blocks = _mixed(_mixed(blocks, _COSINES, axis=2), _COSINES, axis=4)
     steps = table[None, None, :, None, :]
-    blocks = rounded(blocks / steps) * steps
-    blocks = _mixed(_mixed(blocks, _COSINES.T, axis=2), _COSINES.T, axis=4)
-    rows = _samples(blocks).reshape(count, height // 8, 8, width)
+    blocks = rounded(_frequencies(blocks) / steps) * steps
+    rows = _samples(_places(blocks)).reshape(count, height // 8, 8, width)
     return rows.reshape(count, height, width)
 
 
@@ -184,16 +188,39 @@ def _samples(values: Array) -> Array:
     return values + lax.stop_gradient(levels - values)
 
 
+def _exact(matrix: np.ndarray) -> Callable[[Array], Array]:
+    """Return a function that mixes both sides of blocks [N, H, 8, W, 8] of whole numbers by matrix.
+
+    An orthonormal matrix keeps the norm of a block, which is 1,024 at most for 64 levels and twice
+    that with the errors of quantization. The weights are scaled by sqrt(8), so that those of the
+    mean and of its kin are 1, and the partial sums of the second side fit an int32.
+    """
+    scaled = matrix * np.sqrt(8)
+    weights = np.round(scaled * 2**_WEIGHT_BITS).astype(np.int32)
+
+    def in_floats(blocks: Array) -> Array:
+        return _mixed(_mixed(blocks, matrix, axis=2), matrix, axis=4)
+
+    @with_jvp_of(in_floats)
+    def in_whole_numbers(blocks: Array) -> Array:
+        columns = _mixed(blocks.astype(jnp.int32), weights, axis=2)
+        dropped = _WEIGHT_BITS - _KEPT_BITS
+        columns = (columns + (1 << (dropped - 1))) >> dropped
+        mixed = _mixed(columns, weights, axis=4)
+        return mixed.astype(blocks.dtype) * (2.0 ** -(_WEIGHT_BITS + _KEPT_BITS) / 8)
+
+    return in_whole_numbers
+
+
 def _mixed(blocks: Array, weights: np.ndarray, axis: int) -> Array:
-    """Return the eight entries along `axis` mixed by weights [8, 8], written out."""
+    """Return the eight entries along `axis` mixed by weights [8, 8], written out.
+
+    As a matrix product its rounding would depend on the batch size.
+    """
     blocks = barrier(blocks)
     entries = [jnp.take(blocks, i, axis=axis) for i in range(8)]
-    mixed = []
-    for row in weights:
-        total = float(row[0]) * entries[0]
-        for weight, entry in zip(row[1:], entries[1:]):
-            total = total + float(weight) * entry
-        mixed.append(total)
+    rows = weights.tolist()
+    mixed = [sum(weight * entry for weight, entry in zip(row, entries)) for row in rows]
     return jnp.stack(mixed, axis=axis)
 
 
@@ -205,7 +232,17 @@ def _cosines() -> np.ndarray:
     return waves
 
 
-_COSINES = _cosines()
+# The values are up to 2^14 (2,048, scaled by 8), and their sums up to 2^30 with these bits of the
+# weights and of the first side's results. libjpeg has 13 and 2.
+_WEIGHT_BITS, _KEPT_BITS = 12, 4
+_frequencies, _places = _exact(_cosines()), _exact(_cosines().T)
+_YCC = np.array(
+    [
+        [0.299, 0.587, 0.114],
+        [-0.299 * 0.5 / 0.886, -0.587 * 0.5 / 0.886, 0.5],
+        [0.5, -0.587 * 0.5 / 0.701, -0.114 * 0.5 / 0.701],
+    ]
+)
 
 
 def _tables(quality: Scalar) -> tuple[Array, Array]:

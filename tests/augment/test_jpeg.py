@@ -57,11 +57,20 @@ def test_planes_keep_to_8_bits_before_they_are_mixed(quality, subsampling):
     assert np.abs(out - expected).mean() < 0.8
 
 
-def test_the_cosine_transform_is_that_of_scipy():
-    blocks = np.random.default_rng(0).normal(0, 50, (2, 8, 3, 8)).astype(np.float32)
-    expected = scipy.fft.dctn(blocks.astype(float), axes=(1, 3), norm="ortho")
-    out = module._mixed(module._mixed(blocks, module._COSINES, axis=1), module._COSINES, axis=3)
-    np.testing.assert_allclose(out, expected, atol=1e-3)
+@pytest.mark.parametrize("of", ["photographs", "extremes"])
+def test_the_cosine_transforms_are_those_of_scipy(of):
+    random = np.random.default_rng(0)
+    blocks = random.integers(-128, 128, (2, 2, 8, 3, 8))
+    if of == "extremes":  # each sign of a wave: the largest sums that there are
+        signs = scipy.fft.idctn(np.eye(64).reshape(64, 8, 8), axes=(1, 2), norm="ortho")
+        blocks = np.where(signs < 0, -128, 127).reshape(8, 8, 8, 8, 1).transpose(0, 4, 2, 1, 3)
+    expected = scipy.fft.dctn(blocks.astype(float), axes=(2, 4), norm="ortho")
+    found = module._frequencies(jnp.float32(blocks))
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=0.1)  # 12 bits of the weights
+
+    whole = np.round(expected)
+    back = scipy.fft.idctn(whole, axes=(2, 4), norm="ortho")
+    np.testing.assert_allclose(module._places(jnp.float32(whole)), back, rtol=2e-4, atol=0.1)
 
 
 @pytest.mark.parametrize("subsampling", module.SUBSAMPLINGS)
