@@ -42,7 +42,8 @@ class KerasDataset(keras.utils.PyDataset):
         return len(self._loader)
 
     @property
-    def num_batches(self) -> int | None:
+    # Keras takes None, and says so in its docstring, but annotates an int.
+    def num_batches(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The batches of an epoch; None for a stream, where `fit` needs `steps_per_epoch`."""
         self._begins = True
         return self._length()
