@@ -1,4 +1,4 @@
-"""How finely is the code of a package cut? Counts, beside those of packages that are read with ease.
+"""How finely is the code of a package cut? Counts, to be compared between packages.
 
     python benchmarks/house.py jaxaug jaxaug/augment path/to/optax/optax
 
@@ -116,7 +116,9 @@ def measure(package: Path) -> str:
 
 def main() -> None:
     """Print the table of the packages that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("packages", nargs="*", type=Path, default=[Path("jaxaug")])
     packages = parser.parse_args().packages
     print(COLUMNS.format("package", "files", "lines", "tokens", "imports", "once"))

@@ -224,20 +224,28 @@ def box_columns(sample: Sample, per_box: Sequence[str] = ()) -> tuple[str, ...]:
 def check_box_columns(transform: Any, sample: Sample) -> None:
     """Raise where entries of the usual names would stay while boxes change places."""
     name = type(transform).__name__
+    per_box = getattr(transform, "per_box", ())
     rows = jnp.shape(sample["boxes"])[:1]
     for column in _USUAL_COLUMNS:
-        if column not in transform.per_box and jnp.shape(sample.get(column, 0)) == rows:
+        if column not in per_box and jnp.shape(sample.get(column, 0)) == rows:
             raise ValueError(
                 f"`{column}` has a row for each box and would not go along with them: call it"
                 f" 'box_{column}', or write {name}(..., per_box=('{column}',))."
             )
     for column in ("masks", "keypoints"):
-        if column not in transform.per_box and jnp.shape(sample.get(column, 0))[:1] == rows:
+        if column not in per_box and jnp.shape(sample.get(column, 0))[:1] == rows:
             raise ValueError(
                 f"`{column}` has a row for each box and would not go along with them: write"
                 f" {name}(..., per_box=('{column}', ...)), or where they do not belong to boxes,"
                 f' give them another name by Compose(..., targets={{name: "{column}"}}).'
             )
+
+
+def with_kept_boxes(info: ImageInfo, kept: Array | None) -> ImageInfo:
+    """Return `info` with the boxes that are kept first; None keeps all of them."""
+    if kept is None or info.boxes is None:
+        return info
+    return info._replace(boxes=packed({"boxes": info.boxes}, kept)["boxes"])
 
 
 def zeroed(boxes: Array, kept: Array) -> Array:

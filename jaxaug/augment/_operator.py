@@ -101,7 +101,7 @@ def chosen_alike(operator: Operator, drawn: Drawn, result: Any, before: Any) -> 
         return result
 
     def check(path: Any, after: Any, given: Any) -> None:
-        if jnp.shape(after) != jnp.shape(given):
+        if after is not given and jnp.shape(after) != jnp.shape(given):
             name = jax.tree_util.keystr(path, simple=True)
             raise ValueError(
                 f"`p` of {type(operator).__name__} must be 1: it changes the shape of {name!r} from"

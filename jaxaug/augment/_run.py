@@ -91,7 +91,7 @@ class Run(NamedTuple):
             warp=total,
             resampling=resampling,
             source=self.source,
-            names=(*self.names, type(transform).__name__),
+            names=(*self.names, transform._title),
             shapeless=None if has_static_shape(total.canvas) else self.shapeless or transform,
         )
 

@@ -5,7 +5,7 @@ for all of them. So a run is whatever stands between two such steps and is resam
 `_run`), in nested chains too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
-from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._boxes import moved_info, packed, with_kept_boxes
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._levels import LevelStep, through_levels
 from jaxaug.augment._resample import in_range, resample
@@ -128,6 +128,15 @@ def warped(state: State, warp: Warp, resampling: Resampling, transform: Any) -> 
 
     run = run.then(warp, together, transform)
     return state._replace(pending=run, info=moved_info(run.source, run.warp))
+
+
+def without_boxes(state: State, kept: Array, per_box: Sequence[str]) -> State:
+    """Return the state with the boxes that are kept, bool[n]; a map that is pending moves those."""
+    run = state.pending
+    if run is not None:
+        run = run._replace(source=with_kept_boxes(run.source, kept))
+    rest = packed(state.rest, kept, per_box)
+    return state._replace(rest=rest, info=with_kept_boxes(state.info, kept), pending=run)
 
 
 def resampled(state: State, epilogue: Epilogue | None = None) -> State:

@@ -6,7 +6,7 @@ it. Each kind brings its own way to `run`; a chain only goes from one to the nex
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
@@ -15,13 +15,22 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
-from jaxaug.augment._boxes import moved_info
+from jaxaug.augment._boxes import check_box_columns, moved_info, with_kept_boxes
 from jaxaug.augment._fields import Color, as_choice, as_color, converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._levels import LevelStep
 from jaxaug.augment._operator import Drawn, Operator, Parameters, chosen, chosen_alike
 from jaxaug.augment._run import Resampling, check_resampling
-from jaxaug.augment._state import Note, State, begin, check_key, finish, resampled, stored
+from jaxaug.augment._state import (
+    Note,
+    State,
+    begin,
+    check_key,
+    finish,
+    resampled,
+    stored,
+    without_boxes,
+)
 from jaxaug.augment._state import warped as warped_state
 from jaxaug.augment._targets import Targets
 from jaxaug.augment._values import Epilogue, unit
@@ -61,7 +70,7 @@ class Transform(Operator):
 
     def check(self) -> None:
         """Raise where no chain can run this transform."""
-        if type(self).run is Transform.run:
+        if all(getattr(type(self), name) is getattr(Transform, name) for name in _HOOKS):
             kinds = "`augment.Geometric`, `augment.Pointwise`, `augment.ImageOp`"
             raise TypeError(
                 f"{type(self).__name__} is a Transform of no kind that a chain can run: derive it"
@@ -73,16 +82,61 @@ class Transform(Operator):
 
         Override it in an `ImageOp` or `SampleOp` that changes them.
         """
-        del drawn
+        for step, inner in self.steps(drawn):
+            info = step.after(inner, info)
         return info
 
     def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
         """Return the map of a transform that is `geometric`."""
         raise NotImplementedError(type(self).__name__)
 
+    def steps(self, drawn: Drawn) -> Iterable[tuple["Transform", Drawn]]:
+        """Return the transforms that it stands for, in their order, and what is drawn for each.
+
+        Override it in a `Transform` that is no kind of its own; with a `p`, the coin is
+        `drawn.applied`.
+        """
+        del drawn
+        return ()
+
+    def apply_rest(
+        self, params: Parameters, rest: Sample, kinds: Mapping[str, str], info: ImageInfo
+    ) -> Sample:
+        """Return the entries beside the image: masks, boxes, labels and whatever else there is.
+
+        Override it where they change, once those that follow the image have; no pixel is read for
+        it. A `SampleOp` changes them in `apply`.
+
+        Args:
+          params: the parameters.
+          rest: the sample without "image" and "size"; boxes are xyxy.
+          kinds: "image", "map", "mask", "masks", "boxes" or "keypoints" for each of the entries
+            that move with the image.
+          info: of the image afterwards.
+        """
+        del params, kinds, info
+        return rest
+
     def run(self, drawn: Drawn, state: State) -> State:
-        """Return the state after this transform; each kind brings its own."""
-        raise NotImplementedError(type(self).__name__)
+        """Return the state after this transform: after `steps`, where no kind brings its own."""
+        for step, inner in self.steps(drawn):
+            state = step.run(inner, state)
+        return self._after_rest(drawn, state)
+
+    def _after_rest(self, drawn: Drawn, state: State) -> State:
+        """Return the state after `apply_rest`, which ends a run."""
+        if type(self).apply_rest is Transform.apply_rest:
+            return state
+        state = resampled(state)
+        kinds = state.targets.kinds(state.rest)
+        rest = self.apply_rest(drawn.params, dict(state.rest), kinds, state.info)
+        rest = chosen_alike(self, drawn, rest, state.rest)
+        return state._replace(rest=rest, info=state.info._replace(boxes=rest.get("boxes")))
+
+    @property
+    def _title(self) -> str:
+        """Its name in messages and in `Compose.explain`."""
+        return type(self).__name__
 
     def __call__(self, key: Key, sample: Array | Sample) -> Any:
         """Transform one image, or a sample {"image": ..., "size"?, "mask"?, "boxes"?, ...}.
@@ -104,6 +158,9 @@ class Transform(Operator):
         return result if isinstance(sample, Mapping) else result["image"]
 
 
+_HOOKS = ("run", "steps", "apply_rest")
+
+
 class Geometric(Transform):
     """A transform that moves pixels: it gives a `Warp`, and a run of them is one resample.
 
@@ -123,8 +180,11 @@ class Geometric(Transform):
 
     @property
     def geometric(self) -> bool:
-        """True."""
-        return True
+        """True, but for those that change what is beside the image by more than a map."""
+        own = type(self)
+        if own.apply_rest is not Transform.apply_rest:
+            return False
+        return own.kept_boxes is Geometric.kept_boxes
 
     @abc.abstractmethod
     def warp(self, params: Parameters, info: ImageInfo) -> Warp:
@@ -133,6 +193,19 @@ class Geometric(Transform):
     def resampling(self) -> Resampling:
         """Return the resampling that it asks for."""
         return Resampling()
+
+    def kept_boxes(self, params: Parameters, info: ImageInfo) -> Array | None:
+        """Return bool[n], the boxes that stay, or None for all of them, as by default.
+
+        Those that stay stand first, in their order, and the other rows become zeros. What has a row
+        for each box goes along, see `SanitizeBoxes`; a field `per_box` names more of it.
+
+        Args:
+          params: the parameters.
+          info: of the image before, with its boxes.
+        """
+        del params, info
+        return None
 
     def check(self) -> None:
         """Raise where `resampling` names something that does not exist."""
@@ -158,11 +231,22 @@ class Geometric(Transform):
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the `ImageInfo` afterwards."""
+        info = with_kept_boxes(info, self._kept(drawn, info))
         return moved_info(info, self.drawn_warp(drawn, info))
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Add the warp to the run that is pending."""
-        return warped_state(state, self.drawn_warp(drawn, state.info), self.resampling(), self)
+        kept = self._kept(drawn, state.info)
+        if kept is not None:
+            check_box_columns(self, state.rest)
+            state = without_boxes(state, kept, getattr(self, "per_box", ()))
+        warp = self.drawn_warp(drawn, state.info)
+        return self._after_rest(drawn, warped_state(state, warp, self.resampling(), self))
+
+    def _kept(self, drawn: Drawn, info: ImageInfo) -> Array | None:
+        """Return `kept_boxes`, all of them where the coin of `p` says no."""
+        kept = self.kept_boxes(drawn.params, info)
+        return kept if kept is None or drawn.applied is None else kept | ~drawn.applied
 
 
 @dataclass(frozen=True)
@@ -229,11 +313,12 @@ class Pointwise(Transform):
         check_channels(self, state.image)
         if self.by_value and state.image.dtype == jnp.uint8:
             step = LevelStep(self, drawn, state.info)
-            return state._replace(steps=(*state.steps, step))
+            return self._after_rest(drawn, state._replace(steps=(*state.steps, step)))
 
         if self.across_channels and state.costly:
             state = stored(state)
-        return state._replace(image=self.apply_drawn(drawn, unit(state.image), state.info))
+        image = self.apply_drawn(drawn, unit(state.image), state.info)
+        return self._after_rest(drawn, state._replace(image=image))
 
     def apply_drawn(self, drawn: Drawn, image: Array, info: ImageInfo) -> Array:
         """Return float32[H, W, C] transformed, or as it is where the coin of `p` says no."""
@@ -269,6 +354,11 @@ class ImageOp(Transform):
         mask, boxes or keypoints. `after` must then return them.
         """
 
+    def cost(self, params: Parameters) -> tuple[str, int]:
+        """Return what `Compose.explain` says of it: a few words, and its passes over the pixels."""
+        del params
+        return "reads the stored image", 1
+
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels, which are stored first: it may read them repeatedly."""
         # Without the barrier XLA would do the resample before it once for each reading.
@@ -276,17 +366,17 @@ class ImageOp(Transform):
         check_channels(self, state.image)
         image = unit(state.image)
         result = _checked(self, self.apply(drawn.params, image, state.info))
-        note = Note("image op", (type(self).__name__,), "reads the stored image", 1)
+        note = Note("image op", (self._title,), *self.cost(drawn.params))
         state = state._replace(costly=True, notes=(*state.notes, note))
         if result.shape[:2] == state.info.canvas:
             picked = chosen_alike(self, drawn, {"image": result}, {"image": image})
             info = state.info._replace(channels=result.shape[2])
-            return state._replace(image=picked["image"], info=info)
+            return self._after_rest(drawn, state._replace(image=picked["image"], info=info))
 
         _check_alone(self, drawn, state, result)
         height, width, channels = result.shape
         info = ImageInfo((height, width), epoch=state.info.epoch, channels=channels)
-        return state._replace(image=result, info=info)
+        return self._after_rest(drawn, state._replace(image=result, info=info))
 
 
 class SampleOp(Transform):
@@ -421,7 +511,7 @@ def check_channels(transform: Transform, image: Array, inside: Transform | None 
         return
     place = "" if inside is None else f" inside of {type(inside).__name__}"
     raise ValueError(
-        f"{type(transform).__name__}{place} needs an image of {transform.channels} channels, got"
+        f"{transform._title}{place} needs an image of {transform.channels} channels, got"
         f" {image.shape}: give it red, green and blue alone, or leave it out."
     )
 

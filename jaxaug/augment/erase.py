@@ -1,5 +1,6 @@
 """Occlusion: `RandomErasing`, `CoarseDropout`, `GridDropout`, `PixelDropout`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._checks import is_int
-from jaxaug._typing import Array, Key, Scalar
+from jaxaug._typing import Array, Key, Sample, Scalar
 from jaxaug.augment._fields import (
     Channels,
     Color,
@@ -24,8 +25,7 @@ from jaxaug.augment._fields import (
     plain,
 )
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._operator import Drawn, Parameters, chosen
-from jaxaug.augment._state import State
+from jaxaug.augment._operator import Parameters
 from jaxaug.augment._targets import mask_value, spread
 from jaxaug.augment._transform import Pointwise
 from jaxaug.augment.random import between, integer, normal_field, uniform, uniform_field
@@ -121,18 +121,18 @@ class Occlusion(Pointwise):
         paint = _per_channel(self, "value", self.value, image)
         return jnp.where(self.covered(params, info)[:, :, None], paint, image)
 
-    def run(self, drawn: Drawn, state: State) -> State:
-        """Apply it to the pixels, and to the mask."""
-        state = super().run(drawn, state)
+    def apply_rest(
+        self, params: Parameters, rest: Sample, kinds: Mapping[str, str], info: ImageInfo
+    ) -> Sample:
+        """Return the masks with `mask_fill` on the covered pixels."""
         if self.mask_fill is None:
-            return state
-        covered = chosen(drawn.applied, self.covered(drawn.params, state.info), jnp.array(False))
-        rest = dict(state.rest)
-        for name, kind in state.targets.kinds(rest).items():
+            return rest
+        covered = self.covered(params, info)
+        for name, kind in kinds.items():
             if kind == "mask":
                 fill = mask_value(rest[name].dtype, self.mask_fill)
                 rest[name] = jnp.where(spread(covered, kind, rest[name]), fill, rest[name])
-        return state._replace(rest=rest)
+        return rest
 
 
 @dataclass(frozen=True)

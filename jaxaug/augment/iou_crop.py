@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._boxes import check_box_columns, packed, present
+from jaxaug.augment._boxes import present
 from jaxaug.augment._fields import as_names, as_number, as_positive_int, converter, setting
 from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._operator import Drawn
-from jaxaug.augment._state import State
 from jaxaug.augment._transform import Geometric
 from jaxaug.augment._warp import Warp, shifted
 from jaxaug.augment.random import between, integer, uniform
@@ -92,11 +90,6 @@ class RandomIoUCrop(Geometric):
         as_number("max_scale", self.max_scale, self.min_scale, 1.0)
         as_number("max_aspect_ratio", self.max_aspect_ratio, self.min_aspect_ratio, float("inf"))
 
-    @property
-    def geometric(self) -> bool:
-        """False: it drops boxes, too, which a map does not."""
-        return False
-
     def make_params(self, key: Key, info: ImageInfo) -> IoUCrop:
         """Draw the options and the windows, and take the first that will do."""
         boxes = _boxes_of(info)
@@ -124,20 +117,14 @@ class RandomIoUCrop(Geometric):
         left = params.window[1].astype(jnp.float32)
         return shifted(top, left, info.canvas, params.window[2:], True)
 
-    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image afterwards."""
-        return super().after(drawn, _without(info, _kept(drawn.params, info)))
+    def kept_boxes(self, params: IoUCrop, info: ImageInfo) -> Array:
+        """Return the boxes with a center inside the window; all where nothing is cropped.
 
-    def run(self, drawn: Drawn, state: State) -> State:
-        """Drop the boxes that are cut off, and add the crop to the run that is pending."""
-        kept = _kept(drawn.params, state.info)
-        check_box_columns(self, state.rest)
-        rest = packed(state.rest, kept, self.per_box)
-        pending = state.pending
-        if pending is not None:
-            pending = pending._replace(source=_without(pending.source, kept))
-        info = _without(state.info, kept)
-        return super().run(drawn, state._replace(info=info, rest=rest, pending=pending))
+        Those of the image itself: frames of a video share a window, not their boxes.
+        """
+        boxes = _boxes_of(info)
+        inside, _ = _overlaps(params.window[None], boxes)
+        return present(boxes) & (inside[0] | ~params.crops)
 
     def _options(self, numbers: Array) -> Array:
         """Return the least overlap of every window, float32[rounds * trials]."""
@@ -183,25 +170,8 @@ def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
     return inside, common / jnp.maximum(union, 1e-6)
 
 
-def _kept(params: IoUCrop, info: ImageInfo) -> Array:
-    """Return bool[n], the boxes with a center inside the window; all where nothing is cropped.
-
-    Those of the image itself: frames of a video share a window, not their boxes.
-    """
-    boxes = _boxes_of(info)
-    inside, _ = _overlaps(params.window[None], boxes)
-    return present(boxes) & (inside[0] | ~params.crops)
-
-
 def _boxes_of(info: ImageInfo) -> Array:
     """Return float32[n, 4] boxes; raise without any."""
     if info.boxes is None:
         raise ValueError('RandomIoUCrop needs a sample with "boxes", float[n, 4].')
     return info.boxes.astype(jnp.float32)
-
-
-def _without(info: ImageInfo, kept: Array) -> ImageInfo:
-    """Return the facts with the boxes that are kept, first."""
-    if info.boxes is None:
-        return info
-    return info._replace(boxes=packed({"boxes": info.boxes}, kept)["boxes"])

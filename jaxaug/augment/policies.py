@@ -4,7 +4,7 @@ Geometric operations move masks, boxes and keypoints along. An operation costs o
 pass, whichever it is. Values stay float32 from one operation to the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxaug._typing import Array, Key
+from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._axis import INTERPOLATIONS, PADDING_MODES
-from jaxaug.augment._boxes import moved_info
 from jaxaug.augment._fields import (
     Color,
     as_choice,
@@ -31,10 +30,8 @@ from jaxaug.augment._operator import Drawn
 from jaxaug.augment._policy_slot import Slot, only_where, picked, slot_color, slot_of, slot_warp
 from jaxaug.augment._resample import in_range, resample
 from jaxaug.augment._run import Resampling
-from jaxaug.augment._state import Note, State, resampled, stored
-from jaxaug.augment._state import warped as warped_state
-from jaxaug.augment._transform import Transform, check_channels
-from jaxaug.augment._values import unit
+from jaxaug.augment._transform import Geometric, ImageOp, Transform
+from jaxaug.augment._warp import Warp
 from jaxaug.augment._xla import barrier
 from jaxaug.augment.blur import GaussianBlur
 from jaxaug.augment.color import Grayscale
@@ -61,6 +58,7 @@ _VARIANTS = ("torchvision", "timm", "big_vision")
 _TIMM_PROBABILITY = 0.5  # of each operation
 _MIN_ALPHA = 1e-2
 _MAX_ALPHA = 1e3
+_MAX_DEPTH = 3
 
 
 def _as_bins(name: str, value: Any) -> int:
@@ -104,27 +102,15 @@ class Policy(Transform):
         """The operations that it draws from."""
         raise NotImplementedError(type(self).__name__)
 
-    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image afterwards: its boxes move."""
+    def steps(self, drawn: Drawn) -> Iterator[tuple[Transform, Drawn]]:
+        """Yield a map and a change of the values for each operation."""
         for slot in _each(drawn.params):
-            info = moved_info(info, slot_warp(slot, info))
-        return info
-
-    def run(self, drawn: Drawn, state: State) -> State:
-        """Run the operations in turn."""
-        for slot in _each(drawn.params):
-            settings = Resampling(self.interpolation, PADDING_MODES[0], self.fill)
-            state = warped_state(state, slot_warp(slot, state.info), settings, self)
-            state = stored(resampled(state))
-            check_channels(self, state.image)
-            image = slot_color(slot, unit(state.image), state.info, self._names)
-            detail = f"one of {len(self.space)}, reads the stored image"
-            note = Note("operation", (type(self).__name__,), detail, 1)
-            state = state._replace(image=image, costly=True, notes=(*state.notes, note))
-        return state
+            yield _Moved(self), Drawn(slot)
+            yield _Recolored(self), Drawn(slot)
 
     @property
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
+        """The names of the operations."""
         return tuple(operation.name for operation in self.space)
 
 
@@ -262,7 +248,7 @@ class AutoAugment(Policy):
 
     def make_params(self, key: Key, info: ImageInfo) -> Slot:
         """Draw the pair, and for each of its operations the coin and the sign."""
-        names = self._names
+        names = self.names
         rows = [
             [(names.index(name), p, bin_) for name, p, bin_ in pair]
             for pair in SUB_POLICIES[self.policy]
@@ -347,35 +333,19 @@ class AugMix(Policy):
             slots = only_where(jnp.arange(depth, dtype=jnp.int32)[None] < depths[:, None], slots)
         return Mixture(self._draw_weights(weights_key), slots)
 
-    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts as they are."""
-        del drawn
-        return info
+    def steps(self, drawn: Drawn) -> Iterator[tuple[Transform, Drawn]]:
+        """Yield the one step that runs all chains."""
+        yield _Mixed(self), drawn
 
-    def run(self, drawn: Drawn, state: State) -> State:
-        """Run the chains one after the other, and add them up."""
-        left_behind = list(state.targets.kinds(state.rest))
-        if left_behind:
-            names = ", ".join(map(repr, left_behind))
+    def apply_rest(
+        self, params: Mixture, rest: Sample, kinds: Mapping[str, str], info: ImageInfo
+    ) -> Sample:
+        """Raise for what cannot follow several moved images."""
+        del params, info
+        if kinds:
+            names = ", ".join(map(repr, kinds))
             raise ValueError(f"AugMix mixes moved images, which {names} cannot follow.")
-        state = stored(resampled(state))
-        check_channels(self, state.image)
-        image = unit(state.image)
-        weights, slots = drawn.params
-
-        # Loops, not their unrolled bodies: these would take minutes to compile.
-        def step(carried: Array, slot: Slot) -> tuple[Array, None]:
-            return self._operated(slot, carried, state.info), None
-
-        def add(total: Array, chain: tuple[Array, Slot]) -> tuple[Array, None]:
-            weight, chain_slots = chain
-            return total + weight * lax.scan(step, image, chain_slots)[0], None
-
-        mixed, _ = lax.scan(add, weights[0] * image, (weights[1:], slots))
-        width, depth = slots.code.shape
-        detail = f"{width} chains of up to {depth} operations"
-        note = Note("mixture", (type(self).__name__,), detail, 2 * width * depth)
-        return state._replace(image=mixed, costly=True, notes=(*state.notes, note))
+        return rest
 
     def _draw_weights(self, key: Key) -> Array:
         """Draw the weights of the image and of the chains."""
@@ -383,16 +353,6 @@ class AugMix(Policy):
         mixed = beta(image_key, self.alpha)
         shares = dirichlet(chains_key, self.alpha, self.mixture_width)
         return jnp.concatenate([1 - mixed[None], mixed * shares])
-
-    def _operated(self, slot: Slot, image: Array, info: ImageInfo) -> Array:
-        """Return the image after one operation."""
-        warp = slot_warp(slot, info)
-        moved = resample(image, info.extent, warp, self.interpolation, PADDING_MODES[0], self.fill)
-        moved = barrier(in_range(moved, self.interpolation))
-        return slot_color(slot, moved, info, self._names)
-
-
-_MAX_DEPTH = 3
 
 
 @dataclass(frozen=True)
@@ -418,6 +378,80 @@ class ThreeAugment(RandomChoice):
         RandomSolarize(128 / 255, p=1.0),
         GaussianBlur(17, (0.1, 2.0)),
     )
+
+
+@dataclass(frozen=True)
+class _Step(Transform):
+    """A step of a policy, which draws for it and gives it its name and settings."""
+
+    channels = 3
+    policy: Any
+
+    def make_params(self, key: Key, info: ImageInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    @property
+    def _title(self) -> str:
+        return type(self.policy).__name__
+
+
+class _Moved(_Step, Geometric):
+    """The map of an operation."""
+
+    def resampling(self) -> Resampling:
+        """Return the resampling of the policy."""
+        return Resampling(self.policy.interpolation, PADDING_MODES[0], self.policy.fill)
+
+    def warp(self, params: Slot, info: ImageInfo) -> Warp:
+        """Return the map, the identity for an operation that moves nothing."""
+        return slot_warp(params, info)
+
+
+class _Recolored(_Step, ImageOp):
+    """The values after an operation."""
+
+    def cost(self, params: Slot) -> tuple[str, int]:
+        """Return one pass."""
+        del params
+        return f"one of {len(self.policy.space)}, reads the stored image", 1
+
+    def apply(self, params: Slot, image: Array, info: ImageInfo) -> Array:
+        """Return the image, as it is after an operation that moves pixels."""
+        return slot_color(params, image, info, self.policy.names)
+
+
+class _Mixed(_Step, ImageOp):
+    """The sum of the image and the chains of `AugMix`."""
+
+    def cost(self, params: Mixture) -> tuple[str, int]:
+        """Return two passes for each operation."""
+        width, depth = params.slots.code.shape
+        return f"{width} chains of up to {depth} operations", 2 * width * depth
+
+    def apply(self, params: Mixture, image: Array, info: ImageInfo) -> Array:
+        """Return the sum."""
+        weights, slots = params
+
+        # Loops, not their unrolled bodies: these would take minutes to compile.
+        def step(carried: Array, slot: Slot) -> tuple[Array, None]:
+            return self._operated(slot, carried, info), None
+
+        def add(total: Array, chain: tuple[Array, Slot]) -> tuple[Array, None]:
+            weight, chain_slots = chain
+            return total + weight * lax.scan(step, image, chain_slots)[0], None
+
+        return lax.scan(add, weights[0] * image, (weights[1:], slots))[0]
+
+    def _operated(self, slot: Slot, image: Array, info: ImageInfo) -> Array:
+        """Return the image after one operation."""
+        policy = self.policy
+        warp = slot_warp(slot, info)
+        moved = resample(
+            image, info.extent, warp, policy.interpolation, PADDING_MODES[0], policy.fill
+        )
+        moved = barrier(in_range(moved, policy.interpolation))
+        return slot_color(slot, moved, info, policy.names)
 
 
 def _each(slots: Slot) -> list[Slot]:

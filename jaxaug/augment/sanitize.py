@@ -1,6 +1,6 @@
 """Boxes after geometry: `SanitizeBoxes` clips them and drops what is too small."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ from jaxaug.augment._boxes import (
 from jaxaug.augment._fields import as_names, as_number, converter
 from jaxaug.augment._info import ImageInfo
 from jaxaug.augment._operator import Drawn
-from jaxaug.augment._state import State, resampled
 from jaxaug.augment._transform import Transform
 
 _LARGEST = 1e9
@@ -70,17 +69,17 @@ class SanitizeBoxes(Transform):
             return info
         return info._replace(boxes=self._left({"boxes": info.boxes}, info)["boxes"])
 
-    def run(self, drawn: Drawn, state: State) -> State:
-        """Apply it to the boxes, once they are those of the resampled image."""
-        del drawn
-        state = resampled(state)
-        if "boxes" not in state.rest:
+    def apply_rest(
+        self, params: None, rest: Sample, kinds: Mapping[str, str], info: ImageInfo
+    ) -> Sample:
+        """Return the boxes that are left, and what goes along with them."""
+        del params, kinds
+        if "boxes" not in rest:
             raise ValueError(
-                f"SanitizeBoxes needs 'boxes' in the sample, got {sorted([*state.rest, 'image'])}."
+                f"SanitizeBoxes needs 'boxes' in the sample, got {sorted([*rest, 'image'])}."
             )
-        check_box_columns(self, state.rest)
-        rest = self._left(state.rest, state.info)
-        return state._replace(rest=rest, info=state.info._replace(boxes=rest["boxes"]))
+        check_box_columns(self, rest)
+        return self._left(rest, info)
 
     def _left(self, sample: Sample, info: ImageInfo) -> Sample:
         """Return the sample with the boxes that are left."""
