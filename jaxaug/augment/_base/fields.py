@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxaug._checks import check_choice, check_positive_int, check_range
+from jaxaug._checks import check_choice, check_positive_int, check_range, is_int
 from jaxaug._typing import Scalar
 from jaxaug.augment.matrix import is_static
 
@@ -235,6 +235,35 @@ def as_flag(name: str, value: Any) -> bool:
 def as_positive_int(name: str, value: Any) -> int:
     """Return an int of at least 1."""
     check_positive_int(name, value)
+    return plain(value)
+
+
+def as_int(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """Return an int of at least `low`, and at most `high` where there is one."""
+    if not is_int(value) or value < low or (high is not None and value > high):
+        bounds = f"of at least {low}" if high is None else f"of {low} to {high}"
+        raise ValueError(f"`{name}` must be an int {bounds}, got {value!r}.")
+    return plain(value)
+
+
+def as_pair(value: Any) -> Any:
+    """Return (v, v) of a number, or a pair as it is."""
+    value = setting(value)
+    return (value, value) if is_number(value) else value
+
+
+def as_int_range(name: str, value: Any, low: int, high: float = float("inf")) -> tuple[int, int]:
+    """Return (low, high) of one or two ints within the bounds."""
+    first, last = as_static_range(name, as_pair(static(name, value)), low, high)
+    if first != int(first) or last != int(last):
+        raise ValueError(f"`{name}` must be one or two ints, got {value!r}.")
+    return int(first), int(last)
+
+
+def as_class_index(name: str, value: Any) -> int:
+    """Return an int of Python, of any value: what a mask holds where there is no image."""
+    if not is_int(value):
+        raise ValueError(f"`{name}` must be an int, a class index, got {value!r}.")
     return plain(value)
 
 

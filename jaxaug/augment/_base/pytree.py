@@ -102,7 +102,9 @@ def _flatten_with_keys(transform: Any) -> tuple[tuple[tuple[Any, Any], ...], Str
     kept = transform.__dict__.get(_FLAT)
     if kept is not None:
         return kept
-    settings = {name: getattr(transform, name) for name in _names(transform)}
+    declared = dataclasses.fields(transform) if dataclasses.is_dataclass(transform) else ()
+    names = dict.fromkeys([*(field.name for field in declared), *vars(transform)])
+    settings = {name: getattr(transform, name) for name in names if name != _FLAT}
     found, tree = jax.tree_util.tree_flatten_with_path(settings)
     leaves = [(_key(path), leaf) for path, leaf in found if isinstance(leaf, jax.Array)]
     static = (_LEAF if isinstance(leaf, jax.Array) else leaf for _, leaf in found)
@@ -119,23 +121,11 @@ def _unflatten(cls: type, structure: Structure, leaves: Any) -> Any:
         object.__setattr__(transform, name, value)
     if not all(isinstance(leaf, jax.Array) for leaf in leaves):
         # The settings do not tell any more which of them are leaves.
-        keys = _keys(structure)
+        numbered = jax.tree.unflatten(structure.tree, range(len(structure.static)))
+        paths, _ = jax.tree_util.tree_flatten_with_path(numbered)
+        keys = [_key(path) for path, number in paths if structure.static[number] is _LEAF]
         object.__setattr__(transform, _FLAT, (tuple(zip(keys, leaves)), structure))
     return transform
-
-
-def _keys(structure: Structure) -> list[Any]:
-    """Return the names of the leaves of a structure."""
-    numbered = jax.tree.unflatten(structure.tree, range(len(structure.static)))
-    paths, _ = jax.tree_util.tree_flatten_with_path(numbered)
-    return [_key(path) for path, number in paths if structure.static[number] is _LEAF]
-
-
-def _names(transform: Any) -> list[str]:
-    """Return the names of all that a transform holds."""
-    declared = dataclasses.fields(transform) if dataclasses.is_dataclass(transform) else ()
-    names = dict.fromkeys([*(field.name for field in declared), *vars(transform)])
-    return [name for name in names if name != _FLAT]
 
 
 def _key(path: tuple[Any, ...]) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 from jax import lax
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._base.fields import is_number, setting
 
 LEVELS = 256
 
@@ -131,9 +130,3 @@ def by_channel(red: Scalar, green: Scalar, blue: Scalar) -> Array:
 
 def _f32(value: Scalar) -> Array:
     return jnp.asarray(value, jnp.float32)
-
-
-def as_pair(value: Any) -> Any:
-    """Return (v, v) of a number, or a pair as it is."""
-    value = setting(value)
-    return (value, value) if is_number(value) else value

@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import Drawn, ImageInfo, as_choice, as_flag, converter, plain
+from jaxaug.augment._base import Drawn, ImageInfo, as_choice, as_class_index, as_flag, converter
 from jaxaug.augment._chain.group import GroupOp
 from jaxaug.augment._chain.state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._chain.transform import Output, Transform, leaves
@@ -30,19 +29,6 @@ def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
     """Return a sequence of transforms as a tuple."""
     del name
     return as_transforms(value)
-
-
-def _as_mask_fill(name: str, value: Any) -> int:
-    """Return an int of Python."""
-    if not is_int(value):
-        raise ValueError(f"`{name}` must be an int, the class index to ignore, got {value!r}.")
-    return plain(value)
-
-
-def _as_targets(name: str, value: Any) -> tuple[tuple[str, str], ...]:
-    """Return {name: kind} as pairs."""
-    del name
-    return as_added(value)
 
 
 @dataclass(frozen=True)
@@ -102,9 +88,9 @@ class Compose(Transform):
     transforms: Sequence[Transform] = field(metadata=converter(_as_transforms))
     _: KW_ONLY
     fuse: bool = field(default=True, metadata=converter(as_flag))
-    mask_fill: int = field(default=MASK_FILL, metadata=converter(_as_mask_fill))
+    mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
     box_format: str = field(default="xyxy", metadata=converter(as_choice, BOX_FORMATS))
-    targets: Any = field(default=(), metadata=converter(_as_targets))
+    targets: Any = field(default=(), metadata=converter(as_added))
 
     def __post_init__(self):
         super().__post_init__()
@@ -281,7 +267,13 @@ class Compose(Transform):
         """Raise where a chain inside has other settings than this one."""
         if isinstance(transform, Compose):
             for name in ("fuse", "mask_fill", "box_format", "targets"):
-                _check_same(name, getattr(transform, name), getattr(self, name))
+                inner, outer = getattr(transform, name), getattr(self, name)
+                if inner != outer:
+                    raise ValueError(
+                        f"a Compose inside another must have the same `{name}`, got {inner!r}"
+                        f" inside {outer!r}: give both `{name}={inner!r}`, or put the inner"
+                        " transforms in the outer list."
+                    )
         for part in transform.parts or ():
             self._check_settings(part)
 
@@ -314,13 +306,3 @@ def _check_kind(transform: Any) -> None:
             " `Lambda`; MultiView and Frames stand for a whole chain."
         )
     transform.check()
-
-
-def _check_same(name: str, inner: Any, outer: Any) -> None:
-    """Raise where a nested chain has other settings than the one around it."""
-    if inner != outer:
-        raise ValueError(
-            f"a Compose inside another must have the same `{name}`, got {inner!r} inside"
-            f" {outer!r}: give both `{name}={inner!r}`, or put the inner transforms in the outer"
-            " list."
-        )

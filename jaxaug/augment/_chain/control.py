@@ -130,7 +130,10 @@ class Control(Transform):
     def run(self, drawn: Drawn, state: State) -> State:
         """Run the choices in turn."""
         for part in self.parts:
-            check_channels(_first(part), state.image, inside=self)
+            # What a branch begins with is given the image as it is before the choice.
+            while isinstance(part, Compose) and part.parts:
+                part = part.parts[0]
+            check_channels(part, state.image, inside=self)
         for choice in self.choices(drawn):
             state = _run(choice, state, self)
         return state
@@ -322,13 +325,6 @@ class SomeOf(Control):
             index = flags[i].astype(jnp.int32)
             choices.append(_unless(index, (self.parts[i],), (branches[i],)))
         return choices
-
-
-def _first(transform: Transform) -> Transform:
-    """Return what a branch begins with, which is given the image as it is before the choice."""
-    while isinstance(transform, Compose) and transform.parts:
-        transform = transform.parts[0]
-    return transform
 
 
 def _chains(transform: Transform) -> Iterator[Compose]:

@@ -50,7 +50,11 @@ class MultiView:
         rows = self.views
         if isinstance(rows, Mapping):
             rows = [(name, *view) for name, view in rows.items()]
-        if not isinstance(rows, (list, tuple)) or not rows or not all(map(_is_view, rows)):
+        listed = isinstance(rows, (list, tuple)) and len(rows) > 0
+        if not listed or not all(
+            isinstance(row, (list, tuple)) and len(row) == 3 and isinstance(row[0], str)
+            for row in rows
+        ):
             raise ValueError(f"`views` must be {{name: (chain, count)}}, got {self.views!r}.")
         for name, chain, count in rows:
             as_transforms([chain])
@@ -81,8 +85,3 @@ class MultiView:
                 )
             result[name] = viewed["image"]
         return result
-
-
-def _is_view(row: Any) -> bool:
-    """Return True for (name, chain, count)."""
-    return isinstance(row, (list, tuple)) and len(row) == 3 and isinstance(row[0], str)

@@ -16,8 +16,8 @@ from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import (
     ImageInfo,
     Range,
+    as_int_range,
     as_number,
-    as_static_range,
     as_symmetric_range,
     by_channel,
     converter,
@@ -139,18 +139,14 @@ def adjust_hue_yiq(image: Array, hue_factor: Scalar) -> Array:
     angle = jnp.asarray(hue_factor, jnp.float32) * (2 * np.pi)
     cosine = jnp.cos(angle)
     sine = jnp.sin(angle)
-    return _mixed(image, cosine * _CHROMA + sine * _QUARTER_TURN + _LUMA)
+    matrix = cosine * _CHROMA + sine * _QUARTER_TURN + _LUMA
+    # Written out: a dot would round by the size of the batch.
+    red, green, blue = (image[:, :, channel] for channel in range(3))
+    rows = [matrix[i, 0] * red + matrix[i, 1] * green + matrix[i, 2] * blue for i in range(3)]
+    return jnp.stack(rows, axis=2)
 
 
 # ---- transforms
-
-
-def _as_channel_counts(name: str, value: Any) -> tuple[int, int]:
-    """Return (low, high) of two ints in [0, 3]."""
-    low, high = as_static_range(name, value, 0, 3)
-    if low != int(low) or high != int(high):
-        raise ValueError(f"`{name}` must be two ints, got {value!r}.")
-    return int(low), int(high)
 
 
 @dataclass(frozen=True)
@@ -200,7 +196,7 @@ class ChannelDropout(Pointwise):
     by_value = True
     channels = 3
     channel_drop_range: tuple[int, int] = field(
-        default=(1, 1), metadata=converter(_as_channel_counts)
+        default=(1, 1), metadata=converter(as_int_range, 0, 3)
     )
     fill: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
     _: KW_ONLY
@@ -345,10 +341,3 @@ _CHROMA = (_FROM_YIQ @ np.diag([0.0, 1.0, 1.0]) @ _TO_YIQ).astype(np.float32)
 _QUARTER_TURN = (
     _FROM_YIQ @ np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]]) @ _TO_YIQ
 ).astype(np.float32)
-
-
-def _mixed(image: Array, matrix: Array) -> Array:
-    """Return the colors times a 3x3 matrix, written out."""
-    red, green, blue = (image[:, :, channel] for channel in range(3))
-    rows = [matrix[i, 0] * red + matrix[i, 1] * green + matrix[i, 2] * blue for i in range(3)]
-    return jnp.stack(rows, axis=2)

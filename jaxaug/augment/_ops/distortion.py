@@ -6,22 +6,21 @@ them. Where they are steeper than a gradient of 0.6 they are scaled down to it.
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
     ImageInfo,
     Range,
+    as_int,
     as_positive_int,
     as_range,
     as_symmetric_range,
     converter,
-    plain,
 )
 from jaxaug.augment._chain import Bordered
 from jaxaug.augment._warp import Displacement, Warp, displaced_by
@@ -36,13 +35,6 @@ class Grid(NamedTuple):
     """Drawn parameter of `GridDistortion`: float32[2, num_steps], the steps along y and x."""
 
     steps: Array
-
-
-def _as_control_points(name: str, value: Any) -> int:
-    """Return an int of at least 2."""
-    if not is_int(value) or value < 2:
-        raise ValueError(f"`{name}` must be an int of at least 2, got {value!r}.")
-    return plain(value)
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,8 @@ class OpticalDistortion(Bordered):
     def warp(self, params: Lens, info: ImageInfo) -> Warp:
         """Return the displacement along the radius."""
         height, width = info.extent
-        x, y = (coordinates - np.float32(0.5) for coordinates in _even_grid(_NODES))
+        grid = np.mgrid[0 : 1 : _NODES * 1j, 0 : 1 : _NODES * 1j].astype(np.float32)
+        y, x = grid - np.float32(0.5)
         squared = x * x + y * y
         along = params.k * (squared + squared * squared)
         dx, dy = x * along * width, y * along * height
@@ -178,7 +171,7 @@ class ThinPlateSpline(Bordered):
     """
 
     scale_range: Range = field(default=(0.2, 0.4), metadata=converter(as_range, 0.0, 1.0))
-    num_control_points: int = field(default=4, metadata=converter(_as_control_points))
+    num_control_points: int = field(default=4, metadata=converter(as_int, 2))
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> ThinPlate:
@@ -199,12 +192,6 @@ class ThinPlateSpline(Bordered):
             field = field + params.displacements[:, i // count, i % count, None, None] * basis[None]
         dx, dy = field[0] * width, field[1] * height
         return displaced_by(info, Displacement.between_edges(dx, dy, height, width))
-
-
-def _even_grid(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return x and y, float32[nodes, nodes], of an even grid on the unit square."""
-    y, x = np.mgrid[0 : 1 : nodes * 1j, 0 : 1 : nodes * 1j].astype(np.float32)
-    return x, y
 
 
 @functools.cache

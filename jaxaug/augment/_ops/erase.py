@@ -17,10 +17,10 @@ from jaxaug.augment._base import (
     Range,
     as_channels,
     as_color,
+    as_int_range,
     as_number,
     as_probability,
     as_range,
-    as_static_range,
     as_symmetric_range,
     converter,
     log,
@@ -79,14 +79,6 @@ class Holes(NamedTuple):
 
 
 # ---- transforms
-
-
-def _as_counts(name: str, value: Any) -> tuple[int, int]:
-    """Return (low, high) of an int of at least 1, or of a pair."""
-    low, high = as_static_range(name, (value, value) if isinstance(value, int) else value, 1.0)
-    if low != int(low) or high != int(high):
-        raise ValueError(f"`{name}` must be whole numbers of at least 1, got {value!r}.")
-    return int(low), int(high)
 
 
 def _as_mask_fill(name: str, value: Any) -> int | None:
@@ -228,7 +220,7 @@ class CoarseDropout(Occlusion):
     Reference: DeVries and Taylor, Improved Regularization of CNNs with Cutout, 2017.
     """
 
-    holes: Any = field(default=(1, 2), metadata=converter(_as_counts))
+    holes: Any = field(default=(1, 2), metadata=converter(as_int_range, 1))
     height: Range = field(default=(0.1, 0.2), metadata=converter(as_range, 0.0, 1.0))
     width: Range = field(default=(0.1, 0.2), metadata=converter(as_range, 0.0, 1.0))
     value: Color = field(default=0.0, metadata=converter(as_color))

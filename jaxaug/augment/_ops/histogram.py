@@ -163,13 +163,13 @@ class RandomEqualize(ImageOp):
         del params
         if image.shape[2] != 3:
             return _equalize_by_xla(image, info)
-        return on_gpu(_equalize_by_cuda, _equalize_by_xla, image, info)
 
+        def by_cuda(image: Array, info: ImageInfo) -> Array:
+            # For a histogram, XLA's GPU backend adds one pixel after the other.
+            code = cuda_operation.NAMES.index("Equalize")
+            return cuda_operation.change(image, info.extent, code, 0.0, LEVEL_TOLERANCE)
 
-def _equalize_by_cuda(image: Array, info: ImageInfo) -> Array:
-    """Equalize by a kernel: for a histogram, XLA's GPU backend adds one pixel after the other."""
-    code = cuda_operation.NAMES.index("Equalize")
-    return cuda_operation.change(image, info.extent, code, 0.0, LEVEL_TOLERANCE)
+        return on_gpu(by_cuda, _equalize_by_xla, image, info)
 
 
 def _equalize_by_xla(image: Array, info: ImageInfo) -> Array:

@@ -19,13 +19,11 @@ from jaxaug.augment._base import (
     ImageInfo,
     Range,
     as_choice,
-    as_pair,
-    as_static_range,
+    as_int_range,
     converter,
     extent,
     on_rgb,
     rounded,
-    static,
 )
 from jaxaug.augment._chain import ImageOp
 from jaxaug.augment._xla import barrier, to_planes, with_jvp_of
@@ -85,14 +83,6 @@ def jpeg(
 # ---- transforms
 
 
-def _as_quality(name: str, value: Any) -> tuple[int, int]:
-    """Return (low, high) of one or two ints in [1, 100]."""
-    low, high = as_static_range(name, as_pair(static(name, value)), 1, 100)
-    if low != int(low) or high != int(high):
-        raise ValueError(f"`{name}` must be one or two ints, got {value!r}.")
-    return int(low), int(high)
-
-
 @dataclass(frozen=True)
 class JPEG(ImageOp):
     """Give the image the artifacts of JPEG at a random quality; see `functional.jpeg`.
@@ -110,7 +100,7 @@ class JPEG(ImageOp):
     """
 
     channels = 3
-    quality: Range = field(metadata=converter(_as_quality))
+    quality: Range = field(metadata=converter(as_int_range, 1, 100))
     subsampling: Subsampling = field(default="4:2:0", metadata=converter(as_choice, SUBSAMPLINGS))
     _: KW_ONLY
     p: float = 1.0

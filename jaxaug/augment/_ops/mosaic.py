@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
     Color,
     ImageInfo,
     Range,
     Size,
+    as_class_index,
     as_color,
     as_names,
     as_number,
@@ -22,7 +22,6 @@ from jaxaug.augment._base import (
     as_range,
     as_size,
     converter,
-    plain,
 )
 from jaxaug.augment._chain import GroupOp, channels_first, mixable
 from jaxaug.augment._warp import MASK_FILL, VALID, area, box_columns, clipped, mask_value, packed
@@ -54,13 +53,6 @@ class _Quadrants(NamedTuple):
     sample: Array
     offset: Array
     window: Array
-
-
-def _as_mask_fill(name: str, value: Any) -> int:
-    """Return an int of Python."""
-    if not is_int(value):
-        raise ValueError(f"`{name}` must be an int, a class index, got {value!r}.")
-    return plain(value)
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,7 @@ class Mosaic(GroupOp):
     center: Range = field(default=(0.25, 0.75), metadata=converter(as_range, 0.0, 1.0))
     num_classes: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
     fill: Color = field(default=0.0, metadata=converter(as_color))
-    mask_fill: int = field(default=MASK_FILL, metadata=converter(_as_mask_fill))
+    mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
     min_visibility: float = field(default=0.1, metadata=converter(as_number, 0.0, 1.0))
     per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
     group_size = 4

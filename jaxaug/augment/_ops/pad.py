@@ -193,7 +193,10 @@ class LetterBox(Bordered):
         """Return the resize, then the shift into the frame."""
         del params
         rows, columns = self.size
-        height, width = _contained(*info.height_width, self.size)
+        used_height, used_width = info.height_width
+        # The largest of the same aspect inside the frame: ints or int32.
+        height = _limited(_rounded(used_height * columns, used_width), rows)
+        width = _limited(_rounded(used_width * rows, used_height), columns)
         top = (rows - height) // 2
         left = (columns - width) // 2
         if info.size is None:
@@ -222,15 +225,6 @@ def _padded(info: ImageInfo, padding: tuple[int, int, int, int]) -> Warp:
     if size is not None:
         size = size + jnp.asarray([top + bottom, left + right], jnp.int32)
     return shifted(-float(top), -float(left), canvas, size, False)
-
-
-def _contained(height: Any, width: Any, target: tuple[int, int]) -> tuple[Any, Any]:
-    """Return the largest (height, width) of the same aspect inside `target`: ints or int32."""
-    rows, columns = target
-    return (
-        _limited(_rounded(height * columns, width), rows),
-        _limited(_rounded(width * rows, height), columns),
-    )
 
 
 def _limited(side: Any, limit: int) -> Any:

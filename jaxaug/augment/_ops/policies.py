@@ -22,6 +22,7 @@ from jaxaug.augment._base import (
     as_choice,
     as_color,
     as_flag,
+    as_int,
     as_number,
     as_optional,
     as_positive_int,
@@ -59,26 +60,10 @@ _MAX_ALPHA = 1e3
 _MAX_DEPTH = 3
 
 
-def _as_bins(name: str, value: Any) -> int:
-    """Return an int of at least 2."""
-    bins = as_positive_int(name, value)
-    if bins < 2:
-        raise ValueError(f"`{name}` must be at least 2, got {bins}.")
-    return bins
-
-
 def _as_magnitude(name: str, value: Any) -> Any:
     """Return the bin of torchvision, or the number of others: their bounds differ."""
     del name
     return setting(value)
-
-
-def _as_severity(name: str, value: Any) -> int:
-    """Return an int of 1 to 10."""
-    severity = as_positive_int(name, value)
-    if severity > _BINS:
-        raise ValueError(f"`{name}` must be at most {_BINS}, got {severity}.")
-    return severity
 
 
 @dataclass(frozen=True)
@@ -102,7 +87,8 @@ class Policy(Transform):
 
     def steps(self, drawn: Drawn) -> Iterator[tuple[Transform, Drawn]]:
         """Yield a map and a change of the values for each operation."""
-        for slot in _each(drawn.params):
+        codes, magnitudes = drawn.params
+        for slot in [Slot(codes[i], magnitudes[i]) for i in range(codes.shape[0])]:
             yield _Moved(self), Drawn(slot)
             yield _Recolored(self), Drawn(slot)
 
@@ -144,7 +130,7 @@ class RandAugment(Policy):
 
     num_ops: int = field(default=2, metadata=converter(as_positive_int))
     magnitude: float = field(default=9, metadata=converter(_as_magnitude))
-    num_magnitude_bins: int = field(default=31, metadata=converter(_as_bins))
+    num_magnitude_bins: int = field(default=31, metadata=converter(as_int, 2))
     _: KW_ONLY
     variant: str = field(default="torchvision", metadata=converter(as_choice, _VARIANTS))
     magnitude_std: float = field(default=0.0, metadata=converter(as_number, 0.0, 100.0))
@@ -204,7 +190,7 @@ class TrivialAugmentWide(Policy):
       Augmentation", 2021.
     """
 
-    num_magnitude_bins: int = field(default=31, metadata=converter(_as_bins))
+    num_magnitude_bins: int = field(default=31, metadata=converter(as_int, 2))
 
     @property
     def space(self) -> Space:
@@ -303,7 +289,7 @@ class AugMix(Policy):
     Differs from torchvision in `chain_depth=None`, there -1.
     """
 
-    severity: int = field(default=3, metadata=converter(_as_severity))
+    severity: int = field(default=3, metadata=converter(as_int, 1, _BINS))
     mixture_width: int = field(default=3, metadata=converter(as_positive_int))
     chain_depth: int | None = field(default=None, metadata=converter(as_optional, as_positive_int))
     alpha: float = field(default=1.0, metadata=converter(as_number, _MIN_ALPHA, _MAX_ALPHA))
@@ -450,11 +436,6 @@ class _Mixed(_Step, ImageOp):
         )
         moved = barrier(in_range(moved, policy.interpolation))
         return slot_color(slot, moved, info, policy.names)
-
-
-def _each(slots: Slot) -> list[Slot]:
-    """Return the operations of arrays [n] one by one."""
-    return [Slot(slots.code[i], slots.magnitude[i]) for i in range(slots.code.shape[0])]
 
 
 def _drawn_slots(

@@ -18,6 +18,7 @@ from jaxaug.augment._base import (
     ImageInfo,
     Range,
     as_flag,
+    as_int,
     as_number,
     as_range,
     converter,
@@ -171,14 +172,6 @@ def tone_curve(image: Array, low_y: Scalar, high_y: Scalar) -> Array:
 _MIN_GAMMA = 1e-3
 
 
-def _as_bits(name: str, value: Any) -> int:
-    """Return an int of 0 to 8."""
-    bits = plain(value)
-    if not isinstance(bits, int) or not 0 <= bits <= 8:
-        raise ValueError(f"`{name}` must be an int of 0 to 8, got {value!r}.")
-    return bits
-
-
 def _as_table(name: str, value: Any) -> Any:
     """Return 256 numbers in [0, 1], or rows of them: a tuple, or an array where JAX's are among."""
     traced = any(isinstance(each, jax.Array) for each in jax.tree.leaves(value))
@@ -207,7 +200,7 @@ class RandomPosterize(Pointwise):
     """
 
     by_value = True
-    bits: int = field(metadata=converter(_as_bits))
+    bits: int = field(metadata=converter(as_int, 0, 8))
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:

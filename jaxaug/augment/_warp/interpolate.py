@@ -124,7 +124,14 @@ def read_exactly(
     """
 
     def gathered(image: Array) -> Array:
-        return _read_pixels(image, extent, warp, padding_mode, fill)
+        rows, columns = _locate(extent, warp, padding_mode, None, (1, 1))
+        if warp.axis_aligned:
+            pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
+        else:
+            pixels = _take(image, rows.indices[0], columns.indices[0])
+        if rows.coverage is None or columns.coverage is None:
+            return pixels
+        return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
     if not is_window(image, extent, warp):
         return gathered(image)
@@ -382,18 +389,6 @@ def _footprint(matrix: Matrix, x: Array, y: Array) -> tuple[Array, Array]:
         )
     x_norm, y_norm = (jnp.sqrt(_f32(a) * _f32(a) + _f32(b) * _f32(b)) for a, b in rows)
     return x_norm, y_norm
-
-
-def _read_pixels(image: Array, extent, warp: Warp, mode: str, fill: Array) -> Array:
-    """Read one pixel for each of the output."""
-    rows, columns = _locate(extent, warp, mode, None, (1, 1))
-    if warp.axis_aligned:
-        pixels = _take_rows(_take_columns(image, columns.indices[0]), rows.indices[0])
-    else:
-        pixels = _take(image, rows.indices[0], columns.indices[0])
-    if rows.coverage is None or columns.coverage is None:
-        return pixels
-    return jnp.where(_outer(rows.coverage, columns.coverage), pixels, fill)
 
 
 def _read_separably(image: Array, rows: Taps, columns: Taps) -> Array:

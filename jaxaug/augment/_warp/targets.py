@@ -114,16 +114,16 @@ class Targets(NamedTuple):
         return mask_value(dtype, self.mask_fill) if kind == "mask" else jnp.zeros((), dtype)
 
 
-def as_added(targets: Any) -> tuple[tuple[str, str], ...]:
+def as_added(name: str, targets: Any) -> tuple[tuple[str, str], ...]:
     """Return {name: kind} as pairs, checked."""
     pairs = tuple(targets.items()) if isinstance(targets, Mapping) else tuple(map(tuple, targets))
     for pair in pairs:
         if len(pair) != 2 or pair[0] in ("image", "size"):
             raise ValueError(
-                "`targets` must be a dict of names of the sample's entries and their kinds, such as"
+                f"`{name}` must be a dict of names of the sample's entries and their kinds, such as"
                 f' {{"depth": "image"}}, got {targets!r}.'
             )
-        check_choice(f"targets[{pair[0]!r}]", pair[1], KINDS)
+        check_choice(f"{name}[{pair[0]!r}]", pair[1], KINDS)
     return pairs
 
 

@@ -216,6 +216,11 @@ def check_one_frame(branches: Sequence[Warp | ImageInfo]) -> None:
 def _chosen_warp(index: Array, branches: Sequence[Warp]) -> Warp:
     first = branches[0]
     check_one_frame(branches)
+    windows = [branch.crop_window for branch in branches]
+    if any(window is not None for window in windows):
+        edges = _chosen(index, [_ANYWHERE if window is None else window for window in windows])
+    else:
+        edges = None
     shrink_y, shrink_x = (max(bounds) for bounds in zip(*(each.max_shrink for each in branches)))
     return Warp(
         _chosen_matrix(index, [branch.matrix for branch in branches]),
@@ -224,7 +229,7 @@ def _chosen_warp(index: Array, branches: Sequence[Warp]) -> Warp:
         max_shrink=(shrink_y, shrink_x),
         integer_aligned=all(branch.integer_aligned for branch in branches),
         inside_source=all(branch.inside_source for branch in branches),
-        crop_window=_chosen_window(index, [branch.crop_window for branch in branches]),
+        crop_window=edges,
         framed=any(branch.framed for branch in branches),
         displacements=_chosen_displacements(index, [branch.displacements for branch in branches]),
     )
@@ -265,12 +270,6 @@ def _chosen(index: Array, values: Sequence[Any]) -> Any:
     for i in range(1, len(values)):
         chosen = jnp.where(index == i, values[i], chosen)
     return chosen
-
-
-def _chosen_window(index: Array, windows: Sequence[Edges | None]) -> Edges | None:
-    if all(window is None for window in windows):
-        return None
-    return _chosen(index, [_ANYWHERE if window is None else window for window in windows])
 
 
 def _chosen_matrix(index: Array, matrices: Sequence[Matrix]) -> Matrix:

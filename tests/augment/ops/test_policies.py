@@ -295,7 +295,7 @@ def test_arguments():
         augment.RandAugment(variant="dali")
     with pytest.raises(ValueError, match=r"`policy` must be one of 'imagenet'"):
         augment.AutoAugment("coco")
-    with pytest.raises(ValueError, match=r"`severity` must be at most 10, got 11"):
+    with pytest.raises(ValueError, match=r"`severity` must be an int of 1 to 10, got 11"):
         augment.AugMix(severity=11)
     with pytest.raises(ValueError, match="needs an image of 3 channels"):
         augment.RandAugment()(jax.random.key(0), jnp.zeros((8, 8, 1)))
