@@ -121,14 +121,14 @@ class Control(Transform):
         return total
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image afterwards."""
+        """Return the `ImageInfo` afterwards."""
         for choice in self.choices(drawn):
             pairs = zip(choice.branches, choice.drawn, strict=True)
             info = _chosen_info(choice.chosen, [branch.after(each, info) for branch, each in pairs])
         return info
 
     def run(self, drawn: Drawn, state: State) -> State:
-        """Run the choices in turn."""
+        """Run the choices one after the other."""
         for part in self.parts:
             # What a branch begins with is given the image as it is before the choice.
             while isinstance(part, Compose) and part.parts:
@@ -401,7 +401,7 @@ def _of_one_dtype(images: Sequence[Array]) -> list[Array]:
 
 
 def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
-    """Return the facts of a traced index."""
+    """Return the `ImageInfo` of a traced index."""
     first = infos[0]
     check_one_frame(infos)
     size = None if first.size is None else select(index, [info.size for info in infos])

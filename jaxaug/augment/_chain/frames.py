@@ -27,7 +27,7 @@ class Frames:
 
     Args:
       transform: a `Compose` or another transform, of single images.
-      per_frame: False draws once, from the facts about the first frame, so that all frames change
+      per_frame: False draws once, from the first frame, so that all frames change
         in the same way, including their noise. True draws for frame t with `fold_in(key, t)`.
       entries: the names of further entries with a row for each frame, such as "box_labels" [T, n]
         beside `SanitizeBoxes`.

@@ -56,7 +56,7 @@ class Lambda(ImageOp):
         return self.function(params, image)
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image afterwards, from a trace of the function."""
+        """Return the `ImageInfo` afterwards, from a trace of the function."""
         image = jax.ShapeDtypeStruct((*info.canvas, info.channels or 3), jnp.float32)
         shape = jax.eval_shape(self.function, drawn.params, image).shape
         if shape[:2] == info.canvas:

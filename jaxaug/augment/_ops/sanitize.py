@@ -61,7 +61,7 @@ class SanitizeBoxes(Transform):
         del key, info
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
-        """Return the facts about the image, with the boxes that are left."""
+        """Return the `ImageInfo` with the boxes that are left."""
         del drawn
         if info.boxes is None:
             return info

@@ -108,7 +108,7 @@ def adjust_gamma(image: Array, gamma: Scalar, gain: Scalar = 1.0) -> Array:
 
     Differs from torchvision in not clipping.
     """
-    # The slope of the power is infinite at 0: it is never taken there.
+    # The derivative of the power is infinite at 0: it is never taken there.
     positive = image > 0
     logarithm = jnp.log(jnp.where(positive, image, 1.0))
     # XLA's power takes five times as long, for a relative error of 1e-7 instead of some 5e-7.
