@@ -60,7 +60,7 @@ MUTANTS = {
         "augment/_ops/elastic.py",
         "    if info.size is None:\n        return field\n",
         "    return field\n",
-        "augment/ops/test_elastic.py::test_a_canvas_bends_nothing",
+        "augment/ops/test_elastic.py::test_a_canvas_displaces_nothing",
     ),
     "wrap reads the last pixel at the seam": Mutant(
         "augment/_base/axis.py",

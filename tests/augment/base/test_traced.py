@@ -21,7 +21,7 @@ KEY = jax.random.key(0)
 
 
 def smooth(height=24, width=30):
-    """Return a float image without edges, whose resample has slopes everywhere."""
+    """Return a float image without edges, whose resample has gradients everywhere."""
     y, x = np.mgrid[:height, :width]
     waves = [0.5 + 0.4 * np.sin(x / (4 + c)) * np.cos(y / (5 - c)) for c in range(3)]
     return jnp.asarray(np.stack(waves, axis=2), jnp.float32)
@@ -59,14 +59,14 @@ def chain_of(q):
         (lambda q: A.Normalize((q, 0.5, 0.5), q)(KEY, IMAGE), 0.6),
     ],
 )
-def test_slopes_are_those_of_finite_differences(function, at):
+def test_gradients_are_those_of_finite_differences(function, at):
     step = at * 1e-2
-    slope = jax.grad(lambda q: weighed(function(q)))(at)
+    gradient = jax.grad(lambda q: weighed(function(q)))(at)
     above, below = map(jax.jit(function), (at + step, at - step))
     change = np.asarray(above, np.float64) - np.asarray(below, np.float64)
     difference = np.sum(change * np.asarray(WEIGHTS)) / (2 * step)
     assert abs(difference) > 1e-3
-    np.testing.assert_allclose(slope, difference, rtol=0.03)
+    np.testing.assert_allclose(gradient, difference, rtol=0.03)
 
 
 def test_the_leaves_are_the_arrays_and_have_names():
@@ -138,9 +138,9 @@ def test_an_optimizer_updates_a_chain():
 
     optimizer = optax.adam(0.1)
     state = optimizer.init(chain)
-    slope = jax.jit(jax.grad(loss))
+    gradient = jax.jit(jax.grad(loss))
     for _ in range(100):
-        updates, state = optimizer.update(slope(chain), state)
+        updates, state = optimizer.update(gradient(chain), state)
         chain = optax.apply_updates(chain, updates)
     np.testing.assert_allclose(jax.tree.leaves(chain), 1.5, atol=0.05)
 
@@ -156,8 +156,10 @@ class Model:
 
 def test_a_chain_is_a_field_of_a_module():
     model = Model(chain_of(jnp.float32(9)), jnp.float32(2))
-    slopes = jax.grad(lambda model: weighed(model.weight * model.augment(KEY, IMAGE)))(model)
-    assert all(slope != 0 for slope in [slopes.weight, jax.tree.leaves(slopes.augment)[0]])
+    gradients = jax.grad(lambda model: weighed(model.weight * model.augment(KEY, IMAGE)))(model)
+    assert all(
+        gradient != 0 for gradient in [gradients.weight, jax.tree.leaves(gradients.augment)[0]]
+    )
 
 
 def test_a_chain_is_data_of_a_flax_module_and_takes_its_parameters():
@@ -171,8 +173,8 @@ def test_a_chain_is_data_of_a_flax_module_and_takes_its_parameters():
         def __call__(self, image):
             return A.RandomRotation((0.0, self.limit))(KEY, self.chain(KEY, image))
 
-    slopes = nnx.grad(lambda module: weighed(module(IMAGE)))(Module())
-    assert slopes["limit"][...] != 0
+    gradients = nnx.grad(lambda module: weighed(module(IMAGE)))(Module())
+    assert gradients["limit"][...] != 0
 
 
 def test_known_numbers_are_checked_and_traced_ones_are_not():
@@ -209,7 +211,7 @@ def test_runs_fuse_where_their_fill_is_one_array():
     assert A.Compose(parted).explain(info).startswith("2 passes")
 
 
-def test_the_table_of_levels_has_the_slopes_of_the_pixels(monkeypatch):
+def test_the_table_of_levels_has_the_gradients_of_the_pixels(monkeypatch):
     """As on a GPU, where what computes a run of single values must not close over tracers."""
     levels = jnp.round(IMAGE * 255).astype(jnp.uint8)
 

@@ -7,7 +7,7 @@ import pytest
 
 from jaxaug import augment
 from jaxaug.augment._chain import levels
-from tests.test_contract import KEYS, SPLIT, always, batch, exported, facts
+from tests.test_contract import KEYS, SPLIT, always, batch, exported, info_of
 
 OPERATORS = [name for name in exported(augment.Pointwise) if getattr(augment, name).by_value]
 RUN = (
@@ -43,7 +43,7 @@ def test_a_value_depends_on_level_and_channel_alone(name):
     transform = always(name)
 
     def both(key, sample):
-        info = facts(sample)
+        info = info_of(sample)
         steps = [levels.LevelStep(transform, transform.draw(key, info), info)]
         image = sample["image"]
         return levels.by_table(image, steps, None), levels.by_pixel(image, steps, None)

@@ -71,7 +71,7 @@ def test_gamma_and_erasing_do_what_they_say(page):
     assert 1 <= erased.all(axis=2).sum() <= 16
 
 
-def test_a_choice_costs_one_resample_and_is_each_branch_in_turn(page):
+def test_a_choice_costs_one_resample_and_is_each_branch_sequential(page):
     branches = (A.RandomRotation((30, 30)), A.RandomHorizontalFlip(1.0), page["RandomElastic"]())
     one_of = page["OneOf"](branches)
     image = jnp.asarray(picture(0, 24, 32))

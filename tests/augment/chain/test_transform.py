@@ -1,4 +1,4 @@
-"""The kinds of transform as users derive from them, and the facts that they are told."""
+"""The kinds of transform as users derive from them, and what they are told of an image."""
 
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ def barriers(*transforms):
     return str(jax.make_jaxpr(A.Compose(transforms))(KEY, IMAGE)).count("optimization_barrier")
 
 
-def test_pointwise_steps_have_no_boundary():
+def test_pointwise_steps_have_no_barrier():
     assert barriers(Invert(), Invert(p=0.5), A.RandomGrayscale(0.5), A.ToFloat()) == 0
     turn = A.RandomRotation(5)
     assert barriers(turn, Invert(), A.ToFloat()) == barriers(turn)
@@ -344,7 +344,7 @@ def test_boxes_in_info_are_those_moved_so_far(fuse):
     np.testing.assert_array_equal(params[2].params, [16.0, 4.0])
 
 
-def test_a_chain_draws_for_a_sample_as_for_its_facts():
+def test_a_chain_draws_for_a_sample_as_for_its_info():
     sample = {"image": IMAGE, "size": jnp.array([18, 21]), "boxes": BOXES, "epoch": jnp.int32(2)}
     chain = A.Compose([A.RandomHorizontalFlip(), A.CenterCrop(12), Look(), A.ColorJitter(0.3)])
     params = chain.make_params(KEY, sample)

@@ -153,19 +153,19 @@ def test_bits_do_not_depend_on_the_batch(name):
 @needs_gpu
 @needs_nvrtc
 @pytest.mark.parametrize("name", ["crop, rotation", "jitter"])
-def test_slopes_are_those_of_xla(name, without_kernels):
+def test_gradients_are_those_of_xla(name, without_kernels):
     sample = batch(4, "float32")
     keys = jax.random.split(jax.random.key(1), 4)
 
-    def slopes():
+    def gradients():
         def loss(pixels):
             return jnp.sum(jax.vmap(CHAINS[name])(keys, {**sample, "image": pixels})["image"] ** 2)
 
         return np.asarray(jax.jit(jax.grad(loss))(sample["image"]))
 
-    by_kernel = slopes()
+    by_kernel = gradients()
     without_kernels()
-    np.testing.assert_allclose(by_kernel, slopes(), rtol=0, atol=2e-4)
+    np.testing.assert_allclose(by_kernel, gradients(), rtol=0, atol=2e-4)
 
 
 @needs_two

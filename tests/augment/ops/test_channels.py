@@ -53,9 +53,9 @@ def test_shift_hsv_is_that_of_colorsys(hue, saturation, value):
     np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
-def test_shift_hsv_has_finite_slopes_on_gray_and_black():
-    slopes = jax.grad(lambda x: channels.shift_hsv(x, 0.1, 0.2, 0.3).sum())(IMAGE)
-    assert np.isfinite(slopes).all()
+def test_shift_hsv_has_finite_gradients_on_gray_and_black():
+    gradients = jax.grad(lambda x: channels.shift_hsv(x, 0.1, 0.2, 0.3).sum())(IMAGE)
+    assert np.isfinite(gradients).all()
 
 
 @pytest.mark.parametrize("turns", [-0.5, -0.1, 0.0, 0.25])

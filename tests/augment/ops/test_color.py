@@ -48,8 +48,10 @@ def test_hue(turns):
 
 def test_hue_has_finite_gradients_on_gray():
     gray = jnp.full((2, 2, 3), 0.3, jnp.float32)
-    slopes = jax.grad(lambda x, t: F.adjust_hue(x, t).sum(), argnums=(0, 1))(gray, jnp.float32(0.2))
-    assert all(np.isfinite(slope).all() for slope in slopes)
+    gradients = jax.grad(lambda x, t: F.adjust_hue(x, t).sum(), argnums=(0, 1))(
+        gray, jnp.float32(0.2)
+    )
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
 def test_jitter_takes_its_turns_in_the_drawn_order():

@@ -64,7 +64,7 @@ def test_the_targets_move(size):
 
 
 @pytest.mark.parametrize("sigma", [1.632, 6.0])
-def test_a_canvas_bends_nothing(sigma):
+def test_a_canvas_displaces_nothing(sigma):
     """Steep ones, which are scaled down: by the gradient of the image's nodes, not of the canvas's.
 
     Also beyond the border, where another transform of the run may look.
@@ -117,14 +117,14 @@ def test_no_fold_at_torchvisions_defaults_and_beyond(alpha, sigma):
     transform = A.ElasticTransform(alpha, sigma)
     points = np.random.default_rng(1).uniform(5, 60, (50, 2)).astype(np.float32)
 
-    def slopes(key):
+    def gradients(key):
         warp = transform.warp(transform.make_params(key, INFO), INFO)
         displacement, _ = warp.displacements[0]
         x, y = warp.push(*jnp.asarray(points).T)
         back = jnp.stack(warp.pull(x, y), axis=1)
         return displacement.dx, displacement.dy, jnp.abs(back - points).max()
 
-    dx, dy, error = jax.device_get(jax.jit(jax.vmap(slopes))(jax.random.split(KEY, 8)))
+    dx, dy, error = jax.device_get(jax.jit(jax.vmap(gradients))(jax.random.split(KEY, 8)))
     spacing = max(1.0, sigma / 2)
     steepest = [np.abs(np.diff(f, axis=axis)).max() for f in (dx, dy) for axis in (1, 2)]
     assert max(steepest) / spacing <= 0.6 + 1e-5
@@ -149,12 +149,12 @@ def test_the_pure_half_is_scipys_map():
 
 
 @pytest.mark.parametrize("nodes", [(5, 6), (3, 3)])
-def test_the_slope_at_no_displacement_is_that_of_the_image(nodes):
+def test_the_gradient_at_no_displacement_is_that_of_the_image(nodes):
     """It is where whoever optimizes a displacement begins."""
     ramp = jnp.broadcast_to(0.125 * jnp.arange(6.0)[None, :, None], (5, 6, 1))
 
     def shown(displacement):
         return F.elastic(ramp, displacement, padding_mode="edge")[2, 3, 0]
 
-    slope = np.asarray(jax.grad(shown)(jnp.zeros((*nodes, 2))))
-    np.testing.assert_allclose(slope.sum(axis=(0, 1)), [0.125, 0.0], atol=1e-6)
+    gradient = np.asarray(jax.grad(shown)(jnp.zeros((*nodes, 2))))
+    np.testing.assert_allclose(gradient.sum(axis=(0, 1)), [0.125, 0.0], atol=1e-6)

@@ -225,5 +225,5 @@ def test_x64_batches_and_dtypes(name):
     with jax.enable_x64(True):
         np.testing.assert_array_equal(jax.jit(jax.vmap(OPERATORS[name]))(images, size), whole)
     assert operator(images.astype(jnp.bfloat16), size).dtype == jnp.bfloat16
-    slopes = jax.jit(jax.grad(lambda x: OPERATORS[name](x, size[0])[:21, :30].sum()))(NOISE)
-    assert np.isfinite(slopes).all()
+    gradients = jax.jit(jax.grad(lambda x: OPERATORS[name](x, size[0])[:21, :30].sum()))(NOISE)
+    assert np.isfinite(gradients).all()

@@ -87,9 +87,9 @@ def test_the_rest_of_a_canvas_counts_for_nothing(subsampling):
 @pytest.mark.parametrize("subsampling", module.SUBSAMPLINGS)
 def test_gradients_pass_straight_through(subsampling):
     image = floats(photograph(24, 40))
-    slopes = jax.jit(jax.grad(lambda x: jpeg(x, 20, subsampling).sum()))(image)
-    assert np.isfinite(slopes).all()
-    np.testing.assert_allclose(slopes.sum(), image.size, rtol=1e-3)  # a mean is kept
+    gradients = jax.jit(jax.grad(lambda x: jpeg(x, 20, subsampling).sum()))(image)
+    assert np.isfinite(gradients).all()
+    np.testing.assert_allclose(gradients.sum(), image.size, rtol=1e-3)  # a mean is kept
 
 
 def test_x64_batches_and_dtypes():

@@ -50,8 +50,8 @@ def test_shot_noise(photons):
 
 def test_shot_noise_of_black_and_its_gradient():
     np.testing.assert_array_equal(noise.shot_noise(flat(0.0), KEY, 0.1), flat(0.0))
-    slopes = jax.grad(lambda x: noise.shot_noise(x, KEY, 0.1).sum())(jnp.asarray(IMAGE))
-    np.testing.assert_array_equal(slopes, np.ones_like(IMAGE))
+    gradients = jax.grad(lambda x: noise.shot_noise(x, KEY, 0.1).sum())(jnp.asarray(IMAGE))
+    np.testing.assert_array_equal(gradients, np.ones_like(IMAGE))
 
 
 def test_salt_and_pepper():
@@ -123,5 +123,5 @@ def test_x64_batches_and_dtypes(name):
     with jax.enable_x64(True):
         np.testing.assert_array_equal(jax.jit(jax.vmap(OPERATORS[name]))(keys, images), whole)
     assert operator(keys, images.astype(jnp.bfloat16)).dtype == jnp.bfloat16
-    slopes = jax.jit(jax.grad(lambda x: OPERATORS[name](KEY, x).sum()))(images[0])
-    assert np.isfinite(slopes).all()
+    gradients = jax.jit(jax.grad(lambda x: OPERATORS[name](KEY, x).sum()))(images[0])
+    assert np.isfinite(gradients).all()

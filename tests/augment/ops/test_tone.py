@@ -86,9 +86,9 @@ def test_gamma(gamma, gain):
     np.testing.assert_allclose(tone.adjust_gamma(floats(NOISE), gamma, gain), expected, atol=1e-5)
 
 
-def test_gamma_has_a_finite_slope_at_black():
-    slope = jax.grad(lambda x: tone.adjust_gamma(x, 0.4).sum())(jnp.zeros((1, 2, 3)))
-    assert np.isfinite(slope).all()
+def test_gamma_has_a_finite_gradient_at_black():
+    gradient = jax.grad(lambda x: tone.adjust_gamma(x, 0.4).sum())(jnp.zeros((1, 2, 3)))
+    assert np.isfinite(gradient).all()
 
 
 def test_lookup_table():

@@ -317,13 +317,13 @@ def test_gradients():
     def brightness_at(angle, image):
         return F.rotate(image, angle, padding_mode="edge")[2:9, 2:13].sum()
 
-    slopes = jax.jit(jax.grad(brightness_at, argnums=(0, 1)))
-    angle_slope, image_slope = slopes(jnp.float32(10.0), jnp.asarray(NOISE))
+    gradients = jax.jit(jax.grad(brightness_at, argnums=(0, 1)))
+    angle_gradient, image_gradient = gradients(jnp.float32(10.0), jnp.asarray(NOISE))
     value = jax.jit(brightness_at)
     step = (value(jnp.float32(10.01), NOISE) - value(jnp.float32(9.99), NOISE)) / 0.02
-    np.testing.assert_allclose(angle_slope, step, rtol=0.05, atol=0.02)
+    np.testing.assert_allclose(angle_gradient, step, rtol=0.05, atol=0.02)
     np.testing.assert_allclose(
-        image_slope.sum(), 7 * 11 * 3, rtol=1e-5
+        image_gradient.sum(), 7 * 11 * 3, rtol=1e-5
     )  # a blend's weights sum to 1
 
 
@@ -376,8 +376,8 @@ def test_windows_of_a_batch_on_an_explicit_mesh():
     np.testing.assert_array_equal(out, expected)
 
 
-def test_slopes_along_a_position_on_a_pixel_are_those_of_one_side():
-    """A bilinear blend has kinks there; a bicubic one has none, its slope is that of both sides."""
+def test_gradients_along_a_position_on_a_pixel_are_those_of_one_side():
+    """A bilinear blend has kinks there; a bicubic one has none, one gradient is both sides'."""
 
     def moved(interpolation):
         return lambda x: F.affine(NOISE, translate=(x, 0.0), interpolation=interpolation)

@@ -39,16 +39,16 @@ def samples(rest=0):
     return {"image": jnp.asarray(pixels), "size": jnp.asarray(SIZES)}
 
 
-def in_turn(chain, keys, sample):
+def sequential(chain, keys, sample):
     return jax.jit(lambda *rows: lax.map(lambda row: chain(*row), rows))(keys, sample)
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_part_gives_what_the_whole_canvas_gives(name, monkeypatch):
     chain = A.Compose([CHAINS[name], A.ToFloat()])
-    whole = in_turn(chain, KEYS, samples())["image"]
+    whole = sequential(chain, KEYS, samples())["image"]
     monkeypatch.setattr(slices, "_MIN_PIXELS", 0)
-    part = in_turn(chain, KEYS, samples(rest=255))["image"]
+    part = sequential(chain, KEYS, samples(rest=255))["image"]
     at_once = jax.jit(jax.vmap(chain))(KEYS, samples())["image"]
 
     # Three programs; with XLA's optimizations their bits are equal.
@@ -96,20 +96,20 @@ def test_each_turned_image_reads_the_fewest_taps_that_hold_it(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["bicubic crop", "turned"])
-def test_slopes_are_those_of_the_whole_canvas(name, monkeypatch):
+def test_gradients_are_those_of_the_whole_canvas(name, monkeypatch):
     chain = CHAINS[name]
     pixels = samples()["image"].astype(jnp.float32) / 255
 
-    def slopes():
+    def gradients():
         def total(pixels):
             rows = (KEYS, {"image": pixels, "size": jnp.asarray(SIZES)})
             return jnp.sum(lax.map(lambda row: chain(*row)["image"], rows) ** 2)
 
         return jax.jit(jax.grad(total))(pixels)
 
-    whole = slopes()
+    whole = gradients()
     monkeypatch.setattr(slices, "_MIN_PIXELS", 0)
-    np.testing.assert_allclose(slopes(), whole, rtol=1e-5, atol=1e-5)  # up to 600
+    np.testing.assert_allclose(gradients(), whole, rtol=1e-5, atol=1e-5)  # up to 600
 
 
 def test_small_canvases_have_no_branches():

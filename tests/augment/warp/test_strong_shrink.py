@@ -53,7 +53,7 @@ def test_turns_read_what_padding_would_give(pull, interpolation, mode):
 
 
 @pytest.mark.parametrize("pull", [STRAIGHT, TURNED], ids=["straight", "turned"])
-def test_slopes_are_the_adjoint(pull):
+def test_gradients_are_the_adjoint(pull):
     """Of a linear map A: <A x, y> is <x, A' y>."""
 
     y = np.random.default_rng(1).uniform(-1, 1, (*FRAME, 3)).astype(np.float32)
@@ -61,8 +61,8 @@ def test_slopes_are_the_adjoint(pull):
     def inner(image):
         return jnp.sum(shrunk(image, pull, fill=0.0) * y)
 
-    product, slopes = jax.jit(jax.value_and_grad(inner))(NOISE)
-    back = np.sum(np.float64(NOISE) * np.asarray(slopes))
+    product, gradients = jax.jit(jax.value_and_grad(inner))(NOISE)
+    back = np.sum(np.float64(NOISE) * np.asarray(gradients))
     np.testing.assert_allclose(back, product, atol=1e-5)
     assert np.abs(product) > 0.1
 
@@ -74,8 +74,8 @@ def test_batches_are_their_images(pull):
 
     batch = np.stack([NOISE, 1 - NOISE, NOISE[::-1]])
     at_once = jax.jit(jax.vmap(one))(batch)
-    in_turn = jax.jit(lambda rows: lax.map(one, rows))(batch)
-    np.testing.assert_allclose(at_once, in_turn, atol=1e-6)
+    one_by_one = jax.jit(lambda rows: lax.map(one, rows))(batch)
+    np.testing.assert_allclose(at_once, one_by_one, atol=1e-6)
 
 
 @pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")

@@ -87,7 +87,7 @@ def test_a_plane_is_a_second_image_too():
         chain(KEY, {"image": IMAGE, "near": np.full((24, 30), 9.0, np.float32)})
 
 
-def test_a_second_image_has_boundaries_as_the_first_has():
+def test_a_second_image_has_barriers_as_the_first_has():
     """Without them a chain of choices took 20 minutes to compile for a CPU."""
     chain = A.Compose([WARPS[0], A.GaussianBlur(3), WARPS[0]], targets={"depth": "image"})
     sample = {"image": jnp.asarray(IMAGE), "depth": jnp.zeros(IMAGE.shape[:2])}

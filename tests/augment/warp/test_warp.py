@@ -93,8 +93,10 @@ def test_a_steep_displacement_is_scaled_to_the_largest_gradient():
     bounded = steep.bounded()
     ratio = np.asarray(bounded.dx) / np.asarray(dx)
     assert ratio.std() < 1e-4 and 0 < ratio.mean() < 0.3
-    slopes = np.stack([*np.gradient(np.asarray(bounded.dx)), *np.gradient(np.asarray(bounded.dy))])
-    largest = np.sqrt((slopes**2).sum(axis=0)).max()
+    gradients = np.stack(
+        [*np.gradient(np.asarray(bounded.dx)), *np.gradient(np.asarray(bounded.dy))]
+    )
+    largest = np.sqrt((gradients**2).sum(axis=0)).max()
     assert 0.5 * MAX_GRADIENT < largest <= MAX_GRADIENT
     gentle = Displacement(dx / 1000, dy / 1000)
     np.testing.assert_array_equal(gentle.bounded().dx, gentle.dx)
