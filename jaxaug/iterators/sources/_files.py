@@ -22,6 +22,7 @@ from jaxaug.errors import SourceError
 
 INDEX_PREFIX = "jaxaug-"
 INDEX_SUFFIX = ".index"
+_CACHES = ("simplecache", "filecache", "blockcache", "cached")  # protocols of fsspec
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 # What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
 # Azure and WebDAV give ETags; GCS a generation, its etag changes with the metadata too; the memory
@@ -162,6 +163,7 @@ def _numbers(first: str, last: str) -> list[str]:
 
 def _matches(pattern: str) -> list[str]:
     if is_remote(pattern):
+        _check_uncached(pattern)
         system, below = file_system_of(pattern)
         system.invalidate_cache()  # fsspec may hold a listing of earlier
         if "*" not in pattern:  # a URL may well hold a "?"
@@ -179,12 +181,27 @@ def _matches(pattern: str) -> list[str]:
     return found
 
 
+def _check_uncached(pattern: str) -> None:
+    """Raise SourceError for a URL behind a cache of fsspec.
+
+    It writes a file under its final name while other threads, which read records at the same time,
+    already take bytes of it.
+    """
+    protocols = [link.partition("://")[0] for link in pattern.split("::")]
+    cache = next((each for each in protocols if each in _CACHES), None)
+    if cache is not None:
+        raise SourceError(
+            f"`paths`: {hide_secrets(pattern)!r} is behind a cache of fsspec, whose unfinished "
+            f"files would be read: leave '{cache}::' out, or copy the files to a local disk."
+        )
+
+
 def _chained(pattern: str, path: str) -> str:
     """Return the URL of a file that a pattern matches, in the chain "zip://*.tar::gs://b/a.zip".
 
     Example:
-      >>> _chained("simplecache::gs://b/*.tar", "gs://b/1.tar")
-      'simplecache::gs://b/1.tar'
+      >>> _chained("dir::gs://b/*.tar", "gs://b/1.tar")
+      'dir::gs://b/1.tar'
     """
     links = pattern.split("::")
     place = next(number for number, link in enumerate(links) if is_remote(link))
