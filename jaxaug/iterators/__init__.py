@@ -9,6 +9,7 @@ from jaxaug.iterators._progress import progress as progress
 from jaxaug.iterators._protocol import Indexed as Indexed
 from jaxaug.iterators._protocol import Source as Source
 from jaxaug.iterators._protocol import Stream as Stream
+from jaxaug.iterators._sampler import Blocks as Blocks
 from jaxaug.iterators._sampler import Sampler as Sampler
 from jaxaug.iterators._sampler import Sequential as Sequential
 from jaxaug.iterators._sampler import Shuffled as Shuffled
