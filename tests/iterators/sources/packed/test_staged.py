@@ -13,6 +13,7 @@ import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _libc
+from jaxaug.iterators.sources._files import Patience
 from jaxaug.iterators.sources._read import FileReader, read_fully
 from jaxaug.iterators.sources.packed.staged import Staged
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -342,9 +343,14 @@ def test_reading_a_file_through_retries_too(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
     (file,), (content,) = noise(tmp_path, [1000])
     destination = bytearray(1000)
+    twice = Patience(retries=2)
     read_fully(
-        Faulty(".bin", [short, error, error, short]), file, 0, memoryview(destination), retries=2
+        Faulty(".bin", [short, error, error, short]),
+        file,
+        0,
+        memoryview(destination),
+        Patience(retries=2),
     )
     assert destination == content
     with pytest.raises(SourceError, match=r"0.bin' cannot be read at byte 10: Input/output error"):
-        read_fully(Faulty(".bin", [error] * 3), file, 10, memoryview(destination)[:5], retries=2)
+        read_fully(Faulty(".bin", [error] * 3), file, 10, memoryview(destination)[:5], twice)
