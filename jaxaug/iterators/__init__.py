@@ -6,6 +6,7 @@ from jaxaug.iterators._loader import Loader as Loader
 from jaxaug.iterators._mix import Mix as Mix
 from jaxaug.iterators._mix import Repeat as Repeat
 from jaxaug.iterators._progress import progress as progress
+from jaxaug.iterators._protocol import Far as Far
 from jaxaug.iterators._protocol import Indexed as Indexed
 from jaxaug.iterators._protocol import Source as Source
 from jaxaug.iterators._protocol import Stream as Stream

@@ -168,10 +168,11 @@ class Blocks:
     """A shuffle of runs of neighbors, another one each epoch, for records that are far away.
 
     A global shuffle asks a server for every record by itself. Here `run` neighbors come in one
-    request, and yet not in one batch: an epoch is divided into `lanes`, each walks through runs of
-    its own, from all over the data, and position p is step p // lanes of lane p % lanes. So `lanes`
-    consecutive positions hold one record from each of as many runs. Each epoch cuts the data into
-    runs at other places. Position p of epoch e is a pure function of (seed, e, p).
+    request, and yet not in one batch: the runs are shuffled, `lanes` of them are taken at a time,
+    and dealt out in turn, so that position p of these is step p // lanes of run p % lanes. So
+    `lanes` consecutive positions hold one record from each of as many runs, from all over the data.
+    Each epoch cuts the data into runs at other places. Position p of epoch e is a pure function of
+    (seed, e, p).
 
     Args:
       length: number of records, at least 1.
@@ -188,7 +189,7 @@ class Blocks:
       >>> records = order.records(0, np.arange(1000))
       >>> np.array_equal(np.sort(records), np.arange(1000))
       True
-      >>> np.diff(records[0:20:4]).tolist()  # the first lane
+      >>> np.diff(records[0:20:4]).tolist()  # the first run
       [1, 1, 1, 1]
     """
 
@@ -204,13 +205,22 @@ class Blocks:
         check_positive_int("lanes", self.lanes)
         check_seed(self.seed)
 
+    @property
+    def window(self) -> int:
+        """Positions that share their runs: a Loader reads them together."""
+        return self.run * self.lanes
+
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the records at `positions` of this epoch's shuffle."""
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
-        step, lane = np.divmod(positions, self.lanes)
-        shortest, longer = divmod(self.length, self.lanes)  # the first lanes have one step more
-        place = lane * shortest + np.minimum(lane, longer) + step
+        windows = max(1, self.length // self.window)  # the last one takes what is left, too
+        number = np.minimum(positions // self.window, windows - 1)
+        start = number * self.window
+        size = np.where(number == windows - 1, self.length - start, self.window)
+        step, lane = np.divmod(positions - start, self.lanes)
+        shortest, longer = np.divmod(size, self.lanes)  # the first lanes have one step more
+        place = start + lane * shortest + np.minimum(lane, longer) + step
 
         # What is left behind the last whole run stays there; where that is differs by epoch.
         runs = self.length // self.run

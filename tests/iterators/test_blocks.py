@@ -33,15 +33,17 @@ def test_wrong_arguments_are_named(wrong):
         Blocks(**({"length": 10} | wrong))
 
 
-def test_a_lane_walks_through_runs_of_neighbors():
-    """Each lane and epoch has at most a run more than its length needs, cut at its two ends."""
+def test_a_window_holds_whole_runs_of_neighbors():
+    """One for each lane; the last window takes what is left, in runs that lanes may cut."""
     length, run, lanes = 100_003, 16, 64
-    records = Blocks(length, run, lanes, seed=1).records(5, np.arange(length))
-    runs = 0
-    for lane in range(lanes):
-        steps = np.diff(records[lane::lanes])
-        runs += 1 + int((steps % length != 1).sum())
-    assert length / run <= runs <= length / run + 2 * lanes
+    order = Blocks(length, run, lanes, seed=1)
+    records = order.records(5, np.arange(length))
+    for start in range(0, length - 2 * order.window, order.window):
+        window = records[start : start + order.window].reshape(run, lanes)
+        assert (np.diff(window, axis=0) % length == 1).all()
+        assert np.unique(window[0]).size == lanes
+    last = np.sort(records[start + order.window :])
+    assert (np.diff(last) != 1).sum() <= last.size / run
 
 
 def test_epochs_cut_the_data_at_other_places():

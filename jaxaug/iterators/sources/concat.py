@@ -17,7 +17,7 @@ from jaxaug.iterators._columns import (
     narrow_columns,
     take_rows,
 )
-from jaxaug.iterators._protocol import Indexed, Source
+from jaxaug.iterators._protocol import Far, Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
 
 _FIRST = np.zeros(1, np.int64)
@@ -138,6 +138,12 @@ class Concat:
     def decoders(self) -> Mapping[str, ColumnDecoder]:
         """How the sources declare that their columns are decoded."""
         return getattr(self.sources[0], "decoders", {})
+
+    @property
+    def records_ahead(self) -> int:
+        """The least that a far source says."""
+        said = [each.records_ahead for each in self.sources if isinstance(each, Far)]
+        return min([each for each in said if each], default=0)
 
     def headers(self, indices: np.ndarray) -> dict[str, Any]:
         """Return what the sources' indexes know of the columns that all of them know."""
