@@ -129,11 +129,11 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     """Replace the native functions in this process."""
     import jax
 
-    from jaxaug.decode import _decoder
+    from jaxaug.decode.image import decoder
+    from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+    from jaxaug.decode.image.nvjpeg import nvjpeg_backend
     from jaxaug.decode.native import cuda, libnvjpeg
-    from jaxaug.decode.nvjpeg import gpu as gpu_module
-    from jaxaug.decode.nvjpeg import nvjpeg_backend
-    from jaxaug.iterators import _plan
+    from jaxaug.iterators.loader import plan
 
     engines = Engines(gpus)
     runtime = Runtime(engines)
@@ -158,8 +158,8 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     def make_backend(backend, devices, *options):
         return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, *options)
 
-    _decoder._make_backend = make_backend
-    compile_batch = _plan.compile_batch
+    decoder._make_backend = make_backend
+    compile_batch = plan.compile_batch
 
     def compile_small(function, rows, devices):
         image = rows["sample"]["image"]
@@ -167,7 +167,7 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
         sample = rows["sample"] | {"image": shape}
         return compile_batch(function, rows | {"sample": sample}, devices)
 
-    _plan.compile_batch = compile_small
+    plan.compile_batch = compile_small
     return engines, runtime
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded, Ragged
-from jaxaug.iterators._columns import (
+from jaxaug.iterators.loader.columns import (
     LABELS,
     Columns,
     Form,
@@ -17,8 +17,8 @@ from jaxaug.iterators._columns import (
     narrow_columns,
     take_rows,
 )
-from jaxaug.iterators._protocol import Far, Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 _FIRST = np.zeros(1, np.int64)
 _CLASS_COLUMNS = {*LABELS, "box_labels"}  # of class numbers

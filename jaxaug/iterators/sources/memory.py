@@ -10,7 +10,7 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import count_rows, hash_features, join_columns, take_rows
+from jaxaug.iterators.loader.columns import count_rows, hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._texts import columns_of_texts

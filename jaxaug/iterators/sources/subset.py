@@ -9,8 +9,8 @@ import numpy as np
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Far, Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 
 class Subset:

@@ -9,11 +9,11 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._read import BlockReader
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Place
-from jaxaug.iterators.sources.packed.crc32c import crc32c
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
+from jaxaug.iterators.sources.storage.crc32c import crc32c
+from jaxaug.iterators.sources.storage.read import BlockReader
 
 # A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of
 # the data. tensorflow/core/lib/io/record_writer.h

@@ -14,10 +14,10 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._read import BlockReader
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Numbers, Place
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
+from jaxaug.iterators.sources.storage.read import BlockReader
 
 # A member with a JSON list of class names; WebDataset tools skip names like this.
 CLASSES = "__classes__"

@@ -19,10 +19,11 @@ import pytest
 from jaxaug._pack import pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Coco, FileList, ImageFolder, PairedFolders
-from jaxaug.iterators.sources import _files, _read, _remote
-from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.iterators.sources.storage import files as files_module
+from jaxaug.iterators.sources.storage import read, remote
+from jaxaug.iterators.sources.storage.files import list_files
 from tests.iterators.sources import containers
 
 
@@ -98,7 +99,7 @@ def server(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fails", [0, 4])
 def test_remote_files(server, monkeypatch, fails):
-    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     handler, url = server
     files = containers.labelled_files(8)
     names = list(files)
@@ -161,7 +162,7 @@ def test_a_server_without_ranges_is_refused_before_it_is_indexed(server):
 
 
 def test_a_server_that_cannot_be_reached_is_not_a_missing_file(server, monkeypatch):
-    monkeypatch.setattr(_files, "OPENING", _files.Patience(retries=1))
+    monkeypatch.setattr(files_module, "OPENING", files_module.Patience(retries=1))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -180,8 +181,8 @@ def test_a_server_that_cannot_be_reached_is_not_a_missing_file(server, monkeypat
     [(OSError, 4), (TimeoutError, 4), (PermissionError, 1), (ValueError, 1)],
 )
 def test_which_failures_may_pass(monkeypatch, error, tries):
-    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(_files, "OPENING", _files.Patience(retries=3))
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(files_module, "OPENING", files_module.Patience(retries=3))
     asked = []
 
     def info(name):
@@ -189,7 +190,7 @@ def test_which_failures_may_pass(monkeypatch, error, tries):
         raise error("no")
 
     system = SimpleNamespace(invalidate_cache=lambda: None, info=info)
-    monkeypatch.setattr(_files, "file_system_of", lambda path: (system, path))
+    monkeypatch.setattr(files_module, "file_system_of", lambda path: (system, path))
     with pytest.raises(SourceError, match="'any://a' cannot be opened: no"):
         list_files("any://a")
     assert len(asked) == tries
@@ -197,8 +198,8 @@ def test_which_failures_may_pass(monkeypatch, error, tries):
 
 @pytest.mark.parametrize("failures, opens", [(3, True), (1000, False)])
 def test_a_server_that_fails_for_a_moment_is_asked_again(server, monkeypatch, failures, opens):
-    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(_files, "OPENING", _files.Patience(retries=3))
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(files_module, "OPENING", files_module.Patience(retries=3))
     handler, url = server
     handler.contents["/a.tar"] = containers.tar(containers.labelled_files(2))
     answer = handler.answer
@@ -297,7 +298,7 @@ def take_client(monkeypatch, client):
         pytest.importorskip("obstore")
     else:
         monkeypatch.setitem(sys.modules, "obstore", None)
-    _remote._stores.found.clear()  # a port may have been that of another server
+    remote._stores.found.clear()  # a port may have been that of another server
 
 
 @pytest.mark.parametrize("client, asked", [("obstore", []), ("fsspec", ["/a.tar", "/b.tar"])])
@@ -332,7 +333,7 @@ def test_what_a_remote_batch_asks_beside_its_ranges(server, monkeypatch, client,
 )
 def test_the_stamps_of_file_systems(monkeypatch, before, after):
     system = SimpleNamespace(invalidate_cache=lambda: None)
-    monkeypatch.setattr(_files, "file_system_of", lambda path: (system, path))
+    monkeypatch.setattr(files_module, "file_system_of", lambda path: (system, path))
     seen = []
     for facts in (before, before, after):
         system.info = lambda name, facts=facts: {"name": name, "size": 7} | facts
@@ -351,7 +352,7 @@ def secret_url(url, token):
 
 
 def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
-    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     handler, url = server
     tar = containers.tar(containers.labelled_files(3))
     handler.contents |= {"/a.tar?token=SECRETONE": tar, "/a.tar?token=SECRETTWO": tar}
@@ -398,7 +399,7 @@ def test_credentials_are_neither_stored_nor_shown(server, monkeypatch):
     ],
 )
 def test_secrets_of_urls(text, shown):
-    assert _files.hide_secrets(text) == shown
+    assert files_module.hide_secrets(text) == shown
 
 
 def test_files_that_only_a_query_tells_apart(server):
@@ -482,13 +483,13 @@ def test_a_listing_that_a_file_system_keeps_hides_no_change(monkeypatch):
             self.kept = None
 
     system = System()
-    for module in (_files, _remote):
+    for module in (files_module, remote):
         monkeypatch.setattr(module, "file_system_of", lambda path: (system, "bucket/a.tar"))
-    file = _files.stat_file("s3://bucket/a.tar")
-    _read.FileReader().check(file)
+    file = files_module.stat_file("s3://bucket/a.tar")
+    read.FileReader().check(file)
     system.etag = "second"
     with pytest.raises(SourceError, match="changed since it was indexed"):
-        _read.FileReader().check(file)
+        read.FileReader().check(file)
 
 
 @pytest.mark.parametrize(
@@ -502,14 +503,14 @@ def test_a_listing_that_a_file_system_keeps_hides_no_change(monkeypatch):
 )
 def test_the_stamp_of_a_remote_file_is_of_its_content_where_it_can_be(monkeypatch, info, stamp):
     system = SimpleNamespace(info=lambda name: {"size": 3, **info})
-    monkeypatch.setattr(_files, "file_system_of", lambda path: (system, "bucket/a.tar"))
-    assert _files.stat_file("gs://bucket/a.tar").stamp == stamp
+    monkeypatch.setattr(files_module, "file_system_of", lambda path: (system, "bucket/a.tar"))
+    assert files_module.stat_file("gs://bucket/a.tar").stamp == stamp
 
 
 def test_views_of_earlier_blocks_stay_as_they_are(tmp_path):
     (tmp_path / "a").write_bytes(bytes(range(250)))
     (file,) = list_files(tmp_path / "a")
-    reader = _read.BlockReader(_read.FileReader(), file, block=100)
+    reader = read.BlockReader(read.FileReader(), file, block=100)
     places = [(0, 30), (90, 20), (0, 120), (240, 30), (5, 1), (250, 9)]
     views = [reader.at(*place) for place in places]
     for (start, length), view in zip(places, views):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources import _files
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.iterators.sources.storage import files as files_module
 from tests.iterators.sources import containers
 from tests.iterators.sources.packed.test_remote import Server, serving, take_client
 
@@ -153,14 +153,14 @@ def test_one_shard_that_fails_leaves_the_others(faulty, monkeypatch):
 
 def test_pauses_grow_to_a_limit_and_differ(monkeypatch):
     pauses = []
-    monkeypatch.setattr(_files.time, "sleep", pauses.append)
+    monkeypatch.setattr(files_module.time, "sleep", pauses.append)
 
     def fail():
         raise OSError
 
     for _ in range(100):
         with pytest.raises(OSError):
-            _files.insist(fail, _files.Patience(retries=10))
+            files_module.insist(fail, files_module.Patience(retries=10))
     rounds = np.array(pauses).reshape(100, 10)
     expected = np.minimum(0.1 * 2.0 ** np.arange(10), 5)
     assert (rounds >= 0.5 * expected).all() and (rounds <= 1.5 * expected).all()
