@@ -2,10 +2,10 @@
 
 from jaxaug._typing import Values
 from jaxaug.decode._column import ColumnDecoder
-from jaxaug.decode._image import Image
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.image.column import Image
 
 
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:

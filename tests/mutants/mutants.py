@@ -39,10 +39,10 @@ MUTANTS = {
         "augment/chain/test_compose.py::test_keys",
     ),
     "the key of a record does not depend on the epoch": Mutant(
-        "sharding/_keys.py",
+        "iterators/loader/keys.py",
         'jnp.asarray(epoch, "uint32").reshape(-1, 1)',
         'jnp.asarray(epoch, "uint32").reshape(-1, 1) * 0',
-        "sharding/test_keys.py::test_sample_keys_belong_to_epoch_and_record",
+        "iterators/loader/test_keys.py::test_sample_keys_belong_to_epoch_and_record",
     ),
     "masks are moved as if the whole canvas were used": Mutant(
         "augment/_warp/targets.py",
@@ -150,21 +150,21 @@ MUTANTS = {
         "augment/ops/test_mix.py::test_pixels_and_labels_are_mixed_as_numpy_mixes_them",
     ),
     "every epoch has the same shuffle": Mutant(
-        "iterators/_sampler.py",
+        "iterators/samplers/sampler.py",
         "_stream(_keys(seed, epoch), _ROUNDS)",
         "_stream(_keys(seed, 0), _ROUNDS)",
-        "iterators/test_sampler.py::test_seeds_and_epochs_differ_and_do_not_mirror",
+        "iterators/samplers/test_sampler.py::test_seeds_and_epochs_differ_and_do_not_mirror",
     ),
     "a tail too short for a batch is delivered": Mutant(
-        "iterators/_state.py",
+        "iterators/loader/state.py",
         "needed = batch_size if drop else 1",
         "needed = 1",
-        "iterators/test_state.py::test_an_epoch_is_cut_into_len_batches",
+        "iterators/loader/test_state.py::test_an_epoch_is_cut_into_len_batches",
     ),
     "the EXIF orientations 6 and 8 are swapped": Mutant(
-        "decode/_orientation.py",
+        "decode/image/orientation.py",
         "    (True, True, False),\n    (True, True, True),\n    (True, False, True),\n",
         "    (True, False, True),\n    (True, True, True),\n    (True, True, False),\n",
-        "decode/test_orientation.py::test_pixels_and_sizes_are_those_of_pillow",
+        "decode/image/test_orientation.py::test_pixels_and_sizes_are_those_of_pillow",
     ),
 }
