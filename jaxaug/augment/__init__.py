@@ -80,8 +80,8 @@ from jaxaug.augment._ops.tone import (
     RandomSolarize,
     RandomToneCurve,
 )
+from jaxaug.augment._warp.fusion import Resampling
 from jaxaug.augment._warp.interpolate import unwarp
-from jaxaug.augment._warp.run import Resampling
 from jaxaug.augment._warp.warp import Warp, select
 
 __all__ = [

@@ -17,8 +17,8 @@ from jaxaug.augment._warp.boxes import (
     with_kept_boxes,
 )
 from jaxaug.augment._warp.displacement import Displacement
+from jaxaug.augment._warp.fusion import Resampling, Run, agreed, check_resampling
 from jaxaug.augment._warp.interpolate import in_range, resample, warp_image
-from jaxaug.augment._warp.run import Resampling, Run, agreed, check_resampling
 from jaxaug.augment._warp.targets import (
     BOXES_ELSEWHERE,
     MASK_FILL,

@@ -15,8 +15,8 @@ from jaxaug.augment._warp.boxes import (
     move_boxes,
     move_points,
 )
+from jaxaug.augment._warp.fusion import SettledResampling
 from jaxaug.augment._warp.interpolate import in_range, read_exactly, resample
-from jaxaug.augment._warp.run import SettledResampling
 from jaxaug.augment._warp.warp import Warp
 from jaxaug.augment._xla import barrier
 

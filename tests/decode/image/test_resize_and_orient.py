@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from jaxaug.decode.image.nvjpeg.resample import RECORD, Resampler
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD, Resampler
 from jaxaug.decode.native.kernels import Kernel
 
 MOST_BLOCKS = 65_535  # of CUDA along z
