@@ -23,6 +23,7 @@ from jaxaug.iterators.sources.coco import Coco as Coco
 from jaxaug.iterators.sources.concat import Concat as Concat
 from jaxaug.iterators.sources.filelist import FileList as FileList
 from jaxaug.iterators.sources.folder import ImageFolder as ImageFolder
+from jaxaug.iterators.sources.folder import VideoFolder as VideoFolder
 from jaxaug.iterators.sources.iterable import FromIterable as FromIterable
 from jaxaug.iterators.sources.memory import InMemory as InMemory
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord as TFRecord

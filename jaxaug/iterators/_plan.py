@@ -246,7 +246,7 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     if given is None:
         given = {}
     elif not isinstance(given, Mapping):
-        given = {"image": given}
+        given = {_main_column(first): given}
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
@@ -268,6 +268,12 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
                 f"give decode={{{name!r}: Image()}}, or another decoder."
             )
     return _in_order(chosen, set(given))
+
+
+def _main_column(columns: Columns) -> str:
+    """Return the column that a decoder without a name is for: "image", or the only encoded one."""
+    encoded = [name for name, values in columns.items() if form_of(values).kind == "Encoded"]
+    return encoded[0] if len(encoded) == 1 and "image" not in columns else "image"
 
 
 def _in_order(
