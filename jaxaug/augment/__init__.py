@@ -101,6 +101,9 @@ from jaxaug.augment.rescale import ScaleJitter as ScaleJitter
 from jaxaug.augment.resize import Resize as Resize
 from jaxaug.augment.rotation import RandomRotation as RandomRotation
 from jaxaug.augment.sanitize import SanitizeBoxes as SanitizeBoxes
+from jaxaug.augment.temporal import FrameDropout as FrameDropout
+from jaxaug.augment.temporal import RandomTemporalReversal as RandomTemporalReversal
+from jaxaug.augment.temporal import UniformTemporalSubsample as UniformTemporalSubsample
 from jaxaug.augment.tone import LookupTable as LookupTable
 from jaxaug.augment.tone import RandomGamma as RandomGamma
 from jaxaug.augment.tone import RandomInvert as RandomInvert

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxaug import Loader
+from jaxaug import Loader, augment
 from jaxaug.decode import Encoded, Video, decode_video
 from jaxaug.errors import DecodeError, SourceError
 from jaxaug.iterators import InMemory, VideoFolder
@@ -159,6 +159,16 @@ def test_a_transform_gets_clips_and_compiles_what_it_reads():
 
     found, _ = clips(Videos([kind("h264")] * 2), 2, transform=last)
     assert found[0]["image"].shape == (48, 64, 3)
+
+
+def test_a_chain_over_frames_and_clips(folder):
+    chain = augment.Compose([augment.RandomResizedCrop(24), augment.RandomHorizontalFlip()])
+    decoder = Video(frames=4, stride=2, count=2, overlap=False)
+    found, _ = clips(VideoFolder(folder), decode=decoder, transform=augment.Frames(chain))
+    assert found[0]["video"].shape == (2, 4, 24, 24, 3) and "size" not in found[0]
+    assert found[0]["video_frame"].shape == (2, 4)
+    other, _ = clips(VideoFolder(folder), 8, decode=decoder, transform=augment.Frames(chain))
+    assert_same(other, found)
 
 
 def test_sample_shows_the_first_frame(folder):
