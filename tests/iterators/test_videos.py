@@ -162,7 +162,7 @@ def test_a_transform_gets_clips_and_compiles_what_it_reads():
 
 
 def test_a_chain_over_frames_and_clips(folder):
-    chain = augment.Compose([augment.RandomResizedCrop(24), augment.RandomHorizontalFlip()])
+    chain = augment.Compose([augment.RandomCrop(24), augment.RandomHorizontalFlip()])
     decoder = Video(frames=4, stride=2, count=2, overlap=False)
     found, _ = clips(VideoFolder(folder), decode=decoder, transform=augment.Frames(chain))
     assert found[0]["video"].shape == (2, 4, 24, 24, 3) and "size" not in found[0]
