@@ -1,5 +1,7 @@
 """Videos through the Loader: clips that depend on nothing but seed, epoch and record."""
 
+import tarfile
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from jaxaug import Loader, augment
 from jaxaug.decode import Encoded, Video, decode_video
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators import InMemory, VideoFolder
+from jaxaug.iterators import FileList, InMemory, Parquet, VideoFolder, WebDataset
 from tests.iterators.loaders import one_device
 from tests.videos import kind, turned, video
 
@@ -188,3 +190,27 @@ def test_other_columns_are_no_videos():
     source = InMemory(np.zeros((2, 4, 4, 3), np.uint8))
     with pytest.raises(TypeError, match="column 'image' must be encoded videos, got ndarray"):
         Loader(source, 2, decode=Video(), sharding=one_device())
+
+
+def test_videos_in_tar_lists_and_parquet(tmp_path):
+    names = ("h264", "vp9", "h264 mkv")
+    expected, _ = clips(Videos([kind(name) for name in names]), 3)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number, (name, suffix) in enumerate(zip(names, ("mp4", "webm", "mkv"))):
+            (tmp_path / f"{number}.{suffix}").write_bytes(kind(name))
+            tar.add(tmp_path / f"{number}.{suffix}", f"{number}.{suffix}")
+    (tmp_path / "list.txt").write_text("0.mp4 4\n1.webm 5\n2.mkv 6\n")
+    tar = WebDataset(tmp_path / "a.tar", video=("mp4", "webm", "mkv"))
+    listed = FileList(tmp_path / "list.txt", column="video")
+    for source in (tar, listed):
+        found, _ = clips(source, 3)
+        for index, entries in expected.items():
+            np.testing.assert_array_equal(found[index]["video"], entries["video"])
+    assert [found[index]["label"] for index in range(3)] == [4, 5, 6]
+
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"clip": [kind(name) for name in names], "label": [1, 2, 3]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    found, _ = clips(Parquet(tmp_path / "a.parquet", image="clip"), 3)
+    np.testing.assert_array_equal(found[2]["image"], expected[2]["video"])
