@@ -14,6 +14,7 @@ NAMED = (ast.ClassDef, ast.FunctionDef)
 ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 
 
+VIDEOS = "Videos"
 # The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
 FAMILIES = {
     "Crops, sizes and borders": ("crop", "iou_crop", "resize", "rescale", "pad"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from PIL import Image
-from site_api import FAMILIES
+from site_api import FAMILIES, VIDEOS
 
 from jaxaug import augment
 from jaxaug._demo.drawings import draw

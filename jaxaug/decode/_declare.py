@@ -11,8 +11,8 @@ from jaxaug.decode.image.column import Image
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     """Return the decoder of a column of that name; None for one that needs none.
 
-    "image" is an `Image`; beside it "mask" is a `Mask`, "masks" [n, k, H, W] one of instances,
-    "boxes" are `Boxes` and "keypoints" `Keypoints`.
+    "image" is an `Image`, "video" of encoded bytes a `Video`; beside them "mask" is a `Mask`,
+    "masks" [n, k, H, W] one of instances, "boxes" are `Boxes` and "keypoints" `Keypoints`.
 
     Args:
       name: of the column.
@@ -25,6 +25,8 @@ def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     encoded = isinstance(values, Encoded)
     if name == "image":
         return Image()
+    if name == "video" and encoded:
+        return Video()
     if name == "mask":
         return Mask()
     if name == "masks" and not encoded and getattr(values, "ndim", 0) == 4:

@@ -246,7 +246,7 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     if given is None:
         given = {}
     elif not isinstance(given, Mapping):
-        given = {"image": given}
+        given = {_main_column(first): given}
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
@@ -268,6 +268,12 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
                 f"give decode={{{name!r}: Image()}}, or another decoder."
             )
     return _in_order(chosen, set(given))
+
+
+def _main_column(columns: Columns) -> str:
+    """Return the column that a decoder without a name is for: "image", or the only encoded one."""
+    encoded = [name for name, values in columns.items() if form_of(values).kind == "Encoded"]
+    return encoded[0] if len(encoded) == 1 and "image" not in columns else "image"
 
 
 def _in_order(
@@ -320,6 +326,7 @@ def _open(
     """Return the decoders fitted to their columns, and running."""
     fitted: dict[str, ColumnDecoder] = {}
     running: dict[str, Any] = {}
+    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement)
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
@@ -330,6 +337,6 @@ def _open(
             fitted[name] = each.fit(column, fitted)
             running[name] = fitted[name].open(layout.devices, shared)
     except BaseException:
-        ColumnsDecoder(running).close()
+        decoder.close()
         raise
-    return fitted, ColumnsDecoder(running)
+    return fitted, decoder
