@@ -27,7 +27,8 @@ FAMILIES = {
     "Noise and compression": ("noise", "jpeg"),
     "Erasing and dropout": ("erase",),
     "Several images": ("mix", "mosaic", "group"),
-    "Choices and chains": ("control", "compose", "custom", "views", "frames"),
+    "Choices and chains": ("control", "compose", "custom", "views"),
+    VIDEOS: ("frames", "temporal"),
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),
 }

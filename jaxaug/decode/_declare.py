@@ -6,6 +6,7 @@ from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.column import Image
+from jaxaug.decode.video.column import Video
 
 
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:

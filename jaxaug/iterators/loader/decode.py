@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxaug.decode import ColumnDecoder, Decoded, RowError
 from jaxaug.iterators.loader.columns import Columns
+from jaxaug.iterators.loader.keys import decode_keys
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 
 Failures = dict[int, tuple[str, str]]  # row -> the column, the reason

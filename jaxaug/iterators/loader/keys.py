@@ -11,9 +11,9 @@ import numpy as np
 from jaxaug._splitmix import fold, to_words
 from jaxaug._typing import Array, Key
 
-# The purpose of a key is folded into its seed first, so that keys of two purposes never meet. The
-# order of the records is the third purpose; it is drawn on the host, by a hash of its own
-# (iterators/samplers/sampler.py).
+# The purpose of a key is folded into its seed first, so that keys of two purposes never meet. Two
+# purposes are drawn on the host, by a hash: the order of the records, by `samplers/sampler.py`, and
+# what decoders show of them.
 TRANSFORM = 1
 BATCH_TRANSFORM = 2
 _DECODE = int.from_bytes(b"decode", "big")  # no epoch of an order, whose keys it must not meet

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from jaxaug._checks import check_positive_int, is_int
+from jaxaug._splitmix import fold, mix, stream, to_words, uniform
 
 # Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby
 # and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are

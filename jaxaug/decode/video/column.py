@@ -16,9 +16,9 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Array, Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode._fit import fit_size
-from jaxaug.decode._image import canvas_of
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.image.column import canvas_of
+from jaxaug.decode.image.fit import fit_size
 from jaxaug.decode.video.clips import Clips
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.container import find_container

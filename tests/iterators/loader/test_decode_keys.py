@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxaug import Loader, decode
 from jaxaug.iterators import FromIterable, InMemory, Weighted
-from jaxaug.sharding._keys import decode_keys
+from jaxaug.iterators.loader.keys import decode_keys
 from tests.iterators.loaders import one_device
 
 COUNT = 16
