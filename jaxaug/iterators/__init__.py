@@ -22,6 +22,7 @@ from jaxaug.iterators.sources.array_record import ArrayRecord
 from jaxaug.iterators.sources.coco import Coco
 from jaxaug.iterators.sources.concat import Concat
 from jaxaug.iterators.sources.filelist import FileList
+from jaxaug.iterators.sources.files import Files
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.iterable import FromIterable
 from jaxaug.iterators.sources.memory import InMemory
@@ -43,6 +44,7 @@ __all__ = [
     "Concat",
     "Far",
     "FileList",
+    "Files",
     "FromIterable",
     "ImageFolder",
     "InMemory",
