@@ -296,7 +296,7 @@ def _beneath(error: BaseException) -> BaseException | None:
     cause = error.__cause__ or error.__context__
     if not isinstance(error, FileNotFoundError) or cause is None:
         return None
-    missing = isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410)
+    missing = isinstance(cause, FileNotFoundError) or _status(cause) in (404, 410)
     return _beneath(cause) if missing else cause
 
 
@@ -354,10 +354,18 @@ def may_pass(error: BaseException) -> bool:
     What is missing, forbidden, or was called in a wrong way stays so.
     """
     cause = _beneath(error) or error
-    status = getattr(cause, "status", None)
-    if isinstance(status, int) and 400 <= status < 500:
+    status = _status(cause)
+    if 400 <= status < 500:
         return status in MAY_PASS
     return not isinstance(cause, (SourceError, FileNotFoundError, PermissionError, ValueError))
+
+
+def _status(error: BaseException) -> int:
+    """Return the status of a server's answer, where aiohttp or botocore has it; 0 for none."""
+    response = getattr(error, "response", None)
+    facts = response.get("ResponseMetadata", {}) if isinstance(response, Mapping) else {}
+    status = getattr(error, "status", None) or facts.get("HTTPStatusCode")
+    return status if isinstance(status, int) else 0
 
 
 def _asked_pause(error: BaseException) -> float:
