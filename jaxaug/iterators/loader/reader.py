@@ -68,6 +68,7 @@ class ReadBatch(NamedTuple):
       stored: by column, what the source's index has stored of them.
       seconds: how long reading took.
       error: why there are no columns; None where there are.
+      kept: what is known of the rows, of which the others are padding; see `resident`.
     """
 
     epoch: int
@@ -78,6 +79,7 @@ class ReadBatch(NamedTuple):
     stored: Mapping[str, Any] = {}
     seconds: float = 0.0
     error: Exception | None = None
+    kept: Any = None
 
 
 def failed_batch(epoch: int, after: Cursor, error: Exception) -> ReadBatch:
