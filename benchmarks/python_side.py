@@ -134,6 +134,7 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     from jaxaug.decode.image.nvjpeg import nvjpeg_backend
     from jaxaug.decode.native import cuda, libnvjpeg
     from jaxaug.iterators.loader import plan
+    from jaxaug.iterators.loader.rows import RowSchema
 
     engines = Engines(gpus)
     runtime = Runtime(engines)
@@ -161,11 +162,17 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     decoder._make_backend = make_backend
     compile_batch = plan.compile_batch
 
-    def compile_small(function, rows, devices):
-        image = rows["sample"]["image"]
-        shape = jax.ShapeDtypeStruct((image.shape[0], 1, 1, 3), image.dtype)
-        sample = rows["sample"] | {"image": shape}
-        return compile_batch(function, rows | {"sample": sample}, devices)
+    class SmallCanvases(RowSchema):
+        """The form of rows whose canvases are the stand-ins' arrays of one pixel."""
+
+        def shapes(self, count: int) -> dict[str, Any]:
+            rows = super().shapes(count)
+            image = rows["decoded"]["image"]
+            image["pixels"] = jax.ShapeDtypeStruct((count, 1, 1, 3), image["pixels"].dtype)
+            return rows
+
+    def compile_small(function, schema, count, devices):
+        return compile_batch(function, SmallCanvases(**vars(schema)), count, devices)
 
     plan.compile_batch = compile_small
     return engines, runtime

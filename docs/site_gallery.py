@@ -179,7 +179,7 @@ def entries() -> list[Entry]:
             continue
         if not hasattr(value, "__dataclass_fields__") or value is augment.Frames:  # of videos
             continue
-        module = value.__module__.removeprefix("jaxaug.augment.")
+        module = value.__module__.rpartition(".")[2]
         if module not in families:
             raise ValueError(f"FAMILIES must name the module {module!r} of {name}: add it to one.")
         path = f"jaxaug.augment.{name}"

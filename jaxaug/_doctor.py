@@ -20,6 +20,7 @@ _OPTIONAL = {
     "array-record": f"iterators.ArrayRecord: {install_command('tfds')}",
     "pyarrow": f"iterators.Parquet: {install_command('parquet')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
+    "obstore": f"the same in less time: {install_command('remote')}",
     "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",

@@ -61,6 +61,35 @@ def test_a_layer_imports_only_what_lies_below_it(name):
         assert imported_layers(path) <= MAY_IMPORT[name] | {name}, path
 
 
+# The rooms of `augment`, each of which may import those before it, by what they export.
+AUGMENT = ["_xla", "matrix", "random", "_base", "_cuda", "_warp", "_chain", "_ops", "recipes"]
+DOORS = ("_base", "_warp", "_chain")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the modules of `augment` that a file imports, without "jaxaug.augment."."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            module = f"{node.module}."
+            named = module == "jaxaug.augment."
+            found |= {module + alias.name for alias in node.names} if named else {module[:-1]}
+    prefix = "jaxaug.augment."
+    return {name.removeprefix(prefix) for name in found if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("room", AUGMENT)
+def test_a_room_of_augment_imports_only_those_before_it(room):
+    home = PACKAGE / "augment" / room
+    files = list(home.rglob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
+    assert files
+    for path in files:
+        for module in imported_modules(path):
+            other, _, inner = module.partition(".")
+            assert AUGMENT.index(other) <= AUGMENT.index(room), (path, module)
+            assert other == room or other not in DOORS or not inner, (path, module)
+
+
 # The rooms of the Loader, which know columns and no medium.
 LOADER = sorted((PACKAGE / "iterators" / "loader").glob("*.py"))
 MEDIA = {"mask", "masks", "canvas", "canvases", "pixels", "orientation", "boxes"}

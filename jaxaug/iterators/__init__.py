@@ -11,6 +11,7 @@ from jaxaug.iterators.loader.keys import sample_keys
 from jaxaug.iterators.loader.loader import Loader
 from jaxaug.iterators.samplers.mix import Mix, Repeat
 from jaxaug.iterators.samplers.sampler import (
+    Blocks,
     Sampler,
     Sequential,
     Shuffled,
@@ -21,6 +22,7 @@ from jaxaug.iterators.sources.array_record import ArrayRecord
 from jaxaug.iterators.sources.coco import Coco
 from jaxaug.iterators.sources.concat import Concat
 from jaxaug.iterators.sources.filelist import FileList
+from jaxaug.iterators.sources.files import Files
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.iterable import FromIterable
 from jaxaug.iterators.sources.memory import InMemory
@@ -28,7 +30,7 @@ from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.paired import PairedFolders
 from jaxaug.iterators.sources.parquet import Parquet
-from jaxaug.iterators.sources.protocol import Indexed, Source, Stream
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source, Stream
 from jaxaug.iterators.sources.random_access import RandomAccess
 from jaxaug.iterators.sources.split import split
 from jaxaug.iterators.sources.subset import Subset
@@ -37,9 +39,12 @@ from jaxaug.iterators.sources.tfds import TFDS
 __all__ = [
     "TFDS",
     "ArrayRecord",
+    "Blocks",
     "Coco",
     "Concat",
+    "Far",
     "FileList",
+    "Files",
     "FromIterable",
     "ImageFolder",
     "InMemory",

@@ -18,7 +18,7 @@ from jaxaug.decode.image.fit import fit_size
 from jaxaug.decode.image.host.decode_image import decode_into
 from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
 from jaxaug.decode.image.nvjpeg import gpu as gpu_module
-from jaxaug.decode.image.nvjpeg.resample import RECORD
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
 from tests.images import encode, picture

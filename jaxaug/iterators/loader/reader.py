@@ -19,9 +19,10 @@ from jaxaug.iterators.loader.columns import (
     take_rows,
     without_bytes,
 )
+from jaxaug.iterators.loader.read_ahead import batches_together, read_ahead
 from jaxaug.iterators.loader.state import BatchSpan, Cursor, next_span
 from jaxaug.iterators.samplers.sampler import Sampler, find_records, permute, sampler_name
-from jaxaug.iterators.sources.protocol import Indexed, Source
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 PADDING = -1  # the index of a row without a record
 # Positions that a sampler is asked for at once, those of the next batches, at least of one: its
@@ -80,6 +81,26 @@ class ReadBatch(NamedTuple):
     seconds: float = 0.0
     error: Exception | None = None
     kept: Any = None
+
+
+class _AskedBatch(NamedTuple):
+    """The rows of a batch before they are read.
+
+    Attributes:
+      span: the batch.
+      positions: int64[r], of its local rows.
+      indices: int64[r], the records there, or why they cannot be found.
+    """
+
+    span: BatchSpan
+    positions: np.ndarray
+    indices: np.ndarray | Exception
+
+    def found(self) -> np.ndarray:
+        """Return the records, or raise."""
+        if isinstance(self.indices, Exception):
+            raise self.indices
+        return self.indices
 
 
 def failed_batch(epoch: int, after: Cursor, error: Exception) -> ReadBatch:
@@ -198,9 +219,25 @@ class RecordReader(Reader):
             yield self.source.read(chosen[first : first + MAX_READ_RECORDS])[name]
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
-        count = max(1, _MAX_POSITIONS // len(plan.local))
+        ahead = self.source.records_ahead if isinstance(self.source, Far) else 0
+        groups = self._groups(plan, cursor, ahead)
+        if ahead > 0:
+            yield from read_ahead(groups, self._read_together)
+            return
+        for group in groups:
+            for asked in group:
+                # In no variable, or the batch would stay alive as long as the next one is read.
+                yield self._read_batch(asked)
+
+    def _groups(self, plan: BatchPlan, cursor: Cursor, ahead: int) -> Iterator[list["_AskedBatch"]]:
+        """Yield the next batches, as many at a time as are found, or read, together.
+
+        Args:
+          plan, cursor: of the batches.
+          ahead: records that may be read together; 0 where each batch is read by itself.
+        """
+        count = 1 if ahead else max(1, _MAX_POSITIONS // len(plan.local))
         while True:
-            started = time.perf_counter()
             spans = self._next_spans(plan, cursor, count)
             epoch = spans[0].epoch
             if plan.ends_before(epoch):
@@ -210,10 +247,16 @@ class RecordReader(Reader):
             starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
             positions = np.where(plan.local < rows, starts + plan.local, PADDING)
             found = self._find_batches(epoch, positions)
-            for span, places, indices in zip(spans, positions, found):
-                # In no variable, or the batch would stay alive as long as the next one is read.
-                yield self._read_batch(span, places, indices, started)
-                started = time.perf_counter()
+            yield [_AskedBatch(*asked) for asked in zip(spans, positions, found)]
+            if ahead:
+                count = batches_together(
+                    cursor.position, plan.batch_size, ahead // len(plan.local), self._window
+                )
+
+    @property
+    def _window(self) -> int:
+        """Positions that are best read together; 0 where it does not matter."""
+        return getattr(self.sampler, "window", 0)
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
         """Return up to `count` batches from `cursor` on, all of one epoch."""
@@ -236,14 +279,10 @@ class RecordReader(Reader):
             return [self._find_batches(epoch, places[None])[0] for places in positions]
         return list(indices)
 
-    def _read_batch(
-        self,
-        span: BatchSpan,
-        positions: np.ndarray,
-        indices: np.ndarray | Exception,
-        started: float,
-    ) -> ReadBatch:
+    def _read_batch(self, asked: "_AskedBatch") -> ReadBatch:
         """Return the rows of records; an exception, for the consumer to meet in its place."""
+        started = time.perf_counter()
+        span, positions, indices = asked
         if isinstance(indices, Exception):
             return failed_batch(span.epoch, span.after, indices)
         try:
@@ -254,6 +293,26 @@ class RecordReader(Reader):
 
         seconds = time.perf_counter() - started
         return ReadBatch(span.epoch, span.after, positions, indices, columns, stored, seconds)
+
+    def _read_together(self, group: list["_AskedBatch"]) -> list[ReadBatch]:
+        """Return batches that were read in one go."""
+        started = time.perf_counter()
+        try:
+            indices = np.concatenate([asked.found() for asked in group])
+            columns = self.read_rows(indices)
+            stored = [self._stored(asked.found()) for asked in group]
+        except Exception:  # each meets its own
+            return [self._read_batch(asked) for asked in group]
+
+        seconds = (time.perf_counter() - started) / len(group)
+        batches = []
+        for number, asked in enumerate(group):
+            count = len(asked.positions)
+            rows = slice(number * count, (number + 1) * count)
+            part = {name: take_rows(values, rows) for name, values in columns.items()}
+            cut = (asked.positions, asked.found(), part, stored[number], seconds)
+            batches.append(ReadBatch(asked.span.epoch, asked.span.after, *cut))
+        return batches
 
     def _stored(self, indices: np.ndarray) -> Mapping[str, Any]:
         """Return what an index has stored; a padding row has that of record 0."""

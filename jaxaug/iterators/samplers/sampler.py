@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from jaxaug._checks import is_int
+from jaxaug._checks import check_positive_int, is_int
 
 # Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby
 # and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are
@@ -163,6 +163,74 @@ class Shuffled:
         return permute(self.seed, epoch, positions, self.length)
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """A shuffle of runs of neighbors, another one each epoch, for records that are far away.
+
+    A global shuffle asks a server for every record by itself. Here `run` neighbors come in one
+    request, and yet not in one batch: the runs are shuffled, `lanes` of them are taken at a time,
+    and dealt out in turn, so that position p of these is step p // lanes of run p % lanes. So
+    `lanes` consecutive positions hold one record from each of as many runs, from all over the data.
+    Each epoch cuts the data into runs at other places. Position p of epoch e is a pure function of
+    (seed, e, p).
+
+    Args:
+      length: number of records, at least 1.
+      run: neighbors that come one after the other in a lane, at least 1.
+      lanes: at least 1. The batch size, or a multiple of it, keeps each run in one process and
+        neighbors out of a batch.
+      seed: another seed gives other shuffles.
+
+    Raises:
+      ValueError: one of them is no such number.
+
+    Example:
+      >>> order = Blocks(1000, run=5, lanes=4)
+      >>> records = order.records(0, np.arange(1000))
+      >>> np.array_equal(np.sort(records), np.arange(1000))
+      True
+      >>> np.diff(records[0:20:4]).tolist()  # the first run
+      [1, 1, 1, 1]
+    """
+
+    length: int
+    run: int = 16
+    lanes: int = 256
+    seed: int = 0
+    with_replacement: ClassVar[bool] = False
+
+    def __post_init__(self):
+        _check_length(self.length)
+        check_positive_int("run", self.run)
+        check_positive_int("lanes", self.lanes)
+        check_seed(self.seed)
+
+    @property
+    def window(self) -> int:
+        """Positions that share their runs: a Loader reads them together."""
+        return self.run * self.lanes
+
+    def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        """Return the records at `positions` of this epoch's shuffle."""
+        positions = np.asarray(positions, np.int64)
+        _check_positions(positions, self.length)
+        windows = max(1, self.length // self.window)  # the last one takes what is left, too
+        number = np.minimum(positions // self.window, windows - 1)
+        start = number * self.window
+        size = np.where(number == windows - 1, self.length - start, self.window)
+        step, lane = np.divmod(positions - start, self.lanes)
+        shortest, longer = np.divmod(size, self.lanes)  # the first lanes have one step more
+        place = start + lane * shortest + np.minimum(lane, longer) + step
+
+        # What is left behind the last whole run stays there; where that is differs by epoch.
+        runs = self.length // self.run
+        number, within = np.divmod(place, self.run)
+        whole = number < runs
+        number[whole] = permute(self.seed, epoch, number[whole], max(runs, 1))
+        start = int(_keys(self.seed, epoch)[0] % np.uint64(self.length))
+        return (start + number * self.run + within) % self.length
+
+
 @dataclass(frozen=True, eq=False)
 class Weighted:
     """Draws with replacement: record i with probability weights[i] / sum(weights).
@@ -263,7 +331,7 @@ def check_sampler(sampler: Sampler, count: int) -> None:
             f"`shuffle` must be for {count} records, those of the source, got "
             f"{type(sampler).__name__} for {wanted}: make it for this source."
         )
-    if isinstance(sampler, (Sequential, Shuffled)) and sampler.length > count:
+    if isinstance(sampler, (Sequential, Shuffled, Blocks)) and sampler.length > count:
         raise ValueError(
             f"`shuffle` must order at most {count} records, those of the source, got {sampler}: "
             f"give it length={count}."

@@ -66,6 +66,26 @@ class Indexed(Source, Protocol):
 
 
 @runtime_checkable
+class Far(Source, Protocol):
+    """A source whose records take long to come, and come faster many at a time.
+
+    Attributes:
+      records_ahead: how many a Loader may ask for in one `read`, ahead of their batches; 0 for no
+        more than a batch.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory, Subset
+      >>> Subset(InMemory([b"..."]), [0]).records_ahead
+      0
+    """
+
+    @property
+    def records_ahead(self) -> int:
+        """The records of one read."""
+        ...
+
+
+@runtime_checkable
 class Stream(Protocol):
     """Records one after another, from the start each time, without random access.
 

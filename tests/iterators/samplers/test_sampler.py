@@ -13,6 +13,7 @@ from jaxaug.iterators import InMemory, Mix, Repeat
 from jaxaug.iterators.loader.reader import RecordReader
 from jaxaug.iterators.samplers import sampler as sampler_module
 from jaxaug.iterators.samplers.sampler import (
+    Blocks,
     Sequential,
     Shuffled,
     Weighted,
@@ -63,6 +64,7 @@ def test_golden_values():
 @pytest.mark.parametrize(
     "order, records",
     [
+        (Blocks(29, run=3, lanes=2, seed=5), [25, 28, 26, 0, 27, 1, 22, 10]),
         (Weighted(np.arange(1.0, 30.0), seed=5), [18, 14, 15, 5, 22, 16, 5, 8]),
         (Mix([50, 7], [3, 1], seed=5, num_samples=64), [39, 9, 14, 25, 7, 31, 22, 56]),
         (Repeat([1, 0, 2.5, 0.5, 1.25, 3], seed=5), [5, 5, 4, 0, 2, 5, 2, 2]),
@@ -421,6 +423,7 @@ def test_an_order_of_no_length_is_named(source, length):
 
 SEEDED = {
     "Shuffled": lambda seed: Shuffled(9, seed),
+    "Blocks": lambda seed: Blocks(9, 2, 2, seed),
     "Weighted": lambda seed: Weighted(np.ones(9), seed),
     "Mix": lambda seed: Mix([6, 3], [1, 1], seed),
     "Repeat": lambda seed: Repeat([1, 2, 3, 3], seed),

@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 
 from jaxaug.decode.image.nvjpeg.dispatch import SLOT, Batch, engine_rows, slot_bytes
-from jaxaug.decode.image.nvjpeg.resample import RECORD
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD
 from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE
 
 # An image for the engines.

@@ -14,7 +14,7 @@ from jaxaug.decode.image.nvjpeg.canvas_buffers import BufferPool, CanvasBuffer, 
 from jaxaug.decode.image.nvjpeg.dispatch import HOST, Batch
 from jaxaug.decode.image.nvjpeg.host_threads import HostThreads, RowQueue
 from jaxaug.decode.image.nvjpeg.image_slots import RegionPool
-from jaxaug.decode.image.nvjpeg.resample import Resampler, compile_resampler
+from jaxaug.decode.image.nvjpeg.resize_and_orient import Resampler, compile_resampler
 from jaxaug.decode.native import cuda, libnvjpeg
 from jaxaug.decode.native.load_library import LibraryError
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from jaxaug.decode.image.nvjpeg.dispatch import Batch
-from jaxaug.decode.image.nvjpeg.resample import Resampler
+from jaxaug.decode.image.nvjpeg.resize_and_orient import Resampler
 from jaxaug.decode.image.nvjpeg.upload import Uploader
 from jaxaug.decode.native import cuda
 from jaxaug.errors import DecodeError

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jaxaug.decode.image.nvjpeg.canvas_buffers import SENTINEL
-from jaxaug.decode.image.nvjpeg.resample import RECORD, Resampler
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD, Resampler
 from jaxaug.decode.native import cuda
 
 MIN_REGION = 64 * 2**20  # bytes: what a batch of 256 photographs of ImageNet needs

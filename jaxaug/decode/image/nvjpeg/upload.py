@@ -17,7 +17,7 @@ import numpy as np
 from jaxaug.decode.image.host.decode_image import decode_into, jpeg_scale
 from jaxaug.decode.image.host.turbojpeg import decode_jpeg, scaled_sides
 from jaxaug.decode.image.nvjpeg.dispatch import MIN_ENGINE_WIDTH
-from jaxaug.decode.image.nvjpeg.resample import RECORD, Resampler
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD, Resampler
 from jaxaug.decode.image.orientation import steps
 from jaxaug.decode.image.parse.headers import Headers
 from jaxaug.decode.native import cuda

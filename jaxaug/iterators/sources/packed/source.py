@@ -30,12 +30,13 @@ from jaxaug.iterators.sources.packed.columns import (
     ragged_names,
     take_features,
 )
-from jaxaug.iterators.sources.storage.files import list_files, local_path
+from jaxaug.iterators.sources.storage.files import is_remote, list_files, local_path
 from jaxaug.iterators.sources.storage.index import open_index, write_extra
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
 from jaxaug.iterators.sources.storage.storage import choose_storage
 
 FINDINGS = "bad_records"  # the name in an index of what a verification found
+_AHEAD_BYTES = 384 << 20  # of one read of remote files; three of them may be in memory
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
@@ -198,6 +199,14 @@ class PackedSource(abc.ABC):
         """Keep record -> reason, which later sources take for bad, in the index."""
         write_extra(self.index_path, FINDINGS, {str(index): findings[index] for index in findings})
         return self.index_path
+
+    @property
+    def records_ahead(self) -> int:
+        """The records of one read ahead of their batches; 0 unless all files are remote."""
+        if not all(is_remote(file.path) for file in self._files):
+            return 0
+        total = sum(file.size for file in self._files)
+        return max(1, _AHEAD_BYTES * len(self) // total)
 
     def headers(self, indices: np.ndarray) -> dict[str, Headers]:
         """Return the headers of images that the index knows; `reason` stays empty."""

@@ -66,8 +66,9 @@ class WebDataset(PackedSource):
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
       timeout: seconds without an answer after which a read of records counts as failed; not for
+        mapped files. A read of a URL is tried again until then, each time after a quarter of it.
+      retries: tries of a read of a file after the first, 0.1, 0.2, 0.4, ... seconds apart; not for
         mapped files.
-      retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Attributes:
       classes: the class names that `python -m jaxaug pack` stored, or None.

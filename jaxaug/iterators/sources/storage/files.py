@@ -8,21 +8,31 @@ import errno
 import glob
 import hashlib
 import importlib
+import itertools
+import math
 import os
+import random
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jaxaug._install import install_command
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 
+T = TypeVar("T")
+
 INDEX_PREFIX = "jaxaug-"
 INDEX_SUFFIX = ".index"
+_CACHES = ("simplecache", "filecache", "blockcache", "cached")  # protocols of fsspec
 _FIRST_PAUSE = 0.1  # seconds before the first retry
+_MAX_PAUSE = 5.0
+# Answers of a server that another try may change: a timeout, too early, too many requests.
+MAY_PASS = (408, 425, 429)
 # What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
 # Azure and WebDAV give ETags; GCS a generation, its etag changes with the metadata too; the memory
 # system a time of creation.
@@ -61,6 +71,10 @@ class DataFile(NamedTuple):
         if not query or not is_remote(self.path):
             return self.name
         return f"{self.name}#{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
+
+
+class Refused(SourceError):
+    """A remote file cannot be read, and no other try would change that."""
 
 
 # The user and password of any URL; the query of a web server, where tokens and signatures are.
@@ -162,6 +176,7 @@ def _numbers(first: str, last: str) -> list[str]:
 
 def _matches(pattern: str) -> list[str]:
     if is_remote(pattern):
+        _check_uncached(pattern)
         system, below = file_system_of(pattern)
         system.invalidate_cache()  # fsspec may hold a listing of earlier
         if "*" not in pattern:  # a URL may well hold a "?"
@@ -179,12 +194,27 @@ def _matches(pattern: str) -> list[str]:
     return found
 
 
+def _check_uncached(pattern: str) -> None:
+    """Raise SourceError for a URL behind a cache of fsspec.
+
+    It writes a file under its final name while other threads, which read records at the same time,
+    already take bytes of it.
+    """
+    protocols = [link.partition("://")[0] for link in pattern.split("::")]
+    cache = next((each for each in protocols if each in _CACHES), None)
+    if cache is not None:
+        raise SourceError(
+            f"`paths`: {hide_secrets(pattern)!r} is behind a cache of fsspec, whose unfinished "
+            f"files would be read: leave '{cache}::' out, or copy the files to a local disk."
+        )
+
+
 def _chained(pattern: str, path: str) -> str:
     """Return the URL of a file that a pattern matches, in the chain "zip://*.tar::gs://b/a.zip".
 
     Example:
-      >>> _chained("simplecache::gs://b/*.tar", "gs://b/1.tar")
-      'simplecache::gs://b/1.tar'
+      >>> _chained("dir::gs://b/*.tar", "gs://b/1.tar")
+      'dir::gs://b/1.tar'
     """
     links = pattern.split("::")
     place = next(number for number, link in enumerate(links) if is_remote(link))
@@ -198,7 +228,8 @@ def stat_file(path: str) -> DataFile:
             if stat.S_ISDIR(facts.st_mode):
                 raise _is_folder(path)
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
-        info = _remote_facts(*file_system_of(path))
+        system, name = file_system_of(path)
+        info = insist(partial(system.info, name), OPENING)
         if info.get("type") == "directory":
             raise _is_folder(hide_secrets(path))
     except SourceError:
@@ -218,21 +249,6 @@ def stat_file(path: str) -> DataFile:
 def _is_folder(path: str) -> SourceError:
     pattern = f"{path.rstrip('/')}/*.tar"
     return SourceError(f"`paths`: {path!r} is a folder; name its files, for example {pattern}.")
-
-
-def _remote_facts(system: Any, name: str, retries: int = 3) -> dict[str, Any]:
-    """Ask for a file, again where the failure may pass."""
-    for retry in range(retries):
-        try:
-            return system.info(name)
-        except Exception as error:  # each protocol has its own
-            cause = _beneath(error) or error
-            final = isinstance(cause, (FileNotFoundError, PermissionError))
-            server = getattr(cause, "status", 0) >= 500
-            if final or not (isinstance(cause, OSError) or server):  # TimeoutError is an OSError
-                raise
-            pause(retry)
-    return system.info(name)
 
 
 def reason(error: BaseException) -> str:
@@ -271,6 +287,57 @@ def file_system_of(path: str):
 def pause(retry: int) -> None:
     """Wait before a retry, counted from 0; each waits twice as long as the one before."""
     time.sleep(_FIRST_PAUSE * 2**retry)
+
+
+class Patience(NamedTuple):
+    """How often, and for how many seconds in all, a failed read is tried again."""
+
+    retries: float = math.inf
+    seconds: float = math.inf
+
+
+LOCAL = Patience(retries=3)
+OPENING = Patience(seconds=10.0)  # a wrong name of a host should show soon
+REMOTE = Patience(seconds=60.0)
+
+
+def insist(act: Callable[[], T], patience: Patience) -> T:
+    """Return what `act` returns, called again after failures that may pass.
+
+    Between two calls it waits, each time about twice as long, or as long as the server asks for.
+    The pauses are random within limits, or all that failed together would come back together.
+    """
+    until = time.monotonic() + patience.seconds
+    for failures in itertools.count():
+        try:
+            return act()
+        except Exception as error:
+            seconds = min(_FIRST_PAUSE * 2**failures, _MAX_PAUSE) * random.uniform(0.5, 1.5)
+            seconds = max(seconds, _asked_pause(error))
+            spent = failures >= patience.retries or time.monotonic() + seconds > until
+            if spent or not may_pass(error):
+                raise
+        time.sleep(seconds)
+    raise AssertionError
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return True for a failed read that may do if it is tried again.
+
+    What is missing, forbidden, or was called in a wrong way stays so.
+    """
+    cause = _beneath(error) or error
+    status = getattr(cause, "status", None)
+    if isinstance(status, int) and 400 <= status < 500:
+        return status in MAY_PASS
+    return not isinstance(cause, (SourceError, FileNotFoundError, PermissionError, ValueError))
+
+
+def _asked_pause(error: BaseException) -> float:
+    """Return the seconds that a server asks for in "Retry-After"; 0 for none."""
+    headers = getattr(_beneath(error) or error, "headers", None) or {}
+    asked = str(headers.get("Retry-After", ""))
+    return float(asked) if asked.isdigit() else 0.0
 
 
 def common_folder(paths: list[str]) -> tuple[str, list[str]]:

@@ -4,25 +4,30 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.storage import libc
 from jaxaug.iterators.sources.storage.files import (
+    LOCAL,
+    REMOTE,
     DataFile,
-    file_system_of,
-    hide_secrets,
+    Patience,
+    Refused,
+    cause_of,
+    insist,
     is_remote,
-    pause,
+    may_pass,
     reason,
-    stat_file,
 )
+from jaxaug.iterators.sources.storage.remote import RemoteReader
 
 _BLOCK_BYTES = 8 << 20  # bytes read ahead while a file is run through from front to back
 
-# (file, offset, destination) -> bytes read, 0 at the end of the file. Raises OSError, which is
-# retried.
+# (file, offset, destination) -> bytes read, 0 at the end of the file. What it raises is retried
+# where `may_pass` says so.
 Read = Callable[[DataFile, int, memoryview], int]
 
 
@@ -66,18 +71,20 @@ def allowed_open(count: int) -> int:
 
 
 class FileReader:
-    """`Read` of local files by preadv and of remote ones by fsspec.
+    """`Read` of local files by preadv, and of remote ones.
 
     Args:
       max_open: local files that stay open between calls. Opening one costs as much as reading
         some images.
       local: all files lie on disks of this machine, so calls that do not wait may keep the GIL.
+      timeout: of requests for remote files, see `RemoteReader`.
     """
 
-    def __init__(self, max_open: int = 16, local: bool = False):
+    def __init__(self, max_open: int = 16, local: bool = False, timeout: float = 15.0):
         self._max_open = max_open
         self._local = local
         self._lock = threading.Lock()
+        self._remote = RemoteReader(timeout)
         self._opened: dict[DataFile, OpenFile] = {}  # the longest unused first
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
@@ -85,18 +92,7 @@ class FileReader:
             # Held until the bytes are there: others may drive it out of the cache.
             opened = self._open(file)
             return os.preadv(opened.descriptor, [destination], offset)
-        system, name = file_system_of(file.path)
-        try:
-            data = system.cat_file(name, start=offset, end=offset + len(destination))
-        except Exception as error:  # each protocol has its own; all of them are worth another try
-            raise OSError(hide_secrets(f"{type(error).__name__}: {error}")) from None
-        if len(data) > len(destination):
-            raise SourceError(
-                f"the server of {file.name!r} ignores ranges: "
-                f"sent {len(data)} bytes for {len(destination)}."
-            )
-        destination[: len(data)] = data
-        return len(data)
+        return self._remote.read(file, offset, destination)
 
     def check(self, file: DataFile) -> None:
         """Raise unless what was read before this call are the bytes that were indexed.
@@ -114,10 +110,7 @@ class FileReader:
                     if self._opened.get(file) is opened:
                         del self._opened[file]
                 raise
-        system, name = file_system_of(file.path)
-        system.invalidate_cache(name)
-        if stat_file(file.path) != file:
-            raise changed(file)
+        self._remote.check(file)
 
     def _open(self, file: DataFile) -> OpenFile:
         # Outside of the lock: a dead disk never answers.
@@ -201,26 +194,35 @@ class FileReader:
 
 
 def read_fully(
-    read: Read, file: DataFile, offset: int, destination: memoryview, retries: int = 3
+    read: Read,
+    file: DataFile,
+    offset: int,
+    destination: memoryview,
+    patience: Patience | None = None,
 ) -> None:
-    """Fill `destination` with the bytes from `offset` on, trying again after an OSError.
+    """Fill `destination` with the bytes from `offset` on, trying again where a failure may pass.
+
+    Args:
+      read, file, offset, destination: see `Read`.
+      patience: when to give up; None for what is usual with such a file.
 
     Raises:
+      Refused: a remote file cannot be read for good.
       SourceError: the file ends too early, or the last try failed too.
     """
+    remote = is_remote(file.path)
+    patience = patience or (REMOTE if remote else LOCAL)
     done = 0
-    failures = 0
     while done < len(destination):
         try:
-            count = read(file, offset + done, destination[done:])
-        except OSError as error:
-            if failures == retries:
-                raise SourceError(
-                    f"{file.name!r} cannot be read at byte {offset + done}: {reason(error)}."
-                ) from error
-            pause(failures)
-            failures += 1
-            continue
+            count = insist(partial(read, file, offset + done, destination[done:]), patience)
+        except SourceError:
+            raise
+        except Exception as error:  # each protocol has its own
+            kind = Refused if remote and not may_pass(error) else SourceError
+            raise kind(
+                f"{file.name!r} cannot be read at byte {offset + done}: {reason(error)}."
+            ) from cause_of(error, file.path)
         if count <= 0:
             raise SourceError(
                 f"{file.name!r} ends at byte {offset + done}, within what was indexed: it was cut."

@@ -1,5 +1,6 @@
 """Records of packed files read into a staging buffer by a pool of threads."""
 
+import math
 import os
 import threading
 import time
@@ -12,12 +13,16 @@ import numpy as np
 
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.storage.files import DataFile, pause
+from jaxaug.iterators.sources.storage.files import DataFile, Patience, Refused, is_remote, pause
 from jaxaug.iterators.sources.storage.read import FileReader, Read, allowed_open, read_fully
 from jaxaug.iterators.sources.storage.threads import Threads
 
 _MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
+_LOCAL_THREADS = 16  # reads of disks under way at a time
+_REMOTE_THREADS = 128  # which wait for a server most of their time
+_REQUEST_SHARE = 0.25  # of the timeout, for one request
 _TASKS_PER_THREAD = 4  # that a batch is divided into
+_ONCE = Patience(retries=0)
 _MAX_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
 
 
@@ -28,11 +33,13 @@ class Staged:
     Neighboring records are read in one go, and all that the page cache holds in one call.
     Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a
     crash; bytes handed over do not change afterwards. Each file that a call touches is compared
-    after the reads with what was indexed, a local one by size and time of modification, a remote
-    one by size and ETag (or what its server has instead; nothing can be told where it has nothing):
-    one that was written to gives failed rows. A local file that is deleted or replaced is read on
-    unharmed as long as it is open. It costs a copy, a system call a run of records, one more, or a
-    request, a file, and the memory of a batch.
+    with what was indexed: a local one after the reads by size and time of modification, a remote
+    one by the ETag of each answer (by a request after the reads where obstore or the ETag is
+    missing; nothing can be told where a server has nothing of the kind). A local one that was
+    written to gives failed rows; a remote one, and one that is missing or forbidden, is an error,
+    as more than a few records are lost. A local file that is deleted or replaced is read on
+    unharmed as long as it is open. It costs a copy, a system call or a request for each run of
+    records, one call more for each local file, and the memory of what is read.
 
     Args:
       files: local or remote. Local ones stay open, a quarter of those that the process may open at
@@ -41,8 +48,9 @@ class Staged:
       timeout: seconds without any read finishing after which those under way, and those behind
         them, count as failed; their threads are left behind until the system lets go of them, and
         hold no process at its end.
-      retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart.
-      threads: reads under way at a time.
+      retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart, for local files. Remote ones
+        are tried for `timeout` seconds, and a request is given up after a quarter of them.
+      threads: reads under way at a time; None for what suits the files.
       read: how bytes are got; `FileReader()` if None.
     """
 
@@ -53,14 +61,19 @@ class Staged:
         local: bool = False,
         timeout: float = 60.0,
         retries: int = 3,
-        threads: int = 16,
+        threads: int | None = None,
         read: Read | None = None,
     ):
         self._files = files
-        self._timeout = timeout
+        self._remote = [is_remote(file.path) for file in files]
+        # The last try of a remote read begins within the timeout, and takes its own time.
+        self._timeout = timeout * (1 + _REQUEST_SHARE) if any(self._remote) else timeout
+        self._patience = Patience(seconds=timeout)
         self._retries = retries
-        self._threads = threads
-        self._read = read or FileReader(allowed_open(len(files)), local)
+        self._threads = threads or (_REMOTE_THREADS if any(self._remote) else _LOCAL_THREADS)
+        self._read = read or FileReader(
+            allowed_open(len(files)), local, timeout=_REQUEST_SHARE * timeout
+        )
         self._pool: Threads | None = None
         self._process = os.getpid()  # whose threads those of the pool are
         self._lock = threading.Lock()
@@ -84,17 +97,21 @@ class Staged:
             if attempt:
                 pause(attempt - 1)
             rest = waiting if attempt else self._fill_from_cache(spans, staging)
-            errors, stalled = self._share(
-                partial(_read_span, self._read, self._files, staging.data), spans, rest
-            )
+            errors, stalled = self._share(partial(self._read_span, staging.data), spans, rest)
             if stalled:
                 # A read that ends late writes to the memory that it was given.
                 staging = staging.copy()
             errors |= self._check(spans, [number for number in rest if number not in errors])
-            waiting = sorted(errors)
+            # Those of remote files were tried for long already.
+            waiting = [each for each in sorted(errors) if not self._remote[spans[each].file]]
             if not waiting:
                 break
         return staging, errors
+
+    def _read_span(self, staging: memoryview, span: "_Span") -> None:
+        destination = staging[span.place : span.place + span.length]
+        patience = self._patience if self._remote[span.file] else _ONCE
+        read_fully(self._read, self._files[span.file], span.offset, destination, patience)
 
     def _check(self, spans: list["_Span"], numbers: list[int]) -> dict[int, str]:
         """Return the spans that may be of a changed file, and why; each file is asked once."""
@@ -128,7 +145,7 @@ class Staged:
         """Do something with spans in threads; return the errors, and True if some of it stalled."""
         # A task for each span would cost more than it.
         shares = min(len(numbers), _TASKS_PER_THREAD * self._threads)
-        outcome = _Outcomes()
+        outcome = _Outcomes(self._patience.seconds if any(self._remote) else math.inf)
         parts = [numbers[share::shares] for share in range(shares)]
         tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
         pending: set[Future] = set(tasks)
@@ -142,6 +159,8 @@ class Staged:
         for task in tasks:
             if not task.cancel() and task not in pending:  # cancelled are those that have not begun
                 task.result()
+        if outcome.refused is not None:
+            raise SourceError(str(outcome.refused))
         return self._errors(outcome, spans, numbers), bool(pending)
 
     def _errors(
@@ -176,36 +195,44 @@ class Staged:
 
 
 class _Outcomes:
-    """The end of each span and the time of the last one; threads add to it."""
+    """The end of each span and the time of the last one; threads add to it.
 
-    def __init__(self):
+    Args:
+      patience: seconds without a read that succeeds after which none is begun any more.
+    """
+
+    def __init__(self, patience: float):
+        self._patience = patience
         self.errors: dict[int, str | None] = {}
         self.last = time.monotonic()
+        self._good = self.last  # the time of the last one that succeeded
+        self.refused: Refused | None = None
 
     def add(self, number: int, error: str | None) -> None:
         self.errors[number] = error
         self.last = time.monotonic()
+        if error is None:
+            self._good = self.last
+
+    @property
+    def hopeless(self) -> bool:
+        return time.monotonic() > self._good + self._patience
 
 
 def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outcomes) -> None:
     """Do something with some of the spans, once."""
     for number in numbers:
+        if outcome.refused is not None or outcome.hopeless:
+            return
         error = None
         try:
             act(spans[number])
+        except Refused as failure:
+            outcome.refused = failure
+            return
         except (SourceError, OSError) as failure:
             error = str(failure)
         outcome.add(number, error)
-
-
-def _read_span(read: Read, files: list[DataFile], staging: memoryview, span: "_Span") -> None:
-    read_fully(
-        read,
-        files[span.file],
-        span.offset,
-        staging[span.place : span.place + span.length],
-        retries=0,
-    )
 
 
 def _check_file(reader: FileReader, files: list[DataFile], span: "_Span") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-_Task: TypeAlias = "tuple[Future, Callable[..., None], tuple] | None"
+_Task: TypeAlias = "tuple[Future, Callable[..., Any], tuple] | None"
 
 
 class Threads:
@@ -27,7 +27,7 @@ class Threads:
         for _ in range(count):
             threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
 
-    def submit(self, act: Callable[..., None], *arguments: Any) -> Future:
+    def submit(self, act: Callable[..., Any], *arguments: Any) -> Future:
         """Return the future of a call."""
         future: Future = Future()
         self._tasks.put((future, act, arguments))

@@ -15,6 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import libc
+from jaxaug.iterators.sources.storage.files import Patience
 from jaxaug.iterators.sources.storage.read import FileReader, read_fully
 from jaxaug.iterators.sources.storage.staged import Staged
 from tests.iterators.sources import containers
@@ -342,9 +343,14 @@ def test_reading_a_file_through_retries_too(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     (file,), (content,) = noise(tmp_path, [1000])
     destination = bytearray(1000)
+    twice = Patience(retries=2)
     read_fully(
-        Faulty(".bin", [short, error, error, short]), file, 0, memoryview(destination), retries=2
+        Faulty(".bin", [short, error, error, short]),
+        file,
+        0,
+        memoryview(destination),
+        Patience(retries=2),
     )
     assert destination == content
     with pytest.raises(SourceError, match=r"0.bin' cannot be read at byte 10: Input/output error"):
-        read_fully(Faulty(".bin", [error] * 3), file, 10, memoryview(destination)[:5], retries=2)
+        read_fully(Faulty(".bin", [error] * 3), file, 10, memoryview(destination)[:5], twice)
