@@ -22,9 +22,8 @@ from jaxaug._typing import Array, Device
 from jaxaug.iterators.loader.bad_records import MAX_REPLACEMENT_TRIES, BadRecord
 from jaxaug.iterators.loader.decode import DecodedBatch
 from jaxaug.iterators.loader.packing import RowPacking
-from jaxaug.iterators.loader.reader import PADDING, ReadBatch, RecordReader
+from jaxaug.iterators.loader.reader import PADDING, AskedBatch, RecordReader
 from jaxaug.iterators.loader.rows import RowSchema
-from jaxaug.iterators.loader.state import BatchSpan
 from jaxaug.sharding._layout import RowLayout
 
 _UNKNOWN, _KEPT, _BAD = range(3)  # what is known of a record
@@ -268,20 +267,12 @@ class ResidentReader(RecordReader):
     store: DeviceStore
     replaces: bool
 
-    def _read_batch(
-        self,
-        span: BatchSpan,
-        positions: np.ndarray,
-        indices: np.ndarray | Exception,
-        started: float,
-    ) -> ReadBatch:
-        if isinstance(indices, Exception):
-            return super()._read_batch(span, positions, indices, started)
-        kept = self._look_up(span.epoch, positions, indices)
+    def _without_kept(self, asked: AskedBatch) -> AskedBatch:
+        if isinstance(asked.indices, Exception):
+            return asked
+        kept = self._look_up(asked.span.epoch, asked.positions, asked.indices)
         read = np.where(kept.missing, kept.indices, PADDING)
-        if not kept.missing.any():
-            return ReadBatch(span.epoch, span.after, positions, read, {}, kept=kept)
-        return super()._read_batch(span, positions, read, started)._replace(kept=kept)
+        return asked._replace(indices=read, kept=kept)
 
     def _look_up(self, epoch: int, positions: np.ndarray, indices: np.ndarray) -> KeptRows:
         kept, bad = self.store.find(indices)
