@@ -26,7 +26,7 @@ FAMILIES = {
     "Noise and compression": ("noise", "jpeg"),
     "Erasing and dropout": ("erase",),
     "Several images": ("mix", "mosaic", "group"),
-    "Choices and chains": ("control", "compose", "custom", "views", "frames"),
+    "Choices and chains": ("control", "compose", "custom", "views", "five_crop", "frames"),
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),
 }

@@ -38,6 +38,7 @@ from jaxaug.augment._ops.distortion import GridDistortion, OpticalDistortion, Th
 from jaxaug.augment._ops.elastic import ElasticTransform
 from jaxaug.augment._ops.erase import CoarseDropout, GridDropout, PixelDropout, RandomErasing
 from jaxaug.augment._ops.filters import Downscale, Morphological, RandomAdjustSharpness
+from jaxaug.augment._ops.five_crop import FiveCrop, TenCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip, RandomVerticalFlip
 from jaxaug.augment._ops.geometry import (
     RandomAffine,
@@ -100,6 +101,7 @@ __all__ = [
     "Defocus",
     "Downscale",
     "ElasticTransform",
+    "FiveCrop",
     "Frames",
     "GaussianBlur",
     "GaussianNoise",
@@ -175,6 +177,7 @@ __all__ = [
     "ScaleJitter",
     "ShotNoise",
     "SomeOf",
+    "TenCrop",
     "ThinPlateSpline",
     "ThreeAugment",
     "ToFloat",

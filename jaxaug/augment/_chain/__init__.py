@@ -1,8 +1,9 @@
 """The kinds of transform, and how chains of them run."""
 
-from jaxaug.augment._chain.compose import Compose
+from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.control import RandomChoice
 from jaxaug.augment._chain.group import GroupCompose, GroupOp, channels_first, mixable
+from jaxaug.augment._chain.state import check_key
 from jaxaug.augment._chain.transform import (
     Bordered,
     Geometric,
@@ -11,7 +12,7 @@ from jaxaug.augment._chain.transform import (
     Pointwise,
     Transform,
 )
-from jaxaug.augment._chain.views import MultiView
+from jaxaug.augment._chain.views import MultiView, image_alone, stacked
 
 __all__ = [
     "Bordered",
@@ -25,6 +26,10 @@ __all__ = [
     "Pointwise",
     "RandomChoice",
     "Transform",
+    "as_transforms",
     "channels_first",
+    "check_key",
+    "image_alone",
     "mixable",
+    "stacked",
 ]
