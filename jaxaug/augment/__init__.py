@@ -6,6 +6,7 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 `Output`, with `matrix` for its maps and `random` for its parameters.
 """
 
+from jaxaug.augment import audio as audio
 from jaxaug.augment import functional as functional
 from jaxaug.augment import matrix as matrix
 from jaxaug.augment import random as random
@@ -13,6 +14,7 @@ from jaxaug.augment import recipes as recipes
 from jaxaug.augment._compose import Compose as Compose
 from jaxaug.augment._group import GroupCompose as GroupCompose
 from jaxaug.augment._group import GroupOp as GroupOp
+from jaxaug.augment._info import AudioInfo as AudioInfo
 from jaxaug.augment._info import ImageInfo as ImageInfo
 from jaxaug.augment._resample import unwarp as unwarp
 from jaxaug.augment._run import Resampling as Resampling

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key
 from jaxaug.augment import _pytree, random
 from jaxaug.augment._fields import as_probability, convert_fields, repr_in_order, store
-from jaxaug.augment._info import ImageInfo
 from jaxaug.augment.matrix import is_static
 
 Parameters = Any  # a pytree of arrays, its own for each operator
@@ -60,8 +59,13 @@ class Operator(abc.ABC):
             store(self, p=as_probability("p", p))
 
     @abc.abstractmethod
-    def make_params(self, key: Key, info: ImageInfo) -> Parameters:
-        """Draw the parameters, a pytree of arrays; it knows nothing of `p`."""
+    def make_params(self, key: Key, info: Any) -> Parameters:
+        """Draw the parameters, a pytree of arrays; it knows nothing of `p`.
+
+        Args:
+          key: a PRNG key.
+          info: an `ImageInfo`, of an operator of sounds an `AudioInfo`.
+        """
 
     def neutral(self, params: Parameters) -> Parameters | None:
         """Return parameters that change nothing, where that is cheaper than to select the result.
@@ -72,7 +76,7 @@ class Operator(abc.ABC):
         del params
         return None
 
-    def draw(self, key: Key, info: ImageInfo) -> Drawn:
+    def draw(self, key: Key, info: Any) -> Drawn:
         """Draw the parameters and the coin of `p`."""
         params = self.make_params(key, info)
         p = getattr(self, "p", 1.0)
