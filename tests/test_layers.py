@@ -17,6 +17,7 @@ SHARED = {
     "_hardware_queues",
     "_nvrtc",
     "_sinc",
+    "_splitmix",
     "_warn",
     "errors",
 }
@@ -32,6 +33,7 @@ MAY_IMPORT = {
     "_hardware_queues": set(),
     "_nvrtc": set(),
     "_sinc": {"_typing"},
+    "_splitmix": set(),
     "_warn": {"errors"},
     "errors": set(),
 }

@@ -6,6 +6,8 @@ from jaxaug.decode._column import Decoded as Decoded
 from jaxaug.decode._column import RowError as RowError
 from jaxaug.decode._declare import default_decoder as default_decoder
 from jaxaug.decode._decoder import Decoder as Decoder
+from jaxaug.decode._draw import draw_integers as draw_integers
+from jaxaug.decode._draw import draw_uniform as draw_uniform
 from jaxaug.decode._image import Image as Image
 from jaxaug.decode._image import share as share
 from jaxaug.decode._mask import Mask as Mask

@@ -241,6 +241,7 @@ class ImageReader:
         checked: Headers,
         siblings: Mapping[str, Decoded],
         wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         """Return the canvases of n images; see `ColumnDecoder`."""
         decoded = self.running.decode_rows(values, checked, wanted)
@@ -321,7 +322,12 @@ class ImageArray(ColumnDecoder):
         return {"pixels": jax.ShapeDtypeStruct(self.shape, np.dtype(self.dtype))}
 
     def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
+        self,
+        values: Values,
+        checked: Any,
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         del checked, siblings
         assert isinstance(values, np.ndarray)

@@ -320,6 +320,7 @@ def _open(
     """Return the decoders fitted to their columns, and running."""
     fitted: dict[str, ColumnDecoder] = {}
     running: dict[str, Any] = {}
+    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement)
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
@@ -330,6 +331,6 @@ def _open(
             fitted[name] = each.fit(column, fitted)
             running[name] = fitted[name].open(layout.devices, shared)
     except BaseException:
-        ColumnsDecoder(running).close()
+        decoder.close()
         raise
-    return fitted, ColumnsDecoder(running)
+    return fitted, decoder
