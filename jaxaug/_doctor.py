@@ -20,6 +20,8 @@ _OPTIONAL = {
     "array-record": f"iterators.ArrayRecord: {install_command('tfds')}",
     "pyarrow": f"iterators.Parquet: {install_command('parquet')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
+    "miniaudio": f"decode.Audio of FLAC and MP3: {install_command('audio')}",
+    "soundfile": f"decode.Audio of Ogg Vorbis and Opus: {install_command('audio')}",
     "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",

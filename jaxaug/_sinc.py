@@ -60,6 +60,7 @@ def resample(
     *,
     samples: int,
     shrink: float,
+    first: int = 0,
     design: Filter = RESAMPLE,
 ) -> Array:
     """Return audio at up / down times its rate.
@@ -69,15 +70,17 @@ def resample(
       up, down: int32 without a common divisor, maybe traced; their product fits int32.
       samples: rows of the result.
       shrink: the largest down / up, static; it decides the number of taps.
+      first: the row of the audio at which the result begins.
       design: of the low pass.
     """
+    audio = jnp.asarray(audio)
     up, down = jnp.asarray(up, jnp.int32), jnp.asarray(down, jnp.int32)
     n = jnp.arange(samples, dtype=jnp.int32)
     within = (n % up) * down
     rest = within % up
     # From the nearest sample: a sine near 0 must not be a difference of large numbers.
     later = (2 * rest >= up).astype(jnp.int32)
-    base = (n // up) * down + within // up + later
+    base = first + (n // up) * down + within // up + later
     fraction = (rest - later * up).astype(jnp.float32) / up.astype(jnp.float32)
     scale = jnp.minimum(1.0, up.astype(jnp.float32) / down.astype(jnp.float32))
     taps = _Taps(fraction, scale, design)

@@ -17,6 +17,7 @@ from jaxaug.decode._points import stored_points as stored_points
 from jaxaug.decode._types import Encoded as Encoded
 from jaxaug.decode._types import ImageBatch as ImageBatch
 from jaxaug.decode._types import Ragged as Ragged
+from jaxaug.decode.audio.column import Audio as Audio
 from jaxaug.decode.host.decode_image import decode_image as decode_image
 from jaxaug.decode.parse.headers import Headers as Headers
 from jaxaug.decode.parse.headers import read_headers as read_headers

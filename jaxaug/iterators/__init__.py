@@ -22,6 +22,7 @@ from jaxaug.iterators.sources.array_record import ArrayRecord as ArrayRecord
 from jaxaug.iterators.sources.coco import Coco as Coco
 from jaxaug.iterators.sources.concat import Concat as Concat
 from jaxaug.iterators.sources.filelist import FileList as FileList
+from jaxaug.iterators.sources.folder import AudioFolder as AudioFolder
 from jaxaug.iterators.sources.folder import ImageFolder as ImageFolder
 from jaxaug.iterators.sources.iterable import FromIterable as FromIterable
 from jaxaug.iterators.sources.memory import InMemory as InMemory
@@ -30,6 +31,7 @@ from jaxaug.iterators.sources.packed.webdataset import WebDataset as WebDataset
 from jaxaug.iterators.sources.paired import PairedFolders as PairedFolders
 from jaxaug.iterators.sources.parquet import Parquet as Parquet
 from jaxaug.iterators.sources.random_access import RandomAccess as RandomAccess
+from jaxaug.iterators.sources.renamed import Renamed as Renamed
 from jaxaug.iterators.sources.split import split as split
 from jaxaug.iterators.sources.subset import Subset as Subset
 from jaxaug.iterators.sources.tfds import TFDS as TFDS

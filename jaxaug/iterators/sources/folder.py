@@ -1,10 +1,10 @@
-"""A folder of images, with one sub-folder for each class."""
+"""A folder of images or of sounds, with one sub-folder for each class."""
 
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from jaxaug.iterators.sources._files import local_path, reason
 from jaxaug.iterators.sources._loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
-_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_SOUNDS = (".wav", ".wave", ".flac", ".mp3", ".ogg", ".oga", ".opus")
 _MAX_SHOWN_NAMES = 5  # names in an error
 
 
@@ -51,9 +52,12 @@ class ImageFolder:
       (('cat', 'dog'), [0, 1])
     """
 
+    _column: ClassVar[str] = "image"
+    _extensions: ClassVar[tuple[str, ...]] = _IMAGES
+
     def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
         self.root = Path(local_path(root))
-        names, below = _list_folder(self.root)
+        names, below = _list_folder(self.root, self._extensions)
         folders = [name.split(os.sep, 1)[0] if os.sep in name else "." for name in names]
         found = sorted(set(folders))
         if classes is None:
@@ -68,8 +72,8 @@ class ImageFolder:
         return len(self._files)
 
     def __repr__(self) -> str:
-        found = f"{len(self)} images, {len(self.classes)} classes, {sorted(self.features)}"
-        return f"ImageFolder({str(self.root)!r}: {found})"
+        found = f"{len(self)} {self._column}s, {len(self.classes)} classes"
+        return f"{type(self).__name__}({str(self.root)!r}: {found}, {sorted(self.features)})"
 
     def path(self, index: int) -> str:
         """Return the path of record `index`."""
@@ -82,13 +86,13 @@ class ImageFolder:
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
-        return {"image": self._files.read(indices), "label": self.labels[indices]}
+        return {self._column: self._files.read(indices), "label": self.labels[indices]}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path and class, and "error" if the file cannot be read now."""
         return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
 
-    def untrusting(self) -> "ImageFolder":
+    def untrusting(self) -> Self:
         """Return a copy that also reads what a verification found bad; see `verify`."""
         other = copy.copy(self)
         other._files = self._files.untrusting()
@@ -107,22 +111,57 @@ class ImageFolder:
         return self._files.fingerprint(self.labels)
 
 
-def _list_folder(root: Path) -> tuple[list[str], list[str]]:
-    """Return the image files below a folder, and the folders in it, both sorted.
+class AudioFolder(ImageFolder):
+    """Sounds in class folders: `root/yes/x.wav`, `root/no/y/z.flac`; the label is the class's rank.
+
+    A folder of files beside each other is one class named ".", label 0. Files are found by their
+    extension (wav, flac, mp3, ogg, oga, opus), in any depth, sorted by path; what they are, their
+    bytes tell. They are the column "audio", see `decode.Audio`.
+
+    Args:
+      root: the folder.
+      classes: names of the class folders in the order of their labels; None for all folders below
+        `root`, sorted by name, none of which may be empty.
+
+    Attributes:
+      classes: the class names, tuple[str, ...].
+      labels: the class of each sound, int32[n].
 
     Raises:
-      SourceError: it is no folder, cannot be read, or holds no images.
+      SourceError, ValueError: as of `ImageFolder`.
+
+    Example:
+      >>> import tempfile
+      >>> root = Path(tempfile.mkdtemp())
+      >>> for name in ("no/a.wav", "yes/b.flac"):
+      ...     (root / name).parent.mkdir()
+      ...     _ = (root / name).write_bytes(b"...")
+      >>> source = AudioFolder(root)
+      >>> source.classes, source.labels.tolist()
+      (('no', 'yes'), [0, 1])
+    """
+
+    _column = "audio"
+    _extensions = _SOUNDS
+
+
+def _list_folder(root: Path, extensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the files below a folder, and the folders in it, both sorted.
+
+    Raises:
+      SourceError: it is no folder, cannot be read, or holds no such files.
     """
     if not root.is_dir():
         raise SourceError(f"`root` must be a folder of images, got {str(root)!r}, which is none.")
     try:
-        names = sorted(image_files(str(root)))
+        names = sorted(files_below(str(root), extensions))
         below = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     except OSError as error:
         raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
     if not names:
-        expected = f"class folders with files named {', '.join(_EXTENSIONS)}"
-        raise SourceError(f"no images below {str(root)!r}: expected {expected}.")
+        expected = f"class folders with files named {', '.join(extensions)}"
+        what = "images" if extensions is _IMAGES else "sounds"
+        raise SourceError(f"no {what} below {str(root)!r}: expected {expected}.")
     return names, below
 
 
@@ -173,12 +212,14 @@ def listed(names: list[str]) -> str:
     )
 
 
-def image_files(root: str) -> Iterator[str]:
-    """Yield the paths, relative to `root`, of the image files below it, in no order."""
-    yield from _files_below(root, "", (_identity(root),))
+def files_below(root: str, extensions: tuple[str, ...] = _IMAGES) -> Iterator[str]:
+    """Yield the paths, relative to `root`, of the files below it by extension, in no order."""
+    yield from _files_below(root, "", (_identity(root),), extensions)
 
 
-def _files_below(root: str, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def _files_below(
+    root: str, below: str, above: tuple[tuple[int, int], ...], extensions: tuple[str, ...]
+) -> Iterator[str]:
     with os.scandir(os.path.join(root, below)) as entries:
         for entry in entries:
             name = os.path.join(below, entry.name)
@@ -187,10 +228,10 @@ def _files_below(root: str, below: str, above: tuple[tuple[int, int], ...]) -> I
                 if identity in above:
                     what = "is a link to a folder that holds it, which never ends: remove it"
                     raise SourceError(f"`root`: {entry.path!r} {what}.")
-                yield from _files_below(root, name, (*above, identity))
-            elif entry.name.lower().endswith(_EXTENSIONS) and not entry.name.startswith(
-                "._"
-            ):  # AppleDouble
+                yield from _files_below(root, name, (*above, identity), extensions)
+            elif entry.name.startswith("._"):  # AppleDouble
+                continue
+            elif entry.name.lower().endswith(extensions):
                 yield name
 
 
