@@ -31,6 +31,15 @@ def test_windows_are_those_of_libsndfile(kind, channels):
         np.testing.assert_allclose(window, padded, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("rate", [8000, 12_000, 16_000, 24_000])
+def test_opus_has_the_rate_and_the_length_that_libsndfile_gives_it(rate):
+    data = encoded("opus", wave(1, 5001, 1, rate), rate)
+    header = read_header(memoryview(data))
+    assert (header.rate, header.frames) == (rate, len(decoded(data)))
+    whole = read_window(memoryview(data), header, 0, header.frames, exact=False)
+    np.testing.assert_array_equal(whole, decoded(data))
+
+
 @pytest.mark.parametrize("kind", EXACT)
 def test_integers_stay_integers(kind):
     data = encoded(kind, wave(1, 1000))

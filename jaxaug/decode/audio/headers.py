@@ -8,7 +8,7 @@ _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _UNTIL_THE_END = (0, 0xFFFFFFFF)  # what recorders to a pipe write for a length
 _MAX_CHANNELS = 64
 _MAX_RATE = 1_000_000
-OPUS_RATE = 48_000  # Opus decodes to it, whatever was encoded
+_OPUS_RATES = (8000, 12_000, 16_000, 24_000, 48_000)  # that Opus decodes to; it counts at the last
 
 
 class AudioError(ValueError):
@@ -133,8 +133,11 @@ def _ogg(data: memoryview) -> Header:
         channels, rate = struct.unpack_from("<BI", packet, 11)
         return Header("vorbis", rate, channels, _last_position(data, serial))
     if packet.startswith(b"OpusHead"):
-        channels, skipped = packet[9], struct.unpack_from("<H", packet, 10)[0]
-        return Header("opus", OPUS_RATE, channels, _last_position(data, serial) - skipped)
+        skipped, given = struct.unpack_from("<HI", packet, 10)
+        # The lowest rate that holds what was encoded, as libsndfile decodes it.
+        rate = next((rate for rate in _OPUS_RATES if rate >= given), _OPUS_RATES[-1])
+        frames = (_last_position(data, serial) - skipped) * rate // _OPUS_RATES[-1]
+        return Header("opus", rate, packet[9], frames)
     raise AudioError("it is Ogg, but neither Vorbis nor Opus")
 
 
