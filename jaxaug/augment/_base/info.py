@@ -14,20 +14,54 @@ from jaxaug._typing import Array
 from jaxaug.augment._base.axis import PADDING_MODES, fold
 
 Canvas = tuple[float, float]
+NO_IMAGE = (0, 0)  # the canvas of a sample without an image
+
+
+class AudioInfo(NamedTuple):
+    """What a transform may know about a sound before it hears it.
+
+    Attributes:
+      samples: of the array, a static int; of features their frames.
+      length: int32, how many of them are used, from the first; None where all are.
+      channels: of a waveform [N, C] or features [T, bins, C]; None without that axis.
+      bins: of features [T, bins]; None for a waveform.
+      epoch: int32, the "epoch" of the sample; None without.
+
+    Example:
+      >>> AudioInfo(16_000).used
+      16000
+    """
+
+    samples: int
+    length: Array | None = None
+    channels: int | None = None
+    bins: int | None = None
+    epoch: Array | None = None
+
+    @property
+    def used(self) -> Any:
+        """How many samples are used: a Python int where that is static, else traced int32."""
+        return self.samples if self.length is None else self.length
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array."""
+        return tuple(n for n in (self.samples, self.bins, self.channels) if n is not None)
 
 
 class ImageInfo(NamedTuple):
     """What a transform may know about an image before it sees the pixels.
 
     Attributes:
-      canvas: (height, width) of the array, static ints. Inside a run, after a resize whose output
-        has no static shape, floats: see `Warp`.
+      canvas: (height, width) of the array, static ints; (0, 0) for a sample without an image.
+        Inside a run, after a resize whose output has no static shape, floats: see `Warp`.
       size: int32[2], (height, width) of the used top-left part; None where that is the whole
         canvas.
       boxes: float[n, 4], the "boxes" of the sample as moved by the transforms before, always xyxy;
         None without.
       epoch: int32, the "epoch" of the sample, for what changes over the training; None without.
       channels: of the array, for what traces a function of an image; None means 3.
+      audio: the `AudioInfo` of the sample's "audio"; None without.
 
     Example:
       >>> ImageInfo((480, 640)).extent
@@ -39,6 +73,7 @@ class ImageInfo(NamedTuple):
     boxes: Array | None = None
     epoch: Array | None = None
     channels: int | None = None
+    audio: AudioInfo | None = None
 
     @property
     def height_width(self) -> tuple[Any, Any]:

@@ -61,8 +61,13 @@ class Operator(abc.ABC):
             store(self, p=as_probability("p", p))
 
     @abc.abstractmethod
-    def make_params(self, key: Key, info: ImageInfo) -> Parameters:
-        """Draw the parameters, a pytree of arrays; it knows nothing of `p`."""
+    def make_params(self, key: Key, info: Any) -> Parameters:
+        """Draw the parameters, a pytree of arrays; it knows nothing of `p`.
+
+        Args:
+          key: a PRNG key.
+          info: an `ImageInfo`, of an operator of sounds an `AudioInfo`.
+        """
 
     def neutral(self, params: Parameters) -> Parameters | None:
         """Return parameters that change nothing, where that is cheaper than to select the result.
@@ -73,7 +78,7 @@ class Operator(abc.ABC):
         del params
         return None
 
-    def draw(self, key: Key, info: ImageInfo) -> Drawn:
+    def draw(self, key: Key, info: Any) -> Drawn:
         """Draw the parameters and the coin of `p`."""
         params = self.make_params(key, info)
         p = getattr(self, "p", 1.0)

@@ -33,7 +33,7 @@ def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
 
 @dataclass(frozen=True)
 class Compose(Transform):
-    """Transforms one after the other.
+    """Transforms one after the other, of images, of sounds (`augment.audio`), or of both.
 
     Consecutive geometric transforms of equal interpolation, padding mode and fill are composed into
     one map and resampled once; inside such a run frames do not clip, and need no static shape:
@@ -80,6 +80,9 @@ class Compose(Transform):
       >>> keys = jax.random.split(jax.random.key(0), 2)
       >>> jax.vmap(train)(keys, jax.numpy.zeros((2, 20, 30, 3), jax.numpy.uint8)).shape
       (2, 8, 8, 3)
+      >>> speech = augment.Compose([augment.audio.Gain(), augment.audio.LogMel()])
+      >>> speech(keys[0], jax.numpy.zeros(16_000)).shape
+      (101, 80)
 
     Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`), and in
     what masks hold outside of the image (there 0).
@@ -108,7 +111,9 @@ class Compose(Transform):
         """The transforms of the chain."""
         return tuple(self.transforms)
 
-    def make_params(self, key: Key, info: ImageInfo | Array | Sample) -> tuple[Drawn, ...]:
+    def make_params(
+        self, key: Key, info: ImageInfo | AudioInfo | Array | Sample
+    ) -> tuple[Drawn, ...]:
         """Draw the parameters of every transform: the randomness of one call, which can be saved.
 
         `chain.apply(chain.make_params(key, sample), sample)` equals `chain(key, sample)`, as long
@@ -116,7 +121,8 @@ class Compose(Transform):
 
         Args:
           key: a PRNG key.
-          info: the image or the sample itself, of which no pixel is read, or its `ImageInfo`.
+          info: the image or the sample itself, of which no pixel is read, or its `ImageInfo`; of a
+            sound alone its `AudioInfo`.
 
         Returns:
           A pytree of arrays, one entry per transform; that of a `Lambda` is its key.
@@ -134,9 +140,11 @@ class Compose(Transform):
           True
         """
         check_key(key, info)
+        if isinstance(info, AudioInfo):
+            info = ImageInfo(NO_IMAGE, epoch=info.epoch, audio=info)
         if not isinstance(info, ImageInfo):
             key, info = vary_alike(key, info)
-            info = begin(info, self._targets()).info
+            info = begin(info, self._targets(), self.entry).info
         drawn = []
         for number, transform in enumerate(self.transforms):
             drawn.append(transform.draw(jax.random.fold_in(key, number), info))
@@ -146,9 +154,9 @@ class Compose(Transform):
     def apply(self, params: tuple[Drawn, ...], sample: Array | Sample) -> Any:
         """Transform one image or one sample with what `make_params` drew: a replay."""
         params, sample = vary_alike(params, sample)
-        state = self.run(Drawn(params), begin(sample, self._targets()))
+        state = self.run(Drawn(params), begin(sample, self._targets(), self.entry))
         result = finish(state)
-        return result if isinstance(sample, Mapping) else result["image"]
+        return result if isinstance(sample, Mapping) else result[self.entry]
 
     def warp(self, params: tuple[Drawn, ...], info: ImageInfo) -> Warp:
         """Return the one map of a chain of geometric transforms, for what `make_params` drew.
@@ -170,12 +178,13 @@ class Compose(Transform):
             info = moved_info(source, total)
         return total
 
-    def explain(self, info: ImageInfo) -> str:
+    def explain(self, info: ImageInfo | AudioInfo) -> str:
         """Return the stages of the chain: its runs, their taps per pixel, its passes.
 
         Args:
-          info: of the image: the canvas, and "size", "boxes" and "epoch" where it has
-            them. A transform of yours finds these entries in its sample and no others.
+          info: of the image: the canvas, and "size", "boxes" and "epoch" where it has them; of a
+            sound its `AudioInfo`. A transform of yours finds these entries in its sample and no
+            others.
 
         Example:
           >>> from jaxaug import augment
@@ -192,19 +201,26 @@ class Compose(Transform):
             notes.extend(state.notes)
             return finish(state)
 
-        channels = info.channels or self._channels()
-        image = jax.ShapeDtypeStruct((*info.canvas, channels), jnp.uint8)
-        entries = {"image": image, "size": info.size, "boxes": info.boxes, "epoch": info.epoch}
-        sample = {name: value for name, value in entries.items() if value is not None}
+        sample, what = self._example(info)
         jax.eval_shape(trace, jax.eval_shape(lambda: jax.random.key(0)), sample)
         passes = sum(note.passes for note in notes)
-        lines = [
-            f"{passes} pass{'' if passes == 1 else 'es'} over the pixels of"
-            f" {info.canvas[0]} x {info.canvas[1]}:"
-        ]
+        lines = [f"{passes} pass{'' if passes == 1 else 'es'} over {what}:"]
         for note in notes:
             lines.append(f"  {note.stage:<10} {', '.join(note.names)}: {note.detail}")
         return "\n".join(lines)
+
+    def _example(self, info: ImageInfo | AudioInfo) -> tuple[Sample, str]:
+        """Return a sample without values, and what it is."""
+        if isinstance(info, AudioInfo):
+            audio = jax.ShapeDtypeStruct(info.shape, jnp.float32)
+            entries = {"audio": audio, "audio_length": info.length, "epoch": info.epoch}
+            what = f"the {info.samples} samples"
+        else:
+            channels = info.channels or self._channels()
+            image = jax.ShapeDtypeStruct((*info.canvas, channels), jnp.uint8)
+            entries = {"image": image, "size": info.size, "boxes": info.boxes, "epoch": info.epoch}
+            what = f"the pixels of {info.canvas[0]} x {info.canvas[1]}"
+        return {name: value for name, value in entries.items() if value is not None}, what
 
     @property
     def geometric(self) -> bool:
@@ -241,8 +257,8 @@ class Compose(Transform):
         """Transform one image or one sample; see the class."""
         check_key(key, sample)
         key, sample = vary_alike(key, sample)
-        result = finish(self._run_from(key, begin(sample, self._targets())))
-        return result if isinstance(sample, Mapping) else result["image"]
+        result = finish(self._run_from(key, begin(sample, self._targets(), self.entry)))
+        return result if isinstance(sample, Mapping) else result[self.entry]
 
     def _run_from(self, key: Key, state: State) -> State:
         """Draw and run one after the other: each transform draws from what the one before left."""

@@ -349,6 +349,10 @@ def _run(choice: Choice, state: State, control: Control) -> State:
     if together is not None and all(branch.geometric for branch in choice.branches):
         return state
 
+    if state.image is None:
+        pairs = zip(choice.branches, choice.drawn, strict=True)
+        return _chosen_state(choice, [branch.run(drawn, state) for branch, drawn in pairs], state)
+
     state = resampled(state)
     steps = [leaf for branch in choice.branches for leaf in leaves(branch)]
     if state.costly or not all(isinstance(step, Pointwise) for step in steps):
@@ -362,10 +366,13 @@ def _run(choice: Choice, state: State, control: Control) -> State:
 
 def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> State:
     """Return the state of a traced index, of states that are computed already."""
-    images = _of_one_dtype([result.image for result in results])
-    shapes = {image.shape for image in images}
+    images = [result.image for result in results]
+    images = images if before.image is None else _of_one_dtype(images)
+    shapes = {jnp.shape(image) for image in images if image is not None}
+    shapes |= {result.info.audio.shape for result in results if result.info.audio is not None}
     entries = {tuple(sorted(result.rest)) for result in results}
-    if len(shapes) > 1 or len(entries) > 1:
+    count = (before.image is not None) + (before.info.audio is not None)
+    if len(shapes) > count or len(entries) > 1:
         raise ValueError(
             f"a choice needs branches to images of one shape and samples of the same entries, got"
             f" {sorted(shapes)} and {sorted(entries)}."
@@ -406,7 +413,11 @@ def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
     check_one_frame(infos)
     size = None if first.size is None else select(index, [info.size for info in infos])
     boxes = None if first.boxes is None else select(index, [info.boxes for info in infos])
-    return first._replace(size=size, boxes=boxes)
+    audio = first.audio
+    if audio is not None and audio.length is not None:
+        lengths = [info.audio.length for info in infos if info.audio is not None]
+        audio = audio._replace(length=select(index, lengths))
+    return first._replace(size=size, boxes=boxes, audio=audio)
 
 
 def _as_weights(weights: Any, count: int) -> tuple[Scalar, ...] | None:

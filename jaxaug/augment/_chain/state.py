@@ -41,12 +41,13 @@ class Note(NamedTuple):
 
 
 class State(NamedTuple):
-    """An image on its way through a chain, with what moves along.
+    """A sample on its way through a chain: an image with what moves along, a sound, or both.
 
     Attributes:
-      image: uint8, or float in [0, 1], [H, W, C], before the maps of `pending`.
+      image: uint8, or float in [0, 1], [H, W, C], before the maps of `pending`; None for a sample
+        without an image.
       info: of the image after them.
-      rest: the other entries of the sample.
+      rest: the other entries of the sample, "audio" among them.
       dtypes: of the images that were given, by their names.
       targets: the entries of `rest` that move with the image.
       pending: the run that is not resampled yet.
@@ -58,7 +59,7 @@ class State(NamedTuple):
       notes: for `Compose.explain`.
     """
 
-    image: Array
+    image: Any
     info: ImageInfo
     rest: Sample
     dtypes: Mapping[str, Any]
@@ -84,11 +85,19 @@ def check_key(key: Any, sample: Any) -> None:
     raise TypeError(f"`key` must be a PRNG key such as jax.random.key(0), got {got}.{hint}")
 
 
-def begin(given: Any, targets: Targets) -> State:
-    """Return the state of an image or a sample, checked."""
-    rest = dict(given) if isinstance(given, Mapping) else {"image": given}
+def begin(given: Any, targets: Targets, entry: str = "image") -> State:
+    """Return the state of a sample, or of an array that is its `entry`, checked."""
+    rest = dict(given) if isinstance(given, Mapping) else {entry: given}
+    audio = None
+    if "audio" in rest:
+        rest, audio = _begin_audio(rest)
     if "image" not in rest:
-        raise ValueError(f"a sample must have an 'image', got the keys {sorted(rest)}.")
+        if audio is None:
+            raise ValueError(
+                f"a sample must have an 'image' or an 'audio', got the keys {sorted(rest)}."
+            )
+        info = ImageInfo(NO_IMAGE, epoch=rest.get("epoch"), audio=audio)
+        return State(None, info, rest, dtypes={}, targets=targets)
     images = ["image", *targets.images(rest)]
     for name in images:
         _check_values(name, rest[name])
@@ -107,12 +116,25 @@ def begin(given: Any, targets: Targets) -> State:
         boxes=rest.get("boxes"),
         epoch=rest.get("epoch"),
         channels=image.shape[2],
+        audio=audio,
     )
     return State(image, info, rest, dtypes=dtypes, targets=targets)
 
 
+def _begin_audio(rest: Sample) -> tuple[Sample, AudioInfo]:
+    """Return a sample whose "audio" is an array, and what is known of it."""
+    audio = jnp.asarray(rest["audio"])
+    sizes = (*audio.shape, None, None, None)
+    bins, channels = sizes[1:3] if audio.ndim == 3 else (None, sizes[1])
+    length = rest.get("audio_length")
+    info = AudioInfo(sizes[0] or 0, length, channels, bins, rest.get("epoch"))
+    return {**rest, "audio": audio}, info
+
+
 def finish(state: State) -> Sample:
     """Return the sample: unused parts filled, the image in its final dtype and layout."""
+    if state.image is None:
+        return dict(state.rest)
     state = resampled(state)
     used = state.info.used()
     sample = {**state.targets.finish(state.rest, used), "image": state.image}

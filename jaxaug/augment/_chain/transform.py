@@ -64,6 +64,7 @@ class Transform(Operator):
 
     Attributes:
       channels: the number of channels that the image must have; None for any.
+      needs: the entry of the sample that it works on; None for a sample with any entries.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -74,6 +75,7 @@ class Transform(Operator):
     """
 
     channels: ClassVar[int | None] = None
+    needs: ClassVar[str | None] = "image"
 
     @property
     def parts(self) -> tuple["Transform", ...] | None:
@@ -85,6 +87,11 @@ class Transform(Operator):
         """True where it only moves pixels, in one resample: `drawn_warp` gives its map."""
         return False
 
+    @property
+    def entry(self) -> str:
+        """The entry of a sample that an array given alone is: what the first of its parts needs."""
+        return next((leaf.needs for leaf in leaves(self) if leaf.needs is not None), "image")
+
     def check(self) -> None:
         """Raise where no chain can run this transform."""
         if all(getattr(type(self), name) is getattr(Transform, name) for name in _HOOKS):
@@ -93,6 +100,15 @@ class Transform(Operator):
                 f"{type(self).__name__} is a Transform of no kind that a chain can run: derive it"
                 f" from {kinds} or `augment.SampleOp`."
             )
+
+    def draw(self, key: Key, info: Any) -> Drawn:
+        """Draw the parameters and the coin of `p`, of a sample that has what it needs."""
+        if self.parts is None and self.needs == "image" and info.canvas == NO_IMAGE:
+            raise ValueError(
+                f"{type(self).__name__} needs an 'image', and the sample has none: leave it out, or"
+                " give the sample one."
+            )
+        return super().draw(key, info)
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the `ImageInfo` afterwards; `Compose.make_params` asks for them.
@@ -169,10 +185,10 @@ class Transform(Operator):
         self.check()
         check_key(key, sample)
         key, sample = vary_alike(key, sample)
-        state = begin(sample, Targets())
+        state = begin(sample, Targets(), self.entry)
         drawn = self.draw(jax.random.fold_in(key, 0), state.info)
         result = finish(self.run(drawn, state))
-        return result if isinstance(sample, Mapping) else result["image"]
+        return result if isinstance(sample, Mapping) else result[self.entry]
 
 
 _HOOKS = ("run", "steps", "apply_rest")
@@ -397,7 +413,7 @@ class ImageOp(Transform):
 
 
 class SampleOp(Transform):
-    """A transform of the whole sample, with its masks, boxes and labels.
+    """A transform of the whole sample, with its masks, boxes and labels, or of one of sound alone.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -411,19 +427,23 @@ class SampleOp(Transform):
       1.0
     """
 
+    needs = None
+
     @abc.abstractmethod
     def apply(self, params: Parameters, sample: Sample, info: ImageInfo) -> Sample:
-        """Transform a sample whose "image" is float32[H, W, C] in [0, 1]; draw nothing.
+        """Transform a sample whose "image", if it has one, is float32[H, W, C] in [0, 1].
 
-        The result has an "image" of the same kind. "size", the used (height, width), is there as in
-        the input; where height or width of the array change, the result has a "size" of its own, or
-        none, which says that all of the array is image. Masks, boxes and keypoints are changed
-        here, too. With a `p`, the result must have the same entries in the same shapes. `after`
-        must tell what of `info` it changes.
+        It draws nothing. The result has an "image" of the same kind. "size", the used (height,
+        width), is there as in the input; where height or width of the array change, the result has
+        a "size" of its own, or none, which says that all of the array is image. Masks, boxes and
+        keypoints are changed here, too. With a `p`, the result must have the same entries in the
+        same shapes. `after` must tell what of `info` it changes.
         """
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the sample, which ends a run."""
+        if state.image is None:
+            return self._run_without_image(drawn, state)
         state = stored(resampled(state))
         check_channels(self, state.image)
         sample = {**state.rest, "image": state.image}
@@ -441,7 +461,18 @@ class SampleOp(Transform):
         begun = begin(result, state.targets._replace(box_format="xyxy"))
         dtypes = {name: state.dtypes.get(name, dtype) for name, dtype in begun.dtypes.items()}
         begun = begun._replace(targets=state.targets, dtypes=dtypes)
+        begun = begun._replace(info=_still_features(begun.info, state.info))
         return begun._replace(costly=True, notes=(*state.notes, note))
+
+    def _run_without_image(self, drawn: Drawn, state: State) -> State:
+        result = self.apply(drawn.params, dict(state.rest), state.info)
+        if not isinstance(result, Mapping):
+            raise TypeError(f"{type(self).__name__}.apply must return a sample, got {result!r}.")
+        result = chosen_alike(self, drawn, dict(result), state.rest)
+        begun = begin(result, state.targets)
+        note = Note("sample op", (type(self).__name__,), "reads the sample", 1)
+        info = _still_features(begun.info, state.info)
+        return begun._replace(info=info, notes=(*state.notes, note))
 
 
 class Output(Transform):
@@ -531,6 +562,14 @@ def check_channels(transform: Transform, image: Array, inside: Transform | None 
         f"{transform._title}{place} needs an image of {transform.channels} channels, got"
         f" {image.shape}: give it red, green and blue alone, or leave it out."
     )
+
+
+def _still_features(info: ImageInfo, before: ImageInfo) -> ImageInfo:
+    """Return `info` in which features [T, bins] are not taken for a waveform of channels."""
+    audio, given = info.audio, before.audio
+    if audio is None or given is None or given.bins is None or audio.bins is not None:
+        return info
+    return info._replace(audio=audio._replace(bins=audio.channels, channels=None))
 
 
 def _check_alone(transform: Transform, drawn: Drawn, state: State, result: Array) -> None:

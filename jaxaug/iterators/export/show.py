@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CLIPPED_QUIETLY = 0.5  # beyond [0, 1], which noise and bright colors may be
+_MOST_CHANNELS = 8  # of a waveform; what has more beside time is features
 _MASK_WEIGHT = 0.4
 _SHOWN_SHARES = 2  # of a soft label
 _TILE_INCHES = 2.2
@@ -36,10 +37,12 @@ def show(
     Drawn are the used part of each image ("size"), "label" and "index" as its title, "boxes" with
     "box_labels", "mask" and "masks" as transparent colors, and "keypoints". A row whose "valid" is
     False is called "not valid". Of a batch that spans processes, the rows of this process are
-    shown. Needs matplotlib, the extra "show".
+    shown. Of a batch without images its "audio" is drawn: waveforms as lines, features as pictures
+    with time to the right and low frequencies below. Needs matplotlib, the extra "show".
 
     Args:
-      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w]. Entries of
+      batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], or "audio" [n, N],
+        [n, N, channels] or [n, T, bins]. Entries of
         several arrays are not shown.
       count: images to show, at most.
       columns: images in a row.
@@ -54,7 +57,7 @@ def show(
 
     Raises:
       ImportError: matplotlib is not installed.
-      ValueError: the batch has no "image", or one that is no batch of images.
+      ValueError: the batch has neither "image" nor "audio", or one that is no batch of images.
 
     Example:
       >>> import numpy as np
@@ -70,14 +73,16 @@ def show(
 
     check_positive_int("count", count)
     check_positive_int("columns", columns)
-    if "image" not in batch:
-        raise ValueError(f'`batch` must have an "image", got {sorted(batch)}.')
+    medium = next((name for name in ("image", "audio") if name in batch), None)
+    if medium is None:
+        raise ValueError(f'`batch` must have an "image" or an "audio", got {sorted(batch)}.')
 
     nested = (Mapping, tuple, list)
     names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
-    _warn_of_clipping(arrays["image"], mean, std)
-    shown = len(arrays["image"])
+    if medium == "image":
+        _warn_of_clipping(arrays["image"], mean, std)
+    shown = len(arrays[medium])
     columns = min(columns, shown) or 1
     rows = -(-shown // columns)
     inches = (_TILE_INCHES * columns, (_TILE_INCHES + 0.3) * max(rows, 1))
@@ -87,7 +92,10 @@ def show(
         axes = figure.add_subplot(rows, columns, row + 1)
         axes.set_axis_off()
         axes.set_title(_title(sample, names), fontsize="small", parse_math=False)
-        _draw(axes, sample, viewable(sample["image"], mean, std), names)
+        if medium == "audio":
+            _draw_sound(axes, sample)
+        else:
+            _draw(axes, sample, viewable(sample["image"], mean, std), names)
     return figure
 
 
@@ -164,6 +172,17 @@ def _draw(
     axes.scatter(points[:, 0], points[:, 1], s=9, c="white", edgecolors="red")
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
+
+
+def _draw_sound(axes: "Axes", sample: Mapping[str, Any]) -> None:
+    """Draw the used part of a waveform, or of features."""
+    audio = sample["audio"][: int(sample.get("audio_length", len(sample["audio"])))]
+    if audio.ndim == 1 or audio.shape[1] <= _MOST_CHANNELS:
+        axes.plot(audio, linewidth=0.5)
+        axes.set_ylim(-1, 1)
+        return
+    features = audio if audio.ndim == 2 else audio.mean(axis=2)
+    axes.imshow(features.T, origin="lower", aspect="auto")
 
 
 def _draw_box(

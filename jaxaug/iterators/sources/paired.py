@@ -130,7 +130,7 @@ def _files_by_name(argument: str, root: str, suffix: str | None) -> dict[str, st
     if not os.path.isdir(root):
         raise SourceError(f"`{argument}` must be a folder, got {root!r}, which is none.")
     try:
-        paths = sorted(image_files(root))
+        paths = sorted(files_below(root))
     except OSError as error:
         where = f"`{argument}`: {error.filename!r}"
         raise SourceError(f"{where} cannot be read: {reason(error)}.") from error

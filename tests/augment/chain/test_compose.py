@@ -376,7 +376,11 @@ def test_explain_of_an_image_with_other_than_three_channels():
             ValueError,
             r"float image in \[0, 1\], got values from -1 ",
         ),
-        ({"pixels": 1}, ValueError, r"a sample must have an 'image', got the keys \['pixels'\]"),
+        (
+            {"pixels": 1},
+            ValueError,
+            r"a sample must have an 'image' or an 'audio', got the keys \['pixels'\]",
+        ),
         (
             {"image": IMAGE, "size": np.zeros(2, np.float32)},
             ValueError,

@@ -150,7 +150,9 @@ def test_a_batch_of_a_loader_is_shown_and_saved(tmp_path):
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match=r'`batch` must have an "image", got \[\'label\'\]'):
+    with pytest.raises(
+        ValueError, match=r'`batch` must have an "image" or an "audio", got \[\'label\'\]'
+    ):
         show({"label": np.arange(2)})
     with pytest.raises(ValueError, match="`count` must be an int of at least 1, got 0"):
         show({"image": IMAGES}, count=0)
@@ -183,3 +185,20 @@ def test_the_label_of_a_box_at_the_edge_is_not_cut_off(left, top):
     label = axes.texts[0].get_window_extent()
     assert whole.x0 - 1 <= label.x0 and label.x1 <= whole.x1
     assert whole.y0 <= label.y0 and label.y1 <= whole.y1 + 1
+
+
+@pytest.mark.parametrize(
+    "shape, lines, pictures", [((40,), 1, 0), ((40, 2), 2, 0), ((9, 20), 0, 1)]
+)
+def test_sounds_are_lines_and_features_pictures(shape, lines, pictures):
+    audio = np.zeros((2, *shape), np.float32)
+    length = np.array([shape[0], 5])
+    batch = {"audio": audio, "audio_length": length, "label": np.array([1, 0])}
+    figure = show(batch, names=["no", "yes"])
+    assert [axes.get_title() for axes in figure.axes] == ["yes", "no"]
+    for axes, used in zip(figure.axes, length):
+        assert len(axes.lines) == lines and len(axes.images) == pictures
+        for line in axes.lines:
+            assert len(line.get_ydata()) == used
+        for image in axes.images:
+            assert image.get_array().shape == (20, used)

@@ -1,0 +1,435 @@
+"""Spectrograms: of linear and mel frequencies, in decibels, and cepstra.
+
+`like` names the library whose window, borders, filters and decibels are meant. Frames are the
+first axis of the result, bins the second; "audio_length" counts frames afterwards.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._typing import Array, Key
+from jaxaug.augment._fields import (
+    as_choice,
+    as_number,
+    as_optional,
+    as_positive_int,
+    converter,
+)
+from jaxaug.augment._info import AudioInfo
+from jaxaug.augment.audio._conventions import (
+    CONVENTIONS,
+    LIKE,
+    Convention,
+    cosines,
+    lifter,
+    mel_filters,
+    window,
+)
+from jaxaug.augment.audio._kind import AudioOp, along, used
+from jaxaug.augment.audio._sums import bin_means
+from jaxaug.augment.audio.filters import RATE, preemphasis
+
+_FULL_SCALE = 2.0**15  # kaldi's waveforms are integers of 16 bits
+_KALDI_PREEMPHASIS = 0.97
+
+
+def frame_count(length: Array | int, hop: int, win: int, like: str = "librosa") -> Any:
+    """Return the number of frames of a sound of `length` samples.
+
+    Example:
+      >>> frame_count(16_000, 160, 400), frame_count(16_000, 160, 400, "kaldi")
+      (101, 98)
+    """
+    if CONVENTIONS[like].border is not None:
+        return 1 + length // hop
+    count = 1 + (length - win) // hop
+    if isinstance(count, int):
+        return max(count, 0)
+    return jnp.maximum(count, 0)
+
+
+def spectrogram(
+    audio: Array,
+    *,
+    n_fft: int = 512,
+    hop: int = 160,
+    win: int = 400,
+    power: float = 2.0,
+    like: str = "librosa",
+    length: Array | int | None = None,
+) -> Array:
+    """Return the magnitudes of short Fourier transforms to a power, [T, n_fft // 2 + 1].
+
+    Args:
+      audio: [N] or [N, C], zero beyond its length.
+      n_fft: samples of a transform.
+      hop: samples between two frames.
+      win: samples of the window, at most `n_fft`.
+      power: 1 for magnitudes, 2 for powers.
+      like: "librosa", "torchaudio", "dali" or "kaldi".
+      length: rows of the audio that are used; None for all.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> spectrogram(jnp.ones(1600)).shape
+      (11, 257)
+
+    Differs from librosa and torchaudio in the order of axes: frames come first.
+    """
+    convention = CONVENTIONS[like]
+    frames = _frames(audio, convention, n_fft, hop, win, length)
+    spectrum = jnp.fft.rfft(frames, n_fft, axis=1)
+    squares = spectrum.real**2 + spectrum.imag**2
+    if power == 2:
+        return squares
+    # The root has no slope at 0.
+    positive = jnp.where(squares > 0, squares, 1.0)
+    return jnp.where(squares > 0, positive ** (power / 2), 0.0)
+
+
+def _frames(
+    audio: Array, convention: Convention, n_fft: int, hop: int, win: int, length: Any
+) -> Array:
+    """Return windowed frames [T, n_fft or win, ...]."""
+    samples = audio.shape[0]
+    weights = window(convention.window, win).astype(np.float32)
+    if convention.border is None:
+        count = frame_count(samples, hop, win, "kaldi")
+        place = np.arange(count)[:, None] * hop + np.arange(win)
+        frames = _as_kaldi(jnp.take(audio, jnp.asarray(place, jnp.int32), axis=0))
+        return _windowed(frames, weights)
+
+    # The window lies in the middle of the transform, and that about every hop-th sample.
+    place = np.arange(1 + samples // hop)[:, None] * hop + np.arange(win) - win // 2
+    bordered = _bordered(audio, convention.border, win // 2, length)
+    frames = jnp.take(bordered, jnp.asarray(place + win // 2, jnp.int32), axis=0)
+    return _windowed(frames, weights)
+
+
+def _windowed(frames: Array, weights: np.ndarray) -> Array:
+    return frames * weights.reshape(1, -1, *(1 for _ in frames.shape[2:]))
+
+
+def _bordered(audio: Array, border: str, width: int, length: Any) -> Array:
+    """Return audio [N + 2 width, ...] with a border about what is used."""
+    samples = audio.shape[0]
+    if border == "zero":
+        return jnp.pad(audio, ((width, width), *((0, 0) for _ in audio.shape[1:])))
+    last = jnp.asarray(samples if length is None else length, jnp.int32) - 1
+    place = jnp.arange(-width, samples + width, dtype=jnp.int32)
+    period = jnp.maximum(2 * last, 1)
+    folded = jnp.abs((place + last) % period - last)
+    inside = (place <= last + width) & (last >= 0)
+    return jnp.where(along(inside, audio), jnp.take(audio, folded, axis=0, mode="clip"), 0.0)
+
+
+def _as_kaldi(frames: Array) -> Array:
+    """Return frames [T, win, ...] of integers' amplitude without their means, pre-emphasized."""
+    rows = jnp.moveaxis(frames, 1, 0) * _FULL_SCALE
+    rows = rows - bin_means(rows, rows.shape[0])[None]
+    return jnp.moveaxis(preemphasis(rows, _KALDI_PREEMPHASIS, "kaldi"), 0, 1)
+
+
+def mel_scale(
+    spectrum: Array,
+    *,
+    rate: int = RATE,
+    n_mels: int = 80,
+    low: float | None = None,
+    high: float | None = None,
+    like: str = "librosa",
+) -> Array:
+    """Return a spectrogram [T, bins, ...] in triangular bands of mel frequencies, [T, n_mels].
+
+    Args:
+      spectrum: of an even number of samples a transform.
+      rate: of the audio, in Hz.
+      n_mels: bands.
+      low, high: their range in Hz; None for the library's lowest, and for half of the rate.
+      like: "librosa" and "dali" are Slaney's scale and norm, "torchaudio" HTK's scale, "kaldi" its
+        own.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> mel_scale(jnp.ones((11, 257))).shape
+      (11, 80)
+    """
+    convention = CONVENTIONS[like]
+    n_fft = 2 * (spectrum.shape[1] - 1)
+    low = convention.lowest if low is None else low
+    high = rate / 2 if high is None else high
+    filters = mel_filters(rate, n_fft, n_mels, low, high, convention.mel, convention.slaney)
+    return _projected(spectrum, filters)
+
+
+def _projected(values: Array, table: np.ndarray) -> Array:
+    """Return values [T, n, ...] times a table [n, m], [T, m, ...].
+
+    A dot would be tiled by the batch size, and its bits with it.
+    """
+    weights = jnp.asarray(table.astype(np.float32))
+    weights = weights.reshape(1, *table.shape, *(1 for _ in values.shape[2:]))
+    return jnp.sum(values[:, :, None] * weights, axis=1)
+
+
+def amplitude_to_db(
+    values: Array, *, like: str = "librosa", power: float = 2.0, length: Any = None
+) -> Array:
+    """Return 10 log10 of powers, or 20 log10 of magnitudes.
+
+    Args:
+      values: at least 0, frames first.
+      like: librosa's reference is 1, and nothing lies more than 80 dB below the sample's maximum;
+        torchaudio's are cut off at -100 dB alone; dali's reference is the sample's maximum, and its
+        range 200 dB; kaldi takes natural logarithms.
+      power: of the values: 1 for magnitudes, 2 for powers.
+      length: frames that are used; None for all.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> amplitude_to_db(jnp.array([[1.0, 0.01]])).round(3).tolist()
+      [[0.0, -20.0]]
+    """
+    return _decibels(values, CONVENTIONS[like], power, length)
+
+
+def _decibels(values: Array, convention: Convention, power: float, length: Any) -> Array:
+    if power == 1:
+        values = values**2
+    if convention.natural:
+        return jnp.log(jnp.maximum(values, convention.floor))
+    info = AudioInfo(values.shape[0], length)
+    most = jnp.max(jnp.where(along(used(info), values), values, 0.0), initial=0.0)
+    if convention.reference == "max":
+        values = values / jnp.where(most > 0, most, 1.0)
+        lowest = 10 ** (-(convention.range_db or 0) / 10)
+        return 10 * jnp.log10(jnp.maximum(values, lowest))
+    decibels = 10 * jnp.log10(jnp.maximum(values, convention.floor))
+    if convention.range_db is None:
+        return decibels
+    top = 10 * jnp.log10(jnp.maximum(most, convention.floor))
+    return jnp.maximum(decibels, top - convention.range_db)
+
+
+def cepstrum(
+    values: Array, count: int, *, like: str = "librosa", strength: int | None = None
+) -> Array:
+    """Return the first `count` coefficients of the DCT-II of logarithms [T, n], [T, count].
+
+    Args:
+      values: logarithms of mel bands.
+      count: of coefficients.
+      like: "librosa", "torchaudio" and "kaldi" are orthonormal.
+      strength: of the lifter, 0 for none; None for the library's, 22 for kaldi and 0 else.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> cepstrum(jnp.ones((2, 4)), 1).tolist()
+      [[2.0], [2.0]]
+    """
+    convention = CONVENTIONS[like]
+    strength = convention.lifter if strength is None else strength
+    table = cosines(values.shape[1], count, convention.orthonormal)
+    return _projected(values, table * lifter(count, strength))
+
+
+@dataclass(frozen=True)
+class Spectrogram(AudioOp):
+    """The magnitudes of short Fourier transforms to a power: [N] to [T, n_fft // 2 + 1].
+
+    Args:
+      n_fft: samples of a transform.
+      hop: samples between two frames.
+      win: samples of the window, at most `n_fft`.
+      power: 1 for magnitudes, 2 for powers.
+      like: the library whose windows and borders are meant: "librosa" (periodic Hann, zeros),
+        "torchaudio" (periodic Hann, reflected), "dali" (Hann half a sample later, reflected) or
+        "kaldi" (its own window of frames inside the sound, without mean, pre-emphasized).
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Spectrogram()(jax.random.key(0), jnp.ones(1600)).shape
+      (11, 257)
+    """
+
+    n_fft: int = field(default=512, metadata=converter(as_positive_int))
+    hop: int = field(default=160, metadata=converter(as_positive_int))
+    win: int = field(default=400, metadata=converter(as_positive_int))
+    _: KW_ONLY
+    power: float = field(default=2.0, metadata=converter(as_choice, (1, 2)))
+    like: str = field(default="librosa", metadata=converter(as_choice, LIKE))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.win > self.n_fft or self.n_fft % 2:
+            raise ValueError(
+                f"`n_fft` must be even and at least `win`, {self.win}, got {self.n_fft}."
+            )
+
+    def make_params(self, key: Key, info: AudioInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def heard(self, params: None, info: AudioInfo) -> AudioInfo:
+        """Return the facts of the frames."""
+        del params
+        frames = frame_count(info.samples, self.hop, self.win, self.like)
+        length = info.length
+        if length is not None:
+            length = frame_count(length, self.hop, self.win, self.like)
+            length = jnp.where(info.length == 0, 0, length)
+        return info._replace(samples=frames, length=length, bins=self._bins())
+
+    def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
+        """Return the spectrogram."""
+        del params
+        return spectrogram(
+            audio,
+            n_fft=self.n_fft,
+            hop=self.hop,
+            win=self.win,
+            power=self.power,
+            like=self.like,
+            length=info.length,
+        )
+
+    def _bins(self) -> int:
+        return self.n_fft // 2 + 1
+
+
+@dataclass(frozen=True)
+class MelSpectrogram(Spectrogram):
+    """A spectrogram in triangular bands of mel frequencies: [N] to [T, n_mels].
+
+    Args:
+      n_fft, hop, win, power, like: see `Spectrogram`; `like` decides the filters, too.
+      n_mels: bands.
+      rate: of the audio, in Hz.
+      low, high: their range in Hz; None for the library's lowest, and for half of the rate.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> MelSpectrogram()(jax.random.key(0), jnp.ones(1600)).shape
+      (11, 80)
+
+    Reference: `librosa.feature.melspectrogram`, `torchaudio.transforms.MelSpectrogram`,
+      `nvidia.dali.fn.mel_filter_bank`.
+    """
+
+    n_mels: int = field(default=80, metadata=converter(as_positive_int))
+    rate: int = field(default=RATE, metadata=converter(as_positive_int))
+    low: float | None = field(default=None, metadata=converter(as_optional, as_number, 0, 1e6))
+    high: float | None = field(default=None, metadata=converter(as_optional, as_number, 0, 1e6))
+
+    def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
+        """Return the mel spectrogram."""
+        spectrum = super().apply(params, audio, info)
+        return mel_scale(
+            spectrum,
+            rate=self.rate,
+            n_mels=self.n_mels,
+            low=self.low,
+            high=self.high,
+            like=self.like,
+        )
+
+    def _bins(self) -> int:
+        return self.n_mels
+
+    def _frames(self, info: AudioInfo) -> Any:
+        """Return how many frames are used; None for all."""
+        return MelSpectrogram.heard(self, None, info).length
+
+
+@dataclass(frozen=True)
+class LogMel(MelSpectrogram):
+    """The logarithms of a mel spectrogram, in decibels; for "kaldi" natural ones, its fbank.
+
+    Args:
+      n_fft, hop, win, power, like, n_mels, rate, low, high: see `MelSpectrogram`; of decibels
+        `AmplitudeToDB`.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> LogMel(like="kaldi")(jax.random.key(0), jnp.ones(16_000)).shape
+      (98, 80)
+
+    Reference: `librosa.power_to_db` of `librosa.feature.melspectrogram`, Kaldi's
+      compute-fbank-feats without dither.
+    """
+
+    def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
+        """Return the logarithms."""
+        mel = super().apply(params, audio, info)
+        return amplitude_to_db(mel, like=self.like, power=self.power, length=self._frames(info))
+
+
+@dataclass(frozen=True)
+class MFCC(LogMel):
+    """Mel-frequency cepstral coefficients: [N] to [T, n_mfcc].
+
+    Args:
+      n_fft, hop, win, power, like, n_mels, rate, low, high: see `LogMel`.
+      n_mfcc: coefficients, at most `n_mels`.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> MFCC(n_mfcc=13)(jax.random.key(0), jnp.ones(1600)).shape
+      (11, 13)
+
+    Reference: `librosa.feature.mfcc`, `torchaudio.transforms.MFCC`, whose decibels reach 80 dB
+      down from the maximum, Kaldi's compute-mfcc-feats with its lifter of 22 and without energy.
+    """
+
+    n_mfcc: int = field(default=13, metadata=converter(as_positive_int))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n_mfcc > self.n_mels:
+            raise ValueError(f"`n_mfcc` must be at most `n_mels`, {self.n_mels}: {self.n_mfcc}.")
+
+    def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
+        """Return the coefficients."""
+        mel = MelSpectrogram.apply(self, params, audio, info)
+        convention = CONVENTIONS[self.like]
+        if self.like == "torchaudio":
+            convention = convention._replace(range_db=80.0)
+        logarithms = _decibels(mel, convention, self.power, self._frames(info))
+        return cepstrum(logarithms, self.n_mfcc, like=self.like)
+
+    def _bins(self) -> int:
+        return self.n_mfcc
+
+
+@dataclass(frozen=True)
+class AmplitudeToDB(AudioOp):
+    """Bring a spectrogram to decibels.
+
+    Args:
+      like: librosa's reference is 1, and nothing lies more than 80 dB below the sample's maximum;
+        torchaudio's are cut off at -100 dB alone; dali's reference is the sample's maximum, and its
+        range 200 dB; kaldi takes natural logarithms.
+      power: of the values: 1 for magnitudes, 2 for powers.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> AmplitudeToDB()(jax.random.key(0), jnp.array([[1.0, 0.01]])).round(3).tolist()
+      [[0.0, -20.0]]
+    """
+
+    takes = "features"
+
+    like: str = field(default="librosa", metadata=converter(as_choice, LIKE))
+    power: float = field(default=2.0, metadata=converter(as_choice, (1, 2)))
+
+    def make_params(self, key: Key, info: AudioInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def apply(self, params: None, audio: Array, info: AudioInfo) -> Array:
+        """Return the decibels."""
+        del params
+        return amplitude_to_db(audio, like=self.like, power=self.power, length=info.length)

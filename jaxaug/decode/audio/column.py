@@ -1,0 +1,377 @@
+"""The decoder of a column of sounds: clips of one length at one rate."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._sinc import RESAMPLE, resample, resampled_length
+from jaxaug._typing import Array, Device, Values
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
+from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode._draw import draw_integers
+from jaxaug.decode._types import Encoded
+from jaxaug.decode.audio.headers import AudioError, Header, read_header
+from jaxaug.decode.audio.read import read_window, to_floats
+from jaxaug.errors import PrecisionWarning
+
+_SAMPLED_RECORDS = 1000  # looked at where a setting is left to the data
+_LONGEST = 30.0  # seconds of a clip whose length is left to the data
+
+
+@dataclasses.dataclass(frozen=True)
+class Audio(ColumnDecoder):
+    """Clips of sounds: the description that `Loader(decode=)` takes, and sources declare.
+
+    A column of encoded sounds, WAV, FLAC, MP3, Ogg Vorbis or Opus by content, becomes `<name>`
+    float32[B, N] in [-1, 1], or [B, N, channels], "<name>_length" int32[B], how many of the N
+    samples are sound, "<name>_start" float32[B], where the clip begins in seconds, and
+    "<name>_rate" int32[B], the rate that the file has. Where that is another one, the clip is
+    resampled on the device. With a `count` of clips, [B, count, N] and [B, count].
+
+    Only the clip is decoded where the format can seek: WAV and FLAC; of others what lies before it,
+    too. Integers of at most 16 bits go to the device as such. A file of 24 hours takes no more
+    memory than its clip.
+
+    Args:
+      rate: of the clips, in Hz.
+      seconds: of a clip; None for the longest of 1,000 records, at most 30.
+      samples: of a clip, in place of `seconds`.
+      start: where a clip begins: "random", drawn for each record and epoch; "uniform", so that
+        `count` clips lie evenly from the first to the last, one in the middle; or seconds.
+      count: clips of each record; None for one without an axis of its own.
+      channels: "mono", the mean of all; "stereo", of which a mono file has two alike; "as stored",
+        an axis even for one, the same number in all files.
+      pad: what follows a sound that is shorter than its clip: "zero", or "repeat", the sound again
+        (its length is N then).
+      max_rate: the highest rate of a file; None for that of 1,000 records.
+      num_threads: that decode; None for one for each CPU.
+
+    Raises:
+      ValueError: an argument is wrong.
+      ImportError: FLAC and MP3 without miniaudio, Ogg without soundfile.
+
+    Example:
+      >>> import io, jax, wave
+      >>> from jaxaug.iterators import InMemory, Loader, Renamed
+      >>> buffer = io.BytesIO()
+      >>> with wave.open(buffer, "wb") as file:
+      ...     file.setparams((1, 2, 8000, 0, "NONE", ""))
+      ...     file.writeframes(bytes(2 * 8000))
+      >>> files = InMemory([buffer.getvalue()] * jax.device_count())
+      >>> source = Renamed(files, {"image": "audio"})
+      >>> decode = {"audio": Audio(rate=16_000, seconds=0.5)}
+      >>> with Loader(source, jax.device_count(), decode=decode) as loader:
+      ...     next(loader)["audio"].shape[1:]
+      (8000,)
+    """
+
+    rate: int = 16_000
+    seconds: float | None = None
+    samples: int | None = None
+    start: "str | float" = "random"
+    count: int | None = None
+    channels: str = "mono"
+    pad: str = "zero"
+    max_rate: int | None = None
+    num_threads: int | None = dataclasses.field(default=None, repr=False)
+    # Set by `fit`: channels of the arrays, int16 or float32, and whether rates differ.
+    width: int = dataclasses.field(default=1, repr=False)
+    exact: bool = dataclasses.field(default=False, repr=False)
+    resampled: bool = dataclasses.field(default=True, repr=False)
+
+    def __post_init__(self):
+        check_positive_int("rate", self.rate)
+        check_choice("channels", self.channels, ("mono", "stereo", "as stored"))
+        check_choice("pad", self.pad, ("zero", "repeat"))
+        for name in ("samples", "count", "max_rate", "num_threads"):
+            if getattr(self, name) is not None:
+                check_positive_int(name, getattr(self, name))
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ValueError(f"`seconds` must be a number above 0, got {self.seconds!r}.")
+        if self.seconds is not None and self.samples is not None:
+            raise ValueError("`seconds` and `samples` say the same: give one of them.")
+        number = isinstance(self.start, (int, float)) and not isinstance(self.start, bool)
+        seconds = float(self.start) if number else -1.0
+        if self.start not in ("random", "uniform") and not seconds >= 0:
+            raise ValueError(
+                f'`start` must be "random", "uniform" or seconds of at least 0, got {self.start!r}.'
+            )
+
+    def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Audio":
+        """Return the decoder with what the first records tell: rates, channels, lengths."""
+        if not isinstance(column.example, Encoded):
+            raise TypeError(
+                f"column {column.name!r} must be encoded sounds, got"
+                f" {type(column.example).__name__}: arrays of samples need no decoder."
+            )
+        found = [header for part in column.sample(_SAMPLED_RECORDS) for header in _good(part)]
+        rates = {header.rate for header in found} | {self.max_rate or self.rate}
+        stored = max((header.channels for header in found), default=1)
+        width = {"mono": 1, "stereo": 2}.get(self.channels, stored)
+        kept = all(header.exact and header.channels in (1, width) for header in found)
+        return dataclasses.replace(
+            self,
+            seconds=None,
+            samples=self._samples(found),
+            max_rate=self.max_rate or max(rates),
+            width=width,
+            exact=bool(found) and kept,
+            resampled=rates != {self.rate},
+        )
+
+    def _samples(self, found: Sequence[Header]) -> int:
+        if self.samples is not None:
+            return self.samples
+        longest = max((header.frames / header.rate for header in found), default=1.0)
+        seconds = min(longest, _LONGEST) if self.seconds is None else self.seconds
+        return max(1, round(seconds * self.rate))
+
+    @property
+    def margin(self) -> int:
+        """Samples of the file on each side of a clip that resampling reads."""
+        return math.ceil(RESAMPLE.zeros * max(1.0, self.shrink)) if self.resampled else 0
+
+    @property
+    def shrink(self) -> float:
+        """The highest rate of a file over that of the clips."""
+        return (self.max_rate or self.rate) / self.rate
+
+    def window(self, rate: int) -> int:
+        """Return the samples of a file of `rate` that a clip takes, without margins."""
+        assert self.samples is not None
+        return -(-self.samples * rate // self.rate)
+
+    def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the forms of the samples, of their number, and of where they are from."""
+        assert self.samples is not None
+        clips = () if self.count is None else (self.count,)
+        rows = self.window(max(self.max_rate or 0, self.rate)) + 2 * self.margin
+        channels = () if self.channels == "mono" else (self.width,)
+        dtype = np.int16 if self.exact else np.float32
+        return {
+            "samples": jax.ShapeDtypeStruct((*clips, rows, *channels), dtype),
+            "length": jax.ShapeDtypeStruct(clips, np.int32),
+            "start": jax.ShapeDtypeStruct(clips, np.float32),
+            "rate": jax.ShapeDtypeStruct((), np.int32),
+            "ratio": jax.ShapeDtypeStruct((2,), np.int32),
+        }
+
+    def entries(self, name: str) -> tuple[str, ...]:
+        """Return the names of the clip, of its length and start, and of the file's rate."""
+        return (name, f"{name}_length", f"{name}_start", f"{name}_rate")
+
+    def open(self, devices: Sequence[Device], deterministic: bool) -> "AudioReader":
+        """Return the threads that decode."""
+        del devices, deterministic
+        return AudioReader(self)
+
+    def place(
+        self, name: str, row: Mapping[str, Array], siblings: Mapping[str, Any], valid: Array
+    ) -> dict[str, Array]:
+        """Return the clips at their rate, and what is known of them."""
+        del siblings, valid
+
+        def clip(samples: Array, length: Array) -> tuple[Array, Array]:
+            return self._clip(samples, length, row["ratio"])
+
+        clips = jax.vmap(clip) if self.count is not None else clip
+        audio, length = clips(row["samples"], row["length"])
+        return dict(zip(self.entries(name), (audio, length, row["start"], row["rate"])))
+
+    def _clip(self, samples: Array, length: Array, ratio: Array) -> tuple[Array, Array]:
+        """Return one clip [N, ...] at its rate, and its length."""
+        assert self.samples is not None
+        count = self.samples
+        if samples.dtype == jnp.int16:
+            samples = samples.astype(jnp.float32) * 2.0**-15
+        audio = samples[self.margin : self.margin + count]
+        if self.resampled:
+            up, down = ratio[0], ratio[1]
+            other = resample(
+                samples, up, down, samples=count, shrink=self.shrink, first=self.margin
+            )
+            audio = jnp.where(up == down, audio, other)
+            length = jnp.minimum(resampled_length(length, up, down), count)
+        return self._padded(audio, length)
+
+    def _padded(self, audio: Array, length: Array) -> tuple[Array, Array]:
+        place = jnp.arange(audio.shape[0], dtype=jnp.int32)
+        if self.pad == "repeat":
+            repeated = jnp.take(audio, place % jnp.maximum(length, 1), axis=0)
+            full = jnp.where(length > 0, jnp.int32(audio.shape[0]), 0)
+            return repeated, full
+        used = (place < length).reshape(-1, *(1 for _ in audio.shape[1:]))
+        return jnp.where(used, audio, 0.0), length
+
+    def original(self, values: Values) -> np.ndarray:
+        """Return the whole sound of one record, float32[frames, channels], up to 30 seconds."""
+        assert isinstance(values, Encoded)
+        data = values.view(0)
+        header = read_header(data)
+        stop = min(header.frames, round(_LONGEST * header.rate))
+        return read_window(data, header, 0, stop, exact=False)
+
+
+class AudioReader:
+    """The host half of `Audio`: threads that decode the clips of a batch."""
+
+    in_flight = 2
+
+    def __init__(self, audio: Audio):
+        self._audio = audio
+        self._threads = ThreadPoolExecutor(audio.num_threads or usable_cpus(), "jaxaug-audio")
+
+    @property
+    def running(self) -> Audio:
+        """What `Loader.decoders` shows."""
+        return self._audio
+
+    def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
+        """Return the headers of n sounds; see `ColumnDecoder`."""
+        del stored
+        headers = [self._header(values.view(row)) for row in range(len(values.lengths))]
+        bad = [row for row, header in enumerate(headers) if isinstance(header, AudioError)]
+        return headers, {row: str(headers[row]) for row in bad}
+
+    def _header(self, data: memoryview) -> Header | AudioError:
+        """Return what a file tells, or why it cannot be decoded."""
+        try:
+            header = read_header(data)
+            self._check(header)
+        except AudioError as error:
+            return error
+        return header
+
+    def _check(self, header: Header) -> None:
+        """Raise AudioError where a sound does not fit into the arrays of the column."""
+        audio = self._audio
+        highest = audio.max_rate or audio.rate
+        if header.rate > highest or not (audio.resampled or header.rate == audio.rate):
+            raise AudioError(
+                f"its rate is {header.rate} Hz, those of the records looked at are at most"
+                f" {highest}: give Audio(max_rate={header.rate})"
+            )
+        if audio.channels == "as stored" and header.channels != audio.width:
+            raise AudioError(f"it has {header.channels} channels, others {audio.width}")
+        if audio.channels == "stereo" and header.channels > 2:
+            raise AudioError(f'it has {header.channels} channels: take them to "mono"')
+
+    def decode_rows(
+        self,
+        values: Encoded,
+        checked: list[Any],
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
+    ) -> Decoded:
+        """Return the clips of n sounds; see `ColumnDecoder`."""
+        del siblings
+        forms = self._audio.forms().items()
+        arrays = {key: np.zeros((len(wanted), *f.shape), f.dtype) for key, f in forms}
+        arrays["ratio"][:] = 1
+
+        def decode(row: int) -> str | None:
+            try:
+                if isinstance(checked[row], AudioError):
+                    raise checked[row]
+                self._decode(values.view(row), checked[row], keys[row : row + 1], arrays, row)
+            except AudioError as error:
+                return str(error)
+
+        rows = np.flatnonzero(wanted).tolist()
+        reasons = zip(rows, self._threads.map(decode, rows))
+        failures = {row: reason for row, reason in reasons if reason is not None}
+        for row in failures:
+            for array in arrays.values():
+                array[row] = 0
+        arrays["ratio"][list(failures)] = 1
+        valid = valid_rows(failures, wanted)
+        warnings = self._warnings(checked, np.flatnonzero(valid).tolist())
+        return Decoded(arrays, valid, failures, warnings)
+
+    def _warnings(self, checked: list[Any], rows: list[int]) -> dict[int, Warning]:
+        """Return a warning for each sound that loses what int16 cannot hold."""
+        if not self._audio.exact:
+            return {}
+        lossy = PrecisionWarning(
+            "its samples are rounded to 16 bits, which the records looked at have at most"
+        )
+        kept = (1, self._audio.width)
+        return {r: lossy for r in rows if not checked[r].exact or checked[r].channels not in kept}
+
+    def _decode(
+        self, data: memoryview, header: Header, key: np.ndarray, arrays: dict[str, Any], row: int
+    ) -> None:
+        """Write the clips of one sound into row `row` of the arrays."""
+        audio = self._audio
+        window = audio.window(header.rate)
+        starts = self._starts(header, window, key)
+        lengths = np.minimum(header.frames - starts, window)
+        divisor = math.gcd(header.rate, audio.rate)
+        arrays["ratio"][row] = audio.rate // divisor, header.rate // divisor
+        arrays["rate"][row] = header.rate
+        single = audio.count is None
+        arrays["length"][row] = lengths[0] if single else lengths
+        seconds = starts / header.rate
+        arrays["start"][row] = seconds[0] if single else seconds
+        clips = arrays["samples"][row : row + 1] if single else arrays["samples"][row]
+        for clip, start in zip(clips, starts.tolist()):
+            # Where all of them fit, the file's integers go to the device as they are.
+            exact = audio.exact and header.exact
+            last = start + window + audio.margin
+            samples = read_window(data, header, start - audio.margin, last, exact)
+            clip[: len(samples)] = self._mixed(samples, clip)
+
+    def _starts(self, header: Header, window: int, key: np.ndarray) -> np.ndarray:
+        """Return the first samples of the clips of one sound, int64[count]."""
+        start, count = self._audio.start, self._audio.count or 1
+        last = max(0, header.frames - window)
+        if start == "random":
+            return draw_integers(key, np.arange(count), high=last + 1)
+        if start == "uniform":
+            parts = np.array([0.5]) if count == 1 else np.linspace(0, 1, count)
+            return np.round(parts * last).astype(np.int64)
+        first = round(float(start) * header.rate)
+        if first >= header.frames:
+            seconds = header.frames / header.rate
+            raise AudioError(f"it ends after {seconds:g} seconds, before `start`, {start:g}")
+        return np.full(count, first, np.int64)
+
+    def _mixed(self, samples: np.ndarray, clip: np.ndarray) -> np.ndarray:
+        """Return samples [n, stored channels] in the channels and the dtype of a clip."""
+        if samples.dtype != clip.dtype:
+            samples = to_floats(samples) if clip.dtype == np.float32 else _to_int16(samples)
+        if clip.ndim == 2:
+            return np.broadcast_to(samples, (len(samples), clip.shape[1]))
+        if samples.shape[1] == 1:
+            return samples[:, 0]
+        mixed = samples.mean(axis=1, dtype=np.float32)
+        return mixed if clip.dtype == np.float32 else np.round(mixed).astype(np.int16)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+
+def _to_int16(samples: np.ndarray) -> np.ndarray:
+    """Return floats at 16 bits: of a file that the others led not to expect."""
+    return np.clip(np.round(samples * 2.0**15), -(2**15), 2**15 - 1).astype(np.int16)
+
+
+def _good(part: Values) -> list[Header]:
+    """Return the headers of the records that can be read."""
+    assert isinstance(part, Encoded)
+    found = []
+    for row in range(len(part.lengths)):
+        try:
+            found.append(read_header(part.view(row)))
+        except AudioError:
+            continue
+    return found

@@ -1,0 +1,300 @@
+"""Every transform that `jaxaug.augment.audio` exports, against every law of transforms.
+
+A new export needs one line in CASES.
+"""
+
+import dataclasses
+import functools
+import inspect
+import pickle
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxaug import augment
+from jaxaug.augment import audio
+from tests.augment.audio.sounds import sound
+
+ROWS = 8
+SAMPLES = 1500
+LENGTHS = (1500, 1400, 1, 700, 1499, 640, 0, 1000)
+BINS = 20
+FRAMES = 30
+
+
+class Case(NamedTuple):
+    """The arguments of a transform, and what its laws must know.
+
+    Attributes:
+      arguments: with which it does something to every sound.
+      random: False where another key gives the same result.
+      features: True where it takes features in place of a waveform.
+      tolerance: by which a larger array may change what is used: an FFT of another size rounds
+        otherwise.
+    """
+
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    random: bool = True
+    features: bool = False
+    tolerance: float = 0.0
+
+
+BANK = np.stack([sound(seed, 300) for seed in range(3)])
+SMALL = {"n_fft": 128, "hop": 64, "win": 100}
+
+CASES = {
+    "AddNoise": Case({"snr": (5, 10)}),
+    "AmplitudeToDB": Case(random=False, features=True),
+    "Clip": Case({"db": (-12, -6)}),
+    "Gain": Case({"db": (3, 6)}),
+    "HighPass": Case({"cutoff": (500, 900), "taps": 63}, tolerance=1e-5),
+    "LogMel": Case({**SMALL, "n_mels": BINS}, random=False, tolerance=1e-3),
+    "LowPass": Case({"taps": 63, "cutoff": (500, 900)}, tolerance=1e-5),
+    "MFCC": Case({**SMALL, "n_mels": BINS}, random=False, tolerance=1e-3),
+    "MelSpectrogram": Case({**SMALL, "n_mels": BINS}, random=False, tolerance=1e-4),
+    "Normalize": Case({"to": "rms"}, random=False),
+    "PolarityInversion": Case(random=False),
+    "Preemphasis": Case(random=False),
+    "RoomImpulse": Case({"bank": BANK}, tolerance=1e-5),
+    "SpecAugment": Case({"warp": 3, "time_width": 8, "frequency_width": 6}, features=True),
+    "Spectrogram": Case(SMALL, random=False, tolerance=1e-4),
+    "Speed": Case({"factor": (0.8, 0.9)}),
+    "Standardize": Case(random=False),
+    "TimeMask": Case({"width": (0.2, 0.3)}),
+    "TimeShift": Case(),
+}
+KEYS = jax.random.split(jax.random.key(7), ROWS)
+OTHER_KEYS = jax.random.split(jax.random.key(8), ROWS)
+
+
+def exported():
+    names = {name: getattr(audio, name) for name in dir(audio)}
+    return sorted(
+        name
+        for name, value in names.items()
+        if inspect.isclass(value) and not inspect.isabstract(value)
+    )
+
+
+NAMES = exported()
+everything = pytest.mark.parametrize("name", NAMES)
+
+
+def has_p(name):
+    return "p" in {field.name for field in dataclasses.fields(getattr(audio, name))}
+
+
+WITH_P = [name for name in NAMES if has_p(name)]
+
+
+def build(name, **changes):
+    return getattr(audio, name)(**{**CASES[name].arguments, **changes})
+
+
+def always(name):
+    return build(name, p=1.0) if has_p(name) else build(name)
+
+
+def batch(name, samples=None, rest=0.0):
+    """Return eight sounds of different lengths, one of them empty, with `rest` behind each."""
+    features = CASES[name].features
+    samples = samples or (FRAMES if features else SAMPLES)
+    most = FRAMES if features else SAMPLES
+    shape = (ROWS, samples, BINS) if features else (ROWS, samples)
+    array = np.full(shape, rest, np.float32)
+    lengths = np.array(LENGTHS, np.int32) * most // SAMPLES
+    for row, length in enumerate(lengths):
+        given = sound(row, length, BINS if features else None)
+        array[row, :length] = np.abs(given) if features else given
+    label = jnp.arange(ROWS, dtype=jnp.int32)
+    return {"audio": jnp.asarray(array), "audio_length": jnp.asarray(lengths), "label": label}
+
+
+def rows(tree, which):
+    return jax.tree.map(lambda leaf: leaf[which], tree)
+
+
+def equal(a, b, tolerance=0.0):
+    def check(first, second):
+        scale = max(np.abs(np.asarray(second, np.float64)).max(initial=0.0), 1e-30)
+        np.testing.assert_allclose(first, second, rtol=0, atol=tolerance * scale)
+
+    jax.tree.map(check, a, b)
+
+
+def laws(transform, never, key, sample):
+    """Return all that the laws compare: compiling is what costs, so it is compiled as one."""
+    chain = augment.Compose([transform])
+
+    def total(audio):
+        given = {"audio": audio, "audio_length": sample["audio_length"]}
+        return transform(key, given)["audio"].sum()
+
+    return {
+        "called": transform(key, sample),
+        "replayed": chain.apply(chain.make_params(key, sample), sample),
+        "never": None if never is None else never(key, sample),
+        "slopes": jax.grad(total)(sample["audio"]),
+    }
+
+
+@functools.cache
+def compiled(name):
+    never = build(name, p=0.0) if has_p(name) and name != "Speed" else None
+    return jax.jit(jax.vmap(functools.partial(laws, always(name), never)))
+
+
+@functools.cache
+def results(name):
+    return jax.device_get(compiled(name)(KEYS, batch(name)))
+
+
+def test_the_table_is_that_of_the_exports():
+    assert sorted(CASES) == NAMES
+
+
+@everything
+def test_config(name):
+    transform = build(name)
+    assert transform == build(name) and hash(transform) == hash(build(name))
+    assert pickle.loads(pickle.dumps(transform)) == transform
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        transform.like = "other"
+
+
+@everything
+def test_form_and_rest(name):
+    out = results(name)["called"]
+    assert set(out) == {"audio", "audio_length", "label"}
+    assert out["audio"].dtype == np.float32 and out["audio_length"].dtype == np.int32
+    assert np.isfinite(out["audio"]).all()
+    equal(out["label"], np.arange(ROWS))
+    for audio_, length in zip(out["audio"], out["audio_length"]):
+        assert 0 <= length <= len(audio_) and not audio_[length:].any()
+
+
+@everything
+def test_a_replay_equals_the_call(name):
+    equal(results(name)["replayed"], results(name)["called"])
+
+
+@everything
+def test_another_key_another_result(name):
+    other = compiled(name)(OTHER_KEYS, batch(name))["called"]
+    changed = (np.asarray(other["audio"]) != results(name)["called"]["audio"]).any()
+    assert changed == CASES[name].random
+
+
+@everything
+def test_the_bits_do_not_depend_on_the_batch(name):
+    for count in (2, 3):
+        part = compiled(name)(KEYS[:count], rows(batch(name), slice(count)))
+        equal(jax.device_get(part)["called"], rows(results(name)["called"], slice(count)))
+
+
+@everything
+def test_what_lies_beyond_the_length_is_not_read(name):
+    dirty = compiled(name)(KEYS, batch(name, rest=0.7))["called"]
+    equal(jax.device_get(dirty), results(name)["called"])
+
+
+@everything
+def test_padding_changes_nothing(name):
+    """Tight audio gives what it gives in a larger array with its length."""
+    larger = batch(name, samples=(FRAMES + 9 if CASES[name].features else SAMPLES + 300))
+    padded = jax.device_get(compiled(name)(KEYS, larger)["called"])
+    tight = results(name)["called"]
+    if name == "Speed":  # slower sounds have room there
+        assert (padded["audio_length"] >= tight["audio_length"]).all()
+        longest = tight["audio"].shape[1] - 1
+        equal(padded["audio"][1:, :longest], np.pad(tight["audio"], 0)[1:, :longest])
+        return
+    equal(padded["audio_length"], tight["audio_length"])
+    count = tight["audio"].shape[1]
+    for one, other in zip(padded["audio"], tight["audio"]):
+        equal(one[:count], other, CASES[name].tolerance)
+
+
+@everything
+def test_alone_is_as_with_its_length(name):
+    sample = rows(batch(name), 0)
+    alone = always(name)(KEYS[0], sample["audio"])
+    assert CASES[name].features or len(sample["audio"]) == sample["audio_length"]
+    tolerance = max(CASES[name].tolerance, 1e-5)
+    equal(np.asarray(alone), results(name)["called"]["audio"][0], tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_P if name != "Speed"])
+def test_never_is_the_identity(name):
+    equal(results(name)["never"], jax.device_get(batch(name)))
+
+
+@pytest.mark.parametrize("name", WITH_P)
+def test_p_is_a_probability(name):
+    with pytest.raises(ValueError, match=r"`p` must be a probability in \[0, 1\], got 1.5"):
+        build(name, p=1.5)
+
+
+@everything
+def test_no_dots_and_no_doubles_under_x64(name):
+    transform = always(name)
+    sample = rows(batch(name), 3)
+    with jax.enable_x64(True):
+        text = str(jax.make_jaxpr(transform)(KEYS[3], sample))
+    assert "dot_general" not in text and "conv_general" not in text
+    assert not re.search(r"f64\[\d|c128\[\d", text)
+
+
+@everything
+def test_what_is_drawn_is_arrays_and_slopes_are_finite(name):
+    chain = augment.Compose([always(name)])
+    drawn = chain.make_params(KEYS[3], rows(batch(name), 3))
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(drawn))
+    assert np.isfinite(results(name)["slopes"]).all()
+
+
+@everything
+def test_channels_are_transformed_alike(name):
+    """What [N] becomes, both channels of [N, 2] with the same sound become."""
+    if name in ("AddNoise", "Standardize", "Normalize", "SpecAugment", "AmplitudeToDB"):
+        pytest.skip("levels and noise are of all channels together, or features are given")
+    mono = rows(batch(name), 3)
+    stereo = {**mono, "audio": jnp.stack([mono["audio"]] * 2, axis=-1)}
+    out = always(name)(KEYS[3], stereo)["audio"]
+    expected = results(name)["called"]["audio"][3]
+    for channel in (0, 1):
+        tolerance = max(CASES[name].tolerance, 1e-5)
+        equal(np.asarray(out[..., channel]), expected, tolerance)
+
+
+def numbers_of(name):
+    transform = always(name)
+    settings = {}
+    for field in dataclasses.fields(transform):
+        numbers = jax.tree.leaves(getattr(transform, field.name))
+        if numbers and all(isinstance(number, float) for number in numbers):
+            settings[field.name] = getattr(transform, field.name)
+    static = {"power", "low", "high"} | ({"factor"} if name == "Speed" else set())
+    return transform, {key: value for key, value in settings.items() if key not in static}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if numbers_of(name)[1]])
+def test_traced_settings_give_what_numbers_give(name):
+    transform, settings = numbers_of(name)
+    traced = dataclasses.replace(transform, **jax.tree.map(jnp.float32, settings))
+    sample = rows(batch(name), 3)
+
+    def total(transform):
+        out = transform(KEYS[3], sample)["audio"]
+        return jnp.sum(out * out), out
+
+    slopes, out = jax.jit(jax.grad(total, has_aux=True, allow_int=True))(traced)
+    equal(np.asarray(out), results(name)["called"]["audio"][3], 1e-5)
+    for slope in jax.tree.leaves(slopes):
+        assert slope.dtype != np.float32 or np.isfinite(slope).all()

@@ -1,0 +1,196 @@
+"""The pure halves against oracles: NumPy in float64, SciPy; librosa and soxr where installed."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.signal
+
+from jaxaug._sinc import RESAMPLE, resample, resampled_length
+from jaxaug.augment import audio
+from tests.augment.audio.sounds import sound
+from tests.reference import sound as reference
+
+KEY = jax.random.key(0)
+WAVE = sound(0, 6000)
+LIKE = ("librosa", "torchaudio", "dali", "kaldi")
+SMALL = {"n_fft": 512, "hop": 160, "win": 400}
+
+
+def close(values, expected, tolerance):
+    """Compare elementwise, relative to the peak."""
+    assert values.shape == expected.shape
+    np.testing.assert_allclose(
+        np.asarray(values, np.float64), expected, rtol=0, atol=tolerance * np.abs(expected).max()
+    )
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_features_are_those_of_the_library(like):
+    spectrum, mel, logarithms = reference.log_mel(WAVE, like)
+    close(audio.Spectrogram(like=like)(KEY, WAVE), spectrum, 2e-6)
+    close(audio.MelSpectrogram(n_mels=40, like=like)(KEY, WAVE), mel, 5e-6)
+    close(audio.LogMel(n_mels=40, like=like)(KEY, WAVE), logarithms, 1e-5)
+    if like == "torchaudio":
+        logarithms = np.maximum(logarithms, logarithms.max() - 80)
+    expected = reference.cepstra(logarithms, 13, like)
+    close(audio.MFCC(n_mels=40, like=like)(KEY, WAVE), expected, 1e-5)
+
+
+def test_magnitudes_and_decibels_of_them():
+    spectrum, *_ = reference.log_mel(WAVE, "librosa")
+    magnitudes = audio.Spectrogram(power=1)(KEY, WAVE)
+    close(magnitudes, np.sqrt(spectrum), 2e-6)
+    decibels = 10 * np.log10(np.maximum(spectrum, 1e-10))
+    decibels = np.maximum(decibels, decibels.max() - 80)
+    close(audio.AmplitudeToDB(power=1)(KEY, magnitudes), decibels, 1e-5)
+
+
+def test_features_are_those_of_librosa():
+    librosa = pytest.importorskip("librosa")
+    mel = librosa.feature.melspectrogram(
+        y=WAVE, sr=16_000, n_fft=512, hop_length=160, win_length=400, n_mels=80
+    )
+    decibels = librosa.power_to_db(mel)
+    close(audio.MelSpectrogram()(KEY, WAVE), mel.T, 5e-6)
+    close(audio.LogMel()(KEY, WAVE), decibels.T, 1e-5)
+    close(audio.MFCC()(KEY, WAVE), librosa.feature.mfcc(S=decibels, n_mfcc=13).T, 1e-5)
+    emphasized = librosa.effects.preemphasis(WAVE)
+    close(audio.Preemphasis(like="librosa")(KEY, WAVE), emphasized, 1e-7)
+
+
+@pytest.mark.parametrize("like, first", [("torchaudio", 1.0), ("kaldi", 0.03), ("dali", 0.03)])
+def test_preemphasis_begins_as_the_library(like, first):
+    expected = scipy.signal.lfilter([1, -0.97], [1], WAVE.astype(np.float64))
+    expected[0] = first * WAVE[0]
+    close(audio.Preemphasis(like=like)(KEY, WAVE), expected, 1e-6)
+
+
+@pytest.mark.parametrize("cutoff", [300.0, 2500.0])
+def test_filters_are_those_of_scipy(cutoff):
+    taps = scipy.signal.firwin(255, cutoff / 8000)
+    low = scipy.signal.fftconvolve(WAVE.astype(np.float64), taps)[127:-127]
+    close(audio.low_pass(jnp.asarray(WAVE), cutoff), low, 1e-6)
+    close(audio.high_pass(jnp.asarray(WAVE), cutoff), WAVE - low, 1e-5)
+
+
+def test_a_room_is_a_convolution():
+    impulse = sound(3, 700) * np.exp(-np.arange(700) / 100).astype(np.float32)
+    expected = np.convolve(WAVE.astype(np.float64), impulse)[: len(WAVE)]
+    close(audio.RoomImpulse(impulse, normalize=False)(KEY, WAVE), expected, 1e-6)
+    expected /= np.sqrt((impulse.astype(np.float64) ** 2).sum())
+    close(audio.RoomImpulse(impulse)(KEY, WAVE), expected, 1e-6)
+
+
+@pytest.mark.parametrize("snr", [-3.0, 20.0])
+@pytest.mark.parametrize("bank", [None, sound(5, 999)])
+def test_noise_has_its_ratio(snr, bank):
+    sample = {"audio": np.pad(WAVE, (0, 500)), "audio_length": jnp.int32(len(WAVE))}
+    noisy = audio.AddNoise((snr, snr), bank)(KEY, sample)["audio"]
+    noise = np.asarray(noisy, np.float64)[: len(WAVE)] - WAVE
+    measured = 10 * np.log10((WAVE.astype(np.float64) ** 2).mean() / (noise**2).mean())
+    assert abs(measured - snr) < 1e-3
+
+
+def test_recorded_noise_is_repeated_from_a_random_place():
+    bank = sound(5, 999)
+    noise = np.asarray(audio.AddNoise((0, 0), bank)(KEY, np.ones(3000, np.float32))) - 1
+    shifts = [np.corrcoef(noise[:999], np.roll(bank, -k))[0, 1] for k in range(999)]
+    assert max(shifts) > 0.9999
+    np.testing.assert_allclose(noise[:999], noise[999:1998], atol=1e-6)
+
+
+def test_levels():
+    loud = audio.Normalize(db=-6)(KEY, WAVE)
+    assert abs(20 * np.log10(np.abs(loud).max()) + 6) < 1e-4
+    even = audio.Normalize("rms", db=-20)(KEY, WAVE)
+    assert abs(10 * np.log10((np.asarray(even, np.float64) ** 2).mean()) + 20) < 1e-4
+    spectrum, *_ = reference.log_mel(WAVE, "librosa")
+    features = spectrum.astype(np.float32)
+    expected = (spectrum - spectrum.mean(axis=0)) / spectrum.std(axis=0)
+    close(audio.Standardize("bins", epsilon=0)(KEY, features), expected, 2e-5)
+    expected = (spectrum - spectrum.mean()) / spectrum.std()
+    close(audio.Standardize(epsilon=0)(KEY, features), expected, 2e-5)
+    assert not np.asarray(audio.Normalize()(KEY, WAVE * 0)).any()
+
+
+def tone(frequency, rate, samples):
+    return np.sin(2 * np.pi * frequency * np.arange(samples) / rate)
+
+
+@pytest.mark.parametrize("rate", [8000, 22_050, 44_100, 48_000])
+def test_resampling_passes_what_fits_and_stops_the_rest(rate):
+    """0.1 dB up to 0.91 of the lower Nyquist frequency, -90 dB from it on."""
+    divisor = math.gcd(rate, 16_000)
+    up, down = 16_000 // divisor, rate // divisor
+
+    def heard(frequency):
+        given = tone(frequency, rate, rate // 2).astype(np.float32)
+        out = resample(jnp.asarray(given), up, down, samples=8000, shrink=down / up)
+        return np.asarray(out, np.float64)[500:-500]
+
+    lower = min(rate, 16_000) / 2
+    for part in (0.1, 0.5, 0.91):
+        expected = tone(part * lower, 16_000, 8000)[500:-500]
+        assert np.abs(heard(part * lower) - expected).max() < 1e-4
+    if rate > 16_000:
+        for frequency in (1.001 * lower, 1.2 * lower):
+            assert 10 * np.log10(2 * (heard(frequency) ** 2).mean()) < -90
+
+
+def test_resampling_is_that_of_soxr():
+    soxr = pytest.importorskip("soxr")
+    low = audio.low_pass(jnp.asarray(sound(1, 24_000)), 6000.0, rate=48_000)
+    expected = soxr.resample(np.asarray(low), 48_000, 16_000, quality="HQ")
+    got = resample(low, 1, 3, samples=len(expected), shrink=3.0)
+    close(got[200:-200], expected[200:-200], 10 ** (-90 / 20))
+
+
+def test_the_filter_ends_at_the_half_of_the_lower_rate():
+    transition = 2 * (1 - RESAMPLE.cutoff)
+    assert 1 - transition > 0.913
+
+
+@pytest.mark.parametrize("length, up, down", [(0, 3, 7), (1, 1, 3), (10**9, 160, 441), (5, 2, 1)])
+def test_the_length_at_another_rate(length, up, down):
+    expected = -(-length * up // down)
+    assert int(resampled_length(length, up, down)) == expected
+
+
+def test_a_speed_is_a_rate():
+    given = tone(440, 16_000, 16_000).astype(np.float32)
+    fast = audio.Speed((1.25, 1.25))(KEY, {"audio": given})
+    assert int(fast["audio_length"]) == 12_800
+    expected = tone(550, 16_000, 12_800)
+    got = np.asarray(fast["audio"], np.float64)[:12_800]
+    np.testing.assert_allclose(got[200:-200], expected[200:-200], atol=2e-4)
+
+
+def test_masks_are_drawn_within_what_is_used():
+    transform = audio.SpecAugment(time_masks=1, frequency_masks=1, time_width=10)
+    sample = {"audio": np.ones((60, 30), np.float32), "audio_length": jnp.int32(40)}
+    keys = jax.random.split(KEY, 500)
+    out = np.asarray(jax.vmap(transform, (0, None))(keys, sample)["audio"])
+    hidden = (out[:, :40] == 0).all(axis=2)
+    assert hidden.sum(axis=1).max() == 10 and (hidden.sum(axis=1) == 0).any()
+    assert hidden.any(axis=0).all()  # every frame is hidden by some key
+    bins = (out[:, :40] == 0).all(axis=1)
+    assert bins.sum(axis=1).max() == 27 and bins.any(axis=0).all()
+
+
+def test_a_warp_moves_one_frame_and_keeps_the_ends():
+    ramp = np.arange(50, dtype=np.float32)[:, None]
+    transform = audio.SpecAugment(0, 0, 0, 0, warp=5)
+    out = np.asarray(jax.vmap(transform, (0, None))(jax.random.split(KEY, 50), ramp))[..., 0]
+    assert (np.diff(out, axis=1) > 0).all()
+    assert (out[:, 0] == 0).all() and (out[:, -1] == 49).all()
+    largest = np.abs(out - ramp[:, 0]).max(axis=1)
+    assert largest.max() <= 5.01 and largest.max() > 4
+
+
+def test_nothing_drawn_depends_on_the_waveform():
+    other = audio.AddNoise((0, 0))(KEY, WAVE) - WAVE
+    more = audio.AddNoise((0, 0))(KEY, WAVE * 2) - WAVE * 2
+    close(np.asarray(more), 2 * np.asarray(other, np.float64), 1e-5)

@@ -1,0 +1,110 @@
+"""Spectrograms and features in float64, by sums over frames: the oracle of `augment.audio`.
+
+Checked by hand against librosa 0.11, torchaudio 2.11 and kaldi-native-fbank 1.23, whose values
+they give within 1e-5 of the peak. The mel filters are built frequency by frequency.
+"""
+
+import numpy as np
+
+
+def frames_of(audio, win, hop, border):
+    """Return frames [T, win] whose middles are the samples 0, hop, ...; None: inside alone."""
+    audio = np.asarray(audio, np.float64)
+    if border is None:
+        starts = range(0, len(audio) - win + 1, hop)
+        return np.stack([audio[start : start + win] for start in starts])
+    padded = np.pad(audio, win // 2, mode="reflect" if border == "reflect" else "constant")
+    return np.stack([padded[i * hop : i * hop + win] for i in range(1 + len(audio) // hop)])
+
+
+def powers(frames, window, n_fft):
+    """Return |DFT|^2 of windowed frames, by the sum that defines it."""
+    n = np.arange(frames.shape[1])
+    waves = np.exp(-2j * np.pi / n_fft * np.outer(n, np.arange(n_fft // 2 + 1)))
+    return np.abs((frames * window) @ waves) ** 2
+
+
+def windows(like, win):
+    n = np.arange(win)
+    if like == "dali":
+        return np.sin(np.pi * (n + 0.5) / win) ** 2
+    if like == "kaldi":
+        return (0.5 - 0.5 * np.cos(2 * np.pi * n / (win - 1))) ** 0.85
+    return np.sin(np.pi * n / win) ** 2
+
+
+def slaney(hertz):
+    return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * np.log(hertz / 1000) / np.log(6.4)
+
+
+def htk(hertz):
+    return 2595 * np.log10(1 + hertz / 700)
+
+
+def kaldi(hertz):
+    return 1127 * np.log(1 + hertz / 700)
+
+
+def inverse(scale, mel):
+    """Return the frequency of a mel, by bisection."""
+    low, high = 0.0, 1e5
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if scale(middle) < mel else (low, middle)
+    return low
+
+
+def mel_bands(spectrum, rate, n_mels, like):
+    """Return [T, bins] in triangles of mel."""
+    scale = {"torchaudio": htk, "kaldi": kaldi}.get(like, slaney)
+    lowest = 20.0 if like == "kaldi" else 0.0
+    mels = np.linspace(scale(lowest), scale(rate / 2), n_mels + 2)
+    edges = [inverse(scale, mel) for mel in mels]
+    bands = np.zeros((len(spectrum), n_mels))
+    for band in range(n_mels):
+        a, b, c = edges[band : band + 3]
+        for bin_ in range(spectrum.shape[1] - (like == "kaldi")):
+            f = bin_ * rate / (2 * (spectrum.shape[1] - 1))
+            if like == "kaldi":
+                up = (kaldi(f) - mels[band]) / (mels[band + 1] - mels[band])
+                down = (mels[band + 2] - kaldi(f)) / (mels[band + 2] - mels[band + 1])
+            else:
+                up, down = (f - a) / (b - a), (c - f) / (c - b)
+            weight = max(0.0, min(up, down))
+            if like in ("librosa", "dali"):
+                weight *= 2 / (c - a)
+            bands[:, band] += weight * spectrum[:, bin_]
+    return bands
+
+
+def log_mel(audio, like, *, rate=16_000, n_fft=512, hop=160, win=400, n_mels=40):
+    """Return (powers, mel, logarithms) as the library `like` has them."""
+    border = {"librosa": "zero", "kaldi": None}.get(like, "reflect")
+    frames = frames_of(audio, win, hop, border)
+    if like == "kaldi":
+        frames = frames * 32768
+        frames = frames - frames.mean(axis=1, keepdims=True)
+        before = np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+        frames = frames - 0.97 * before
+    spectrum = powers(frames, windows(like, win), n_fft)
+    mel = mel_bands(spectrum, rate, n_mels, like)
+    if like == "kaldi":
+        return spectrum, mel, np.log(np.maximum(mel, np.finfo(np.float32).eps))
+    if like == "dali":
+        return spectrum, mel, 10 * np.log10(np.maximum(mel / mel.max(), 1e-20))
+    decibels = 10 * np.log10(np.maximum(mel, 1e-10))
+    if like == "librosa":
+        decibels = np.maximum(decibels, decibels.max() - 80)
+    return spectrum, mel, decibels
+
+
+def cepstra(logarithms, count, like):
+    """Return the DCT-II of logarithms, lifted by kaldi."""
+    n = logarithms.shape[1]
+    rows = []
+    for k in range(count):
+        waves = np.cos(np.pi * k * (2 * np.arange(n) + 1) / (2 * n))
+        scale = 1.0 if like == "dali" else np.sqrt((1 if k == 0 else 2) / n)
+        lift = 1 + 11 * np.sin(np.pi * k / 22) if like == "kaldi" else 1.0
+        rows.append((logarithms * waves).sum(axis=1) * scale * lift)
+    return np.stack(rows, axis=1)
