@@ -22,6 +22,8 @@ _OPTIONAL = {
     "av": f"decode.Video: {install_command('video')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
     "obstore": f"the same in less time: {install_command('remote')}",
+    "miniaudio": f"decode.Audio of FLAC and MP3: {install_command('audio')}",
+    "soundfile": f"decode.Audio of Ogg Vorbis and Opus: {install_command('audio')}",
     "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",

@@ -6,7 +6,7 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 `Output`, with `matrix` for its maps and `random` for its parameters.
 """
 
-from jaxaug.augment import functional, matrix, random, recipes
+from jaxaug.augment import audio, functional, matrix, random, recipes
 from jaxaug.augment._base.info import ImageInfo
 from jaxaug.augment._chain.compose import Compose
 from jaxaug.augment._chain.control import OneOf, RandomApply, RandomChoice, RandomOrder, SomeOf
@@ -192,6 +192,7 @@ __all__ = [
     "TrivialAugmentWide",
     "UniformTemporalSubsample",
     "Warp",
+    "audio",
     "functional",
     "matrix",
     "random",

@@ -6,6 +6,7 @@ from jaxaug.decode._draw import draw_integers, draw_uniform
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints, stored_points
 from jaxaug.decode._types import Encoded, ImageBatch, Ragged
+from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.image.column import Image, share
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.host.decode_image import decode_image
@@ -14,6 +15,7 @@ from jaxaug.decode.video.column import Video
 from jaxaug.decode.video.decode_video import decode_video
 
 __all__ = [
+    "Audio",
     "Boxes",
     "Column",
     "ColumnDecoder",

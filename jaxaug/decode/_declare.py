@@ -5,6 +5,7 @@ from jaxaug.decode._column import ColumnDecoder
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints
 from jaxaug.decode._types import Encoded
+from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.image.column import Image
 from jaxaug.decode.video.column import Video
 
@@ -12,7 +13,7 @@ from jaxaug.decode.video.column import Video
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     """Return the decoder of a column of that name; None for one that needs none.
 
-    "image" is an `Image`, "video" of encoded bytes a `Video`; beside them "mask" is a `Mask`,
+    "image" is an `Image`, "video" of encoded bytes a `Video`, "audio" an `Audio`, "mask" a `Mask`,
     "masks" [n, k, H, W] one of instances, "boxes" are `Boxes` and "keypoints" `Keypoints`.
 
     Args:
@@ -28,6 +29,8 @@ def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
         return Image()
     if name == "video" and encoded:
         return Video()
+    if name == "audio" and encoded:
+        return Audio()
     if name == "mask":
         return Mask()
     if name == "masks" and not encoded and getattr(values, "ndim", 0) == 4:

@@ -23,7 +23,7 @@ from jaxaug.iterators.sources.coco import Coco
 from jaxaug.iterators.sources.concat import Concat
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.files import Files
-from jaxaug.iterators.sources.folder import ImageFolder, VideoFolder
+from jaxaug.iterators.sources.folder import AudioFolder, ImageFolder, VideoFolder
 from jaxaug.iterators.sources.iterable import FromIterable
 from jaxaug.iterators.sources.memory import InMemory
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -32,6 +32,7 @@ from jaxaug.iterators.sources.paired import PairedFolders
 from jaxaug.iterators.sources.parquet import Parquet
 from jaxaug.iterators.sources.protocol import Far, Indexed, Source, Stream
 from jaxaug.iterators.sources.random_access import RandomAccess
+from jaxaug.iterators.sources.renamed import Renamed
 from jaxaug.iterators.sources.split import split
 from jaxaug.iterators.sources.subset import Subset
 from jaxaug.iterators.sources.tfds import TFDS
@@ -39,6 +40,7 @@ from jaxaug.iterators.sources.tfds import TFDS
 __all__ = [
     "TFDS",
     "ArrayRecord",
+    "AudioFolder",
     "Blocks",
     "Coco",
     "Concat",
@@ -54,6 +56,7 @@ __all__ = [
     "PairedFolders",
     "Parquet",
     "RandomAccess",
+    "Renamed",
     "Repeat",
     "Sampler",
     "Sequential",

@@ -53,7 +53,16 @@ from jaxaug.augment._base.fields import (
     static,
     store,
 )
-from jaxaug.augment._base.info import Canvas, ImageInfo, extent, info_of, inside, mirrored
+from jaxaug.augment._base.info import (
+    NO_IMAGE,
+    AudioInfo,
+    Canvas,
+    ImageInfo,
+    extent,
+    info_of,
+    inside,
+    mirrored,
+)
 from jaxaug.augment._base.operator import Drawn, Operator, Parameters, chosen, chosen_alike
 from jaxaug.augment._base.values import (
     LEVELS,
@@ -77,8 +86,10 @@ __all__ = [
     "LARGEST",
     "LEVELS",
     "NO_EPILOGUE",
+    "NO_IMAGE",
     "PADDING_MODES",
     "SMALLEST",
+    "AudioInfo",
     "Axis",
     "Canvas",
     "Channels",

@@ -10,7 +10,6 @@ from jaxaug._typing import Array, Key
 from jaxaug.augment import random
 from jaxaug.augment._base import pytree as _pytree
 from jaxaug.augment._base.fields import as_probability, convert_fields, repr_in_order, store
-from jaxaug.augment._base.info import ImageInfo
 from jaxaug.augment.matrix import is_static
 
 Parameters = Any  # a pytree of arrays, its own for each operator

@@ -4,7 +4,7 @@ from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.control import RandomChoice
 from jaxaug.augment._chain.frames import frames_name, over_clips, split_frames
 from jaxaug.augment._chain.group import GroupCompose, GroupOp, channels_first, mixable
-from jaxaug.augment._chain.state import check_key
+from jaxaug.augment._chain.state import Note, State, check_key
 from jaxaug.augment._chain.transform import (
     Bordered,
     Geometric,
@@ -23,9 +23,11 @@ __all__ = [
     "GroupOp",
     "ImageOp",
     "MultiView",
+    "Note",
     "Output",
     "Pointwise",
     "RandomChoice",
+    "State",
     "Transform",
     "as_transforms",
     "channels_first",

@@ -8,7 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import Drawn, ImageInfo, as_choice, as_class_index, as_flag, converter
+from jaxaug.augment._base import (
+    NO_IMAGE,
+    AudioInfo,
+    Drawn,
+    ImageInfo,
+    as_choice,
+    as_class_index,
+    as_flag,
+    converter,
+)
 from jaxaug.augment._chain.group import GroupOp
 from jaxaug.augment._chain.state import Note, State, begin, check_key, finish, resampled
 from jaxaug.augment._chain.transform import Output, Transform, leaves

@@ -133,7 +133,8 @@ class Control(Transform):
             # What a branch begins with is given the image as it is before the choice.
             while isinstance(part, Compose) and part.parts:
                 part = part.parts[0]
-            check_channels(part, state.image, inside=self)
+            if state.image is not None:
+                check_channels(part, state.image, inside=self)
         for choice in self.choices(drawn):
             state = _run(choice, state, self)
         return state

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
-from jaxaug.augment._base import Epilogue, ImageInfo
+from jaxaug.augment._base import NO_IMAGE, AudioInfo, Epilogue, ImageInfo
 from jaxaug.augment._chain.levels import LevelStep, through_levels
 from jaxaug.augment._warp import (
     Resampling,

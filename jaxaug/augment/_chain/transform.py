@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
     INTERPOLATIONS,
+    NO_IMAGE,
     PADDING_MODES,
     Color,
     Drawn,
@@ -409,6 +410,7 @@ class ImageOp(Transform):
         _check_alone(self, drawn, state, result)
         height, width, channels = result.shape
         info = ImageInfo((height, width), epoch=state.info.epoch, channels=channels)
+        info = info._replace(audio=state.info.audio)
         return self._after_rest(drawn, state._replace(image=result, info=info))
 
 

@@ -6,10 +6,8 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key
-from jaxaug.augment._info import AudioInfo, ImageInfo
-from jaxaug.augment._operator import Drawn, Parameters, chosen_alike
-from jaxaug.augment._state import Note, State
-from jaxaug.augment._transform import Transform
+from jaxaug.augment._base import AudioInfo, Drawn, ImageInfo, Parameters, chosen_alike
+from jaxaug.augment._chain import Note, State, Transform
 
 
 class AudioOp(Transform):
@@ -49,11 +47,11 @@ class AudioOp(Transform):
 
     def draw(self, key: Key, info: Any) -> Drawn:
         """Draw the parameters and the coin of `p`."""
-        return super().draw(key, self._facts(info))
+        return super().draw(key, self._audio_info(info))
 
     def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
         """Return the `ImageInfo` of the sample afterwards."""
-        before = self._facts(info)
+        before = self._audio_info(info)
         audio = self.heard(drawn.params, before)
         if drawn.applied is not None and audio.length is not None:
             length = jnp.where(drawn.applied, audio.length, before.used)
@@ -62,7 +60,7 @@ class AudioOp(Transform):
 
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the "audio" of the sample."""
-        before = self._facts(state.info)
+        before = self._audio_info(state.info)
         given = only_used(_as_floats(self, state.rest["audio"]), before)
         result = jnp.asarray(self.apply(drawn.params, given, before), jnp.float32)
         info = self.after(drawn, state.info)
@@ -75,7 +73,7 @@ class AudioOp(Transform):
         note = Note("audio op", (type(self).__name__,), f"to {list(result.shape)}", 1)
         return state._replace(rest=rest, info=info, notes=(*state.notes, note))
 
-    def _facts(self, info: Any) -> AudioInfo:
+    def _audio_info(self, info: Any) -> AudioInfo:
         """Return what is known of the audio, which must be what this transform takes."""
         audio = info if isinstance(info, AudioInfo) else info.audio
         if audio is None:

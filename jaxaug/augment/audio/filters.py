@@ -10,7 +10,8 @@ from jax.core import Tracer
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import (
+from jaxaug.augment._base import (
+    AudioInfo,
     Range,
     as_choice,
     as_flag,
@@ -19,7 +20,6 @@ from jaxaug.augment._fields import (
     as_range_of,
     converter,
 )
-from jaxaug.augment._info import AudioInfo
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio._sums import total
 from jaxaug.augment.random import integers, uniform

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_choice, as_number, as_range_of, converter
-from jaxaug.augment._info import AudioInfo
+from jaxaug.augment._base import AudioInfo, Range, as_choice, as_number, as_range_of, converter
 from jaxaug.augment.audio._kind import AudioOp, along, used
 from jaxaug.augment.audio._sums import bin_means, mean, root_mean_square
 from jaxaug.augment.random import uniform

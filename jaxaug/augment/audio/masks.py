@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Key
-from jaxaug.augment._fields import as_choice, as_number, converter
-from jaxaug.augment._info import AudioInfo
+from jaxaug.augment._base import AudioInfo, as_choice, as_number, converter
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio._sums import mean
 from jaxaug.augment.random import uniform

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Scalar
-from jaxaug.augment._fields import Range, as_optional, as_range_of, converter
-from jaxaug.augment._info import AudioInfo
+from jaxaug.augment._base import AudioInfo, Range, as_optional, as_range_of, converter
 from jaxaug.augment.audio._kind import AudioOp, along, only_used
 from jaxaug.augment.audio._sums import root_mean_square
 from jaxaug.augment.audio.filters import as_bank

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxaug._typing import Array, Key
-from jaxaug.augment._fields import (
+from jaxaug.augment._base import (
+    AudioInfo,
     as_choice,
     as_number,
     as_optional,
     as_positive_int,
     converter,
 )
-from jaxaug.augment._info import AudioInfo
 from jaxaug.augment.audio._conventions import (
     CONVENTIONS,
     LIKE,

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 
 from jaxaug._sinc import PERTURB, resample, resampled_length
 from jaxaug._typing import Array, Key
-from jaxaug.augment._fields import (
+from jaxaug.augment._base import (
+    AudioInfo,
     Range,
     as_choice,
     as_range_of,
     as_static_range,
     converter,
 )
-from jaxaug.augment._info import AudioInfo
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.random import between, uniform
 

@@ -1,4 +1,4 @@
-"""Folders of images or of videos, with one sub-folder for each class."""
+"""Folders of images, videos or sounds, with one sub-folder for each class."""
 
 import copy
 import os
@@ -16,6 +16,7 @@ from jaxaug.iterators.sources.storage.loose import LooseFiles
 # Names only choose which files are records; what a file is, its bytes decide.
 _IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
+_SOUNDS = (".wav", ".wave", ".flac", ".mp3", ".ogg", ".oga", ".opus")
 _MAX_SHOWN_NAMES = 5  # names in an error
 
 
@@ -150,6 +151,36 @@ class VideoFolder(ClassFolder):
     _extensions = _VIDEOS
 
 
+class AudioFolder(ClassFolder):
+    """Sounds in class folders: `root/yes/x.wav`, `root/no/y/z.flac`; the label is the class's rank.
+
+    All else is as in `ImageFolder`; the column is "audio", which `decode.Audio` decodes.
+
+    Args:
+      root: the folder.
+      classes: names of the class folders in the order of their labels; None for all, sorted.
+
+    Attributes:
+      classes: the class names, tuple[str, ...].
+      labels: the class of each sound, int32[n].
+
+    Raises:
+      SourceError, ValueError: as those of `ImageFolder`.
+
+    Example:
+      >>> import tempfile
+      >>> root = Path(tempfile.mkdtemp())
+      >>> (root / "yes").mkdir()
+      >>> _ = (root / "yes" / "a.wav").write_bytes(b"...")
+      >>> AudioFolder(root).labels.tolist()
+      [0]
+    """
+
+    _column = "audio"
+    _noun = "sounds"
+    _extensions = _SOUNDS
+
+
 def _list_folder(root: Path, noun: str, extensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Return the files of a kind below a folder, and the folders in it, both sorted.
 
@@ -159,7 +190,7 @@ def _list_folder(root: Path, noun: str, extensions: tuple[str, ...]) -> tuple[li
     if not root.is_dir():
         raise SourceError(f"`root` must be a folder of {noun}, got {str(root)!r}, which is none.")
     try:
-        names = sorted(_files_below(str(root), "", (_identity(str(root)),), extensions))
+        names = sorted(files_below(str(root), extensions))
         below = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     except OSError as error:
         raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
@@ -218,9 +249,9 @@ def listed(names: list[str]) -> str:
     )
 
 
-def image_files(root: str) -> Iterator[str]:
-    """Yield the paths, relative to `root`, of the image files below it, in no order."""
-    yield from _files_below(root, "", (_identity(root),), _IMAGES)
+def files_below(root: str, extensions: tuple[str, ...] = _IMAGES) -> Iterator[str]:
+    """Yield the paths, relative to `root`, of the files below it by extension, in no order."""
+    yield from _files_below(root, "", (_identity(root),), extensions)
 
 
 def _files_below(

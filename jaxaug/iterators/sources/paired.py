@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources.folder import image_files, listed
+from jaxaug.iterators.sources.folder import files_below, listed
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 

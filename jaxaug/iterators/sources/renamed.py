@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder
-from jaxaug.iterators._protocol import Source
+from jaxaug.iterators.sources.protocol import Source
 
 
 class Renamed:

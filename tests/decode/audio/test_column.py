@@ -11,7 +11,7 @@ pytest.importorskip("soundfile")
 from jaxaug import decode
 from jaxaug.decode.audio.headers import AudioError, read_header
 from jaxaug.decode.audio.read import read_window
-from tests.decode.sounds import EXACT, SUBTYPES, decoded, encoded, wave
+from tests.decode.audio.sounds import EXACT, SUBTYPES, decoded, encoded, wave
 
 
 @pytest.mark.parametrize("kind", SUBTYPES)

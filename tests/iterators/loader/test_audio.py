@@ -11,7 +11,7 @@ pytest.importorskip("miniaudio")
 pytest.importorskip("soundfile")
 
 from jaxaug import augment, decode, iterators
-from tests.decode.sounds import decoded, encoded, wave
+from tests.decode.audio.sounds import decoded, encoded, wave
 
 KINDS = ("wav16", "flac16", "vorbis", "wav24")
 COUNT = 12
