@@ -20,6 +20,7 @@ _CLIPPED_QUIETLY = 0.5  # beyond [0, 1], which noise and bright colors may be
 _MASK_WEIGHT = 0.4
 _SHOWN_SHARES = 2  # of a soft label
 _TILE_INCHES = 2.2
+_SHOWN_FRAMES = 4  # of a clip
 
 
 def show(
@@ -36,7 +37,8 @@ def show(
     Drawn are the used part of each image ("size"), "label" and "index" as its title, "boxes" with
     "box_labels", "mask" and "masks" as transparent colors, and "keypoints". A row whose "valid" is
     False is called "not valid". Of a batch that spans processes, the rows of this process are
-    shown. Needs matplotlib, the extra "show".
+    shown. Of a "video" some frames are drawn side by side, of several clips those of the first.
+    Needs matplotlib, the extra "show".
 
     Args:
       batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w]. Entries of
@@ -54,7 +56,7 @@ def show(
 
     Raises:
       ImportError: matplotlib is not installed.
-      ValueError: the batch has no "image", or one that is no batch of images.
+      ValueError: the batch has no "image" or "video", or one that is no batch of images or clips.
 
     Example:
       >>> import numpy as np
@@ -70,12 +72,14 @@ def show(
 
     check_positive_int("count", count)
     check_positive_int("columns", columns)
-    if "image" not in batch:
-        raise ValueError(f'`batch` must have an "image", got {sorted(batch)}.')
+    if "image" not in batch and "video" not in batch:
+        raise ValueError(f'`batch` must have an "image" or a "video", got {sorted(batch)}.')
 
     nested = (Mapping, tuple, list)
     names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
+    if "image" not in arrays:
+        arrays = _filmstrips(arrays)
     _warn_of_clipping(arrays["image"], mean, std)
     shown = len(arrays["image"])
     columns = min(columns, shown) or 1
@@ -89,6 +93,20 @@ def show(
         axes.set_title(_title(sample, names), fontsize="small", parse_math=False)
         _draw(axes, sample, viewable(sample["image"], mean, std), names)
     return figure
+
+
+def _filmstrips(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return an image of some frames side by side for each video, and what its title says."""
+    videos = arrays["video"]
+    if videos.ndim == 6:  # of several clips the first
+        videos = videos[:, 0]
+    if videos.ndim != 5:
+        raise ValueError(f'"video" must be clips [n, t, h, w, C], got {list(videos.shape)}.')
+    count = videos.shape[1]
+    shown = np.unique(np.linspace(0, count - 1, min(count, _SHOWN_FRAMES)).astype(int))
+    strips = np.concatenate([videos[:, number] for number in shown], axis=2)
+    titles = {name: arrays[name] for name in ("label", "index", "valid") if name in arrays}
+    return {"image": strips, **titles}
 
 
 def _local(value: Any) -> np.ndarray:

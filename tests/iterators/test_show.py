@@ -150,7 +150,9 @@ def test_a_batch_of_a_loader_is_shown_and_saved(tmp_path):
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match=r'`batch` must have an "image", got \[\'label\'\]'):
+    with pytest.raises(
+        ValueError, match=r'`batch` must have an "image" or a "video", got \[\'label\'\]'
+    ):
         show({"label": np.arange(2)})
     with pytest.raises(ValueError, match="`count` must be an int of at least 1, got 0"):
         show({"image": IMAGES}, count=0)
@@ -183,3 +185,15 @@ def test_the_label_of_a_box_at_the_edge_is_not_cut_off(left, top):
     label = axes.texts[0].get_window_extent()
     assert whole.x0 - 1 <= label.x0 and label.x1 <= whole.x1
     assert whole.y0 <= label.y0 and label.y1 <= whole.y1 + 1
+
+
+def test_of_a_video_some_frames_are_drawn_side_by_side():
+    frames = np.arange(8, dtype=np.uint8)[None, :, None, None, None] * 10
+    videos = np.broadcast_to(frames, (2, 8, 6, 5, 3))
+    for batch in ({"video": videos}, {"video": videos[:, None].repeat(2, 1)}):
+        figure = show({**batch, "label": np.array([3, 4]), "size": np.array([[6, 5]] * 2)})
+        assert [axes.get_title() for axes in figure.axes] == ["3", "4"]
+        strip = np.asarray(figure.axes[0].images[0].get_array())
+        assert strip.shape == (6, 20, 3) and strip[0, ::5, 0].tolist() == [0, 20, 40, 70]
+    with pytest.raises(ValueError, match=r"must be clips \[n, t, h, w, C\], got \[8, 6, 5, 3\]"):
+        show({"video": videos[0]})
