@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from jaxaug import Loader, augment
-from jaxaug.iterators import InMemory
-from jaxaug.iterators._sampler import permute
-from jaxaug.sharding import batch_sharding, sample_keys
+from jaxaug.iterators import InMemory, sample_keys
+from jaxaug.iterators.samplers.sampler import permute
+from jaxaug.sharding import batch_sharding
 
 
 def by_hand(pixels, labels, chain, batch_size, batches):

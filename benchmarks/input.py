@@ -31,7 +31,7 @@ from PIL import Image
 from jaxaug import Loader
 from jaxaug.decode import Decoder
 from jaxaug.iterators import ImageFolder, InMemory, Source, TFRecord, WebDataset
-from jaxaug.iterators.sources.packed.crc32c import crc32c
+from jaxaug.iterators.sources.storage.crc32c import crc32c
 
 BATCH = 256
 

@@ -129,11 +129,12 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     """Replace the native functions in this process."""
     import jax
 
-    from jaxaug.decode import _decoder
+    from jaxaug.decode.image import decoder
+    from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+    from jaxaug.decode.image.nvjpeg import nvjpeg_backend
     from jaxaug.decode.native import cuda, libnvjpeg
-    from jaxaug.decode.nvjpeg import gpu as gpu_module
-    from jaxaug.decode.nvjpeg import nvjpeg_backend
-    from jaxaug.iterators import _plan
+    from jaxaug.iterators.loader import plan
+    from jaxaug.iterators.loader.rows import RowSchema
 
     engines = Engines(gpus)
     runtime = Runtime(engines)
@@ -158,16 +159,22 @@ def put_stand_ins(gpus: int) -> tuple[Engines, Runtime]:
     def make_backend(backend, devices, *options):
         return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, *options)
 
-    _decoder._make_backend = make_backend
-    compile_batch = _plan.compile_batch
+    decoder._make_backend = make_backend
+    compile_batch = plan.compile_batch
 
-    def compile_small(function, rows, devices):
-        image = rows["sample"]["image"]
-        shape = jax.ShapeDtypeStruct((image.shape[0], 1, 1, 3), image.dtype)
-        sample = rows["sample"] | {"image": shape}
-        return compile_batch(function, rows | {"sample": sample}, devices)
+    class SmallCanvases(RowSchema):
+        """The form of rows whose canvases are the stand-ins' arrays of one pixel."""
 
-    _plan.compile_batch = compile_small
+        def shapes(self, count: int) -> dict[str, Any]:
+            rows = super().shapes(count)
+            image = rows["decoded"]["image"]
+            image["pixels"] = jax.ShapeDtypeStruct((count, 1, 1, 3), image["pixels"].dtype)
+            return rows
+
+    def compile_small(function, schema, count, devices):
+        return compile_batch(function, SmallCanvases(**vars(schema)), count, devices)
+
+    plan.compile_batch = compile_small
     return engines, runtime
 
 

@@ -28,8 +28,8 @@ import numpy as np
 from jaxaug import Loader
 from jaxaug.decode import Encoded, Video
 from jaxaug.decode.video.stream import VideoFile
+from jaxaug.iterators.loader.keys import decode_keys
 from jaxaug.sharding import batch_sharding
-from jaxaug.sharding._keys import decode_keys
 
 FRAMES, STRIDE = 16, 4
 BATCH = 8

@@ -26,8 +26,8 @@ FAMILIES = {
     "Blur and other filters": ("blur", "filters"),
     "Noise and compression": ("noise", "jpeg"),
     "Erasing and dropout": ("erase",),
-    "Several images": ("mix", "mosaic", "_group"),
-    "Choices and chains": ("control", "_compose", "custom", "views"),
+    "Several images": ("mix", "mosaic", "group"),
+    "Choices and chains": ("control", "compose", "custom", "views"),
     VIDEOS: ("frames", "temporal"),
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),
@@ -72,7 +72,8 @@ def family_pages() -> list[Page]:
     families = {module: family for family, modules in FAMILIES.items() for module in modules}
     described = {family: [] for family in (*FAMILIES, OWN)}
     for name in members(DIVIDED):
-        described[families.get(homes(DIVIDED)[name], OWN)].append(name)
+        file = homes(DIVIDED)[name].rpartition("/")[2]
+        described[families.get(file, OWN)].append(name)
 
     found = []
     for title, names in described.items():
@@ -119,11 +120,11 @@ def summary(module: str, name: str) -> str:
 
 
 def homes(module: str) -> dict[str, str]:
-    """Return the files of a package that define its public names, by name."""
+    """Return the files of a package that define its public names, without ".py", by name."""
     body = ast.parse((PACKAGE / module / "__init__.py").read_text()).body
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     return {
-        alias.name: (node.module or "").rpartition(".")[2]
+        alias.name: (node.module or "").removeprefix(f"jaxaug.{module}.").replace(".", "/")
         for node in imports
         for alias in node.names
     }
@@ -167,7 +168,10 @@ def not_described(page: Page, html: str) -> list[str]:
 
 
 def public_names(name: str) -> list[str]:
-    """Return the classes and functions that a module defines or exports (`import y as y`)."""
+    """Return the classes and functions that a module defines or exports.
+
+    It exports what `__all__` lists, or imports by `import y as y`.
+    """
     path = PACKAGE / name.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     names = set()
@@ -176,5 +180,7 @@ def public_names(name: str) -> list[str]:
             names |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names |= set(ast.literal_eval(node.value))
     constants = {name for name in names if name.isupper() and "_" in name}
     return sorted(name for name in names - constants if not name.startswith("_"))

@@ -177,7 +177,7 @@ def entries() -> list[Entry]:
     for name, value in vars(augment).items():
         if not inspect.isclass(value) or inspect.isabstract(value) or "__call__" not in dir(value):
             continue
-        module = value.__module__.removeprefix("jaxaug.augment.")
+        module = value.__module__.rpartition(".")[2]
         if not hasattr(value, "__dataclass_fields__") or module in FAMILIES[VIDEOS]:
             continue  # pictures do not show them
         if module not in families:

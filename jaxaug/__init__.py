@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "Decoder",
+    "Loader",
+    "augment",
+    "decode",
+    "errors",
+    "iterators",
+    "sharding",
+]
+
 _MODULES = ("augment", "decode", "errors", "iterators", "sharding")
 _NAMES = {"Decoder": "jaxaug.decode", "Loader": "jaxaug.iterators"}
 

@@ -10,7 +10,7 @@ import jaxaug
 from jaxaug._install import install_command, install_gpu_command
 from jaxaug.augment._xla import cpu_advice
 from jaxaug.decode import Decoder
-from jaxaug.iterators._cpu_threads import deadlock_note
+from jaxaug.iterators.loader.cpu_threads import deadlock_note
 
 _OPTIONAL = {
     "flax": f"the examples: {install_command('examples')}",
@@ -21,6 +21,7 @@ _OPTIONAL = {
     "pyarrow": f"iterators.Parquet: {install_command('parquet')}",
     "av": f"decode.Video: {install_command('video')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
+    "obstore": f"the same in less time: {install_command('remote')}",
     "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",
@@ -66,8 +67,8 @@ def _decoder() -> str:
 
 def _nvidia() -> Iterator[tuple[str, str]]:
     """Yield findings about nvJPEG: library, hardware queues, engines, memory for canvases."""
+    from jaxaug.decode.image.nvjpeg.canvas_buffers import buffer_budget
     from jaxaug.decode.native import cuda, libnvjpeg
-    from jaxaug.decode.nvjpeg.canvas_buffers import buffer_budget
 
     try:
         yield "nvJPEG", f"{libnvjpeg.version()} ({libnvjpeg.path()})"

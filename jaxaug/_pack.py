@@ -17,16 +17,16 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Source
-from jaxaug.iterators.sources._byte_progress import byte_progress
-from jaxaug.iterators.sources._files import list_files, local_path, reason
-from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.packed.tar import is_tar
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import CLASSES, WebDataset
 from jaxaug.iterators.sources.paired import PairedFolders
+from jaxaug.iterators.sources.protocol import Source
+from jaxaug.iterators.sources.storage.byte_progress import byte_progress
+from jaxaug.iterators.sources.storage.files import list_files, local_path, reason
+from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
 
 LooseSource = ImageFolder | FileList | PairedFolders
 MASK = "seg"  # the extension of a mask begins with it: key.seg.png

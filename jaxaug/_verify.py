@@ -18,13 +18,13 @@ import numpy as np
 from jaxaug._pack import build_index
 from jaxaug.decode import Encoded, decode_image, read_headers
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode.host.turbojpeg import check_jpeg_strictly
-from jaxaug.decode.parse.headers import BAD, JPEG
+from jaxaug.decode.image.host.turbojpeg import check_jpeg_strictly
+from jaxaug.decode.image.parse.headers import BAD, JPEG
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators.sources._byte_progress import byte_progress
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.folder import ImageFolder
 from jaxaug.iterators.sources.packed.source import PackedSource
+from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 
 _CHUNK = 64  # records that a process takes at a time
 _LISTS = (".txt", ".tsv", ".csv", ".lst", ".list")  # names of files that list images

@@ -15,7 +15,7 @@ from jaxaug.__main__ import main
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._pack import pack_files
 from jaxaug.iterators import ImageFolder, WebDataset
-from jaxaug.iterators.sources._byte_progress import byte_progress
+from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 from tests.iterators.sources import containers
 
 

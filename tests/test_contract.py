@@ -51,7 +51,7 @@ class Case(NamedTuple):
       square: True where the input must lie on a square array; `canvas` is left as it is then.
       boxes: True where it needs "boxes", False where it refuses them.
       local: False where a user's function may read the unused part of a canvas.
-      slopes: False where the image has no influence that a gradient could see.
+      gradients: False where the image has no influence that a gradient could see.
       one_coin: False where `p` is tossed for each part of it.
     """
 
@@ -62,7 +62,7 @@ class Case(NamedTuple):
     square: bool = False
     boxes: bool | None = None
     local: bool = True
-    slopes: bool = True
+    gradients: bool = True
     one_coin: bool = True
 
 
@@ -88,7 +88,7 @@ CASES = {
     "AugMix": Case(boxes=False),
     "AutoAugment": Case({"policy": "svhn"}),
     "BoxBlur": Case(),
-    "CLAHE": Case({"clip_limit": (1, 40), "tile_grid_size": (1, 1)}, slopes=False),
+    "CLAHE": Case({"clip_limit": (1, 40), "tile_grid_size": (1, 1)}, gradients=False),
     "CenterCrop": Case({"size": FIXED}, random=False, canvas=FIXED),
     "ChannelDropout": Case(),
     "CoarseDropout": Case({"holes": (1, 3), "height": (0.2, 0.4), "width": (0.2, 0.4)}),
@@ -107,7 +107,7 @@ CASES = {
     "JPEG": Case({"quality": (30, 90)}),
     "Lambda": Case({"function": darken}, local=False),
     "LetterBox": Case({"size": FIXED}, random=False, canvas=FIXED),
-    "LookupTable": Case({"table": NEGATIVE}, random=False, slopes=False),
+    "LookupTable": Case({"table": NEGATIVE}, random=False, gradients=False),
     "MedianBlur": Case(random=False),
     "Morphological": Case(random=False),
     "MotionBlur": Case(),
@@ -128,7 +128,7 @@ CASES = {
     "RandomChoice": Case({"transforms": BRANCHES}),
     "RandomCrop": Case({"size": FIXED}, canvas=FIXED),
     "RandomD4": Case(square=True),
-    "RandomEqualize": Case(random=False, slopes=False),
+    "RandomEqualize": Case(random=False, gradients=False),
     "RandomErasing": Case({"value": "random"}),
     "RandomGamma": Case(),
     "RandomGrayscale": Case({"p": 0.5}, random=False),
@@ -139,7 +139,7 @@ CASES = {
     "RandomOrder": Case({"transforms": BRANCHES}),
     "RandomPerspective": Case(),
     "RandomPhotometricDistort": Case(one_coin=False),
-    "RandomPosterize": Case({"bits": 3}, random=False, slopes=False),
+    "RandomPosterize": Case({"bits": 3}, random=False, gradients=False),
     "RandomRGBShift": Case(),
     "RandomResize": Case(
         {"min_size": 5, "max_size": 12, "canvas": FIXED}, canvas=FIXED, sized=True
@@ -245,7 +245,7 @@ def batch(name, rest=0):
     return sample
 
 
-def facts(sample):
+def info_of(sample):
     return augment.ImageInfo(sample["image"].shape[:2], sample["size"], sample.get("boxes"))
 
 
@@ -297,7 +297,7 @@ def laws(transform, never, key, sample):
     """Return all that the laws compare: compiling is what costs, so it is compiled as one."""
     nested = isinstance(transform, augment.Compose)
     chain = transform if nested else augment.Compose([transform])
-    info = facts(sample)
+    info = info_of(sample)
     image = sample["image"].astype(jnp.float32) / 255
     image = image.at[:2].set(0.5)  # gray: hue and saturation have their corners there
 
@@ -309,7 +309,7 @@ def laws(transform, never, key, sample):
         "called": transform(key, sample),
         "replayed": chain.apply(chain.make_params(key, info), sample),
         "never": None if never is None else never(key, sample),
-        "slopes": jax.grad(total)(image),
+        "gradients": jax.grad(total)(image),
     }
 
 
@@ -677,7 +677,7 @@ def test_p_is_a_probability(name):
 def test_no_dots_and_no_doubles_under_x64(name):
     transform = always(name)
     sample = rows(batch(name), 3)
-    info = facts(sample)
+    info = info_of(sample)
     with jax.enable_x64(True):
         text = str(jax.make_jaxpr(transform)(KEYS[3], sample))
         wide = jax.eval_shape(lambda key: transform.draw(key, info), KEYS[3])
@@ -738,7 +738,7 @@ def as_arrays(name, settings):
 
 
 @pytest.mark.parametrize("name", mostly_slow(NAMES))
-def test_traced_settings_give_what_numbers_give_and_have_finite_slopes(name):
+def test_traced_settings_give_what_numbers_give_and_have_finite_gradients(name):
     transform, settings = numbers_of(name)
     sample = rows(batch(name), 3)
     del sample["size"]
@@ -753,9 +753,9 @@ def test_traced_settings_give_what_numbers_give_and_have_finite_slopes(name):
 
     traced = dataclasses.replace(transform, **as_arrays(name, settings))
     assert bool(jax.tree.leaves(traced)) == bool(as_arrays(name, settings))
-    slopes, image = jax.jit(jax.grad(total, has_aux=True))(traced)
+    gradients, image = jax.jit(jax.grad(total, has_aux=True))(traced)
     np.testing.assert_allclose(image, jax.jit(image_of, static_argnums=0)(transform), atol=1e-3)
-    assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes))
+    assert all(np.isfinite(gradient).all() for gradient in jax.tree.leaves(gradients))
 
 
 @pytest.mark.parametrize("name, field", sorted([*OF_A_SHAPE, *UP_TO_A_NUMBER]))
@@ -772,7 +772,7 @@ def test_settings_that_decide_a_shape_are_not_traced(name, field):
 @everything
 def test_what_is_drawn_is_arrays(name):
     transform = always(name)
-    info = facts(rows(batch(name), 3))
+    info = info_of(rows(batch(name), 3))
     leaves = []
 
     def draw(key):
@@ -784,6 +784,6 @@ def test_what_is_drawn_is_arrays(name):
 
 @everything
 def test_gradients_are_finite_and_reach_the_image(name):
-    slopes = np.asarray(results(name)["slopes"])
-    assert np.isfinite(slopes).all()
-    assert (slopes != 0).any() == CASES[name].slopes
+    gradients = np.asarray(results(name)["gradients"])
+    assert np.isfinite(gradients).all()
+    assert (gradients != 0).any() == CASES[name].gradients

@@ -22,8 +22,8 @@ import pytest
 import jaxaug
 from jaxaug import Decoder, Loader, augment
 from jaxaug.decode import Encoded, Image
-from jaxaug.decode.nvjpeg import batched_decoder
-from jaxaug.decode.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg import batched_decoder
+from jaxaug.decode.image.nvjpeg import gpu as gpu_module
 from jaxaug.iterators import InMemory
 from jaxaug.sharding import batch_sharding
 from tests.decode import fake_gpu

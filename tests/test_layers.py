@@ -63,10 +63,37 @@ def test_a_layer_imports_only_what_lies_below_it(name):
         assert imported_layers(path) <= MAY_IMPORT[name] | {name}, path
 
 
+# The rooms of `augment`, each of which may import those before it, by what they export.
+AUGMENT = ["_xla", "matrix", "random", "_base", "_cuda", "_warp", "_chain", "_ops", "recipes"]
+DOORS = ("_base", "_warp", "_chain")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the modules of `augment` that a file imports, without "jaxaug.augment."."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            module = f"{node.module}."
+            named = module == "jaxaug.augment."
+            found |= {module + alias.name for alias in node.names} if named else {module[:-1]}
+    prefix = "jaxaug.augment."
+    return {name.removeprefix(prefix) for name in found if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize("room", AUGMENT)
+def test_a_room_of_augment_imports_only_those_before_it(room):
+    home = PACKAGE / "augment" / room
+    files = list(home.rglob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
+    assert files
+    for path in files:
+        for module in imported_modules(path):
+            other, _, inner = module.partition(".")
+            assert AUGMENT.index(other) <= AUGMENT.index(room), (path, module)
+            assert other == room or other not in DOORS or not inner, (path, module)
+
+
 # The rooms of the Loader, which know columns and no medium.
-LOADER = ["_loader", "_plan", "_reader", "_stream_reader", "_rows", "_columns", "_decode"]
-LOADER += ["_bad_records", "_builder", "_batch_function", "_compile", "_packing", "_pipeline"]
-LOADER += ["_consumer", "_state", "_stats", "_agreement", "_arguments", "_layout", "_sample"]
+LOADER = sorted((PACKAGE / "iterators" / "loader").glob("*.py"))
 MEDIA = {"mask", "masks", "canvas", "canvases", "pixels", "orientation", "boxes"}
 
 
@@ -81,15 +108,14 @@ def words_of(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", LOADER)
-def test_the_rooms_of_the_loader_know_no_medium(name):
-    path = PACKAGE / "iterators" / f"{name}.py"
+@pytest.mark.parametrize("path", LOADER, ids=lambda path: path.stem)
+def test_the_rooms_of_the_loader_know_no_medium(path):
     assert not words_of(ast.parse(path.read_text())) & MEDIA
 
 
 def test_native_libraries_are_called_in_three_places():
     libraries = PACKAGE / "decode" / "native"
-    others = (PACKAGE / "iterators" / "sources" / "_libc.py", PACKAGE / "_nvrtc.py")
+    others = (PACKAGE / "iterators/sources/storage/libc.py", PACKAGE / "_nvrtc.py")
     for path in PACKAGE.rglob("*.py"):
         native = "ctypes.CDLL" in path.read_text() or "cuda" in imported(path)
         assert not native or path.parent == libraries or path in others, path

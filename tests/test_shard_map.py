@@ -9,7 +9,7 @@ import pytest
 
 from jaxaug import augment
 from jaxaug.augment._cuda import choice
-from tests.test_contract import KEYS, MESH, NAMES, always, batch, facts, rows
+from tests.test_contract import KEYS, MESH, NAMES, always, batch, info_of, rows
 
 SPLIT = jax.P("batch")
 SHARED = jax.P()
@@ -51,7 +51,7 @@ def test_calls_and_replays_are_those_without_it(name, way):
     chain = CHAINS[name]
 
     def both(key, sample):
-        drawn = chain.make_params(key, facts(sample))
+        drawn = chain.make_params(key, info_of(sample))
         return chain(key, sample), chain.apply(drawn, sample)
 
     given = arguments_of(way, KEYS, batch("CenterCrop"))

@@ -16,8 +16,8 @@ from jaxaug._verify import find_fault, verify
 from jaxaug.decode import Encoded, read_headers
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FileList, ImageFolder, Subset, WebDataset
+from tests.decode.image.test_strict import DAMAGED
 from tests.decode.samples import JPEGS, PICTURE
-from tests.decode.test_strict import DAMAGED
 from tests.images import encode
 from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers

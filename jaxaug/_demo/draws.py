@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from jaxaug._typing import Key, Sample
 from jaxaug.augment import Compose, GroupCompose, MultiView, Normalize
-from jaxaug.iterators._viewable import color_of, planes, rgb_of, viewable, visible_points
+from jaxaug.iterators.export.viewable import color_of, planes, rgb_of, viewable, visible_points
 
 _AS_IT_IS = (0.0, 1.0)  # the mean and std that change nothing
 _MASK_WEIGHT = 0.35

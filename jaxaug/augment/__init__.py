@@ -6,108 +6,193 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 `Output`, with `matrix` for its maps and `random` for its parameters.
 """
 
-from jaxaug.augment import functional as functional
-from jaxaug.augment import matrix as matrix
-from jaxaug.augment import random as random
-from jaxaug.augment import recipes as recipes
-from jaxaug.augment._compose import Compose as Compose
-from jaxaug.augment._group import GroupCompose as GroupCompose
-from jaxaug.augment._group import GroupOp as GroupOp
-from jaxaug.augment._info import ImageInfo as ImageInfo
-from jaxaug.augment._resample import unwarp as unwarp
-from jaxaug.augment._run import Resampling as Resampling
-from jaxaug.augment._transform import Bordered as Bordered
-from jaxaug.augment._transform import Geometric as Geometric
-from jaxaug.augment._transform import ImageOp as ImageOp
-from jaxaug.augment._transform import Output as Output
-from jaxaug.augment._transform import Pointwise as Pointwise
-from jaxaug.augment._transform import SampleOp as SampleOp
-from jaxaug.augment._transform import Transform as Transform
-from jaxaug.augment._warp import Warp as Warp
-from jaxaug.augment._warp import select as select
-from jaxaug.augment.blur import BoxBlur as BoxBlur
-from jaxaug.augment.blur import Defocus as Defocus
-from jaxaug.augment.blur import GaussianBlur as GaussianBlur
-from jaxaug.augment.blur import MedianBlur as MedianBlur
-from jaxaug.augment.blur import MotionBlur as MotionBlur
-from jaxaug.augment.channels import ChannelDropout as ChannelDropout
-from jaxaug.augment.channels import HueSaturationValue as HueSaturationValue
-from jaxaug.augment.channels import RandomChannelPermutation as RandomChannelPermutation
-from jaxaug.augment.channels import RandomHueYIQ as RandomHueYIQ
-from jaxaug.augment.channels import RandomRGBShift as RandomRGBShift
-from jaxaug.augment.color import ColorJitter as ColorJitter
-from jaxaug.augment.color import Grayscale as Grayscale
-from jaxaug.augment.color import RandomGrayscale as RandomGrayscale
-from jaxaug.augment.control import OneOf as OneOf
-from jaxaug.augment.control import RandomApply as RandomApply
-from jaxaug.augment.control import RandomChoice as RandomChoice
-from jaxaug.augment.control import RandomOrder as RandomOrder
-from jaxaug.augment.control import SomeOf as SomeOf
-from jaxaug.augment.crop import CenterCrop as CenterCrop
-from jaxaug.augment.crop import RandomCrop as RandomCrop
-from jaxaug.augment.crop import RandomResizedCrop as RandomResizedCrop
-from jaxaug.augment.custom import Lambda as Lambda
-from jaxaug.augment.dihedral import RandomD4 as RandomD4
-from jaxaug.augment.dihedral import RandomRotate90 as RandomRotate90
-from jaxaug.augment.dihedral import RandomTranspose as RandomTranspose
-from jaxaug.augment.distortion import GridDistortion as GridDistortion
-from jaxaug.augment.distortion import OpticalDistortion as OpticalDistortion
-from jaxaug.augment.distortion import ThinPlateSpline as ThinPlateSpline
-from jaxaug.augment.elastic import ElasticTransform as ElasticTransform
-from jaxaug.augment.erase import CoarseDropout as CoarseDropout
-from jaxaug.augment.erase import GridDropout as GridDropout
-from jaxaug.augment.erase import PixelDropout as PixelDropout
-from jaxaug.augment.erase import RandomErasing as RandomErasing
-from jaxaug.augment.filters import Downscale as Downscale
-from jaxaug.augment.filters import Morphological as Morphological
-from jaxaug.augment.filters import RandomAdjustSharpness as RandomAdjustSharpness
-from jaxaug.augment.flip import RandomHorizontalFlip as RandomHorizontalFlip
-from jaxaug.augment.flip import RandomVerticalFlip as RandomVerticalFlip
-from jaxaug.augment.frames import Frames as Frames
-from jaxaug.augment.geometry import RandomAffine as RandomAffine
-from jaxaug.augment.geometry import RandomPerspective as RandomPerspective
-from jaxaug.augment.geometry import RandomShear as RandomShear
-from jaxaug.augment.geometry import RandomTranslate as RandomTranslate
-from jaxaug.augment.histogram import CLAHE as CLAHE
-from jaxaug.augment.histogram import RandomAutocontrast as RandomAutocontrast
-from jaxaug.augment.histogram import RandomEqualize as RandomEqualize
-from jaxaug.augment.iou_crop import RandomIoUCrop as RandomIoUCrop
-from jaxaug.augment.jpeg import JPEG as JPEG
-from jaxaug.augment.lighting import PCALighting as PCALighting
-from jaxaug.augment.lighting import PlanckianJitter as PlanckianJitter
-from jaxaug.augment.mix import CutMix as CutMix
-from jaxaug.augment.mix import MixUp as MixUp
-from jaxaug.augment.mix import MixUpOrCutMix as MixUpOrCutMix
-from jaxaug.augment.mosaic import Mosaic as Mosaic
-from jaxaug.augment.noise import GaussianNoise as GaussianNoise
-from jaxaug.augment.noise import ISONoise as ISONoise
-from jaxaug.augment.noise import MultiplicativeNoise as MultiplicativeNoise
-from jaxaug.augment.noise import SaltAndPepper as SaltAndPepper
-from jaxaug.augment.noise import ShotNoise as ShotNoise
-from jaxaug.augment.output import Normalize as Normalize
-from jaxaug.augment.output import ToFloat as ToFloat
-from jaxaug.augment.pad import LetterBox as LetterBox
-from jaxaug.augment.pad import Pad as Pad
-from jaxaug.augment.pad import RandomZoomOut as RandomZoomOut
-from jaxaug.augment.photometric import RandomPhotometricDistort as RandomPhotometricDistort
-from jaxaug.augment.policies import AugMix as AugMix
-from jaxaug.augment.policies import AutoAugment as AutoAugment
-from jaxaug.augment.policies import RandAugment as RandAugment
-from jaxaug.augment.policies import ThreeAugment as ThreeAugment
-from jaxaug.augment.policies import TrivialAugmentWide as TrivialAugmentWide
-from jaxaug.augment.rescale import RandomResize as RandomResize
-from jaxaug.augment.rescale import RandomShortestSize as RandomShortestSize
-from jaxaug.augment.rescale import ScaleJitter as ScaleJitter
-from jaxaug.augment.resize import Resize as Resize
-from jaxaug.augment.rotation import RandomRotation as RandomRotation
-from jaxaug.augment.sanitize import SanitizeBoxes as SanitizeBoxes
-from jaxaug.augment.temporal import FrameDropout as FrameDropout
-from jaxaug.augment.temporal import RandomTemporalReversal as RandomTemporalReversal
-from jaxaug.augment.temporal import UniformTemporalSubsample as UniformTemporalSubsample
-from jaxaug.augment.tone import LookupTable as LookupTable
-from jaxaug.augment.tone import RandomGamma as RandomGamma
-from jaxaug.augment.tone import RandomInvert as RandomInvert
-from jaxaug.augment.tone import RandomPosterize as RandomPosterize
-from jaxaug.augment.tone import RandomSolarize as RandomSolarize
-from jaxaug.augment.tone import RandomToneCurve as RandomToneCurve
-from jaxaug.augment.views import MultiView as MultiView
+from jaxaug.augment import functional, matrix, random, recipes
+from jaxaug.augment._base.info import ImageInfo
+from jaxaug.augment._chain.compose import Compose
+from jaxaug.augment._chain.control import OneOf, RandomApply, RandomChoice, RandomOrder, SomeOf
+from jaxaug.augment._chain.frames import Frames
+from jaxaug.augment._chain.group import GroupCompose, GroupOp
+from jaxaug.augment._chain.temporal import (
+    FrameDropout,
+    RandomTemporalReversal,
+    UniformTemporalSubsample,
+)
+from jaxaug.augment._chain.transform import (
+    Bordered,
+    Geometric,
+    ImageOp,
+    Output,
+    Pointwise,
+    SampleOp,
+    Transform,
+)
+from jaxaug.augment._chain.views import MultiView
+from jaxaug.augment._ops.blur import BoxBlur, Defocus, GaussianBlur, MedianBlur, MotionBlur
+from jaxaug.augment._ops.channels import (
+    ChannelDropout,
+    HueSaturationValue,
+    RandomChannelPermutation,
+    RandomHueYIQ,
+    RandomRGBShift,
+)
+from jaxaug.augment._ops.color import ColorJitter, Grayscale, RandomGrayscale
+from jaxaug.augment._ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from jaxaug.augment._ops.custom import Lambda
+from jaxaug.augment._ops.dihedral import RandomD4, RandomRotate90, RandomTranspose
+from jaxaug.augment._ops.distortion import GridDistortion, OpticalDistortion, ThinPlateSpline
+from jaxaug.augment._ops.elastic import ElasticTransform
+from jaxaug.augment._ops.erase import CoarseDropout, GridDropout, PixelDropout, RandomErasing
+from jaxaug.augment._ops.filters import Downscale, Morphological, RandomAdjustSharpness
+from jaxaug.augment._ops.flip import RandomHorizontalFlip, RandomVerticalFlip
+from jaxaug.augment._ops.geometry import (
+    RandomAffine,
+    RandomPerspective,
+    RandomShear,
+    RandomTranslate,
+)
+from jaxaug.augment._ops.histogram import CLAHE, RandomAutocontrast, RandomEqualize
+from jaxaug.augment._ops.iou_crop import RandomIoUCrop
+from jaxaug.augment._ops.jpeg import JPEG
+from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter
+from jaxaug.augment._ops.mix import CutMix, MixUp, MixUpOrCutMix
+from jaxaug.augment._ops.mosaic import Mosaic
+from jaxaug.augment._ops.noise import (
+    GaussianNoise,
+    ISONoise,
+    MultiplicativeNoise,
+    SaltAndPepper,
+    ShotNoise,
+)
+from jaxaug.augment._ops.output import Normalize, ToFloat
+from jaxaug.augment._ops.pad import LetterBox, Pad, RandomZoomOut
+from jaxaug.augment._ops.photometric import RandomPhotometricDistort
+from jaxaug.augment._ops.policies import (
+    AugMix,
+    AutoAugment,
+    RandAugment,
+    ThreeAugment,
+    TrivialAugmentWide,
+)
+from jaxaug.augment._ops.rescale import RandomResize, RandomShortestSize, ScaleJitter
+from jaxaug.augment._ops.resize import Resize
+from jaxaug.augment._ops.rotation import RandomRotation
+from jaxaug.augment._ops.sanitize import SanitizeBoxes
+from jaxaug.augment._ops.tone import (
+    LookupTable,
+    RandomGamma,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+    RandomToneCurve,
+)
+from jaxaug.augment._warp.fusion import Resampling
+from jaxaug.augment._warp.interpolate import unwarp
+from jaxaug.augment._warp.warp import Warp, select
+
+__all__ = [
+    "CLAHE",
+    "JPEG",
+    "AugMix",
+    "AutoAugment",
+    "Bordered",
+    "BoxBlur",
+    "CenterCrop",
+    "ChannelDropout",
+    "CoarseDropout",
+    "ColorJitter",
+    "Compose",
+    "CutMix",
+    "Defocus",
+    "Downscale",
+    "ElasticTransform",
+    "FrameDropout",
+    "Frames",
+    "GaussianBlur",
+    "GaussianNoise",
+    "Geometric",
+    "Grayscale",
+    "GridDistortion",
+    "GridDropout",
+    "GroupCompose",
+    "GroupOp",
+    "HueSaturationValue",
+    "ISONoise",
+    "ImageInfo",
+    "ImageOp",
+    "Lambda",
+    "LetterBox",
+    "LookupTable",
+    "MedianBlur",
+    "MixUp",
+    "MixUpOrCutMix",
+    "Morphological",
+    "Mosaic",
+    "MotionBlur",
+    "MultiView",
+    "MultiplicativeNoise",
+    "Normalize",
+    "OneOf",
+    "OpticalDistortion",
+    "Output",
+    "PCALighting",
+    "Pad",
+    "PixelDropout",
+    "PlanckianJitter",
+    "Pointwise",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChannelPermutation",
+    "RandomChoice",
+    "RandomCrop",
+    "RandomD4",
+    "RandomEqualize",
+    "RandomErasing",
+    "RandomGamma",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
+    "RandomHueYIQ",
+    "RandomInvert",
+    "RandomIoUCrop",
+    "RandomOrder",
+    "RandomPerspective",
+    "RandomPhotometricDistort",
+    "RandomPosterize",
+    "RandomRGBShift",
+    "RandomResize",
+    "RandomResizedCrop",
+    "RandomRotate90",
+    "RandomRotation",
+    "RandomShear",
+    "RandomShortestSize",
+    "RandomSolarize",
+    "RandomTemporalReversal",
+    "RandomToneCurve",
+    "RandomTranslate",
+    "RandomTranspose",
+    "RandomVerticalFlip",
+    "RandomZoomOut",
+    "Resampling",
+    "Resize",
+    "SaltAndPepper",
+    "SampleOp",
+    "SanitizeBoxes",
+    "ScaleJitter",
+    "ShotNoise",
+    "SomeOf",
+    "ThinPlateSpline",
+    "ThreeAugment",
+    "ToFloat",
+    "Transform",
+    "TrivialAugmentWide",
+    "UniformTemporalSubsample",
+    "Warp",
+    "functional",
+    "matrix",
+    "random",
+    "recipes",
+    "select",
+    "unwarp",
+]

@@ -254,12 +254,8 @@ def _add(a, b):
     return b if _is(a, 0.0) else a if _is(b, 0.0) else a + b
 
 
-def _negative(a):
-    return 0.0 if _is(a, 0.0) else -a
-
-
 def _sub(a, b):
-    return _add(a, _negative(b))
+    return _add(a, 0.0 if _is(b, 0.0) else -b)
 
 
 def _div(a, b):

@@ -2,18 +2,19 @@
 
 from jaxaug._typing import Values
 from jaxaug.decode._column import ColumnDecoder
-from jaxaug.decode._image import Image
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints
 from jaxaug.decode._types import Encoded
-from jaxaug.decode._video import Video
+from jaxaug.decode.image.column import Image
+from jaxaug.decode.video.column import Video
 
 
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     """Return the decoder of a column of that name; None for one that needs none.
 
     "image" is an `Image`, "video" of encoded bytes a `Video`; beside them "mask" is a `Mask`,
-    "masks" [n, k, H, W] one of instances, "boxes" are `Boxes` and "keypoints" `Keypoints`.
+    "masks" [n, k, H, W] one of instances,
+    "boxes" are `Boxes` and "keypoints" `Keypoints`.
 
     Args:
       name: of the column.

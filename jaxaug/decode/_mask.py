@@ -14,11 +14,11 @@ from jaxaug._checks import is_int
 from jaxaug._typing import Array, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode._image import Image, ImageArray
-from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.host.decode_image import decode_unchanged
-from jaxaug.decode.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
+from jaxaug.decode.image.column import Image, ImageArray
+from jaxaug.decode.image.host.decode_image import decode_unchanged
+from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE, upright
+from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
 from jaxaug.errors import DecodeError
 
 Size = tuple[int, int]

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxaug._typing import Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
-from jaxaug.decode._orientation import FLIP_X, FLIP_Y, TRANSPOSE
 from jaxaug.decode._types import Encoded, Ragged
+from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE
 
 Move = Callable[[np.ndarray], np.ndarray]  # of points float32[n, k, 2]
 

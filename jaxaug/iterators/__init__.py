@@ -1,36 +1,78 @@
 """Sources of records, and the Loader that makes batches of them for a training loop."""
 
-from jaxaug.iterators._export import to_numpy as to_numpy
-from jaxaug.iterators._for_pmap import for_pmap as for_pmap
-from jaxaug.iterators._loader import Loader as Loader
-from jaxaug.iterators._mix import Mix as Mix
-from jaxaug.iterators._mix import Repeat as Repeat
-from jaxaug.iterators._progress import progress as progress
-from jaxaug.iterators._protocol import Indexed as Indexed
-from jaxaug.iterators._protocol import Source as Source
-from jaxaug.iterators._protocol import Stream as Stream
-from jaxaug.iterators._sampler import Sampler as Sampler
-from jaxaug.iterators._sampler import Sequential as Sequential
-from jaxaug.iterators._sampler import Shuffled as Shuffled
-from jaxaug.iterators._sampler import Weighted as Weighted
-from jaxaug.iterators._sampler import balanced_weights as balanced_weights
-from jaxaug.iterators._show import show as show
-from jaxaug.iterators._to_keras import to_keras as to_keras
-from jaxaug.iterators._to_tf import to_tf as to_tf
-from jaxaug.iterators._to_torch import to_torch as to_torch
-from jaxaug.iterators.sources.array_record import ArrayRecord as ArrayRecord
-from jaxaug.iterators.sources.coco import Coco as Coco
-from jaxaug.iterators.sources.concat import Concat as Concat
-from jaxaug.iterators.sources.filelist import FileList as FileList
-from jaxaug.iterators.sources.folder import ImageFolder as ImageFolder
-from jaxaug.iterators.sources.folder import VideoFolder as VideoFolder
-from jaxaug.iterators.sources.iterable import FromIterable as FromIterable
-from jaxaug.iterators.sources.memory import InMemory as InMemory
-from jaxaug.iterators.sources.packed.tfrecord import TFRecord as TFRecord
-from jaxaug.iterators.sources.packed.webdataset import WebDataset as WebDataset
-from jaxaug.iterators.sources.paired import PairedFolders as PairedFolders
-from jaxaug.iterators.sources.parquet import Parquet as Parquet
-from jaxaug.iterators.sources.random_access import RandomAccess as RandomAccess
-from jaxaug.iterators.sources.split import split as split
-from jaxaug.iterators.sources.subset import Subset as Subset
-from jaxaug.iterators.sources.tfds import TFDS as TFDS
+from jaxaug.iterators.export.for_pmap import for_pmap
+from jaxaug.iterators.export.progress import progress
+from jaxaug.iterators.export.show import show
+from jaxaug.iterators.export.to_keras import to_keras
+from jaxaug.iterators.export.to_numpy import to_numpy
+from jaxaug.iterators.export.to_tf import to_tf
+from jaxaug.iterators.export.to_torch import to_torch
+from jaxaug.iterators.loader.keys import sample_keys
+from jaxaug.iterators.loader.loader import Loader
+from jaxaug.iterators.samplers.mix import Mix, Repeat
+from jaxaug.iterators.samplers.sampler import (
+    Blocks,
+    Sampler,
+    Sequential,
+    Shuffled,
+    Weighted,
+    balanced_weights,
+)
+from jaxaug.iterators.sources.array_record import ArrayRecord
+from jaxaug.iterators.sources.coco import Coco
+from jaxaug.iterators.sources.concat import Concat
+from jaxaug.iterators.sources.filelist import FileList
+from jaxaug.iterators.sources.files import Files
+from jaxaug.iterators.sources.folder import ImageFolder, VideoFolder
+from jaxaug.iterators.sources.iterable import FromIterable
+from jaxaug.iterators.sources.memory import InMemory
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.iterators.sources.paired import PairedFolders
+from jaxaug.iterators.sources.parquet import Parquet
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source, Stream
+from jaxaug.iterators.sources.random_access import RandomAccess
+from jaxaug.iterators.sources.split import split
+from jaxaug.iterators.sources.subset import Subset
+from jaxaug.iterators.sources.tfds import TFDS
+
+__all__ = [
+    "TFDS",
+    "ArrayRecord",
+    "Blocks",
+    "Coco",
+    "Concat",
+    "Far",
+    "FileList",
+    "Files",
+    "FromIterable",
+    "ImageFolder",
+    "InMemory",
+    "Indexed",
+    "Loader",
+    "Mix",
+    "PairedFolders",
+    "Parquet",
+    "RandomAccess",
+    "Repeat",
+    "Sampler",
+    "Sequential",
+    "Shuffled",
+    "Source",
+    "Stream",
+    "Subset",
+    "TFRecord",
+    "VideoFolder",
+    "WebDataset",
+    "Weighted",
+    "balanced_weights",
+    "for_pmap",
+    "progress",
+    "sample_keys",
+    "show",
+    "split",
+    "to_keras",
+    "to_numpy",
+    "to_tf",
+    "to_torch",
+]

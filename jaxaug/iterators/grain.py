@@ -5,8 +5,8 @@ from typing import Any
 
 import grain
 
-from jaxaug.iterators._export import check_loader
-from jaxaug.iterators._loader import Loader
+from jaxaug.iterators.export.to_numpy import check_loader
+from jaxaug.iterators.loader.loader import Loader
 
 
 class LoaderDataset(grain.IterDataset):  # pyright: ignore[reportAttributeAccessIssue]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import orbax.checkpoint as ocp
 
-from jaxaug.iterators._loader import Loader
-from jaxaug.iterators._state import read_state, write_state
+from jaxaug.iterators.loader.loader import Loader
+from jaxaug.iterators.loader.state import read_state, write_state
 
 
 class LoaderHandler(ocp.CheckpointHandler):

@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from jaxaug.decode import Decoder, Encoded, read_headers
-from jaxaug.decode._fit import fit_size
-from jaxaug.decode.host.decode_image import decode_into
+from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.host.decode_image import decode_into
+from jaxaug.decode.image.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
+from jaxaug.decode.image.nvjpeg import gpu as gpu_module
+from jaxaug.decode.image.nvjpeg.resize_and_orient import RECORD
 from jaxaug.decode.native import cuda
 from jaxaug.decode.native.libnvjpeg import NvjpegError
-from jaxaug.decode.nvjpeg import canvas_buffers, host_threads, nvjpeg_backend
-from jaxaug.decode.nvjpeg import gpu as gpu_module
-from jaxaug.decode.nvjpeg.resample import RECORD
 from tests.images import encode, picture
 
 CANVAS = (64, 64)
@@ -289,7 +289,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(gpu_module, "compile_resampler", HostResampler)
     monkeypatch.setattr(cuda, "on_device", contextlib.nullcontext)
 
-    monkeypatch.setattr("jaxaug.decode._decoder._make_backend", make_backend)
+    monkeypatch.setattr("jaxaug.decode.image.decoder._make_backend", make_backend)
     return gpu
 
 

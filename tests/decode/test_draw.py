@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from jaxaug.decode import draw_integers, draw_uniform
-from jaxaug.sharding._keys import decode_keys
+from jaxaug.iterators.loader.keys import decode_keys
 
 KEYS = decode_keys(0, 0, np.arange(100_000))
 

@@ -7,7 +7,8 @@ import jax
 import pytest
 
 from jaxaug import _doctor
-from jaxaug.decode import Decoder, _decoder
+from jaxaug.decode import Decoder
+from jaxaug.decode.image import decoder as decoder_module
 from jaxaug.decode.native import cuda, libnvjpeg, load_library
 
 
@@ -38,20 +39,20 @@ def test_nvjpeg_wants_gpus_and_auto_does_not(cpu_devices):
 def test_a_gpu_whose_engines_cannot_be_used_is_a_warning_at_the_callers_line(
     monkeypatch, cpu_devices
 ):
-    from jaxaug.decode.nvjpeg import nvjpeg_backend
+    from jaxaug.decode.image.nvjpeg import nvjpeg_backend
 
     def fails(*arguments):
         raise load_library.LibraryError("there is no library")
 
     monkeypatch.setattr(nvjpeg_backend, "NvjpegBackend", fails)
     monkeypatch.setattr(
-        _decoder, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
+        decoder_module, "_check_devices", lambda devices: [SimpleNamespace(platform="gpu")]
     )
-    _decoder.warn_once.cache_clear()
-    through_a_loader = {"__name__": "jaxaug.iterators._loader", "Decoder": Decoder}
+    decoder_module.warn_once.cache_clear()
+    through_a_loader = {"__name__": "jaxaug.iterators.loader.loader", "Decoder": Decoder}
     exec("def make(*arguments):\n    return Decoder(*arguments)", through_a_loader)
     for make in (Decoder, through_a_loader["make"]):
-        _decoder.warn_once.cache_clear()
+        decoder_module.warn_once.cache_clear()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):

@@ -56,7 +56,7 @@ def test_the_fault_is_noticed(name, tmp_path):
 
 @pytest.mark.slow
 def test_without_a_fault_nothing_fails(tmp_path):
-    test = "augment/test_transform.py::test_random_numbers_are_uniform"
+    test = "augment/chain/test_transform.py::test_random_numbers_are_uniform"
     put_into(tmp_path, Mutant("__init__.py", '"""\n\n', '"""\n\n\n', test))
     report = outcome_of(tmp_path, test)
     assert len(report.findall(".//testcase")) == 1

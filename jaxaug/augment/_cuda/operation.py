@@ -7,7 +7,26 @@ contrast, autocontrast and equalize are measured. XLA computes every operation f
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
 from jaxaug.augment._cuda.gray_source import GRAY, fixed_point_one
-from jaxaug.augment.policy_tables import NAMES
+
+# ShearX to Rotate move pixels. The magnitude of Brightness to Sharpness is added to 1.
+NAMES = (
+    "Identity",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+    "Posterize",
+    "Solarize",
+    "SolarizeAdd",
+    "AutoContrast",
+    "Equalize",
+    "Invert",
+)
 
 _THREADS = 256
 _PIXELS = 8  # that a thread changes

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug._typing import Array, Scalar
-from jaxaug.augment._axis import PADDING_MODES
+from jaxaug.augment._base import PADDING_MODES, Epilogue
 from jaxaug.augment._cuda.call import CudaKernel, as_row, call, with_constants
 from jaxaug.augment._cuda.warp_source import SOURCE
-from jaxaug.augment._values import Epilogue
 
 _THREADS = (32, 4)
 # Groups of four taps for which weights are integers: from a shrink by more than 4 on, as long as 32

@@ -7,17 +7,14 @@ import jax.numpy as jnp
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Key
-from jaxaug.augment._compose import Compose
-from jaxaug.augment._fields import Color
-from jaxaug.augment._info import ImageInfo
-from jaxaug.augment._transform import Transform
-from jaxaug.augment.control import RandomChoice
-from jaxaug.augment.crop import RandomResizedCrop
-from jaxaug.augment.erase import Holes, Occlusion
-from jaxaug.augment.flip import RandomHorizontalFlip
-from jaxaug.augment.mix import MixUp
-from jaxaug.augment.output import Normalize
-from jaxaug.augment.policies import RandAugment
+from jaxaug.augment._base import Color, ImageInfo
+from jaxaug.augment._chain import Compose, RandomChoice, Transform
+from jaxaug.augment._ops.crop import RandomResizedCrop
+from jaxaug.augment._ops.erase import Holes, Occlusion
+from jaxaug.augment._ops.flip import RandomHorizontalFlip
+from jaxaug.augment._ops.mix import MixUp
+from jaxaug.augment._ops.output import Normalize
+from jaxaug.augment._ops.policies import RandAugment
 from jaxaug.augment.random import integer, uniform
 
 _GRAY = 128 / 255

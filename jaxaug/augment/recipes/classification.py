@@ -2,21 +2,20 @@
 
 from typing import Any
 
-from jaxaug.augment._compose import Compose
-from jaxaug.augment._transform import Transform
-from jaxaug.augment.color import ColorJitter
-from jaxaug.augment.crop import CenterCrop, RandomCrop, RandomResizedCrop
-from jaxaug.augment.erase import RandomErasing
-from jaxaug.augment.flip import RandomHorizontalFlip
-from jaxaug.augment.output import Normalize
-from jaxaug.augment.policies import ThreeAugment
+from jaxaug.augment._chain import Compose, Transform
+from jaxaug.augment._ops.color import ColorJitter
+from jaxaug.augment._ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from jaxaug.augment._ops.erase import RandomErasing
+from jaxaug.augment._ops.flip import RandomHorizontalFlip
+from jaxaug.augment._ops.output import Normalize
+from jaxaug.augment._ops.policies import ThreeAugment
+from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment.recipes._statistics import (
     CIFAR10_MEAN,
     CIFAR10_STD,
     IMAGENET_MEAN,
     IMAGENET_STD,
 )
-from jaxaug.augment.resize import Resize
 
 
 def imagenet_train(

@@ -8,22 +8,20 @@ that are left stand first; "boxes_valid" bool[n] marks them.
 from typing import Any
 
 from jaxaug._checks import check_positive_int
-from jaxaug.augment._compose import Compose
-from jaxaug.augment._group import GroupCompose
-from jaxaug.augment._transform import Transform
-from jaxaug.augment.color import ColorJitter
-from jaxaug.augment.crop import CenterCrop, RandomCrop
-from jaxaug.augment.flip import RandomHorizontalFlip
-from jaxaug.augment.geometry import RandomAffine
-from jaxaug.augment.iou_crop import RandomIoUCrop
-from jaxaug.augment.mosaic import Mosaic
-from jaxaug.augment.output import Normalize, ToFloat
-from jaxaug.augment.pad import LetterBox, RandomZoomOut
-from jaxaug.augment.photometric import RandomPhotometricDistort
+from jaxaug.augment._chain import Compose, GroupCompose, Transform
+from jaxaug.augment._ops.color import ColorJitter
+from jaxaug.augment._ops.crop import CenterCrop, RandomCrop
+from jaxaug.augment._ops.flip import RandomHorizontalFlip
+from jaxaug.augment._ops.geometry import RandomAffine
+from jaxaug.augment._ops.iou_crop import RandomIoUCrop
+from jaxaug.augment._ops.mosaic import Mosaic
+from jaxaug.augment._ops.output import Normalize, ToFloat
+from jaxaug.augment._ops.pad import LetterBox, RandomZoomOut
+from jaxaug.augment._ops.photometric import RandomPhotometricDistort
+from jaxaug.augment._ops.rescale import RandomShortestSize, ScaleJitter
+from jaxaug.augment._ops.resize import Resize
+from jaxaug.augment._ops.sanitize import SanitizeBoxes
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
-from jaxaug.augment.rescale import RandomShortestSize, ScaleJitter
-from jaxaug.augment.resize import Resize
-from jaxaug.augment.sanitize import SanitizeBoxes
 
 # torchvision's mean=(123, 117, 104), Caffe's of ImageNet.
 _FILL = (123 / 255, 117 / 255, 104 / 255)

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from jaxaug.augment._compose import Compose
-from jaxaug.augment._transform import Transform
-from jaxaug.augment.crop import RandomCrop
-from jaxaug.augment.flip import RandomHorizontalFlip
-from jaxaug.augment.output import Normalize
+from jaxaug.augment._chain import Compose, Transform
+from jaxaug.augment._ops.crop import RandomCrop
+from jaxaug.augment._ops.flip import RandomHorizontalFlip
+from jaxaug.augment._ops.output import Normalize
+from jaxaug.augment._ops.rescale import RandomResize
+from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
-from jaxaug.augment.rescale import RandomResize
-from jaxaug.augment.resize import Resize
 
 _MAX_ASPECT = 4  # long side / short side that a resized image may have before it is shrunk
 

@@ -3,16 +3,14 @@
 from typing import Any
 
 from jaxaug._checks import check_positive_int
-from jaxaug.augment._compose import Compose
-from jaxaug.augment._transform import Transform
-from jaxaug.augment.blur import GaussianBlur
-from jaxaug.augment.color import ColorJitter, RandomGrayscale
-from jaxaug.augment.crop import RandomResizedCrop
-from jaxaug.augment.flip import RandomHorizontalFlip
-from jaxaug.augment.output import Normalize, ToFloat
+from jaxaug.augment._chain import Compose, MultiView, Transform
+from jaxaug.augment._ops.blur import GaussianBlur
+from jaxaug.augment._ops.color import ColorJitter, RandomGrayscale
+from jaxaug.augment._ops.crop import RandomResizedCrop
+from jaxaug.augment._ops.flip import RandomHorizontalFlip
+from jaxaug.augment._ops.output import Normalize, ToFloat
+from jaxaug.augment._ops.tone import RandomSolarize
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
-from jaxaug.augment.tone import RandomSolarize
-from jaxaug.augment.views import MultiView
 
 _SIGMA = (0.1, 2.0)  # of the blur in pixels, in all three papers
 _PIL_THRESHOLD = 128 / 255  # of ImageOps.solarize

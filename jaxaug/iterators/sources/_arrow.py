@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxaug._install import install_command
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import DataFile, cause_of, file_system_of, is_remote, reason
 from jaxaug.iterators.sources.packed.columns import (
     ABSENT,
     FEATURE,
@@ -19,6 +18,13 @@ from jaxaug.iterators.sources.packed.columns import (
     feature_columns,
     length_of,
     with_absent,
+)
+from jaxaug.iterators.sources.storage.files import (
+    DataFile,
+    cause_of,
+    file_system_of,
+    is_remote,
+    reason,
 )
 
 _PARQUET = b"PAR1"

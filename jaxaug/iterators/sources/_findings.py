@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import reason
+from jaxaug.iterators.sources.storage.files import reason
 
 _NAME = "jaxaug-bad.json"
 _VERSION = 1

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import round_floats
-from jaxaug.iterators.sources._files import local_path, reason
+from jaxaug.iterators.loader.columns import round_floats
+from jaxaug.iterators.sources.storage.files import local_path, reason
 
 Key: TypeAlias = Hashable  # a name in a dict, a place in a tuple
 Wanted: TypeAlias = "Sequence[Any] | Mapping[Any, str] | None"

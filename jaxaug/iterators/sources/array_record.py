@@ -9,9 +9,9 @@ import numpy as np
 from jaxaug._install import install_command
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources.packed.tf_example import parse_example
 from jaxaug.iterators.sources.random_access import RandomAccess
+from jaxaug.iterators.sources.storage.files import list_files
 
 
 class ArrayRecord(RandomAccess):

@@ -9,15 +9,15 @@ import numpy as np
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.decode import Encoded, Headers, read_headers, stored_points
-from jaxaug.decode._orientation import upright
-from jaxaug.decode.parse.headers import BAD
+from jaxaug.decode.image.orientation import upright
+from jaxaug.decode.image.parse.headers import BAD
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import join_columns
+from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources import _regions
 from jaxaug.iterators.sources._boxes_of import BOXES_OF
-from jaxaug.iterators.sources._files import local_path
 from jaxaug.iterators.sources._items import new_names
-from jaxaug.iterators.sources._loose import LooseFiles
+from jaxaug.iterators.sources.storage.files import local_path
+from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 _MAX_NUMBER = _regions.IGNORED - 1  # of a class or an object in a mask
 # What turns upright pixels into those of a file with the orientation that is the index.

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded, Ragged
-from jaxaug.iterators._columns import (
+from jaxaug.iterators.loader.columns import (
     LABELS,
     Columns,
     Form,
@@ -17,8 +17,8 @@ from jaxaug.iterators._columns import (
     narrow_columns,
     take_rows,
 )
-from jaxaug.iterators._protocol import Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 _FIRST = np.zeros(1, np.int64)
 _CLASS_COLUMNS = {*LABELS, "box_labels"}  # of class numbers
@@ -138,6 +138,12 @@ class Concat:
     def decoders(self) -> Mapping[str, ColumnDecoder]:
         """How the sources declare that their columns are decoded."""
         return getattr(self.sources[0], "decoders", {})
+
+    @property
+    def records_ahead(self) -> int:
+        """The least that a far source says."""
+        said = [each.records_ahead for each in self.sources if isinstance(each, Far)]
+        return min([each for each in said if each], default=0)
 
     def headers(self, indices: np.ndarray) -> dict[str, Any]:
         """Return what the sources' indexes know of the columns that all of them know."""

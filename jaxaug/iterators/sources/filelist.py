@@ -10,11 +10,11 @@ import numpy as np
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import join_columns
-from jaxaug.iterators.sources._files import local_path
+from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._loose import LooseFiles
 from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources.storage.files import local_path
+from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
 class FileList:

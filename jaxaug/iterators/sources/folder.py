@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import local_path, reason
-from jaxaug.iterators.sources._loose import LooseFiles
+from jaxaug.iterators.sources.storage.files import local_path, reason
+from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
 _IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")

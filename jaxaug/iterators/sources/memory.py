@@ -10,7 +10,7 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import count_rows, hash_features, join_columns, take_rows
+from jaxaug.iterators.loader.columns import count_rows, hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._texts import columns_of_texts
@@ -67,11 +67,6 @@ class InMemory:
                 f"{type(images).__name__}: make a list of it, or use FromIterable."
             )
 
-        if features is not None and not isinstance(features, Mapping):
-            got = type(features).__name__
-            raise TypeError(
-                f'`features` must be a dict of arrays, got {got}: write {{"label": labels}}.'
-            )
         if not len(images):
             raise SourceError("`images` must hold at least one image, got none.")
         if not isinstance(images, np.ndarray) and getattr(images[0], "ndim", 1) > 1:
@@ -89,10 +84,7 @@ class InMemory:
 
         self._count = len(images)
         self._masks = None if masks is None else self._check_masks(masks)
-        columns = {} if features is None else features
-        found = {name: _feature(name, column, self._count) for name, column in columns.items()}
-        self._texts = {name: column.tolist() for name, column in found.items() if _is_text(column)}
-        self._features = {name: found[name] for name in found if name not in self._texts}
+        self._features, self._texts = split_features(features, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -170,6 +162,25 @@ class InMemory:
 
         hash_features(digest, self._features)
         return digest.hexdigest()
+
+
+def split_features(
+    features: Mapping[str, Any] | None, count: int
+) -> tuple[dict[str, Values], dict[str, list[str]]]:
+    """Return the columns of numbers and those of texts, each with one row for each of `count`.
+
+    Raises:
+      TypeError: `features` is no dict.
+      ValueError: a column has other rows.
+    """
+    if features is not None and not isinstance(features, Mapping):
+        got = type(features).__name__
+        raise TypeError(
+            f'`features` must be a dict of arrays, got {got}: write {{"label": labels}}.'
+        )
+    found = {name: _feature(name, column, count) for name, column in (features or {}).items()}
+    texts = {name: column.tolist() for name, column in found.items() if _is_text(column)}
+    return {name: found[name] for name in found if name not in texts}, texts
 
 
 def _check_pixels(images: np.ndarray) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._files import local_path, reason
-from jaxaug.iterators.sources._loose import LooseFiles
 from jaxaug.iterators.sources.folder import image_files, listed
+from jaxaug.iterators.sources.storage.files import local_path, reason
+from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
 class PairedFolders:

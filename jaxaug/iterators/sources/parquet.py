@@ -14,23 +14,11 @@ from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import hash_features, join_columns
+from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
 from jaxaug.iterators.sources._arrow import ArrowFile, Images
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._files import (
-    DataFile,
-    common_folder,
-    is_remote,
-    list_files,
-    pause,
-    reason,
-    stat_file,
-)
 from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources._local_disks import all_local
-from jaxaug.iterators.sources._loose import read_files
-from jaxaug.iterators.sources._read import changed
 from jaxaug.iterators.sources._texts import check_text_names, columns_of_texts
 from jaxaug.iterators.sources.packed.columns import (
     NULLS,
@@ -41,7 +29,19 @@ from jaxaug.iterators.sources.packed.columns import (
     ragged_names,
     take_features,
 )
-from jaxaug.iterators.sources.packed.storage import mappable_bytes
+from jaxaug.iterators.sources.storage.files import (
+    DataFile,
+    common_folder,
+    is_remote,
+    list_files,
+    pause,
+    reason,
+    stat_file,
+)
+from jaxaug.iterators.sources.storage.local_disks import all_local
+from jaxaug.iterators.sources.storage.loose import read_files
+from jaxaug.iterators.sources.storage.read import changed
+from jaxaug.iterators.sources.storage.storage import mappable_bytes
 
 _REMOTE_TRIES = 4  # 0.1, 0.2 and 0.4 seconds apart
 

@@ -13,7 +13,7 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Values
 from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import hash_features, join_columns
+from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _items
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
 from jaxaug.iterators.sources._indices import checked_indices

@@ -8,8 +8,8 @@ from typing import Any, overload
 import numpy as np
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Source
-from jaxaug.iterators._sampler import permute
+from jaxaug.iterators.samplers.sampler import permute
+from jaxaug.iterators.sources.protocol import Source
 from jaxaug.iterators.sources.subset import Subset
 
 Share = str | float | Fraction

@@ -9,8 +9,8 @@ import numpy as np
 from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
-from jaxaug.iterators._protocol import Indexed, Source
 from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source
 
 
 class Subset:
@@ -109,6 +109,11 @@ class Subset:
     def decoders(self) -> Mapping[str, ColumnDecoder]:
         """How the source declares that its columns are decoded."""
         return getattr(self.source, "decoders", {})
+
+    @property
+    def records_ahead(self) -> int:
+        """What the source says."""
+        return self.source.records_ahead if isinstance(self.source, Far) else 0
 
     def headers(self, indices: np.ndarray) -> Mapping[str, Any]:
         """Return what the source's index knows of its columns."""

@@ -11,8 +11,8 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators import Coco
 from jaxaug.iterators.sources._regions import draw_classes, read_counts, read_region
 from tests.images import encode, picture
+from tests.iterators.loader.test_place import exif, expected_mask
 from tests.iterators.loaders import one_device
-from tests.iterators.test_place import exif, expected_mask
 
 SIZE = (40, 56)
 # Of pycocotools 2.0.11: merge(frPyObjects([polygon(seed)], 40, 56))["counts"]

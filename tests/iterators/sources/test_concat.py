@@ -9,7 +9,8 @@ import pytest
 
 from jaxaug import Loader
 from jaxaug.decode import Encoded
-from jaxaug.iterators import Concat, ImageFolder, InMemory, Mix, RandomAccess, Repeat, Subset, _mix
+from jaxaug.iterators import Concat, ImageFolder, InMemory, Mix, RandomAccess, Repeat, Subset
+from jaxaug.iterators.samplers import mix
 from jaxaug.sharding import batch_sharding
 from tests.images import jpegs
 
@@ -229,7 +230,7 @@ def test_a_factor_is_rounded_down_or_up_where_their_sum_is_no_integer(factors):
 
 def test_an_occurrence_begins_where_the_one_before_ends(monkeypatch):
     """Without a shuffle, and at the offset 0, where each position lies on the end of a stretch."""
-    monkeypatch.setattr(_mix, "permute", lambda seed, epoch, positions, n: positions)
+    monkeypatch.setattr(mix, "permute", lambda seed, epoch, positions, n: positions)
     order = Repeat([1, 0, 2, 3])
     assert order.records(0, np.arange(6)).tolist() == [0, 2, 2, 3, 3, 3]
 

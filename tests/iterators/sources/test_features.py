@@ -1,14 +1,17 @@
 """The columns of features that sources know without reading any image."""
 
 import json
+import os
 import tracemalloc
 
 import numpy as np
 import pytest
 
+from jaxaug.errors import SourceError
 from jaxaug.iterators import (
     Coco,
     FileList,
+    Files,
     ImageFolder,
     InMemory,
     RandomAccess,
@@ -60,6 +63,15 @@ def in_memory(path):
     return InMemory([b"x"] * 4, {"label": np.arange(4), "weight": np.ones((4, 2))})
 
 
+def files(path):
+    names = [path / "a" / "x.jpg", path / "b.jpg"]
+    for name in names:
+        name.parent.mkdir(exist_ok=True)
+        name.write_bytes(str(name.name).encode())
+    features = {"label": np.arange(2), "caption": ["an x", "a b"], "point": np.ones((2, 3))}
+    return Files(names, features)
+
+
 def subset(path):
     return Subset(tfrecord(path), np.array([4, 1, 1]))
 
@@ -69,7 +81,8 @@ def part(path):
 
 
 @pytest.mark.parametrize(
-    "make", [folder, file_list, unlabelled, coco, tfrecord, webdataset, in_memory, subset, part]
+    "make",
+    [folder, file_list, unlabelled, coco, tfrecord, webdataset, in_memory, files, subset, part],
 )
 def test_features_are_what_read_gives(tmp_path, monkeypatch, make):
     source = make(tmp_path)
@@ -86,7 +99,8 @@ def random_access(path):
 
 
 @pytest.mark.parametrize(
-    "make", [folder, file_list, coco, tfrecord, webdataset, in_memory, random_access, subset, part]
+    "make",
+    [folder, file_list, coco, tfrecord, webdataset, in_memory, files, random_access, subset, part],
 )
 def test_a_source_prints_its_records_and_features(tmp_path, make):
     source = make(tmp_path)
@@ -127,3 +141,32 @@ def test_a_fingerprint_copies_no_column():
     assert InMemory([b"image"] * 1000, {"mask": np.asfortranarray(column)}).fingerprint() == (
         source.fingerprint()
     )
+
+
+def test_files_are_a_list_of_paths_with_columns(tmp_path, monkeypatch):
+    source = files(tmp_path)
+    got = source.read(np.array([1, 0]))
+    assert [bytes(got["image"].view(row)) for row in range(2)] == [b"b.jpg", b"x.jpg"]
+    assert got["label"].tolist() == [1, 0] and got["point"].shape == (2, 3)
+    assert source.texts(np.array([1]), ["caption"]) == {"caption": ["a b"]}
+    assert source.path(0) == str(tmp_path / "a" / "x.jpg")
+    monkeypatch.chdir(tmp_path)
+    features = {"label": np.arange(2), "point": np.ones((2, 3))}
+    assert Files(["a/x.jpg", "b.jpg"], features).fingerprint() == source.fingerprint()
+    assert Files(["b.jpg", "a/x.jpg"], features).fingerprint() != source.fingerprint()
+    os.remove("b.jpg")
+    assert source.read(np.array([1]))["image"].lengths.tolist() == [0]
+    assert "error" in source.describe(1)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: Files("images"), TypeError, "ImageFolder"),
+        (lambda: Files([]), SourceError, "at least one path, got none"),
+        (lambda: Files(["a.jpg"], {"label": [1, 2]}), ValueError, "1 in all, got 2"),
+    ],
+)
+def test_errors_of_files(make, error, words):
+    with pytest.raises(error, match=words):
+        make()

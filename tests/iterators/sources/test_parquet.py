@@ -17,8 +17,8 @@ from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Parquet, Subset
 from jaxaug.iterators.sources import _arrow
-from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources.parquet import _Cache
+from jaxaug.iterators.sources.storage.files import list_files
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
 
@@ -439,7 +439,7 @@ def test_remote_files(form):
 
 def test_a_store_that_fails_for_a_moment_is_asked_again(monkeypatch):
     memory = pytest.importorskip("fsspec.implementations.memory")
-    monkeypatch.setattr("jaxaug.iterators.sources._files._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
     buffer = io.BytesIO()
     pq.write_table(table(), buffer, row_group_size=3)
     memory.MemoryFileSystem().pipe("/flaky/a.parquet", buffer.getvalue())

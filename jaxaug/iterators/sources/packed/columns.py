@@ -10,7 +10,7 @@ from jaxaug._checks import check_positive_int
 from jaxaug._typing import Values
 from jaxaug.decode import Encoded, Headers, Ragged, read_headers
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import round_floats
+from jaxaug.iterators.loader.columns import round_floats
 
 # Limits of the images whose headers are read in one call.
 _MAX_CHUNK_IMAGES = 256

@@ -10,15 +10,13 @@ import numpy as np
 from jaxaug._checks import check_choice, check_count, check_seconds
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.decode import ColumnDecoder, Headers
-from jaxaug.decode.parse.headers import no_reasons
+from jaxaug.decode.image.parse.headers import no_reasons
 from jaxaug.errors import SourceError
-from jaxaug.iterators._columns import join_columns
+from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
-from jaxaug.iterators.sources._files import list_files, local_path
 from jaxaug.iterators.sources._findings import without_rows
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._items import TEXTS
-from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources._texts import columns_of_texts
 from jaxaug.iterators.sources.packed.columns import (
     FACTS,
@@ -32,10 +30,13 @@ from jaxaug.iterators.sources.packed.columns import (
     ragged_names,
     take_features,
 )
-from jaxaug.iterators.sources.packed.index import open_index, write_extra
-from jaxaug.iterators.sources.packed.storage import choose_storage
+from jaxaug.iterators.sources.storage.files import is_remote, list_files, local_path
+from jaxaug.iterators.sources.storage.index import open_index, write_extra
+from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
+from jaxaug.iterators.sources.storage.storage import choose_storage
 
 FINDINGS = "bad_records"  # the name in an index of what a verification found
+_AHEAD_BYTES = 384 << 20  # of one read of remote files; three of them may be in memory
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
@@ -200,6 +201,14 @@ class PackedSource(abc.ABC):
         """Keep record -> reason, which later sources take for bad, in the index."""
         write_extra(self.index_path, FINDINGS, {str(index): findings[index] for index in findings})
         return self.index_path
+
+    @property
+    def records_ahead(self) -> int:
+        """The records of one read ahead of their batches; 0 unless all files are remote."""
+        if not all(is_remote(file.path) for file in self._files):
+            return 0
+        total = sum(file.size for file in self._files)
+        return max(1, _AHEAD_BYTES * len(self) // total)
 
     def headers(self, indices: np.ndarray) -> dict[str, Headers]:
         """Return the headers of images that the index knows; `reason` stays empty."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jaxaug.errors import SourceError
-from jaxaug.iterators.sources._read import BlockReader
+from jaxaug.iterators.sources.storage.read import BlockReader
 
 BLOCK = 512
 _REGULAR = b"0\x007"  # types: a file, a file as v7 writes it, a contiguous file

@@ -9,11 +9,11 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._read import BlockReader
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Place
-from jaxaug.iterators.sources.packed.crc32c import crc32c
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tf_example import Feature, parse_example
+from jaxaug.iterators.sources.storage.crc32c import crc32c
+from jaxaug.iterators.sources.storage.read import BlockReader
 
 # A record, little-endian: length uint64, masked CRC-32C of these 8 bytes, data, masked CRC-32C of
 # the data. tensorflow/core/lib/io/record_writer.h
@@ -56,8 +56,9 @@ class TFRecord(PackedSource):
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
       timeout: seconds without an answer after which a read of records counts as failed; not for
+        mapped files. A read of a URL is tried again until then, each time after a quarter of it.
+      retries: tries of a read of a file after the first, 0.1, 0.2, 0.4, ... seconds apart; not for
         mapped files.
-      retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Raises:
       ValueError: `timeout` or `retries` are no such numbers.

@@ -14,10 +14,10 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources._read import BlockReader
 from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Numbers, Place
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
+from jaxaug.iterators.sources.storage.read import BlockReader
 
 # A member with a JSON list of class names; WebDataset tools skip names like this.
 CLASSES = "__classes__"
@@ -68,8 +68,9 @@ class WebDataset(PackedSource):
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
       timeout: seconds without an answer after which a read of records counts as failed; not for
+        mapped files. A read of a URL is tried again until then, each time after a quarter of it.
+      retries: tries of a read of a file after the first, 0.1, 0.2, 0.4, ... seconds apart; not for
         mapped files.
-      retries: tries of it after the first, 0.1, 0.2, 0.4, ... seconds apart; not for mapped files.
 
     Attributes:
       classes: the class names that `python -m jaxaug pack` stored, or None.

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxaug.iterators.sources._files import list_files
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.storage.files import list_files
 from tests.iterators.sources import containers
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from jaxaug.errors import SourceError
 from jaxaug.iterators import Source
-from jaxaug.iterators.sources._read import BlockReader
-from jaxaug.iterators.sources.packed import index
-from jaxaug.iterators.sources.packed.crc32c import crc32c
 from jaxaug.iterators.sources.packed.tf_example import parse_example
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.storage import index
+from jaxaug.iterators.sources.storage.crc32c import crc32c
+from jaxaug.iterators.sources.storage.read import BlockReader
 from tests.iterators.sources import containers
 
 

@@ -14,13 +14,13 @@ from jaxaug import Loader, _pack
 from jaxaug._pack import build_index, pack_files
 from jaxaug.errors import SourceError
 from jaxaug.iterators import FileList, ImageFolder
-from jaxaug.iterators.sources._files import list_files
-from jaxaug.iterators.sources._read import BlockReader, FileReader
 from jaxaug.iterators.sources.packed import columns
-from jaxaug.iterators.sources.packed import index as index_file
 from jaxaug.iterators.sources.packed.tar import members
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.iterators.sources.storage import index as index_file
+from jaxaug.iterators.sources.storage.files import list_files
+from jaxaug.iterators.sources.storage.read import BlockReader, FileReader
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
 

@@ -1,0 +1,308 @@
+"""Chains of transforms, in which a run of geometric ops is one resample."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Sample
+from jaxaug.augment._base import Drawn, ImageInfo, as_choice, as_class_index, as_flag, converter
+from jaxaug.augment._chain.group import GroupOp
+from jaxaug.augment._chain.state import Note, State, begin, check_key, finish, resampled
+from jaxaug.augment._chain.transform import Output, Transform, leaves
+from jaxaug.augment._warp import (
+    BOX_FORMATS,
+    MASK_FILL,
+    Resampling,
+    Targets,
+    Warp,
+    agreed,
+    as_added,
+    moved_info,
+)
+from jaxaug.augment._xla import vary_alike
+
+
+def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
+    """Return a sequence of transforms as a tuple."""
+    del name
+    return as_transforms(value)
+
+
+@dataclass(frozen=True)
+class Compose(Transform):
+    """Transforms one after the other.
+
+    Consecutive geometric transforms of equal interpolation, padding mode and fill are composed into
+    one map and resampled once; inside such a run frames do not clip, and need no static shape:
+    `Resize(256)` of images on a canvas may stand before `CenterCrop(224)`. Between uint8 and the
+    last transform the image is float32 in [0, 1]. Transform k takes `fold_in(key, k)`, and nested
+    chains fold again. `Frames` takes a chain for videos.
+
+    Args:
+      transforms: the transforms, of which only the last may be an output (`Normalize`, `ToFloat`).
+        A nested `Compose` must have the same other settings.
+      fuse: False resamples after every transform, as torchvision does; a choice is one transform.
+      mask_fill: the value of an integer "mask" outside of the image: beyond "size", and where a
+        warp or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
+        custom. Boolean masks hold False there, floating ones 0.
+      box_format: of "boxes" in and out: "xyxy", "xywh" or "cxcywh". Transforms are given xyxy.
+      targets: entries beside the usual ones that move along, {name: kind}: {"right": "image",
+        "depth": "map", "labels": "mask"}. To an "image" [H, W, C] or [H, W], uint8 or float in [0,
+        1], geometric transforms and the output do what they do to the first; color transforms leave
+        it as it is. A "map" is interpolated like an image, 0 outside of it, and its numbers are
+        left as they are.
+
+    Returns:
+      On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the
+      input's float dtype for floats, unless the last transform is an output. "size" stays, moved,
+      until a transform gives every image the same size; other entries are kept. What moves along:
+      "mask" [H, W] or [H, W, C] of the image's H and W; "masks" [n, H, W], one per instance, 0
+      outside of the image; "boxes" float[n, 4] in pixels, of which all-zero rows are padding and
+      stay zero; "keypoints" float[..., 2], (x, y) in pixels, or [..., 3] with a visibility that
+      becomes 0 where they leave the frame. Boxes are clipped by `SanitizeBoxes` alone.
+
+    Raises:
+      TypeError: for something that is not a transform, an image that is neither uint8 nor floating,
+        or a key that is none.
+      ValueError: for an output that is not the last, a nested chain with other settings, anything
+        but one image (h, w, channels) or a mask that does not fit it, float values beyond [0, 1]
+        (seen outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, boxes named
+        "bbox" or "bboxes" that would stay behind, and on tracing for a run whose output has no
+        static shape.
+
+    Example:
+      >>> import jax
+      >>> from jaxaug import augment
+      >>> train = augment.Compose([augment.RandomResizedCrop(8), augment.RandomHorizontalFlip()])
+      >>> keys = jax.random.split(jax.random.key(0), 2)
+      >>> jax.vmap(train)(keys, jax.numpy.zeros((2, 20, 30, 3), jax.numpy.uint8)).shape
+      (2, 8, 8, 3)
+
+    Differs from torchvision in resampling runs of geometric transforms once (`fuse=True`), and in
+    what masks hold outside of the image (there 0).
+    """
+
+    transforms: Sequence[Transform] = field(metadata=converter(_as_transforms))
+    _: KW_ONLY
+    fuse: bool = field(default=True, metadata=converter(as_flag))
+    mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
+    box_format: str = field(default="xyxy", metadata=converter(as_choice, BOX_FORMATS))
+    targets: Any = field(default=(), metadata=converter(as_added))
+
+    def __post_init__(self):
+        super().__post_init__()
+        for transform in self.transforms:
+            self._check_settings(transform)
+        for transform in leaves(self)[:-1]:
+            if isinstance(transform, Output):
+                raise ValueError(
+                    f"{type(transform).__name__} must be the last transform: the others need values"
+                    " in [0, 1] and layout HWC."
+                )
+
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """The transforms of the chain."""
+        return tuple(self.transforms)
+
+    def make_params(self, key: Key, info: ImageInfo | Array | Sample) -> tuple[Drawn, ...]:
+        """Draw the parameters of every transform: the randomness of one call, which can be saved.
+
+        `chain.apply(chain.make_params(key, sample), sample)` equals `chain(key, sample)`, as long
+        as the transforms tell by `after` what they do to the `ImageInfo`.
+
+        Args:
+          key: a PRNG key.
+          info: the image or the sample itself, of which no pixel is read, or its `ImageInfo`.
+
+        Returns:
+          A pytree of arrays, one entry per transform; that of a `Lambda` is its key.
+
+        Example:
+          >>> import jax
+          >>> from jaxaug import augment
+          >>> chain = augment.Compose([augment.RandomRotation(10), augment.CenterCrop(8)])
+          >>> image = jax.numpy.zeros((20, 30, 3), jax.numpy.uint8)
+          >>> params = chain.make_params(jax.random.key(0), image)
+          >>> chain.apply(params, image).shape
+          (8, 8, 3)
+          >>> again = chain.make_params(jax.random.key(0), augment.ImageInfo((20, 30)))
+          >>> bool(params[0].params == again[0].params)
+          True
+        """
+        check_key(key, info)
+        if not isinstance(info, ImageInfo):
+            key, info = vary_alike(key, info)
+            info = begin(info, self._targets()).info
+        drawn = []
+        for number, transform in enumerate(self.transforms):
+            drawn.append(transform.draw(jax.random.fold_in(key, number), info))
+            info = transform.after(drawn[-1], info)
+        return tuple(drawn)
+
+    def apply(self, params: tuple[Drawn, ...], sample: Array | Sample) -> Any:
+        """Transform one image or one sample with what `make_params` drew: a replay."""
+        params, sample = vary_alike(params, sample)
+        state = self.run(Drawn(params), begin(sample, self._targets()))
+        result = finish(state)
+        return result if isinstance(sample, Mapping) else result["image"]
+
+    def warp(self, params: tuple[Drawn, ...], info: ImageInfo) -> Warp:
+        """Return the one map of a chain of geometric transforms, for what `make_params` drew.
+
+        Raises:
+          TypeError: for a chain with other transforms, or with different interpolation or padding.
+        """
+        if not self.geometric:
+            names = [type(transform).__name__ for transform in leaves(self)]
+            raise TypeError(
+                "a chain has one map only where all its transforms are geometric and agree on"
+                f" interpolation, padding mode and fill, got {', '.join(names)}."
+            )
+        total = Warp.identity(info)
+        source = info
+        geometric: Any = self.transforms  # chains among them, too
+        for transform, drawn in zip(geometric, params, strict=True):
+            total = total.then(transform.drawn_warp(drawn, info))
+            info = moved_info(source, total)
+        return total
+
+    def explain(self, info: ImageInfo) -> str:
+        """Return the stages of the chain: its runs, their taps per pixel, its passes.
+
+        Args:
+          info: of the image: the canvas, and "size", "boxes" and "epoch" where it has
+            them. A transform of yours finds these entries in its sample and no others.
+
+        Example:
+          >>> from jaxaug import augment
+          >>> chain = augment.Compose([augment.RandomRotation(9), augment.ToFloat()])
+          >>> print(chain.explain(augment.ImageInfo((32, 32))))
+          1 pass over the pixels of 32 x 32:
+            resample   RandomRotation: bilinear, constant, to 32 x 32: 2 x 2 taps per pixel
+            output     ToFloat: float32 HWC, fused
+        """
+        notes: list[Note] = []
+
+        def trace(key: Key, sample: Sample) -> Sample:
+            state = resampled(self._run_from(key, begin(sample, self._targets())))
+            notes.extend(state.notes)
+            return finish(state)
+
+        channels = info.channels or self._channels()
+        image = jax.ShapeDtypeStruct((*info.canvas, channels), jnp.uint8)
+        entries = {"image": image, "size": info.size, "boxes": info.boxes, "epoch": info.epoch}
+        sample = {name: value for name, value in entries.items() if value is not None}
+        jax.eval_shape(trace, jax.eval_shape(lambda: jax.random.key(0)), sample)
+        passes = sum(note.passes for note in notes)
+        lines = [
+            f"{passes} pass{'' if passes == 1 else 'es'} over the pixels of"
+            f" {info.canvas[0]} x {info.canvas[1]}:"
+        ]
+        for note in notes:
+            lines.append(f"  {note.stage:<10} {', '.join(note.names)}: {note.detail}")
+        return "\n".join(lines)
+
+    @property
+    def geometric(self) -> bool:
+        """True where the whole chain is one resample."""
+        steps = leaves(self)
+        if not all(step.geometric for step in steps):
+            return False
+        return (self.fuse or len(steps) < 2) and agreed(steps) is not None
+
+    def resampling(self) -> Resampling:
+        """Return the resampling of a chain that is `geometric`."""
+        together = agreed(leaves(self))
+        if together is None:
+            raise TypeError("the transforms of this chain are not resampled alike.")
+        return together
+
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return the map of a chain that is `geometric`."""
+        return self.warp(drawn.params, info)
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the `ImageInfo` after the whole chain."""
+        for transform, inner in zip(self.transforms, drawn.params, strict=True):
+            info = transform.after(inner, info)
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Run the transforms one after the other."""
+        for transform, inner in zip(self.transforms, drawn.params, strict=True):
+            state = self._step(transform, inner, state)
+        return state
+
+    def __call__(self, key: Key, sample: Array | Sample) -> Any:
+        """Transform one image or one sample; see the class."""
+        check_key(key, sample)
+        key, sample = vary_alike(key, sample)
+        result = finish(self._run_from(key, begin(sample, self._targets())))
+        return result if isinstance(sample, Mapping) else result["image"]
+
+    def _run_from(self, key: Key, state: State) -> State:
+        """Draw and run one after the other: each transform draws from what the one before left."""
+        for number, transform in enumerate(self.transforms):
+            drawn = transform.draw(jax.random.fold_in(key, number), state.info)
+            state = self._step(transform, drawn, state)
+        return state
+
+    def _step(self, transform: Transform, drawn: Drawn, state: State) -> State:
+        state = transform.run(drawn, state)
+        return state if self.fuse else resampled(state)
+
+    def _targets(self) -> Targets:
+        return Targets(self.mask_fill, self.box_format, self.targets)
+
+    def _channels(self) -> int:
+        """Return the number of channels that a transform needs, 3 where none does."""
+        needed = [leaf.channels for leaf in leaves(self) if leaf.channels is not None]
+        return needed[0] if needed else 3
+
+    def _check_settings(self, transform: Transform) -> None:
+        """Raise where a chain inside has other settings than this one."""
+        if isinstance(transform, Compose):
+            for name in ("fuse", "mask_fill", "box_format", "targets"):
+                inner, outer = getattr(transform, name), getattr(self, name)
+                if inner != outer:
+                    raise ValueError(
+                        f"a Compose inside another must have the same `{name}`, got {inner!r}"
+                        f" inside {outer!r}: give both `{name}={inner!r}`, or put the inner"
+                        " transforms in the outer list."
+                    )
+        for part in transform.parts or ():
+            self._check_settings(part)
+
+
+def as_transforms(transforms: Any) -> tuple[Transform, ...]:
+    """Return a sequence of transforms, checked, as a tuple."""
+    if not isinstance(transforms, Sequence):
+        raise TypeError(
+            f"`transforms` must be a sequence of transforms, got {transforms!r}: put it in a list."
+        )
+    for transform in transforms:
+        _check_kind(transform)
+    return tuple(transforms)
+
+
+def _check_kind(transform: Any) -> None:
+    """Raise where `transform` is none that a chain can run."""
+    if isinstance(transform, type):
+        name = transform.__name__
+        raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
+    if isinstance(transform, GroupOp):
+        name = type(transform).__name__
+        choice = "GroupCompose makes a chain of such, MixUpOrCutMix chooses"
+        raise TypeError(
+            f"{name} mixes several images: give it to Loader(batch_transform=...); {choice}."
+        )
+    if not isinstance(transform, Transform):
+        raise TypeError(
+            f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in"
+            " `Lambda`; MultiView and Frames stand for a whole chain."
+        )
+    transform.check()

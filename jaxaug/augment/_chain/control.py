@@ -1,0 +1,424 @@
+"""Transforms that choose among others for each image: apply, choice, order, some of.
+
+Each is a row of choices, and a choice has one mechanism. Its geometric branches are one `select` of
+warps, so that together they cost one resample; the others are computed and selected, so that they
+cost their sum. Of a choice among branches of both kinds the warp comes first, and is the identity
+where another branch was drawn.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment import random
+from jaxaug.augment._base import (
+    Drawn,
+    ImageInfo,
+    as_positive_int,
+    converter,
+    floating,
+    is_number,
+    ordered,
+    setting,
+    store,
+    unit,
+)
+from jaxaug.augment._chain.compose import Compose, as_transforms
+from jaxaug.augment._chain.state import Note, State, resampled, stored
+from jaxaug.augment._chain.state import warped as warped_state
+from jaxaug.augment._chain.transform import Output, Pointwise, Transform, check_channels, leaves
+from jaxaug.augment._warp import Resampling, Warp, agreed, check_one_frame, moved_info, select
+from jaxaug.augment.matrix import is_static
+
+_NOTHING = Compose(())
+
+
+class Branches(NamedTuple):
+    """Drawn parameters of a transform that chooses.
+
+    Attributes:
+      chosen: the index of the branch, the order of the branches, or a flag for each; None where
+        the coin of `p` alone decides.
+      drawn: of every branch, the chosen ones and the others.
+    """
+
+    chosen: Array | None
+    drawn: tuple[Drawn, ...]
+
+
+class Choice(NamedTuple):
+    """One of several transforms: a traced index, the branches, and what they drew."""
+
+    chosen: Array
+    branches: tuple[Transform, ...]
+    drawn: tuple[Drawn, ...]
+
+    def warp(self, info: ImageInfo) -> Warp:
+        """Return the map of the chosen branch; the identity for one that is not geometric."""
+        warps = []
+        for branch, drawn in zip(self.branches, self.drawn, strict=True):
+            still = not branch.geometric
+            warps.append(Warp.identity(info) if still else branch.drawn_warp(drawn, info))
+        return select(self.chosen, warps)
+
+
+def _as_branches(name: str, value: Any) -> tuple[Transform, ...]:
+    """Return at least one transform."""
+    transforms = as_transforms(value)
+    if not transforms:
+        raise ValueError(f"`{name}` must hold at least one transform, got none.")
+    return transforms
+
+
+@dataclass(frozen=True)
+class Control(Transform):
+    """A transform that runs some of several others.
+
+    Args:
+      transforms: the branches: transforms, chains of them (`Compose`), or choices again. None may
+        be an output. They draw for the image as it is before.
+    """
+
+    transforms: Sequence[Transform] = field(metadata=converter(_as_branches))
+
+    def __post_init__(self):
+        super().__post_init__()
+        for leaf in leaves(self):
+            if isinstance(leaf, Output):
+                raise ValueError(
+                    f"{type(leaf).__name__} cannot be a branch: put it at the end of the chain."
+                )
+
+    @property
+    def parts(self) -> tuple[Transform, ...]:
+        """The branches."""
+        return tuple(self.transforms)
+
+    @property
+    def geometric(self) -> bool:
+        """True where all branches are, and are resampled alike."""
+        return all(part.geometric for part in self.parts) and agreed(self.parts) is not None
+
+    def resampling(self) -> Resampling:
+        """Return the resampling of branches that are all geometric."""
+        return agreed(self.parts) or Resampling()
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return the choices, one after the other."""
+        raise NotImplementedError(type(self).__name__)
+
+    def drawn_warp(self, drawn: Drawn, info: ImageInfo) -> Warp:
+        """Return the map of branches that are all geometric."""
+        total = Warp.identity(info)
+        source = info
+        for choice in self.choices(drawn):
+            total = total.then(choice.warp(info))
+            info = moved_info(source, total)
+        return total
+
+    def after(self, drawn: Drawn, info: ImageInfo) -> ImageInfo:
+        """Return the `ImageInfo` afterwards."""
+        for choice in self.choices(drawn):
+            pairs = zip(choice.branches, choice.drawn, strict=True)
+            info = _chosen_info(choice.chosen, [branch.after(each, info) for branch, each in pairs])
+        return info
+
+    def run(self, drawn: Drawn, state: State) -> State:
+        """Run the choices one after the other."""
+        for part in self.parts:
+            # What a branch begins with is given the image as it is before the choice.
+            while isinstance(part, Compose) and part.parts:
+                part = part.parts[0]
+            check_channels(part, state.image, inside=self)
+        for choice in self.choices(drawn):
+            state = _run(choice, state, self)
+        return state
+
+    def _draw_branches(self, key: Key, info: ImageInfo) -> tuple[Drawn, ...]:
+        keys = jax.random.split(key, len(self.transforms))
+        return tuple(part.draw(k, info) for part, k in zip(self.transforms, keys, strict=True))
+
+
+@dataclass(frozen=True)
+class RandomApply(Control):
+    """Apply the chain of `transforms`, all of them or none, with probability `p`.
+
+    Args:
+      transforms: the chain.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> jitter = RandomApply([augment.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8)
+      >>> jitter(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw for the chain."""
+        return Branches(None, (self._chain.draw(key, info),))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one: nothing, or the chain."""
+        if drawn.applied is None:
+            return [Choice(jnp.int32(0), (self._chain,), drawn.params.drawn)]
+        index = drawn.applied.astype(jnp.int32)
+        return [_unless(index, (self._chain,), drawn.params.drawn)]
+
+    @property
+    def geometric(self) -> bool:
+        """True where the whole chain is one resample."""
+        return self._chain.geometric
+
+    @property
+    def _chain(self) -> Transform:
+        """The chain; that of a single transform is the transform, with settings of its own."""
+        if len(self.transforms) == 1:
+            return self.transforms[0]
+        # Chains inside have the settings of the one around, which this one shares.
+        like = next(_chains(self), _NOTHING)
+        return replace(like, transforms=self.transforms)
+
+
+@dataclass(frozen=True)
+class RandomChoice(Control):
+    """Apply one of `transforms`.
+
+    Args:
+      transforms: the branches.
+      weights: one number of at least 0 per branch, in proportion to its probability; None for equal
+        ones.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> turn_or_shear = RandomChoice(
+      ...     [augment.RandomRotation(20), augment.RandomAffine(0, shear=15)]
+      ... )
+      >>> turn_or_shear(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Differs from torchvision in `weights`, there `p`.
+    """
+
+    weights: Any = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        store(self, weights=_as_weights(self.weights, len(self.transforms)))
+
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw the branch, and for all of them."""
+        index_key, branches_key = jax.random.split(key)
+        weights = len(self.transforms) if self.weights is None else self.weights
+        return Branches(random.choice(index_key, weights), self._draw_branches(branches_key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one: a branch, or nothing where the coin of `p` says no."""
+        if drawn.applied is None:
+            return [Choice(drawn.params.chosen, self.parts, drawn.params.drawn)]
+        index = jnp.where(drawn.applied, drawn.params.chosen + 1, 0)
+        return [_unless(index, self.parts, drawn.params.drawn)]
+
+
+@dataclass(frozen=True)
+class OneOf(RandomChoice):
+    """Apply one of `transforms`, with probability `p`: `RandomChoice` with a coin.
+
+    Args:
+      transforms: the branches.
+      weights: one number of at least 0 per branch, in proportion to its probability; None for equal
+        ones.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> noise = OneOf([augment.GaussianNoise(), augment.ShotNoise()], p=0.3)
+      >>> noise(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.OneOf`.
+
+    Differs from albumentations in `weights`, there the `p` of the branches.
+    """
+
+    p: float = 0.5
+
+
+@dataclass(frozen=True)
+class RandomOrder(Control):
+    """Apply all of `transforms`, in a random order.
+
+    n transforms that are not geometric cost n * n: each place in the order may be any of them.
+
+    Args:
+      transforms: all of them are applied, each once.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> shuffled = RandomOrder([augment.RandomRotation(20), augment.RandomHorizontalFlip()])
+      >>> shuffled(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw the order, and for all branches."""
+        order_key, branches_key = jax.random.split(key)
+        order = random.permutation(order_key, len(self.transforms))
+        return Branches(order, self._draw_branches(branches_key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one per place in the order."""
+        order, branches = drawn.params
+        return [Choice(order[i], self.parts, branches) for i in range(len(self.parts))]
+
+
+@dataclass(frozen=True)
+class SomeOf(Control):
+    """Apply `n` of `transforms`, each at most once and in the given order, with probability `p`.
+
+    Args:
+      transforms: the branches.
+      n: how many of them.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> flips = [augment.RandomHorizontalFlip(1.0), augment.RandomVerticalFlip(1.0)]
+      >>> SomeOf(flips, 1)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.SomeOf`.
+    """
+
+    n: int = field(default=1, metadata=converter(as_positive_int))
+    p: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n > len(self.transforms):
+            count = len(self.transforms)
+            raise ValueError(
+                f"`n` must be at most the number of transforms, {count}, got {self.n}."
+            )
+
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw a flag for each branch, and for all of them."""
+        rank_key, branches_key = jax.random.split(key)
+        chosen = random.permutation(rank_key, len(self.transforms)) < self.n
+        return Branches(chosen, self._draw_branches(branches_key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one per branch: nothing, or the branch."""
+        flags, branches = drawn.params
+        if drawn.applied is not None:
+            flags = flags & drawn.applied
+        choices = []
+        for i in range(len(self.parts)):
+            index = flags[i].astype(jnp.int32)
+            choices.append(_unless(index, (self.parts[i],), (branches[i],)))
+        return choices
+
+
+def _chains(transform: Transform) -> Iterator[Compose]:
+    """Yield the chains inside of a transform, at any depth."""
+    for part in transform.parts or ():
+        if isinstance(part, Compose):
+            yield part
+        yield from _chains(part)
+
+
+def _unless(index: Array, branches: tuple[Transform, ...], drawn: tuple[Drawn, ...]) -> Choice:
+    """Return a choice in which 0 is nothing."""
+    return Choice(index, (_NOTHING, *branches), (Drawn(()), *drawn))
+
+
+def _run(choice: Choice, state: State, control: Control) -> State:
+    """Return the state after the chosen branch."""
+    geometric = [b for b in choice.branches if b.geometric and b != _NOTHING]
+    together = agreed(geometric)
+    if geometric and together is not None:
+        state = warped_state(state, choice.warp(state.info), together, control)
+    if together is not None and all(branch.geometric for branch in choice.branches):
+        return state
+
+    state = resampled(state)
+    steps = [leaf for branch in choice.branches for leaf in leaves(branch)]
+    if state.costly or not all(isinstance(step, Pointwise) for step in steps):
+        state = stored(state)
+    results = []
+    for branch, drawn in zip(choice.branches, choice.drawn, strict=True):
+        moved = branch.geometric and together is not None
+        results.append(state if moved else resampled(branch.run(drawn, state)))
+    return _chosen_state(choice, results, state)
+
+
+def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> State:
+    """Return the state of a traced index, of states that are computed already."""
+    images = _of_one_dtype([result.image for result in results])
+    shapes = {image.shape for image in images}
+    entries = {tuple(sorted(result.rest)) for result in results}
+    if len(shapes) > 1 or len(entries) > 1:
+        raise ValueError(
+            f"a choice needs branches to images of one shape and samples of the same entries, got"
+            f" {sorted(shapes)} and {sorted(entries)}."
+        )
+
+    def pick(*values: Any) -> Any:
+        same = all(value is values[0] for value in values)
+        return values[0] if same else select(choice.chosen, values)
+
+    rests = [dict(result.rest) for result in results]
+    for name in before.targets.images(before.rest):
+        for rest, image in zip(rests, _of_one_dtype([rest[name] for rest in rests]), strict=True):
+            rest[name] = image
+
+    names = tuple(type(branch).__name__ for branch in choice.branches if branch != _NOTHING)
+    notes = [*before.notes, Note("choice", names, "computed and selected", 0)]
+    for result in results:
+        notes.extend(result.notes[len(before.notes) :])
+    return before._replace(
+        image=pick(*images),
+        info=_chosen_info(choice.chosen, [result.info for result in results]),
+        rest=jax.tree.map(pick, *rests),
+        costly=True,
+        notes=tuple(notes),
+    )
+
+
+def _of_one_dtype(images: Sequence[Array]) -> list[Array]:
+    """Return the images as they are where they agree in their dtype, else as floats."""
+    if len({image.dtype for image in images}) == 1:
+        return list(images)
+    return [unit(image) for image in images]
+
+
+def _chosen_info(index: Array, infos: Sequence[ImageInfo]) -> ImageInfo:
+    """Return the `ImageInfo` of a traced index."""
+    first = infos[0]
+    check_one_frame(infos)
+    size = None if first.size is None else select(index, [info.size for info in infos])
+    boxes = None if first.boxes is None else select(index, [info.boxes for info in infos])
+    return first._replace(size=size, boxes=boxes)
+
+
+def _as_weights(weights: Any, count: int) -> tuple[Scalar, ...] | None:
+    """Return the weights as a tuple of floats, or None."""
+    numbers = setting(weights)
+    if numbers is None:
+        return None
+    good = isinstance(numbers, tuple) and len(numbers) == count
+    if not good or not all(is_number(v) and ordered(0, v) for v in numbers):
+        raise ValueError(
+            f"`weights` must be {count} numbers of at least 0, one per transform, got {weights!r}."
+        )
+    if all(is_static(number) and number == 0 for number in numbers):
+        raise ValueError(f"`weights` must not all be 0, got {weights!r}.")
+    return tuple(map(floating, numbers))

@@ -1,0 +1,1 @@
+"""The operators, a file for each family; `jaxaug.augment` exports them."""

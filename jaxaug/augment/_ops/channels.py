@@ -1,0 +1,343 @@
+"""Transforms of the channels: their order, their levels against each other, their hue.
+
+The pure functions take float images in [0, 1] and do not clip, but for `shift_hsv`, whose
+saturation and value end at 0 and 1. Nothing here is a matrix product: three channels are too few
+for one, and its rounding would depend on the batch size.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._base import (
+    ImageInfo,
+    Range,
+    as_int_range,
+    as_number,
+    as_symmetric_range,
+    by_channel,
+    converter,
+    on_image,
+    on_rgb,
+    plain,
+)
+from jaxaug.augment._chain import Pointwise
+from jaxaug.augment._ops.hsv import from_hsv, to_hsv
+from jaxaug.augment.random import between, integer, order, permutation, uniform
+
+
+@on_image
+def permute_channels(image: Array, permutation: Any) -> Array:
+    """Return the image whose channel i is channel `permutation[i]` of the given one.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      permutation: int[C], each of 0 to C - 1 once; static or traced.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(permute_channels(jnp.array([[[0.25, 0.5, 1.0]]]), [2, 0, 1])[0, 0])
+      [1.   0.25 0.5 ]
+    """
+    channels = image.shape[2]
+    given = permutation
+    permutation = jnp.asarray(given, jnp.int32)
+    if permutation.shape != (channels,):
+        raise ValueError(
+            f"`permutation` must have one entry for each of the {channels} channels, got the"
+            f" shape {permutation.shape}."
+        )
+    if not isinstance(given, jax.Array) and sorted(given) != list(range(channels)):
+        raise ValueError(
+            f"`permutation` must have each of 0 to {channels - 1} once, got {plain(given)}."
+        )
+    return jnp.take(image, permutation, axis=2, mode="clip")
+
+
+@on_image
+def drop_channels(image: Array, keep: Any, fill: Scalar = 0.0) -> Array:
+    """Return the image with `fill` in the channels that are not kept.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      keep: bool[C], True for the channels that stay.
+      fill: the value of the others, in [0, 1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(drop_channels(jnp.array([[[0.25, 0.5, 1.0]]]), [True, False, True])[0, 0])
+      [0.25 0.   1.  ]
+    """
+    return jnp.where(jnp.asarray(keep, bool)[None, None], image, fill)
+
+
+@on_rgb
+def shift_rgb(image: Array, red: Scalar, green: Scalar, blue: Scalar) -> Array:
+    """Return the image with a number added to each channel.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      red, green, blue: what is added, in [-1, 1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(shift_rgb(jnp.full((1, 1, 3), 0.5), 0.25, 0.0, -0.25)[0, 0])
+      [0.75 0.5  0.25]
+
+    Differs from kornia in not clipping.
+    """
+    return image + by_channel(red, green, blue)
+
+
+@on_rgb
+def shift_hsv(image: Array, hue: Scalar, saturation: Scalar, value: Scalar) -> Array:
+    """Return the image with a number added to its hue, saturation and value.
+
+    The saturation and the value are clipped to [0, 1], so the colors are, too. Gray has the hue of
+    red.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      hue: added to the hue, in turns; 1/3 takes red to green.
+      saturation, value: added to the saturation and to the value, in [-1, 1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> shift_hsv(jnp.array([[[1.0, 0.0, 0.0]]]), 1 / 3, 0.0, -0.5)[0, 0].round(3).tolist()
+      [0.0, 0.5, 0.0]
+
+    Reference: `albumentations.HueSaturationValue`, there in half degrees and 255ths.
+    """
+    turns, relative, largest = to_hsv(image)
+    relative = jnp.clip(relative + saturation, 0.0, 1.0)
+    largest = jnp.clip(largest + value, 0.0, 1.0)
+    return from_hsv(turns + hue, relative, largest)
+
+
+@on_rgb
+def adjust_hue_yiq(image: Array, hue_factor: Scalar) -> Array:
+    """Return the image with its chroma turned about the gray axis, at constant luma.
+
+    The plane (I, Q) of the YIQ form is rotated: one linear map of the colors, smooth everywhere and
+    cheaper than the hue of HSV, whose turn keeps the largest channel.
+
+    Args:
+      image: float [H, W, 3] in [0, 1].
+      hue_factor: the turn, in turns; small positive ones take red towards yellow.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(adjust_hue_yiq(jnp.full((1, 1, 3), 0.5), 0.3)[0, 0].round(3))
+      [0.5 0.5 0.5]
+
+    Reference: `nvidia.dali.fn.hue`, there in degrees.
+    """
+    angle = jnp.asarray(hue_factor, jnp.float32) * (2 * np.pi)
+    cosine = jnp.cos(angle)
+    sine = jnp.sin(angle)
+    matrix = cosine * _CHROMA + sine * _QUARTER_TURN + _LUMA
+    # Written out: a dot would round by the size of the batch.
+    red, green, blue = (image[:, :, channel] for channel in range(3))
+    rows = [matrix[i, 0] * red + matrix[i, 1] * green + matrix[i, 2] * blue for i in range(3)]
+    return jnp.stack(rows, axis=2)
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class RandomChannelPermutation(Pointwise):
+    """Put the channels in a random order.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.array([[[1, 2, 3]]], jnp.uint8)
+      >>> sorted(RandomChannelPermutation()(jax.random.key(0), image)[0, 0].tolist())
+      [1, 2, 3]
+    """
+
+    channels = 3
+    across_channels = True
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the order."""
+        del info
+        return permutation(key, 3)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Permute the channels."""
+        del info
+        return permute_channels(image, params)
+
+
+@dataclass(frozen=True)
+class ChannelDropout(Pointwise):
+    """Fill some of the three channels with one value, with probability `p`.
+
+    Args:
+      channel_drop_range: (low, high), ints of 0 to 3, the range of the number of channels.
+      fill: the value that they get, in [0, 1].
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.array([[[9, 9, 9]]], jnp.uint8)
+      >>> sorted(ChannelDropout(p=1.0)(jax.random.key(0), image)[0, 0].tolist())
+      [0, 9, 9]
+
+    Reference: `albumentations.ChannelDropout`.
+    """
+
+    by_value = True
+    channels = 3
+    channel_drop_range: tuple[int, int] = field(
+        default=(1, 1), metadata=converter(as_int_range, 0, 3)
+    )
+    fill: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the channels that stay, bool[3]."""
+        del info
+        low, high = self.channel_drop_range
+        numbers = uniform(key, shape=(4,))
+        return order(numbers[:3]) >= integer(numbers[3], low, high + 1)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Drop the channels."""
+        del info
+        return drop_channels(image, params, self.fill)
+
+
+@dataclass(frozen=True)
+class RandomRGBShift(Pointwise):
+    """Add a random number to each of red, green and blue, with probability `p`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      r_shift_limit, g_shift_limit, b_shift_limit: v draws from [-v, v], a pair (low, high) from
+        itself.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomRGBShift()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `kornia.augmentation.RandomRGBShift`.
+    """
+
+    by_value = True
+    channels = 3
+    r_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    g_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    b_shift_limit: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
+        """Draw what is added, float32[3]."""
+        del info
+        limits = (self.r_shift_limit, self.g_shift_limit, self.b_shift_limit)
+        numbers = uniform(key, shape=(3,))
+        return jnp.stack([between(number, *pair) for number, pair in zip(numbers, limits)])
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Shift the channels."""
+        del info
+        return jnp.clip(shift_rgb(image, params[0], params[1], params[2]), 0.0, 1.0)
+
+
+class HSVShift(NamedTuple):
+    """Drawn parameters of `HueSaturationValue`: float32, the hue in turns."""
+
+    hue: Array
+    saturation: Array
+    value: Array
+
+
+@dataclass(frozen=True)
+class HueSaturationValue(Pointwise):
+    """Add random numbers to hue, saturation and value, with probability `p`.
+
+    Args:
+      hue_shift_limit: in turns; v draws from [-v, v], a pair (low, high) from itself.
+      sat_shift_limit, val_shift_limit: the same, in values of [0, 1].
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> HueSaturationValue()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.HueSaturationValue`, there in half degrees and 255ths.
+    """
+
+    channels = 3
+    across_channels = True
+    hue_shift_limit: Range = field(default=20 / 180, metadata=converter(as_symmetric_range))
+    sat_shift_limit: Range = field(default=30 / 255, metadata=converter(as_symmetric_range))
+    val_shift_limit: Range = field(default=20 / 255, metadata=converter(as_symmetric_range))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> HSVShift:
+        """Draw what is added."""
+        del info
+        limits = (self.hue_shift_limit, self.sat_shift_limit, self.val_shift_limit)
+        numbers = uniform(key, shape=(3,))
+        return HSVShift(*(between(number, *pair) for number, pair in zip(numbers, limits)))
+
+    def apply(self, params: HSVShift, image: Array, info: ImageInfo) -> Array:
+        """Shift the colors."""
+        del info
+        return shift_hsv(image, *params)
+
+
+@dataclass(frozen=True)
+class RandomHueYIQ(Pointwise):
+    """Turn the chroma about the gray axis by a random angle; see `functional.adjust_hue_yiq`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      hue: v in [0, 0.5] draws the turn from [-v, v] turns, a pair (low, high) from itself.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RandomHueYIQ(0.1)(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+    """
+
+    channels = 3
+    across_channels = True
+    hue: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: ImageInfo) -> Array:
+        """Draw the turn."""
+        del info
+        return uniform(key, *self.hue)
+
+    def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
+        """Turn the chroma."""
+        del info
+        return jnp.clip(adjust_hue_yiq(image, params), 0.0, 1.0)
+
+
+# ---- the YIQ form
+
+_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+_FROM_YIQ = np.linalg.inv(_TO_YIQ)
+# A turn of the chroma is cos _CHROMA + sin _QUARTER_TURN + _LUMA. Hue grows from I towards -Q.
+_LUMA = (_FROM_YIQ @ np.diag([1.0, 0.0, 0.0]) @ _TO_YIQ).astype(np.float32)
+_CHROMA = (_FROM_YIQ @ np.diag([0.0, 1.0, 1.0]) @ _TO_YIQ).astype(np.float32)
+_QUARTER_TURN = (
+    _FROM_YIQ @ np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]]) @ _TO_YIQ
+).astype(np.float32)

@@ -1,0 +1,264 @@
+"""Boxes and keypoints: how they move with an image, their formats, and the rows that are left."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array, Sample, Scalar
+from jaxaug.augment._base import ImageInfo
+from jaxaug.augment._warp.warp import Warp
+
+BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
+COUNTS = ("box_count", "boxes_length")  # as `Coco`, and as the other sources name it
+VALID = "boxes_valid"
+WEIGHTS = "box_weights"  # of `MixUp` and its kind
+_USUAL_COLUMNS = ("labels", "area", "iscrowd")  # of boxes, in COCO's and torchvision's samples
+_SIDE_POINTS = 32  # a chord of a 32nd of a side misses a bend by a hundredth of a pixel or so
+
+
+def moved_info(info: ImageInfo, warp: Warp) -> ImageInfo:
+    """Return the `ImageInfo` of an image after `warp`."""
+    boxes = None if info.boxes is None else move_boxes(warp, info.boxes)
+    return info._replace(canvas=warp.canvas, size=warp.size, boxes=boxes)
+
+
+def move_points(warp: Warp, points: Array) -> Array:
+    """Return the (x, y) rows of float[..., 2], moved.
+
+    Of (x, y, visibility) rows, float[..., 3], those that leave the frame have visibility 0, and
+    rows of zeros are padding and stay.
+    """
+    shape = points.shape
+    points = as_points(points).reshape(-1, shape[-1])
+    x, y = warp.push(*points[:, :2].astype(jnp.float32).T)
+    moved = jnp.stack([x, y], axis=1).astype(points.dtype)
+    if points.shape[1] == 2:
+        return moved.reshape(shape)
+    height, width = ImageInfo(warp.canvas, warp.size).extent
+    inside = (x >= 0) & (x <= width) & (y >= 0) & (y <= height)
+    visibility = jnp.where(inside, points[:, 2], jnp.zeros_like(points[:, 2]))
+    moved = jnp.concatenate([moved, visibility[:, None]], axis=1)
+    return jnp.where(present(points)[:, None], moved, points).reshape(shape)
+
+
+def move_boxes(warp: Warp, boxes: Array) -> Array:
+    """Return the hulls of float[n, 4], moved and not clipped; rows of zeros are padding and stay.
+
+    A matrix takes the hull of the corners to the hull of the box; a displacement does not, so that
+    its hull is that of points all along the sides.
+    """
+    boxes = as_boxes(boxes)
+    points = _SIDE_POINTS if warp.displacements else 1
+    x, y = warp.push(*_outline(boxes.astype(jnp.float32), points))
+    hull = [x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1)]
+    moved = jnp.stack(hull, axis=1).astype(boxes.dtype)
+    return jnp.where(present(boxes)[:, None], moved, boxes)
+
+
+def as_boxes(boxes: Array) -> Array:
+    """Return float[n, 4] boxes, checked."""
+    return _floating("boxes", boxes, "n", (4,))
+
+
+def as_points(points: Array) -> Array:
+    """Return float[..., 2] or float[..., 3] keypoints, such as [n, joints, 3], checked."""
+    return _floating("keypoints", points, "...", (2, 3))
+
+
+def _outline(boxes: Array, per_side: int) -> tuple[Array, Array]:
+    """Return x and y [n, 4 * per_side] of points along the sides, the corners among them."""
+    left, top, right, bottom = (boxes[:, i, None] for i in range(4))
+    share = jnp.arange(per_side, dtype=jnp.float32)[None, :] / per_side
+    x_on = left + (right - left) * share
+    x_back = right + (left - right) * share
+    y_on = top + (bottom - top) * share
+    y_back = bottom + (top - bottom) * share
+    x = [x_on, jnp.broadcast_to(right, x_on.shape), x_back, jnp.broadcast_to(left, x_on.shape)]
+    y = [jnp.broadcast_to(top, x_on.shape), y_on, jnp.broadcast_to(bottom, x_on.shape), y_back]
+    return jnp.concatenate(x, axis=1), jnp.concatenate(y, axis=1)
+
+
+def _floating(name: str, value: Array, rows: str, columns: tuple[int, ...]) -> Array:
+    value = jnp.asarray(value)
+    if (
+        value.ndim < 2
+        or (rows == "n" and value.ndim > 2)
+        or value.shape[-1] not in columns
+        or not jnp.issubdtype(value.dtype, jnp.floating)
+    ):
+        got = f"{value.dtype}{list(value.shape)}"
+        shapes = " or ".join(f"float[{rows}, {count}]" for count in columns)
+        raise ValueError(f"`{name}` must be {shapes} in pixels, got {got}.")
+    return value
+
+
+# ---- formats and rows
+
+
+def convert_bounding_box_format(boxes: Array, old_format: str, new_format: str) -> Array:
+    """Return boxes in another format.
+
+    Args:
+      boxes: float[..., 4], in pixels. Rows of zeros stay so.
+      old_format, new_format: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height)
+        or "cxcywh" (center, width, height).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> boxes = jnp.array([[1.0, 2.0, 5.0, 8.0]])
+      >>> convert_bounding_box_format(boxes, "xyxy", "cxcywh").tolist()
+      [[3.0, 5.0, 4.0, 6.0]]
+    """
+    check_choice("old_format", old_format, BOX_FORMATS)
+    check_choice("new_format", new_format, BOX_FORMATS)
+    if old_format == new_format:
+        return boxes
+    low, other = boxes[..., :2], boxes[..., 2:]
+    size = other - low if old_format == "xyxy" else other
+    if old_format == "cxcywh":
+        low = low - size / 2
+    if new_format == "xyxy":
+        return jnp.concatenate([low, low + size], axis=-1)
+    first = low + size / 2 if new_format == "cxcywh" else low
+    return jnp.concatenate([first, size], axis=-1)
+
+
+def clamp_bounding_boxes(boxes: Array, height: Scalar, width: Scalar) -> Array:
+    """Return xyxy boxes cut at the edges of an image; what lies beside it becomes zeros.
+
+    Args:
+      boxes: float[n, 4], xyxy in pixels.
+      height, width: of the image, in pixels.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> boxes = jnp.array([[-2.0, 1.0, 5.0, 9.0], [7.0, 0.0, 9.0, 2.0]])
+      >>> clamp_bounding_boxes(boxes, 4, 6).tolist()
+      [[0.0, 1.0, 5.0, 4.0], [0.0, 0.0, 0.0, 0.0]]
+    """
+    return clipped(boxes, (0, 0, width, height))
+
+
+def clipped(boxes: Array, window: Sequence[Scalar]) -> Array:
+    """Return xyxy boxes [n, 4] cut at a window (left, top, right, bottom); empty ones are zeros."""
+    left, top, right, bottom = (jnp.asarray(side, boxes.dtype) for side in window)
+    x0, x1 = (jnp.clip(boxes[:, i], left, right) for i in (0, 2))
+    y0, y1 = (jnp.clip(boxes[:, i], top, bottom) for i in (1, 3))
+    inside = (x1 > x0) & (y1 > y0)
+    cut = jnp.stack([x0, y0, x1, y1], axis=1)
+    return jnp.where(inside[:, None], cut, jnp.zeros_like(cut))
+
+
+def area(boxes: Array) -> Array:
+    """Return the areas float32[n] of xyxy boxes [n, 4]."""
+    boxes = boxes.astype(jnp.float32)  # those of float16 end at 65,504 square pixels
+    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def present(boxes: Array) -> Array:
+    """Return bool[n], False for the rows of zeros, which are padding."""
+    return (boxes != 0).any(axis=1)
+
+
+def given_alone(sample: Sample) -> Sample:
+    """Return a sample whose "boxes" are zeros where a count or "boxes_valid" calls them padding."""
+    boxes = sample["boxes"]
+    rows = jnp.arange(boxes.shape[0], dtype=jnp.int32)
+    given = jnp.ones(rows.shape, bool)
+    for name in COUNTS:
+        if name in sample:
+            given = given & (rows < jnp.asarray(sample[name]).astype(jnp.int32))
+    if VALID in sample:
+        given = given & jnp.asarray(sample[VALID])
+    if not {VALID, *COUNTS} & set(sample):
+        return sample
+    return {**sample, "boxes": zeroed(boxes, given)}
+
+
+def packed(sample: Sample, keep: Array, per_box: Sequence[str] = ()) -> Sample:
+    """Return a sample whose kept boxes stand first, in their order; the other rows are padding.
+
+    Every `box_columns` goes along. Its padding is 0, False, and that of integers -1. The counts of
+    boxes and of columns are those of the boxes that are kept.
+
+    Args:
+      sample: with "boxes" [n, 4].
+      keep: bool[n].
+      per_box: see `box_columns`.
+
+    Raises:
+      ValueError: for a column that does not have n rows.
+    """
+    order = jnp.argsort(jnp.logical_not(keep))  # stable
+    count = jnp.sum(keep, dtype=jnp.int32)
+    valid = jnp.arange(keep.shape[0], dtype=jnp.int32) < count
+    columns = box_columns(sample, per_box)
+    sample = dict(sample)
+    for name in columns:
+        rows = _rows(name, sample[name], keep.shape[0])
+        rows = jnp.take(rows, order, axis=0)
+        blank = -1 if jnp.issubdtype(rows.dtype, jnp.signedinteger) else 0
+        kept = valid.reshape(-1, *[1] * (rows.ndim - 1))
+        sample[name] = jnp.where(kept, rows, jnp.asarray(blank, rows.dtype))
+    for name in (*COUNTS, *(f"{column}_length" for column in columns)):
+        if name in sample:
+            sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
+    return sample
+
+
+def box_columns(sample: Sample, per_box: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of the entries of one sample that have a row for each of its boxes.
+
+    They are "boxes", "boxes_valid", arrays whose names begin with "box_", and those of `per_box`.
+    """
+    names = []
+    for name, value in sample.items():
+        ours = name in ("boxes", VALID) or (name.startswith("box_") and jnp.ndim(value) > 0)
+        if ours or name in per_box:
+            names.append(name)
+    return tuple(names)
+
+
+def check_box_columns(transform: Any, sample: Sample) -> None:
+    """Raise where entries of the usual names would stay while boxes change places."""
+    name = type(transform).__name__
+    per_box = getattr(transform, "per_box", ())
+    rows = jnp.shape(sample["boxes"])[:1]
+    for column in _USUAL_COLUMNS:
+        if column not in per_box and jnp.shape(sample.get(column, 0)) == rows:
+            raise ValueError(
+                f"`{column}` has a row for each box and would not go along with them: call it"
+                f" 'box_{column}', or write {name}(..., per_box=('{column}',))."
+            )
+    for column in ("masks", "keypoints"):
+        if column not in per_box and jnp.shape(sample.get(column, 0))[:1] == rows:
+            raise ValueError(
+                f"`{column}` has a row for each box and would not go along with them: write"
+                f" {name}(..., per_box=('{column}', ...)), or where they do not belong to boxes,"
+                f' give them another name by Compose(..., targets={{name: "{column}"}}).'
+            )
+
+
+def with_kept_boxes(info: ImageInfo, kept: Array | None) -> ImageInfo:
+    """Return `info` with the boxes that are kept first; None keeps all of them."""
+    if kept is None or info.boxes is None:
+        return info
+    return info._replace(boxes=packed({"boxes": info.boxes}, kept)["boxes"])
+
+
+def zeroed(boxes: Array, kept: Array) -> Array:
+    """Return boxes [n, 4] with zeros for those that are not kept, bool[n]."""
+    return jnp.where(kept[:, None], boxes, jnp.zeros_like(boxes))
+
+
+def _rows(name: str, value: Any, count: int) -> Array:
+    """Return an entry, checked to have so many rows."""
+    rows = jnp.asarray(value)
+    if rows.shape[:1] != (count,):
+        raise ValueError(
+            f"`{name}` must have a row for each of the {count} boxes, got {rows.shape}: names that"
+            ' begin with "box_" are for such columns, and `per_box` names others.'
+        )
+    return rows

@@ -1,0 +1,216 @@
+"""The entries of a sample that move with its image."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Array, Sample, Scalar
+from jaxaug.augment._warp.boxes import (
+    as_boxes,
+    as_points,
+    convert_bounding_box_format,
+    given_alone,
+    move_boxes,
+    move_points,
+)
+from jaxaug.augment._warp.fusion import SettledResampling
+from jaxaug.augment._warp.interpolate import in_range, read_exactly, resample
+from jaxaug.augment._warp.warp import Warp
+from jaxaug.augment._xla import barrier
+
+MASK_FILL = 255  # what losses ignore by custom
+KINDS = ("image", "map", "mask", "masks", "boxes", "keypoints")
+_OWN_KIND = KINDS[2:]  # names that say their kind
+BOXES_ELSEWHERE = ("bbox", "bboxes")  # of boxes, in other libraries
+_PLANES = ("map", "mask", "masks")  # kinds with pixels, beside images
+
+
+class Targets(NamedTuple):
+    """The entries of a sample that move with its image, and their conventions.
+
+    Attributes:
+      mask_fill, box_format: see `Compose`.
+      added: (name, kind) of entries beside those whose name is their kind.
+    """
+
+    mask_fill: int = MASK_FILL
+    box_format: str = "xyxy"
+    added: tuple[tuple[str, str], ...] = ()
+
+    def kinds(self, sample: Sample) -> dict[str, str]:
+        """Return the kind of each entry of `sample` that moves."""
+        named = {**{name: name for name in _OWN_KIND}, **dict(self.added)}
+        return {name: kind for name, kind in named.items() if name in sample}
+
+    def images(self, sample: Sample) -> list[str]:
+        """Return the names of the images of `sample` beside its "image"."""
+        return [name for name, kind in self.kinds(sample).items() if kind == "image"]
+
+    def begin(self, sample: Sample, image: Array) -> Sample:
+        """Return `sample` with its targets checked, boxes as xyxy."""
+        begun = dict(sample)
+        for name, kind in self.kinds(sample).items():
+            begun[name] = _checked(name, kind, jnp.asarray(sample[name]), image)
+            if name == "boxes":
+                begun = given_alone(begun)
+            if kind == "boxes":
+                begun[name] = convert_bounding_box_format(begun[name], self.box_format, "xyxy")
+        return begun
+
+    def finish(self, sample: Sample, used: Array | None) -> Sample:
+        """Return `sample` with what lies outside of `used` filled, boxes in their format.
+
+        Args:
+          sample: with moved targets; images are left as they are.
+          used: bool[H, W], or None for the whole canvas.
+        """
+        finished = dict(sample)
+        for name, kind in self.kinds(sample).items():
+            if kind in _PLANES and used is not None:
+                fill = self._fill(kind, sample[name].dtype)
+                finished[name] = jnp.where(spread(used, kind, sample[name]), sample[name], fill)
+            if kind == "boxes":
+                finished[name] = convert_bounding_box_format(sample[name], "xyxy", self.box_format)
+        return finished
+
+    def move(
+        self, sample: Sample, extent: tuple[Scalar, Scalar], warp: Warp, settings: SettledResampling
+    ) -> Sample:
+        """Return `sample` with its targets moved as `warp` moves the image.
+
+        Args:
+          sample: with the targets. Everything else is left as it is.
+          extent: the used (height, width) of the source.
+          warp: the pull map.
+          settings: those of the image's resample; masks are read with "nearest".
+        """
+        kinds = self.kinds(sample)
+        _check_names(sample, kinds)
+        moved = dict(sample)
+        for name, kind in kinds.items():
+            moved[name] = self._moved(kind, sample[name], extent, warp, settings)
+        return moved
+
+    def _moved(
+        self, kind: str, value: Array, extent, warp: Warp, settings: SettledResampling
+    ) -> Array:
+        if kind == "boxes":
+            return move_boxes(warp, value)
+        if kind == "keypoints":
+            return move_points(warp, value)
+        if kind == "image":
+            return _moved_image(value, extent, warp, settings)
+        if kind == "map":
+            return _moved_map(value, extent, warp, settings)
+        fill = self._fill(kind, value.dtype)
+        planes = _planes_last(kind, value)
+        planes = read_exactly(planes, extent, warp, settings.padding_mode, fill)
+        return _planes_first(kind, planes, value.ndim)
+
+    def _fill(self, kind: str, dtype: Any) -> Array:
+        """Return what a target of pixels holds where there is no image."""
+        return mask_value(dtype, self.mask_fill) if kind == "mask" else jnp.zeros((), dtype)
+
+
+def as_added(name: str, targets: Any) -> tuple[tuple[str, str], ...]:
+    """Return {name: kind} as pairs, checked."""
+    pairs = tuple(targets.items()) if isinstance(targets, Mapping) else tuple(map(tuple, targets))
+    for pair in pairs:
+        if len(pair) != 2 or pair[0] in ("image", "size"):
+            raise ValueError(
+                f"`{name}` must be a dict of names of the sample's entries and their kinds, such as"
+                f' {{"depth": "image"}}, got {targets!r}.'
+            )
+        check_choice(f"{name}[{pair[0]!r}]", pair[1], KINDS)
+    return pairs
+
+
+def spread(used: Array, kind: str, value: Array) -> Array:
+    """Return bool[H, W] with the axes of a target."""
+    if kind == "masks":
+        return used[None]
+    return used if value.ndim == 2 else used[:, :, None]
+
+
+def mask_value(dtype: Any, mask_fill: int) -> Array:
+    """Return what a mask of `dtype` holds where there is no image: `mask_fill`, False or 0.0."""
+    if dtype == jnp.bool_ or not jnp.issubdtype(dtype, jnp.integer):
+        return jnp.zeros((), dtype)
+    limits = jnp.iinfo(dtype)
+    if not limits.min <= mask_fill <= limits.max:
+        raise ValueError(
+            f"`mask_fill` must fit the mask's {jnp.dtype(dtype).name} ({limits.min} to"
+            f" {limits.max}), got {mask_fill}: give Compose(..., mask_fill=...) another value, or"
+            " the mask another dtype."
+        )
+    return jnp.asarray(mask_fill, dtype)
+
+
+def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
+    """Raise ValueError for boxes by another name, which would not move with their image."""
+    for name in BOXES_ELSEWHERE:
+        if name in sample and name not in moving:
+            raise ValueError(
+                f"{name!r} would stay where it is while the image moves: name it 'boxes', give"
+                f' Compose(..., targets={{"{name}": "boxes"}}), or leave it out.'
+            )
+
+
+def _checked(name: str, kind: str, value: Array, image: Array) -> Array:
+    """Return an entry; raise where it does not fit the image."""
+    if kind == "boxes":
+        return as_boxes(value)
+    if kind == "keypoints":
+        return as_points(value)
+    height, width = image.shape[:2]
+    frame = value.shape[1:] if kind == "masks" else value.shape[:2]
+    if frame != (height, width) or value.ndim not in ((3,) if kind == "masks" else (2, 3)):
+        expected = "[H, W] or [H, W, C]"
+        shapes = f"({height}, {width}) or ({height}, {width}, C)"
+        if kind == "masks":
+            expected = "[n, H, W]"
+            shapes = f"(n, {height}, {width})"
+        raise ValueError(
+            f"`{name}` must be {expected} of its image's height and width: expected {shapes} beside"
+            f" the image {image.shape}, got {value.shape}."
+        )
+    if kind in ("image", "map") and value.dtype != jnp.uint8:
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            raise TypeError(
+                f"`{name}` is interpolated and must be uint8 or floats, got"
+                f' {value.dtype}: convert it, or name it a "mask" in `targets`.'
+            )
+    return value
+
+
+def _moved_image(image: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
+    """Return another image of the sample, resampled as the first."""
+    planes = resample(_planes_last("image", image), extent, warp, *settings)
+    planes = in_range(planes, settings.interpolation)
+    # Without the barrier a later resample, or a choice, would compute it once for each reading.
+    return _planes_first("image", barrier(planes), image.ndim)
+
+
+def _moved_map(values: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
+    """Return numbers that are interpolated as the image; 0 outside of it."""
+    planes = _planes_last("map", values)
+    moved = resample(planes, extent, warp, settings.interpolation, settings.padding_mode, 0.0)
+    if values.dtype == jnp.uint8 and moved.dtype != jnp.uint8:
+        moved = jnp.round(jnp.clip(moved, 0.0, 1.0) * 255)
+    return _planes_first("map", barrier(moved.astype(values.dtype)), values.ndim)
+
+
+def _planes_last(kind: str, value: Array) -> Array:
+    """Return a target of pixels as [H, W, n]."""
+    if value.ndim == 2:
+        return value[:, :, None]
+    return jnp.moveaxis(value, 0, 2) if kind == "masks" else value
+
+
+def _planes_first(kind: str, planes: Array, ndim: int) -> Array:
+    """Return [H, W, n] in the layout of the target."""
+    if ndim == 2:
+        return planes[:, :, 0]
+    return jnp.moveaxis(planes, 2, 0) if kind == "masks" else planes

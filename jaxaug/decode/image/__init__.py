@@ -1,0 +1,1 @@
+"""Images: from bytes to canvases, on the host and by the engines of GPUs."""

@@ -1,0 +1,259 @@
+"""Decoding one image on the host, with libjpeg-turbo through simplejpeg, or with Pillow."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._warn import precision_warning, warn_user
+from jaxaug.decode._types import Encoded
+from jaxaug.decode.image import pillow
+from jaxaug.decode.image.host.turbojpeg import (
+    check_jpeg_strictly,
+    decode_jpeg,
+    despite_damage,
+    suits_turbojpeg,
+)
+from jaxaug.decode.image.orientation import TRANSPOSE, upright
+from jaxaug.decode.image.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
+from jaxaug.decode.image.parse.jpeg_rules import GRAY, YCBCR
+from jaxaug.decode.image.parse.other_formats import format_of
+from jaxaug.errors import DecodeError
+
+
+def decode_image(
+    data: "bytes | bytearray | memoryview | np.ndarray",
+    mode: str = "rgb",
+    max_pixels: int = MAX_PIXELS,
+    *,
+    strict: bool = False,
+    truncated: str = "error",
+) -> np.ndarray:
+    """Decode one image of any supported format on the host.
+
+    Args:
+      data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, ICO
+        (largest image), CUR, DDS, PCX, PSD, QOI, TGA with its footer, XBM or XPM, and where this
+        Pillow has the codecs, JPEG 2000 and AVIF.
+      mode: "rgb" for colors, "gray" for luma, "unchanged" for what the file stores, as class
+        numbers and depth maps need it.
+      max_pixels: an image whose header promises more pixels is refused before anything is
+        allocated.
+      strict: refuse what libjpeg warns of, such as damage inside of the image data of a JPEG, which
+        costs pixels and not the image otherwise; takes twice the time.
+      truncated: a JPEG without its end marker is refused ("error") or decoded as far as it goes
+        ("accept").
+
+    Returns:
+      The upright image (all eight EXIF orientations applied).
+
+      "rgb": uint8[h, w, 3]; gray is repeated to three channels, CMYK converted, alpha dropped, the
+      upper 8 of 12 or 16 bits kept, with an `errors.PrecisionWarning`.
+
+      "gray": uint8[h, w]; the Y channel of a JPEG, else 0.299 R + 0.587 G + 0.114 B of "rgb".
+
+      "unchanged": uint8[h, w] of gray and of palettes, whose numbers stay, also those of 1, 2 and 4
+      bits, and of a PGM or PPM whose highest number is not 255; uint16[h, w] of gray with 16 bit;
+      uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of RGB; uint8[h, w, 4] of RGB with alpha,
+      and of CMYK with 255 for full ink; int32 and float32[h, w] of such TIFF files.
+
+    Raises:
+      DecodeError: the bytes are no such image, or a truncated one, or one of too many pixels. With
+        "unchanged" also PNG, TIFF and PPM color of 16 bits, of which Pillow reads only 8.
+        AVIF color of more than 8 bits is reduced to 8, JPEG 2000 color of more is refused.
+      TypeError: `data` is not bytes-like.
+      ValueError: an argument is wrong.
+
+    Example:
+      >>> import io, numpy as np
+      >>> from PIL import Image
+      >>> file = io.BytesIO()
+      >>> Image.fromarray(np.zeros((2, 3), np.uint8)).save(file, "png")
+      >>> decode_image(file.getvalue()).shape, decode_image(file.getvalue(), "gray").shape
+      ((2, 3, 3), (2, 3))
+
+    Differs from PIL in that the image is upright, and a JPEG without its end is refused.
+    Differs from torchvision's `decode_image` in that channels come last and one alone has no axis,
+    "rgb" is the default, EXIF always counts, and "unchanged" keeps the numbers of a palette.
+    """
+    check_choice("mode", mode, ("rgb", "gray", "unchanged"))
+    check_positive_int("max_pixels", max_pixels)
+    check_choice("strict", strict, (False, True))
+    check_choice("truncated", truncated, ("error", "accept"))
+    encoded = Encoded.from_bytes([data])
+    headers = read_headers(encoded, max_pixels, truncated)
+    if headers.kind[0] == BAD:
+        raise DecodeError(headers.reason[0], byte_count=len(data))
+    header = headers.row(0)
+    height, width = headers.original_size()[0].tolist()
+    try:
+        if strict:
+            _check_strictly(encoded.view(0), header)
+        if mode == "unchanged":
+            return decode_unchanged(encoded.view(0), header)
+        row = np.zeros((height, width, 1 if mode == "gray" else 3), np.uint8)
+        decode_into(encoded.view(0), header, (height, width), row)
+    except DecodeError as error:
+        raise DecodeError(error.reason, byte_count=len(data)) from error
+    if header.precision > 8:
+        warning = precision_warning(int(header.precision))
+        warn_user(f"the image {warning}", type(warning))
+    return row[..., 0] if mode == "gray" else row
+
+
+def _check_strictly(data: memoryview, header: Headers) -> None:
+    """Raise DecodeError for a JPEG that libjpeg warns of; Pillow raises for other formats."""
+    from PIL import ImageFile
+
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise ValueError(
+            "`strict` must be False while PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, with which "
+            "Pillow fills up what is missing: set it to False."
+        )
+    if header.kind == JPEG:
+        check_jpeg_strictly(data, header)
+
+
+def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
+    """Return the upright image as the file stores it, see mode "unchanged" of `decode_image`.
+
+    Args:
+      data: the bytes of one image.
+      header: `Headers.row(i)` of a good image.
+
+    Raises:
+      DecodeError: the pixels cannot be read, or Pillow would change them.
+    """
+    if suits_turbojpeg(header):
+        height, width = header.original_size().tolist()
+        gray = header.color == GRAY
+        row = np.zeros((height, width, 1 if gray else 3), np.uint8)
+        decode_into(data, header, (height, width), row)
+        return row[..., 0] if gray else row
+
+    format = format_of(data) or "JPEG"
+    orientation = int(header.orientation)
+
+    def decode(data: memoryview | bytes) -> np.ndarray:
+        return pillow.upright_unchanged(data, format, orientation)
+
+    return despite_damage(decode, data, header)
+
+
+def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray) -> None:
+    """Decode one image to the top-left of its canvas; the rest of the canvas is not touched.
+
+    Args:
+      data: the bytes of one image.
+      header: `Headers.row(i)` of a good image.
+      size: (h, w) of the upright image on the canvas, from `fit_size`.
+      row: uint8[H, W, 3] for RGB or uint8[H, W, 1] for luma, C contiguous.
+
+    Raises:
+      DecodeError: the pixels cannot be read; the canvas may be partly written.
+    """
+    if suits_turbojpeg(header):
+        _decode_with_turbojpeg(data, header, size, row)
+        return
+
+    height, width = size
+    channels = row.shape[2]
+    image = despite_damage(lambda data: _open_upright(data, header, channels), data, header)
+    row[:height, :width] = _shrink(image, size, image.size)
+
+
+def jpeg_scale(header: Headers, size: tuple[int, int]) -> int | None:
+    """Return at how many eighths `decode_jpeg` gives an image before it is shrunk and turned.
+
+    None for an image that is neither, and for one that Pillow decodes.
+
+    Args:
+      header: `Headers.row(i)` of a good image.
+      size: (h, w) of the upright image on the canvas.
+    """
+    if not suits_turbojpeg(header):
+        return None
+    stored, wanted = _stored_sides(header, size)
+    if wanted == stored and header.orientation == 1:
+        return None
+    return _dct_scale(stored, wanted)
+
+
+def _stored_sides(
+    header: Headers, size: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the (h, w) that is stored, and the one on the canvas as it would be stored."""
+    height, width = size
+    wanted = (width, height) if TRANSPOSE[header.orientation] else size
+    return (int(header.height), int(header.width)), wanted
+
+
+def _decode_with_turbojpeg(
+    data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray
+) -> None:
+    height, width = size
+    channels = row.shape[2]
+    orientation = int(header.orientation)
+    stored, wanted = _stored_sides(header, size)
+
+    if wanted == stored and orientation == 1 and width == row.shape[1]:
+        # The rows follow each other on the canvas as well: no copy.
+        decode_jpeg(data, header, 8, channels, row)
+        return
+
+    scale = _dct_scale(stored, wanted)
+    pixels = decode_jpeg(data, header, scale, channels)
+    if wanted != stored:
+        pixels = _shrink_scaled(pixels, stored, scale, wanted)
+
+    # Items of a whole pixel: numpy would copy each byte of a transposed view alone.
+    pixel = f"V{channels}"
+    target = row.view(pixel)[:height, :width, 0]
+    target[:] = upright(np.ascontiguousarray(pixels).view(pixel)[..., 0], orientation)
+
+
+def _open_upright(data: memoryview | bytes, header: Headers, channels: int) -> Any:
+    """Return a Pillow image of mode RGB or L."""
+    format = format_of(data) or "JPEG"
+    orientation = int(header.orientation)
+    stored_size = (int(header.height), int(header.width))
+    if channels == 3:
+        return pillow.upright_rgb(data, format, orientation, stored_size)
+    ycbcr = header.kind == JPEG and header.color == YCBCR
+    return pillow.upright_gray(data, format, orientation, stored_size, ycbcr=ycbcr)
+
+
+def _shrink(image: Any, size: tuple[int, int], extent: tuple[float, float]) -> np.ndarray:
+    """Return uint8[h, w, channels], the top-left `extent` of an image, antialiased.
+
+    Args:
+      image: of Pillow.
+      size: (h, w) of the result.
+      extent: (w, h) of the part of the image.
+    """
+    from PIL import Image
+
+    if image.size != size[::-1]:
+        image = image.resize(size[::-1], Image.Resampling.BILINEAR, box=(0, 0, *extent))
+    return np.asarray(image).reshape(*size, -1)
+
+
+def _shrink_scaled(
+    pixels: np.ndarray, stored: tuple[int, int], scale: int, wanted: tuple[int, int]
+) -> np.ndarray:
+    """Return pixels that libjpeg decoded at scale / 8 of the stored size, shrunk to `wanted`."""
+    from PIL import Image
+
+    # libjpeg rounds its size up to whole pixels.
+    extent = (stored[1] * scale / 8, stored[0] * scale / 8)
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    return _shrink(image, wanted, extent)
+
+
+def _dct_scale(stored: tuple[int, int], wanted: tuple[int, int]) -> int:
+    """Return the smallest s for which the image at s / 8 covers the wanted size; never 6 or 7.
+
+    libjpeg-turbo has no vector code for these two: they take longer than the whole image.
+    """
+    scale = max(1, *(-(-8 * want // have) for have, want in zip(stored, wanted)))
+    return scale if scale < 6 else 8

@@ -1,0 +1,101 @@
+"""The host backend: threads that decode onto canvases in host memory."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaug._typing import Device
+from jaxaug.decode._types import Encoded
+from jaxaug.decode.image.backend import DecodedPixels
+from jaxaug.decode.image.host.canvas_pool import Canvas, CanvasPool
+from jaxaug.decode.image.host.decode_image import decode_into
+from jaxaug.decode.image.parse.headers import BAD, Headers
+from jaxaug.errors import DecodeError
+
+# Batches whose memory may wait for the next one: a Loader has two or three in use by turns.
+_FREE_BATCHES = 2
+
+
+class HostBackend:
+    """Decodes batches with a pool of host threads.
+
+    Args:
+      devices: the rows are divided equally among them, in order.
+      canvas_shape: (H, W, channels); 3 channels for RGB, 1 for luma.
+      num_threads: at least 1; the threads start with the first batch.
+    """
+
+    in_flight = 1  # a batch keeps all threads busy
+    counted: tuple[str, ...] = ("host",)
+    bytes_held = 0
+
+    def __init__(
+        self, devices: Sequence[Device], canvas_shape: tuple[int, int, int], num_threads: int
+    ):
+        self._devices = devices
+        self._memory = CanvasPool(canvas_shape, _FREE_BATCHES * len(devices))
+        self._num_threads = num_threads
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
+
+    def decode(self, encoded: Encoded, headers: Headers, size: np.ndarray) -> DecodedPixels:
+        """Decode the good rows; see `Backend`."""
+        rows_per_device = len(headers.kind) // len(self._devices)
+        blocks = [self._memory.take(rows_per_device) for _ in self._devices]
+        canvases = [canvas for block in blocks for canvas in block.rows()]
+        is_bad = headers.kind == BAD
+        for row in is_bad.nonzero()[0].tolist():
+            canvases[row].clear()
+        good = (~is_bad).nonzero()[0].tolist()
+        failures = self._fill(canvases, good, encoded, headers, size)
+
+        shards = zip(blocks, self._devices)
+        pixels = [jax.device_put(block.pixels, device) for block, device in shards]
+        return DecodedPixels(
+            pixels=pixels,
+            failures=failures,
+            counts={"host": len(good) - len(failures)},
+            release=_release_nothing,
+            borrowed=False,
+        )
+
+    def _fill(
+        self,
+        canvases: list[Canvas],
+        good: list[int],
+        encoded: Encoded,
+        headers: Headers,
+        size: np.ndarray,
+    ) -> dict[int, str]:
+        """Decode the good rows, each to its canvas; return row -> reason for those that fail."""
+        rows = iter(good)  # shared: each thread takes the next row when it is free
+        failures: dict[int, str] = {}
+
+        def work():
+            for row in rows:
+                canvas = canvases[row]
+                fit = (int(size[row, 0]), int(size[row, 1]))
+                canvas.make_room(fit)
+                try:
+                    decode_into(encoded.view(row), headers.row(row), fit, canvas.pixels)
+                    canvas.covered[:] = fit
+                except DecodeError as error:
+                    canvas.clear()
+                    failures[row] = error.reason
+
+        num_tasks = min(self._num_threads, len(good))
+        for task in [self._pool.submit(work) for _ in range(num_tasks)]:
+            task.result()
+        return failures
+
+    def close(self) -> None:
+        """Stop the threads and free the memory that nobody uses."""
+        self._pool.shutdown()
+        self._memory.close()
+
+
+def _release_nothing(outputs: Any) -> None:
+    """Do nothing: the arrays keep their canvases."""
+    del outputs

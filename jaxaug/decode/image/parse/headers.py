@@ -1,0 +1,316 @@
+"""The headers of images, and which images are good: decided from bytes before any is decoded."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode._types import Encoded, memory_view
+from jaxaug.decode.image import pillow
+from jaxaug.decode.image.orientation import upright_size
+from jaxaug.decode.image.parse.jpeg import JpegColumns, check_jpeg, check_jpegs
+from jaxaug.decode.image.parse.jpeg_rules import LOSSLESS
+from jaxaug.decode.image.parse.memory_windows import read_windows
+from jaxaug.decode.image.parse.other_formats import (
+    HEAD,
+    PNG_BITS_AT,
+    SIZES,
+    format_of,
+    is_like_tga,
+    stated_size,
+)
+from jaxaug.errors import DecodeError
+
+BAD = 0
+JPEG = 1
+OTHER = 2
+
+# 400 MB as RGB. The largest common camera makes 108 million pixels, and a host has more memory.
+MAX_PIXELS = 2**27
+# Scans of an image of `max_pixels`; even a scan of a few bytes is a pass over the whole image.
+_MAX_SCANS = 32
+# Up to so many JPEGs are read one by one, which takes less time than numpy's calls for all at once.
+_MAX_LOOPED_JPEGS = 16
+
+_NO_REASON = np.array("", object)
+
+
+class Headers(NamedTuple):
+    """The headers of n images as numpy columns; only `reason` counts for a bad image.
+
+    Attributes:
+      kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
+      height, width: int32, as the file stores them, before EXIF is applied.
+      orientation: uint8, the EXIF orientation 1..8.
+      coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
+        3 lossless, 9 and 10 extended and progressive with arithmetic coding.
+      precision: uint8, bits per sample; of other formats than JPEG those that become 8.
+      components: uint8, color components of a JPEG.
+      scan_components: uint8, those of its first scan; fewer than `components` means several scans.
+      sampling: uint32, one byte per component, the first in the highest byte: horizontal factor
+        << 4 | vertical factor.
+      color: uint8, the color model of a JPEG: `GRAY`, `YCBCR`, `RGB`, `CMYK`, `YCCK` of
+        `jpeg_rules.py`.
+      scan_offset: int64, where the entropy-coded data of a JPEG's first scan begins.
+      plain: uint8, 0 for a JPEG that decoders other than libjpeg may read differently: bytes
+        between its segments, a DNL segment, 16-bit tables, hints at two color models, no end.
+      reason: object, the fault of a bad image in one clause; "" for a good one.
+
+    Example:
+      >>> read_headers(Encoded.from_bytes([b""])).reason.tolist()
+      ['empty']
+    """
+
+    kind: np.ndarray
+    height: np.ndarray
+    width: np.ndarray
+    orientation: np.ndarray
+    coding: np.ndarray
+    precision: np.ndarray
+    components: np.ndarray
+    scan_components: np.ndarray
+    sampling: np.ndarray
+    color: np.ndarray
+    scan_offset: np.ndarray
+    plain: np.ndarray
+    reason: np.ndarray
+
+    def row(self, index: int) -> "Headers":
+        """Return the header of one image, as scalars."""
+        return Headers(*(column[index] for column in self))
+
+    def original_size(self) -> np.ndarray:
+        """Return int32[n, 2], (height, width) of the upright images."""
+        return upright_size(self.height, self.width, self.orientation)
+
+
+def read_headers(
+    encoded: Encoded, max_pixels: int = MAX_PIXELS, truncated: str = "error"
+) -> Headers:
+    """Check the bytes of n images and read their headers.
+
+    A file is good if it can be decoded to an image: a JPEG with a well-formed header and an end
+    (damage inside its entropy-coded data costs pixels, not the image), or a file whose header
+    Pillow can read.
+
+    Args:
+      encoded: n images in readable host memory; nothing outside of them is read.
+      max_pixels: an image of more pixels is bad.
+      truncated: a JPEG without its end marker is bad ("error") or good ("accept").
+
+    Returns:
+      Headers of n rows; bad images raise no error.
+
+    Raises:
+      ValueError: `encoded` has not as many lengths as addresses.
+
+    Example:
+      >>> headers = read_headers(Encoded.from_bytes([b"hello", b""]))
+      >>> headers.reason.tolist()
+      ["not an image jaxaug knows (it begins with b'hello')", 'empty']
+
+    Reference: ITU-T T.81 annex B (JPEG), CIPA DC-008 (EXIF).
+    """
+    encoded = encoded.checked()
+    starts = encoded.addresses.astype(np.int64)
+    stops = starts + encoded.lengths.astype(np.int64)
+    headers = _blank(starts.size)
+    max_scanned = _MAX_SCANS * max(max_pixels, MAX_PIXELS)
+    rows = np.arange(starts.size)
+    if starts.size <= _MAX_LOOPED_JPEGS:
+        files = zip(rows.tolist(), starts.tolist(), stops.tolist())
+        left = [
+            row
+            for row, start, stop in files
+            if not _read_jpeg(
+                headers,
+                row,
+                memory_view(start, stop - start),
+                start,
+                max_scanned=max_scanned,
+                truncated=truncated,
+            )
+        ]
+        rows = np.array(left, np.int64)
+    if rows.size:
+        _read_jpegs(headers, starts, stops, rows=rows, max_scanned=max_scanned, truncated=truncated)
+    _read_others(headers, encoded, starts, stops, max_pixels)
+    return limit_pixels(headers, max_pixels)
+
+
+def limit_pixels(headers: Headers, max_pixels: int) -> Headers:
+    """Return the headers with every image of more than `max_pixels` bad, in new columns."""
+    pixels = headers.height.astype(np.int64) * headers.width
+    rows = ((pixels > max_pixels) & (headers.kind != BAD)).nonzero()[0].tolist()
+    if rows:
+        headers = headers._replace(
+            kind=headers.kind.copy(),
+            reason=headers.reason.copy(),
+        )
+    for row in rows:
+        size = (int(headers.height[row]), int(headers.width[row]))
+        _refuse_large(headers, row, size, max_pixels)
+    return headers
+
+
+def no_reasons(count: int) -> np.ndarray:
+    """Return the column `reason` of good images, read-only: a new one of 2,048 takes 20 us."""
+    return np.broadcast_to(_NO_REASON, count)
+
+
+def _read_jpeg(
+    headers: Headers, row: int, data: memoryview, start: int, *, max_scanned: int, truncated: str
+) -> bool:
+    """Read the file of a row, at the address `start`.
+
+    Returns:
+      False if it is no JPEG, or if `_read_jpegs` must read it.
+    """
+    is_jpeg = data[:2] == b"\xff\xd8"
+    found = check_jpeg(data, start, max_scanned, truncated) if is_jpeg else None
+    if found is None:
+        return False
+
+    fields, fault = found
+    headers.kind[row] = JPEG
+    for name, value in zip(JpegColumns._fields, fields):
+        getattr(headers, name)[row] = value
+    if fault:
+        _refuse(headers, row, fault)
+    return True
+
+
+def _read_jpegs(
+    headers: Headers,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    *,
+    rows: np.ndarray,
+    max_scanned: int,
+    truncated: str,
+) -> None:
+    """Read those of the rows that are JPEGs, all at once."""
+    rows = rows[stops[rows] - starts[rows] >= 2]
+    magic = read_windows(starts[rows], 2, stops[rows]).view(">u2")
+    jpegs = rows[magic == 0xFFD8]
+    if not jpegs.size:
+        return
+
+    columns, failures = check_jpegs(starts[jpegs], stops[jpegs], max_scanned, truncated)
+    # A batch of JPEGs only, the usual case, is copied and not scattered.
+    target = jpegs if jpegs.size < starts.size else slice(None)
+    headers.kind[target] = JPEG
+    for name in JpegColumns._fields:
+        getattr(headers, name)[target] = getattr(columns, name)
+
+    for row, fault in failures.items():
+        _refuse(headers, jpegs[row], fault)
+    lossless = (headers.kind[jpegs] == JPEG) & (headers.coding[jpegs] == LOSSLESS)
+    _refuse_lossless(headers, jpegs[lossless].tolist())
+
+
+def _refuse_lossless(headers: Headers, rows: list[int]) -> None:
+    """Refuse good lossless JPEGs if this Pillow cannot decode them."""
+    if rows and not pillow.reads_lossless_jpegs():
+        for row in rows:
+            reason = "a lossless JPEG: Pillow reads these with libjpeg-turbo 3 or later"
+            _refuse(headers, row, reason)
+
+
+def _blank(count: int) -> Headers:
+    """Return headers of `count` bad images without a reason."""
+    kind, coding, precision, components, scan_components, color, plain, orientation = np.zeros(
+        (8, count), np.uint8
+    )
+    orientation[:] = 1
+    height, width = np.zeros((2, count), np.int32)
+    reason = np.empty(count, object)
+    reason[:] = ""
+    return Headers(
+        kind=kind,
+        height=height,
+        width=width,
+        orientation=orientation,
+        coding=coding,
+        precision=precision,
+        components=components,
+        scan_components=scan_components,
+        sampling=np.zeros(count, np.uint32),
+        color=color,
+        scan_offset=np.zeros(count, np.int64),
+        plain=plain,
+        reason=reason,
+    )
+
+
+def _refuse(headers: Headers, row: int, reason: str) -> None:
+    headers.kind[row] = BAD
+    headers.reason[row] = reason
+
+
+def _refuse_large(headers: Headers, row: int, size: tuple[int, int], max_pixels: int) -> None:
+    height, width = size
+    _refuse(headers, row, f"{width} x {height} pixels are more than max_pixels={max_pixels}")
+
+
+def _read_others(
+    headers: Headers,
+    encoded: Encoded,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    max_pixels: int,
+) -> None:
+    """Read the rows that are no JPEGs."""
+    others = headers.kind == BAD
+    if not np.count_nonzero(others):
+        return
+
+    others[headers.reason != ""] = False
+    headers.reason[others & (starts == stops)] = "empty"
+    rows = (others & (starts < stops)).nonzero()[0]
+    heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
+    for row, head in zip(rows.tolist(), heads):
+        data = encoded.view(row)
+        format = format_of(head[: len(data)]) or format_of(data)
+        size = None
+        if format in SIZES and pillow.has_codec(format):
+            size = SIZES[format](data, head)
+        if size and size[0] * size[1] <= max_pixels:
+            bits = head[PNG_BITS_AT] if format == "PNG" else 8
+            _fill_other(headers, row, size, bits=max(8, bits))
+        else:
+            _open_other(headers, row, data, format, max_pixels)
+
+
+def _open_other(
+    headers: Headers,
+    row: int,
+    data: memoryview,
+    format: str | None,
+    max_pixels: int,
+) -> None:
+    """Read a file that Pillow must open."""
+    if format is None:
+        start = bytes(data[:8])
+        reason = f"not an image jaxaug knows (it begins with {start!r})"
+        if len(data) > 18 and is_like_tga(bytes(data[:18])):
+            reason += "; a TGA is known by its footer alone, which this has not: save it with one"
+        _refuse(headers, row, reason)
+        return
+    size = stated_size(data, format) or (0, 0)
+    if size[0] * size[1] > max_pixels:
+        _refuse_large(headers, row, size, max_pixels)
+        return
+    try:
+        height, width, orientation, bits = pillow.read_header(data, format)
+        _fill_other(headers, row, (height, width), orientation=orientation, bits=bits)
+    except DecodeError as error:
+        _refuse(headers, row, error.reason)
+
+
+def _fill_other(
+    headers: Headers, row: int, size: tuple[int, int], *, orientation: int = 1, bits: int
+) -> None:
+    headers.kind[row] = OTHER
+    headers.precision[row] = bits
+    headers.height[row], headers.width[row] = size
+    headers.orientation[row] = orientation

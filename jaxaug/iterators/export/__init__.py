@@ -1,0 +1,1 @@
+"""A Loader's batches for other frameworks, and for the eye."""

@@ -1,0 +1,202 @@
+"""Checks of a Loader's arguments: each by itself, against each other, and against the source."""
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from jaxaug._checks import (
+    check_choice,
+    check_positive_int,
+    check_probability,
+    is_int,
+    takes_two,
+)
+from jaxaug.decode import ColumnDecoder, Decoder
+from jaxaug.iterators.loader.batch_function import Transform, group_size
+from jaxaug.iterators.loader.state import batches_per_epoch
+from jaxaug.iterators.samplers.sampler import Sampler, Sequential, Shuffled, check_sampler
+from jaxaug.iterators.sources.protocol import Source, Stream
+from jaxaug.sharding._split import RowRange
+
+# Entries that the Loader itself puts into a batch.
+_RESERVED = {"valid", "index"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The arguments of a Loader, see there."""
+
+    source: Source | Stream
+    batch_size: int
+    transform: Transform | None
+    batch_transform: Transform | None
+    seed: int
+    shuffle: bool | Sampler
+    epochs: int | None
+    decode: Any
+    max_bad: float | None
+    last_batch: str
+    on_error: str
+    prefetch: int
+
+    @property
+    def drop(self) -> bool:
+        """True if the tail of an epoch is dropped."""
+        return self.last_batch == "drop"
+
+
+def check_options(options: Options) -> None:
+    """Refuse arguments that are wrong by themselves."""
+    _check_source(options.source)
+    check_positive_int("batch_size", options.batch_size)
+    check_positive_int("prefetch", options.prefetch)
+    check_choice("last_batch", options.last_batch, ("drop", "pad"))
+    check_choice("on_error", options.on_error, ("raise", "mask", "replace"))
+    if options.epochs is not None:
+        check_positive_int("epochs", options.epochs)
+
+    if not is_int(options.seed) or not 0 <= options.seed < 2**64:
+        raise ValueError(f"`seed` must be an int in [0, 2^64), got {options.seed!r}.")
+    if not isinstance(options.shuffle, (bool, Sampler)):
+        raise TypeError(f"`shuffle` must be True, False or a `Sampler`, got {options.shuffle!r}.")
+
+    if options.max_bad is not None:
+        check_probability("max_bad", options.max_bad)
+
+    _check_function("transform", options.transform, "sample")
+    _check_function("batch_transform", options.batch_transform, "group")
+    _check_decode(options.decode)
+
+
+def _check_source(source: Any) -> None:
+    """Refuse a source that is neither a `Source` nor a `Stream`."""
+    if isinstance(source, type):
+        raise TypeError(f"`source` is the class {source.__name__}: write {source.__name__}(...).")
+    if isinstance(source, (Source, Stream)):
+        return
+
+    has_items = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    if isinstance(source, (str, os.PathLike)):
+        remedy = "open the path by a source such as ImageFolder(path)"
+    elif has_items and not isinstance(source, (list, tuple)):
+        remedy = "wrap it in jaxaug.iterators.RandomAccess"
+    else:
+        remedy = (
+            "wrap lists in InMemory, items with `[]` and `len` in RandomAccess and iterables in "
+            "FromIterable"
+        )
+    raise TypeError(
+        "`source` must have __len__, read, describe and fingerprint, got "
+        f"{type(source).__name__}: see jaxaug.iterators.Source, or {remedy}."
+    )
+
+
+def _check_function(name: str, function: Any, given: str) -> None:
+    """Refuse a transform that is no function of (key, `given`), or a class."""
+    if isinstance(function, type):
+        raise TypeError(
+            f"`{name}` is the class {function.__name__}: write {function.__name__}(...)."
+        )
+    if function is not None and not callable(function):
+        raise TypeError(
+            f"`{name}` must be a function (key, {given}) -> {given}, got "
+            f"{type(function).__name__}: jaxaug.augment's `Compose` makes one of a list."
+        )
+    if function is not None and not takes_two(function):
+        raise TypeError(
+            f"`{name}` must take two arguments, (key, {given}), got {function!r}: write "
+            f"def function(key, {given})."
+        )
+
+
+def _check_decode(decode: Any) -> None:
+    """Refuse what is no decoder, nor a dict of them by column."""
+    given = decode if isinstance(decode, Mapping) else {"image": decode}
+    for name, decoder in given.items():
+        if decoder is not None and not isinstance(decoder, (ColumnDecoder, Decoder)):
+            raise TypeError(
+                f"`decode` must be a decoder such as decode.Image(canvas=(512, 512)), or a dict of "
+                f"them by column, got {decoder!r} for column {name!r}."
+            )
+
+
+def check_stream_options(options: Options) -> None:
+    """Refuse options that only a source with random access can follow."""
+    if options.shuffle is not False:
+        raise ValueError(
+            "`shuffle` must be False for a stream, which has an order of its own, got "
+            f"{options.shuffle!r}."
+        )
+    if options.on_error == "replace":
+        raise ValueError(
+            "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other "
+            "records."
+        )
+
+
+def make_sampler(shuffle: bool | Sampler, count: int, seed: int) -> Sampler:
+    """Return the sampler of a source of `count` records.
+
+    Raises:
+      ValueError: `shuffle` is a sampler for another source.
+    """
+    if isinstance(shuffle, bool):
+        return Shuffled(count, seed) if shuffle else Sequential(count)
+    check_sampler(shuffle, count)
+    return shuffle
+
+
+def check_batch_size(length: int | None, batch_size: int, drop: bool) -> None:
+    """Refuse a batch size that leaves an epoch of `length` records without a batch."""
+    if length is not None and batches_per_epoch(length, batch_size, drop) == 0:
+        raise ValueError(
+            f"`batch_size` must be at most {length}, the records of an epoch, got {batch_size}: "
+            "take a smaller one, or last_batch='pad'."
+        )
+
+
+def check_groups(batch_transform: Transform | None, ranges: Sequence[RowRange]) -> None:
+    """Refuse shards that do not hold whole groups of a batch transform."""
+    if batch_transform is None:
+        return
+    rows = ranges[0].length
+    size = group_size(batch_transform)
+    if rows % size:
+        raise ValueError(
+            f"`batch_size` must give each shard a multiple of {size} rows, the group of "
+            f"`batch_transform`, got {rows} rows a shard."
+        )
+
+
+def check_names(names: Collection[str], made: Collection[str]) -> None:
+    """Refuse columns with the names of a batch's own entries.
+
+    Args:
+      names: of the columns.
+      made: entries that decoders make beside their own columns.
+    """
+    own = _RESERVED | set(made)
+    taken = sorted(set(names) & own)
+    if taken:
+        raise ValueError(
+            f"`source` must not have a feature named {', '.join(map(repr, taken))}: a batch's own "
+            f"entries are {', '.join(map(repr, sorted(own)))}. Rename it, or leave it out."
+        )
+
+
+def order_ranges(ranges: Sequence[RowRange], decoder: Decoder) -> list[RowRange]:
+    """Return the ranges of rows in the order of the decoder's devices.
+
+    Raises:
+      ValueError: the decoder has not one device for each.
+    """
+    by_device = {device: each for each in ranges for device in each.devices}
+    found = [by_device[device] for device in decoder.devices if device in by_device]
+    one_each = len(found) == len(decoder.devices) == len(ranges) == len(set(found))
+    if not one_each:
+        raise ValueError(
+            f"`decode` must have one device for each of {len(ranges)} local shards, such as "
+            f"{[each.devices[0] for each in ranges]}, got {list(decoder.devices)}."
+        )
+    return found

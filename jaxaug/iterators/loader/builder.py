@@ -1,0 +1,124 @@
+"""One batch, from columns of records to global arrays: decode, one compiled call, relabel."""
+
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxaug._typing import Array
+from jaxaug.iterators.loader.bad_records import BadRecord, decode_batch
+from jaxaug.iterators.loader.compile import CompiledBatch
+from jaxaug.iterators.loader.decode import ColumnsDecoder, DecodedBatch
+from jaxaug.iterators.loader.keys import split_words
+from jaxaug.iterators.loader.reader import ReadBatch, Reader
+from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.sharding._layout import RowLayout
+
+
+class BuiltBatch(NamedTuple):
+    """A batch for the consumer; the device may still compute it.
+
+    Attributes:
+      arrays: the global batch.
+      done: ready when the arrays are, and nobody else can donate or delete it.
+      counts: "images", "masked", "replaced", and what decoders count.
+      bad: the records that could not be decoded.
+      warnings: (record, what is worth a warning of it).
+      seconds: "reader", "decoder", "device": at work on this batch.
+    """
+
+    arrays: dict[str, Any]
+    done: Array
+    counts: dict[str, int]
+    bad: list[BadRecord]
+    warnings: list[tuple[int, Warning]]
+    seconds: dict[str, float]
+
+
+class BatchBuilder:
+    """Turns the local rows of a batch into global arrays.
+
+    Args:
+      reader: names the records, and reads replacements.
+      decoder: of all columns, on the layout's devices, in its order.
+      schema: the form of the rows.
+      layout: the places of the rows.
+      compiled: the computation.
+      seed: of the keys.
+      on_error: "raise", "mask" or "replace".
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: Reader,
+        decoder: ColumnsDecoder,
+        schema: RowSchema,
+        layout: RowLayout,
+        compiled: CompiledBatch,
+        seed: int,
+        on_error: str,
+    ):
+        self._reader = reader
+        self._decoder = decoder
+        self._schema = schema
+        self._layout = layout
+        self._compiled = compiled
+        self._on_error = on_error
+        self._split = layout.split
+        self._seed = jax.device_put(np.array(split_words(seed), np.uint32), layout.replicated)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the shapes, dtypes and shardings of a batch."""
+        return jax.tree.map(self._layout.global_shape, self._compiled.shapes)
+
+    def build(self, read: ReadBatch) -> BuiltBatch:
+        """Return the global arrays of one batch."""
+        local = self.build_local(read)
+        return local._replace(arrays=jax.tree.map(self._layout.assemble, local.arrays))
+
+    def build_local(self, read: ReadBatch) -> BuiltBatch:
+        """Return the local rows of one batch, on our own mesh."""
+        started = time.perf_counter()
+        decoded = decode_batch(read, self._decoder, self._reader, self._on_error)
+        decoded_at = time.perf_counter()
+        done: Any = ()
+        try:
+            rows = self._schema.arrays(decoded.read, decoded.columns, decoded.valid)
+            host, device = self._schema.split(rows)
+            packed = jax.device_put(self._compiled.packing.pack(host), self._split)
+            arrays, done = self._compiled.call(self._seed, self._joined(device), packed)
+        finally:
+            decoded.release(done)
+
+        waited = max((each.wait_seconds for each in decoded.columns.values()), default=0.0)
+        seconds = {
+            "reader": read.seconds,
+            "decoder": decoded_at - started - waited,
+            "device": time.perf_counter() - decoded_at + waited,
+        }
+        counts = _count(decoded)
+        return BuiltBatch(arrays, done, counts, decoded.bad, decoded.warnings, seconds)
+
+    def _joined(self, device: dict[str, dict[str, list[Array]]]) -> Any:
+        """Return the arrays that lie on single devices as arrays over all of them."""
+
+        def join(shards: list[Array]) -> Array:
+            shape = (sum(len(shard) for shard in shards), *shards[0].shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, self._split, shards)
+
+        return {
+            name: {key: join(shards) for key, shards in arrays.items()}
+            for name, arrays in device.items()
+        }
+
+
+def _count(decoded: DecodedBatch) -> dict[str, int]:
+    actions = [record["action"] for record in decoded.bad]
+    return {
+        "images": int(np.count_nonzero(decoded.valid)),
+        "masked": actions.count("masked"),
+        "replaced": actions.count("replaced"),
+        **decoded.counts,
+    }

@@ -1,0 +1,243 @@
+"""The compilation of a batch function, shared by Loaders whose functions are equal in value."""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxaug._mesh_context import no_mesh
+from jaxaug._typing import Array, Device
+from jaxaug.iterators.loader.batch_function import BatchFunction
+from jaxaug.iterators.loader.packing import RowPacking
+from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.sharding._mesh import auto_mesh
+
+_MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader
+
+# The settings that a trace depends on; `with jax.enable_x64():` and its like are thread-local.
+_TRACE_CONFIG = (
+    "jax_enable_x64",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_default_matmul_precision",
+    "jax_threefry_partitionable",
+    "jax_debug_nans",
+)
+
+# JAX's errors for a function that brings a mesh of its own into ours.
+_OTHER_MESH = ("Context mesh", "no mesh axis_types are", "Closing over inputs to shard_map")
+
+
+class CompiledBatch(NamedTuple):
+    """A compiled `BatchFunction`.
+
+    Attributes:
+      call: (seed words, arrays on the devices, packed rows) -> (batch, ready), on the rows of all
+        local devices.
+      packing: of the rows but those arrays.
+      shapes: the local batch as a tree of jax.ShapeDtypeStruct.
+    """
+
+    call: Callable[[Array, Any, list[Array]], tuple[dict[str, Any], Array]]
+    packing: RowPacking
+    shapes: dict[str, Any]
+
+
+def compile_batch(
+    function: BatchFunction, schema: RowSchema, count: int, devices: Sequence[Device]
+) -> CompiledBatch:
+    """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
+
+    A function that is equal in value to an earlier one shares its call. Functions of the user's
+    are equal if they are the same object, as for `jax.jit`, and hold values that compare.
+
+    Args:
+      function: the function.
+      schema: the form of the rows.
+      count: the rows of this process.
+      devices: those that share the rows, in their order.
+
+    Raises:
+      Exception: whatever the transforms raise when they are traced.
+    """
+    rows = schema.shapes(count)
+    functions: list[_SameFunction] = []
+    value = value_key(function, functions)
+    if value is None:
+        return _compile(function, schema, rows, devices)
+
+    leaves, tree = jax.tree.flatten(rows)
+    shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
+    config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
+    key = (value, str(tree), shapes, tuple(devices), config)
+    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices))
+    for each in functions:
+        each.watch(functools.partial(_SHARED.drop, key))
+    return call
+
+
+def _compile(
+    function: BatchFunction, schema: RowSchema, rows: dict[str, Any], devices: Sequence[Device]
+) -> CompiledBatch:
+    host, device = schema.split(rows)
+    packing = RowPacking(host)
+
+    def call(seed: Array, device: Any, packed: list[Array]) -> tuple[dict[str, Any], Array]:
+        rows = schema.join(packing.unpack(packed), device)
+        batch, ready = function(seed, rows)
+        return batch | {"valid": rows["valid"], "index": rows["index"]}, ready
+
+    mesh = auto_mesh(devices)
+    mapped = jax.shard_map(
+        call,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec("batch"), PartitionSpec("batch")),
+        out_specs=PartitionSpec("batch"),
+        check_vma=False,  # per-sample mathematics: nothing varies or is shared across devices
+    )
+    replicated = NamedSharding(mesh, PartitionSpec())
+    split = NamedSharding(mesh, PartitionSpec("batch"))
+    seed_shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated)
+    device_shapes, packed_shapes = jax.tree.map(
+        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split),
+        (device, packing.shapes),
+    )
+    # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
+    with no_mesh(), jax.disable_jit(False):
+        lowered = _lower(mapped, seed_shape, device_shapes, packed_shapes)
+        compiled = lowered.compile()
+
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
+    return CompiledBatch(jax.disable_jit(False)(compiled), packing, shapes)
+
+
+def _lower(function: Callable[..., Any], *shapes: Any) -> jax.stages.Lowered:
+    """Trace and lower a function; say what is wrong where it uses another mesh than ours."""
+    try:
+        return jax.jit(function).lower(*shapes)
+    except (ValueError, NotImplementedError) as error:
+        if not any(words in str(error) for words in _OTHER_MESH):
+            raise
+        raise ValueError(
+            "`transform` and `batch_transform` run on each device by itself and must not use "
+            f"arrays or shardings of a mesh, got: {str(error).splitlines()[0]} Give them "
+            "np.asarray(array) of what was made inside of `jax.set_mesh`, or put on a mesh."
+        ) from error
+
+
+class _SharedCalls:
+    """The last few compiled calls, by the value of their functions."""
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._calls: dict[Any, CompiledBatch] = {}
+
+    def get(self, key: Any, make: Callable[[], CompiledBatch]) -> CompiledBatch:
+        """Return the call of `key`, made here if there is none."""
+        call = self._calls.pop(key, None) or make()
+        self._calls[key] = call  # the newest last
+        while len(self._calls) > self._limit:
+            self._calls.pop(next(iter(self._calls)), None)
+        return call
+
+    def drop(self, key: Any) -> None:
+        """Forget the call of `key`, if there is one."""
+        self._calls.pop(key, None)
+
+
+_SHARED = _SharedCalls(_MAX_SHARED_CALLS)
+
+
+class _SameFunction:
+    """Stands for a function in the key of a call; equal to itself while the function lives.
+
+    It does not keep the function alive, and no later one at the same address takes its place.
+    """
+
+    def __init__(self, function: Any):
+        self._function = weakref.ref(function)
+        self._hash = hash(id(function))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        function = self._function()
+        return self is other or (
+            function is not None
+            and isinstance(other, _SameFunction)
+            and function is other._function()
+        )
+
+    def watch(self, at_end: Callable[[], None]) -> None:
+        """Call `at_end` when the function is gone."""
+        function = self._function()
+        if function is not None:
+            weakref.finalize(function, at_end).atexit = False
+
+
+def value_key(value: Any, functions: "list[_SameFunction] | None" = None) -> Any:
+    """Return a hashable that is equal for equal configurations.
+
+    It is None for a value that may hold a function or an array. With a list `functions`, a Python
+    function is part of the key by its identity, and is added to the list. Values are told apart by
+    type, so that 1, 1.0 and True are three.
+
+    Example:
+      >>> value_key((1, "a")) == value_key((1, "a")), value_key((1,)) == value_key((1.0,))
+      (True, False)
+      >>> value_key((1, print)) is None
+      True
+    """
+    if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        return type(value), repr(value)
+    if isinstance(value, tuple):
+        fields = value
+    elif functions is not None and isinstance(value, types.FunctionType):
+        if _SameFunction(value) in functions:  # it refers to itself
+            return value.__qualname__
+        functions.append(_SameFunction(value))
+        # What it holds may be set anew, as the trace would not be; its globals count as constants.
+        held = inspect.getclosurevars(value).nonlocals.values()  # those that have a value
+        fields = (*held, value.__defaults__, *(value.__kwdefaults__ or {}).values())
+    elif _is_frozen(value):
+        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    else:
+        return None
+
+    kind = functions[-1] if isinstance(value, types.FunctionType) and functions else type(value)
+    keys = [value_key(field, functions) for field in fields]
+    return None if None in keys else (kind, tuple(keys))
+
+
+def configuration(transform: Any) -> str:
+    """Return a text that is equal on all processes for transforms that are equal in value.
+
+    It is the name of the type, and a hash unless the transform may hold a function or an array.
+
+    Example:
+      >>> configuration((1, 2.0)), configuration(print)
+      ('tuple 842d8566', 'builtin_function_or_method')
+    """
+    kind = type(transform).__name__
+    key = value_key(transform)
+    if key is None:
+        return kind
+    return f"{kind} {hashlib.blake2b(str(key).encode(), digest_size=4).hexdigest()}"
+
+
+def _is_frozen(value: Any) -> bool:
+    """Return True for an instance of a frozen dataclass that has its fields and nothing else."""
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen or not parameters.eq:
+        return False
+    names = {field.name for field in dataclasses.fields(value)}
+    return getattr(value, "__dict__", {}).keys() <= names

@@ -1,0 +1,121 @@
+"""Decoding: the columns of a batch, one after the other, by the host halves of their decoders."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug.decode import ColumnDecoder, Decoded, RowError
+from jaxaug.iterators.loader.columns import Columns
+from jaxaug.iterators.loader.keys import decode_keys
+from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+
+Failures = dict[int, tuple[str, str]]  # row -> the column, the reason
+
+
+class DecodedBatch(NamedTuple):
+    """The decoded columns of a batch.
+
+    Attributes:
+      read: the batch as it was read, with replacements in the places of bad records.
+      columns: by name.
+      valid: bool[n], the rows that hold a decoded record.
+      failures: of the rows that hold a record which cannot be decoded.
+      bad: the records that could not be decoded, also those that were replaced.
+    """
+
+    read: ReadBatch
+    columns: Mapping[str, Decoded]
+    valid: np.ndarray
+    failures: Failures
+    bad: list[dict[str, Any]]
+
+    def release(self, readers: Any) -> None:
+        """Give the memory of all columns back; `readers` are arrays whose computation reads it."""
+        for decoded in self.columns.values():
+            decoded.release(readers)
+
+    @property
+    def warnings(self) -> list[tuple[int, Warning]]:
+        """What is worth a warning, with the record; the first of each column."""
+        found = []
+        for decoded in self.columns.values():
+            for row, warning in list(decoded.warnings.items())[:1]:
+                found.append((int(self.read.indices[row]), warning))
+        return found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the columns add to the Loader's counts."""
+        counts: dict[str, int] = {}
+        for decoded in self.columns.values():
+            for name, count in decoded.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnsDecoder:
+    """The running decoders of all columns.
+
+    Attributes:
+      decoders: what `ColumnDecoder.open` gave, by column, each behind the one that it follows.
+      seed: of what they draw.
+      with_replacement: positions are part of the keys that they draw from.
+    """
+
+    decoders: Mapping[str, Any]
+    seed: int
+    with_replacement: bool
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches at once keep the decoders and the device busy."""
+        slowest = [decoder.in_flight for decoder in self.decoders.values()]
+        return min(slowest, default=ColumnDecoder.in_flight)
+
+    def check(self, columns: Columns, stored: Mapping[str, Any]) -> tuple[dict[str, Any], Failures]:
+        """Return what the bytes of each column tell, and the rows that are bad by it."""
+        checked = {}
+        failures: Failures = {}
+        for name, decoder in self.decoders.items():
+            checked[name], found = decoder.check_rows(columns[name], stored.get(name))
+            for row, reason in found.items():
+                failures.setdefault(row, (name, reason))
+        return checked, failures
+
+    def decode(self, read: ReadBatch, checked: Mapping[str, Any]) -> DecodedBatch:
+        """Return the decoded columns of a batch; a row needs all of them to be valid."""
+        wanted = read.indices != PADDING
+        keys = self._keys(read)
+        decoded: dict[str, Decoded] = {}
+        failures: Failures = {}
+        name = ""
+        try:
+            for name, decoder in self.decoders.items():
+                values = read.columns[name]
+                found = decoder.decode_rows(values, checked[name], decoded, wanted, keys)
+                decoded[name] = found
+                for row, reason in found.failures.items():
+                    failures.setdefault(row, (name, reason))
+                wanted = wanted & found.valid
+        except BaseException as error:
+            for each in decoded.values():
+                each.release(())
+            if isinstance(error, RowError):
+                index = int(read.indices[error.row])
+                reason = error.reason.format(index=index)
+                raise ValueError(f"feature {name!r} {reason}") from None
+            raise
+        return DecodedBatch(read, decoded, wanted, failures, [])
+
+    def _keys(self, read: ReadBatch) -> np.ndarray:
+        """Return what the decoders draw from, uint64[n]: columns of a record have one key."""
+        positions = read.positions if self.with_replacement else None
+        return decode_keys(self.seed, read.epoch, read.indices, positions)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for decoder in self.decoders.values():
+            decoder.close()

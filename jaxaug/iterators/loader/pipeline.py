@@ -1,0 +1,212 @@
+"""The threads of a Loader: one reads, a pool builds, the consumer takes the batches in order."""
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from jaxaug.iterators.loader.reader import ReadBatch
+from jaxaug.iterators.loader.state import Cursor
+
+T = TypeVar("T")
+
+_JOIN_SECONDS = 10.0  # that a `close` waits for a source that does not answer
+
+_running: "set[Pipeline]" = set()
+
+
+class PendingBatch(NamedTuple, Generic[T]):
+    """One batch in its place among the others, finished or not.
+
+    Attributes:
+      epoch: the epoch that it belongs to.
+      after: the cursor once it is delivered.
+      result: the batch, or the exception.
+    """
+
+    epoch: int
+    after: Cursor
+    result: "Future[T]"
+
+
+class Pipeline(Generic[T]):
+    """Reads and builds batches ahead of the consumer.
+
+    One thread iterates `reads`, hands each batch to a pool of `workers` threads that call `build`,
+    and owns both: it closes them when the batches end or when it is told to stop. `depth` batches
+    are being built or finished at a time. Each is built to its end, so that a decoder that others
+    use too is never held by a batch that waits for its consumer.
+
+    Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
+    threads.
+
+    Args:
+      reads: a generator; an exception that it raises ends the batches and reaches the consumer at
+        that place.
+      build: makes a batch of the rows that were read; called in the pool.
+      workers: how many batches are built at a time.
+      depth: how many batches are being built or wait for the consumer.
+    """
+
+    def __init__(
+        self,
+        reads: Generator[ReadBatch, None, None],
+        build: Callable[[ReadBatch], T],
+        workers: int,
+        depth: int,
+    ):
+        self._reads = reads
+        self._build = build
+        self._workers = workers
+        self._depth = depth
+        # Reentrant: the collector may stop a pipeline in a thread that holds the lock already.
+        self._changed = threading.Condition(threading.RLock())
+        self._pending: deque[PendingBatch[T]] = deque()
+        self._stopped = False
+        self._end: BaseException | None = None
+        self._ended = False
+        self._at_end: Callable[[], None] | None = None
+        self._waiter: ThreadPoolExecutor | None = None
+        self._thread = threading.Thread(target=self._run, name="jaxaug-reader", daemon=True)
+
+    def start(self) -> None:
+        """Start the threads; an interrupt may come in between, after which `stop` ends them."""
+        _running.add(self)
+        self._thread.start()
+
+    def peek(self) -> PendingBatch[T] | None:
+        """Return the next batch without taking it, None at the end.
+
+        Raises:
+          CancelledError: the pipeline was stopped.
+          BaseException: the exception that ended `reads`.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._ended or self._stopped)
+            if self._stopped:
+                raise CancelledError
+            if self._pending:
+                return self._pending[0]
+            if self._end is not None:
+                raise self._end
+            return None
+
+    def pop(self) -> None:
+        """Take the batch that `peek` gave."""
+        with self._changed:
+            if self._pending:
+                self._pending.popleft()
+            self._changed.notify_all()
+
+    def stop(self, at_end: Callable[[], None] | None = None) -> None:
+        """Tell the threads to end, without waiting; the last of them calls `at_end`."""
+        with self._changed:
+            self._stopped = True
+            pending = list(self._pending)
+            self._pending.clear()
+            self._changed.notify_all()
+            ended = self._ended
+            if not ended:
+                self._at_end = at_end
+
+        for each in pending:
+            each.result.cancel()
+        if self._waiter is not None:
+            self._waiter.shutdown(wait=False, cancel_futures=True)
+        if ended and at_end is not None:
+            at_end()
+
+    def join(self) -> None:
+        """Wait until the threads have ended; warn if a read keeps one alive."""
+        if threading.current_thread() is self._thread:
+            return
+        if self._thread.is_alive():  # not if an interrupt came before it started
+            self._thread.join(_JOIN_SECONDS)
+        if self._thread.is_alive():
+            warnings.warn(
+                f"a read of the source has not ended after {_JOIN_SECONDS:g} s; its thread ends "
+                "once it does.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        if self._waiter is not None:
+            self._waiter.shutdown()
+
+    def when_ready(self, done: Any) -> "Future[float] | None":
+        """Return a future of the time at which the device has `done`; None if it already has it.
+
+        A thread waits for it.
+        """
+        if done.is_ready():
+            return None
+        if self._waiter is None:
+            self._waiter = ThreadPoolExecutor(1, thread_name_prefix="jaxaug-device")
+        return self._waiter.submit(_wait_until_ready, done)
+
+    def _run(self) -> None:
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="jaxaug-build")
+        try:
+            for read in self._reads:
+                if not self._put(read, pool):
+                    break
+                del read  # or the last batch would stay alive as long as the next one is read
+        except BaseException as error:
+            self._end = error
+        finally:
+            with contextlib.suppress(Exception):
+                self._reads.close()  # a generator's clean-up runs in the thread that ran it
+            pool.shutdown(cancel_futures=self._stopped)
+            self._finish()
+
+    def _put(self, read: ReadBatch, pool: ThreadPoolExecutor) -> bool:
+        """Start a batch once there is room for it; return False when the consumer has stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
+            if self._stopped:
+                return False
+            if read.error is not None:
+                result: Future[T] = Future()
+                result.set_exception(read.error)
+            else:
+                result = pool.submit(self._build, read)
+            self._pending.append(PendingBatch(read.epoch, read.after, result))
+            self._changed.notify_all()
+            return True
+
+    def _finish(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+            at_end = self._at_end
+        try:
+            if at_end is not None:
+                at_end()
+        finally:
+            _running.discard(self)
+
+
+def _wait_until_ready(done: Any) -> float:
+    """Wait until an array is ready; return the time at which it is."""
+    # An error of the device is raised where the batch is used.
+    with contextlib.suppress(Exception):
+        done.block_until_ready()
+    return time.perf_counter()
+
+
+def _stop_all() -> None:
+    """Stop all pipelines: no thread may be inside of native code when the interpreter ends."""
+    for pipeline in list(_running):
+        pipeline.stop(pipeline._at_end)
+    for pipeline in list(_running):
+        pipeline.join()
+
+
+atexit.register(_stop_all)
+# A fork has none of the threads, and maybe a lock that one of them held.
+os.register_at_fork(after_in_child=_running.clear)

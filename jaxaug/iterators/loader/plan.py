@@ -1,0 +1,342 @@
+"""From the arguments of a Loader to the parts of its pipeline."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from jaxaug._typing import Values
+from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
+from jaxaug.iterators.loader import arguments
+from jaxaug.iterators.loader.arguments import Options
+from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
+from jaxaug.iterators.loader.builder import BatchBuilder
+from jaxaug.iterators.loader.columns import Columns, form_of
+from jaxaug.iterators.loader.compile import CompiledBatch, compile_batch, configuration
+from jaxaug.iterators.loader.cpu_threads import deadlock_note
+from jaxaug.iterators.loader.decode import ColumnsDecoder
+from jaxaug.iterators.loader.dependence import depends
+from jaxaug.iterators.loader.reader import BatchPlan, Reader, RecordReader, SourceColumn
+from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.iterators.loader.state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
+from jaxaug.iterators.loader.stream_reader import StreamReader
+from jaxaug.iterators.sources.protocol import Source, Stream
+from jaxaug.sharding._layout import RowLayout
+from jaxaug.sharding._split import local_row_ranges, spans_processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The parts of a Loader's pipeline, before any thread runs.
+
+    Attributes:
+      options: the arguments.
+      reader: reads the source.
+      batches: the cut of epochs into batches.
+      layout: the places of the local rows.
+      schema: the form of the rows.
+      decoder: of all columns.
+      function: the computation of a batch.
+    """
+
+    options: Options
+    reader: Reader
+    batches: BatchPlan
+    layout: RowLayout
+    schema: RowSchema
+    decoder: ColumnsDecoder
+    function: BatchFunction
+
+    @property
+    def source(self) -> Source | Stream:
+        """The source of the records."""
+        return self.options.source
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order and of every key."""
+        return int(self.options.seed)
+
+    @property
+    def running(self) -> dict[str, Any]:
+        """The running decoders by column."""
+        return {name: each.running for name, each in self.decoder.decoders.items()}
+
+    @property
+    def builders(self) -> int:
+        """The number of batches at once that keep decoders and device busy."""
+        return self.decoder.in_flight
+
+    @property
+    def counted(self) -> list[str]:
+        """What the decoders count."""
+        return [name for each in self.schema.decoders.values() for name in each.counted]
+
+    @cached_property
+    def run(self) -> RunIdentity:
+        """The facts that a state must share with this Loader."""
+        fingerprint = self.source.fingerprint()
+        if not isinstance(fingerprint, str):
+            raise TypeError(f"`source.fingerprint` must return a str, got {fingerprint!r}.")
+        return RunIdentity(self.seed, fingerprint, self.reader.sampler_name, self.reader.length)
+
+    @cached_property
+    def compiled(self) -> CompiledBatch:
+        """The compiled computation of a batch."""
+        return self._compile(self.function)
+
+    @cached_property
+    def compiled_rows(self) -> CompiledBatch:
+        """The compiled computation of a batch without the batch transform."""
+        if self.function.batch_transform is None:
+            return self.compiled
+        return self._compile(self.function._replace(batch_transform=None))
+
+    def _compile(self, function: BatchFunction) -> CompiledBatch:
+        return compile_batch(function, self.schema, len(self.layout.rows), self.layout.devices)
+
+    def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
+        """Return a builder of batches by this computation.
+
+        It does not refer to the user's functions, so that their owner can be collected.
+        """
+        return BatchBuilder(
+            reader=self.reader,
+            decoder=self.decoder,
+            schema=self.schema,
+            layout=self.layout,
+            compiled=compiled,
+            seed=self.seed,
+            on_error=on_error,
+        )
+
+    def batches_per_epoch(self) -> int:
+        """Return the number of batches of a whole epoch.
+
+        Raises:
+          TypeError: the source is a stream.
+        """
+        if self.reader.length is None:
+            raise TypeError(
+                "a Loader of a stream has no length: how many records it holds shows at its end."
+            )
+        return batches_per_epoch(self.reader.length, self.batches.batch_size, self.batches.drop)
+
+    def start_of_batch(self, cursor: Cursor) -> Cursor:
+        """Return the start of the batch at `cursor`, in the next epoch if this one is over."""
+        if self.reader.length is None:
+            return cursor
+        return start_of_batch(
+            cursor, self.reader.length, self.batches.batch_size, self.batches.drop
+        )
+
+    def facts(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Return the facts that must be the same on all processes, causes before consequences."""
+        options = self.options
+        sharding = self.layout.sharding
+        device_ids = np.asarray(sharding.mesh.device_ids).tolist()
+        return {
+            "seed": self.seed,
+            "shuffle": self.run.sampler,
+            "batch_size": int(options.batch_size),
+            "epochs": None if options.epochs is None else int(options.epochs),
+            "last_batch": options.last_batch,
+            "on_error": options.on_error,
+            "max_bad": options.max_bad,
+            "transform": configuration(options.transform),
+            "batch_transform": configuration(options.batch_transform),
+            "sharding": f"{sharding.spec} over {dict(sharding.mesh.shape)} of {device_ids}",
+            "fingerprint": self.run.fingerprint,
+            "length": self.run.length,
+            "decode": {name: repr(each) for name, each in self.schema.decoders.items()},
+            "element_spec": spec,
+        }
+
+    def notes(self, spec: dict[str, Any]) -> list[str]:
+        """Return the warnings about JAX's threads, and those of the decoders."""
+        note = deadlock_note(self.layout.devices)
+        notes = [] if note is None else [note]
+        for name, decoder in self.schema.decoders.items():
+            notes += decoder.notes(name, spec, self._ignores)
+        return notes
+
+    def _ignores(self, output: str, entry: str) -> bool:
+        """Return True where an output of a function of the user's does not depend on an entry."""
+        transform = self.function.transform
+        if transform is None:
+            return False
+        sample = jax.eval_shape(self.function.sample_of, self.schema.shapes(1))
+        return not depends(transform, sample, output, entry)
+
+
+def make_plan(options: Options, sharding: NamedSharding) -> Plan:
+    """Return the plan of a Loader with these options.
+
+    Raises:
+      ValueError, TypeError: options that do not fit each other, the source or the sharding.
+    """
+    batch_size = int(options.batch_size)
+    reader = _make_reader(options)
+    ranges = local_row_ranges(sharding, batch_size)
+    arguments.check_groups(options.batch_transform, ranges)
+    arguments.check_batch_size(reader.length, batch_size, options.drop)
+
+    first = reader.read_first()
+    forms = {name: form_of(values) for name, values in first.items()}
+    reader = dataclasses.replace(reader, forms=forms)
+    given = _declared(options, first)
+    running = [each for each in given.values() if isinstance(each, Decoder)]
+    for decoder in running:
+        ranges = arguments.order_ranges(ranges, decoder)
+    devices = running[0].devices if running else [each.devices[0] for each in ranges]
+
+    layout = RowLayout(ranges, devices, sharding)
+    fitted, decoder = _open(given, first, reader, options, layout, spans_processes(sharding))
+    try:
+        schema = RowSchema(forms, fitted, reader.with_replacement, reader.wide_index)
+        _check_names(schema)
+        for name, each in fitted.items():
+            each.check_transform(name, options.transform)
+    except BaseException:
+        decoder.close()
+        raise
+    function = BatchFunction(
+        options.transform,
+        options.batch_transform,
+        tuple(fitted.items()),
+        computes_in_turn(devices[0].platform, fitted),
+    )
+    return Plan(
+        options=options,
+        reader=reader,
+        batches=BatchPlan(batch_size, layout.rows, options.drop, options.epochs),
+        layout=layout,
+        schema=schema,
+        decoder=decoder,
+        function=function,
+    )
+
+
+def _check_names(schema: RowSchema) -> None:
+    """Refuse columns with names of entries that decoders make."""
+    made = []
+    for name, decoder in schema.decoders.items():
+        made += [entry for entry in decoder.entries(name) if entry != name]
+    arguments.check_names(schema.forms, made)
+
+
+def _make_reader(options: Options) -> Reader:
+    """Return the reader of a stream or of a source: nothing else asks which of them it is."""
+    source = options.source
+    if isinstance(source, Stream):
+        arguments.check_stream_options(options)
+        return StreamReader(source=source)
+
+    sampler = arguments.make_sampler(options.shuffle, len(source), int(options.seed))
+    return RecordReader(source=source, sampler=sampler)
+
+
+def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Decoder]:
+    """Return the decoders of the columns: the user's, else the source's, else by their names."""
+    given = options.decode
+    if given is None:
+        given = {}
+    elif not isinstance(given, Mapping):
+        given = {_main_column(first): given}
+    unknown = sorted(set(given) - set(first))
+    if unknown:
+        raise ValueError(
+            f"`decode` must name columns of the source, {sorted(first)}, got {unknown}."
+        )
+
+    declared = getattr(options.source, "decoders", {})
+    chosen: dict[str, ColumnDecoder | Decoder] = {}
+    for name, values in first.items():
+        if name in given:
+            decoder = given[name]
+        else:
+            decoder = declared.get(name) or default_decoder(name, values)
+        if decoder is not None:
+            chosen[name] = decoder
+        elif form_of(values).kind == "Encoded":
+            raise ValueError(
+                f"`decode` must say how column {name!r} is decoded, which holds encoded bytes: "
+                f"give decode={{{name!r}: Image()}}, or another decoder."
+            )
+    return _in_order(chosen, set(given))
+
+
+def _main_column(columns: Columns) -> str:
+    """Return the column that a decoder without a name is for: "image", or the only encoded one."""
+    encoded = [name for name, values in columns.items() if form_of(values).kind == "Encoded"]
+    return encoded[0] if len(encoded) == 1 and "image" not in columns else "image"
+
+
+def _in_order(
+    decoders: Mapping[str, ColumnDecoder | Decoder], asked: set[str]
+) -> dict[str, ColumnDecoder | Decoder]:
+    """Return the decoders, each behind the one that it follows.
+
+    A column that follows one which is not there is left as it is, unless the user named it.
+    """
+    ordered: dict[str, ColumnDecoder | Decoder] = {}
+    waiting = dict(decoders)
+    while waiting:
+        ready = [
+            name
+            for name, each in waiting.items()
+            if isinstance(each, Decoder) or each.follows() in (None, *ordered)
+        ]
+        if not ready:
+            break
+        for name in ready:
+            ordered[name] = waiting.pop(name)
+
+    for name, each in waiting.items():
+        if name in asked and isinstance(each, ColumnDecoder):
+            raise ValueError(
+                f"`decode`: column {name!r} follows column {each.follows()!r}, which has no "
+                "decoder: name another one."
+            )
+    return ordered
+
+
+def _check_encoded(name: str, values: Values) -> None:
+    """Refuse a running decoder for a column without encoded bytes."""
+    found = form_of(values)
+    if found.kind != "Encoded":
+        raise ValueError(
+            f"`decode` must be a description such as Image() for an array of pixels, or leave it "
+            f"out, got a Decoder for column {name!r}, which is {found}."
+        )
+
+
+def _open(
+    given: Mapping[str, ColumnDecoder | Decoder],
+    first: Columns,
+    reader: Reader,
+    options: Options,
+    layout: RowLayout,
+    shared: bool,
+) -> tuple[dict[str, ColumnDecoder], ColumnsDecoder]:
+    """Return the decoders fitted to their columns, and running."""
+    fitted: dict[str, ColumnDecoder] = {}
+    running: dict[str, Any] = {}
+    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement)
+    try:
+        for name, each in given.items():
+            if isinstance(each, Decoder):
+                _check_encoded(name, first[name])
+                fitted[name], running[name] = share(each, deterministic=shared)
+                continue
+            column = SourceColumn(name, first[name], reader, int(options.seed))
+            fitted[name] = each.fit(column, fitted)
+            running[name] = fitted[name].open(layout.devices, shared)
+    except BaseException:
+        decoder.close()
+        raise
+    return fitted, decoder

@@ -1,0 +1,396 @@
+"""Reading: from a source to the columns of one batch after another."""
+
+import abc
+import dataclasses
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug._typing import Values
+from jaxaug.decode import Column
+from jaxaug.iterators.loader.columns import (
+    Columns,
+    Forms,
+    check_answer,
+    check_forms,
+    narrow_columns,
+    take_rows,
+    without_bytes,
+)
+from jaxaug.iterators.loader.read_ahead import batches_together, read_ahead
+from jaxaug.iterators.loader.state import BatchSpan, Cursor, next_span
+from jaxaug.iterators.samplers.sampler import Sampler, find_records, permute, sampler_name
+from jaxaug.iterators.sources.protocol import Far, Indexed, Source
+
+PADDING = -1  # the index of a row without a record
+# Positions that a sampler is asked for at once, those of the next batches, at least of one: its
+# numpy calls for a single batch would take two to four times as long for each position.
+_MAX_POSITIONS = 8192
+_CHUNK_RECORDS = 1 << 18  # of an index, looked at at a time
+MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
+
+
+class BatchPlan(NamedTuple):
+    """The cut of epochs into batches.
+
+    Attributes:
+      batch_size: rows of the global batch.
+      local: int64[r], the rows that this process decodes, each in [0, batch_size).
+      drop: the tail of an epoch is dropped instead of padded.
+      epochs: how many epochs there are; None for no end.
+    """
+
+    batch_size: int
+    local: np.ndarray
+    drop: bool
+    epochs: int | None
+
+    @property
+    def min_records(self) -> int:
+        """The fewest records that make a batch."""
+        return self.batch_size if self.drop else 1
+
+    def ends_before(self, epoch: int) -> bool:
+        """Return True if `epoch` is not among the epochs."""
+        return self.epochs is not None and epoch >= self.epochs
+
+
+class ReadBatch(NamedTuple):
+    """The local rows of one batch as they were read, or the reason why they could not be.
+
+    Attributes:
+      epoch: the epoch of the batch.
+      after: the cursor once it is delivered.
+      positions: int64[r], the positions of the rows in the epoch.
+      indices: int64[r], the records; padding rows have `PADDING` and no bytes.
+      columns: their values by column.
+      stored: by column, what the source's index has stored of them.
+      seconds: how long reading took.
+      error: why there are no columns; None where there are.
+    """
+
+    epoch: int
+    after: Cursor
+    positions: np.ndarray
+    indices: np.ndarray
+    columns: Columns
+    stored: Mapping[str, Any] = {}
+    seconds: float = 0.0
+    error: Exception | None = None
+
+
+class _AskedBatch(NamedTuple):
+    """The rows of a batch before they are read.
+
+    Attributes:
+      span: the batch.
+      positions: int64[r], of its local rows.
+      indices: int64[r], the records there, or why they cannot be found.
+    """
+
+    span: BatchSpan
+    positions: np.ndarray
+    indices: np.ndarray | Exception
+
+    def found(self) -> np.ndarray:
+        """Return the records, or raise."""
+        if isinstance(self.indices, Exception):
+            raise self.indices
+        return self.indices
+
+
+def failed_batch(epoch: int, after: Cursor, error: Exception) -> ReadBatch:
+    """Return what the consumer meets in the place of a batch that could not be read."""
+    none = np.zeros(0, np.int64)
+    return ReadBatch(epoch, after, none, none, {}, error=error)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reader(abc.ABC):
+    """Reads the batches of a source.
+
+    The defaults are those of a stream. Nothing here refers to the user's functions.
+
+    Attributes:
+      source: the records.
+      forms: those that the columns of all records must have; None while the first is looked at.
+    """
+
+    source: Any
+    forms: Forms | None = None
+
+    @property
+    @abc.abstractmethod
+    def sampler_name(self) -> str:
+        """The name by which a state knows the order of the records."""
+
+    @property
+    def length(self) -> int | None:
+        """Positions in an epoch; None if that shows at its end only."""
+        return None
+
+    @property
+    def with_replacement(self) -> bool:
+        """True if an epoch may hold a record twice."""
+        return False
+
+    @property
+    def wide_index(self) -> bool:
+        """True if the numbers of the records need more than 31 bits."""
+        return False
+
+    @abc.abstractmethod
+    def read_first(self) -> Columns:
+        """Return the columns of the first record."""
+
+    @abc.abstractmethod
+    def read_singly(self, name: str, count: int) -> Iterator[Values]:
+        """Yield a column of the first `count` records, one at a time."""
+
+    @abc.abstractmethod
+    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
+        """Yield a column of up to `count` records, some at a time, the same on every process."""
+
+    @abc.abstractmethod
+    def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        """Yield the batches from `cursor` on."""
+
+    def read_rows(self, indices: np.ndarray) -> Columns:
+        """Return records int64[n]; rows with index `PADDING` are those of any other."""
+        raise TypeError(f"{self.source!r} has no random access.")
+
+    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Columns]:
+        """Return the numbers int64[n] of the records at positions of an epoch, and the records."""
+        raise TypeError(f"{self.source!r} has no random access.")
+
+    def check_record(self, index: int, position: int | None) -> tuple[int, int]:
+        """Return a record's number and position in the form of ints.
+
+        Raises:
+          TypeError: the source has no random access.
+          IndexError: no such record.
+          ValueError: the position is missing.
+        """
+        raise TypeError("`sample` needs a source with random access, got a stream: take a batch.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordReader(Reader):
+    """Reads a source with random access in the order of a sampler.
+
+    Attributes:
+      sampler: the order of the records.
+    """
+
+    source: Source
+    sampler: Sampler
+
+    @property
+    def sampler_name(self) -> str:
+        return sampler_name(self.sampler)
+
+    @property
+    def length(self) -> int:
+        return self.sampler.length
+
+    @property
+    def with_replacement(self) -> bool:
+        return self.sampler.with_replacement
+
+    @property
+    def wide_index(self) -> bool:
+        return len(self.source) >= 2**31
+
+    def read_first(self) -> Columns:
+        return self.read_rows(np.zeros(1, np.int64))
+
+    def read_singly(self, name: str, count: int) -> Iterator[Values]:
+        for index in range(min(len(self.source), count)):
+            yield self.source.read(np.array([index]))[name]
+
+    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
+        positions = np.arange(min(count, len(self.source)))
+        chosen = np.sort(permute(seed, 0, positions, len(self.source)))
+        for first in range(0, len(chosen), MAX_READ_RECORDS):
+            yield self.source.read(chosen[first : first + MAX_READ_RECORDS])[name]
+
+    def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        ahead = self.source.records_ahead if isinstance(self.source, Far) else 0
+        groups = self._groups(plan, cursor, ahead)
+        if ahead > 0:
+            yield from read_ahead(groups, self._read_together)
+            return
+        for group in groups:
+            for asked in group:
+                # In no variable, or the batch would stay alive as long as the next one is read.
+                yield self._read_batch(asked)
+
+    def _groups(self, plan: BatchPlan, cursor: Cursor, ahead: int) -> Iterator[list["_AskedBatch"]]:
+        """Yield the next batches, as many at a time as are found, or read, together.
+
+        Args:
+          plan, cursor: of the batches.
+          ahead: records that may be read together; 0 where each batch is read by itself.
+        """
+        count = 1 if ahead else max(1, _MAX_POSITIONS // len(plan.local))
+        while True:
+            spans = self._next_spans(plan, cursor, count)
+            epoch = spans[0].epoch
+            if plan.ends_before(epoch):
+                return
+            cursor = spans[-1].after
+
+            starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
+            positions = np.where(plan.local < rows, starts + plan.local, PADDING)
+            found = self._find_batches(epoch, positions)
+            yield [_AskedBatch(*asked) for asked in zip(spans, positions, found)]
+            if ahead:
+                count = batches_together(
+                    cursor.position, plan.batch_size, ahead // len(plan.local), self._window
+                )
+
+    @property
+    def _window(self) -> int:
+        """Positions that are best read together; 0 where it does not matter."""
+        return getattr(self.sampler, "window", 0)
+
+    def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
+        """Return up to `count` batches from `cursor` on, all of one epoch."""
+        length = self.length  # an order may have to count it
+        spans = [next_span(cursor, length, plan.batch_size, plan.drop)]
+        while len(spans) < count and spans[-1].after.epoch == spans[0].epoch:
+            spans.append(next_span(spans[-1].after, length, plan.batch_size, plan.drop))
+        return spans
+
+    def _find_batches(self, epoch: int, positions: np.ndarray) -> Sequence[np.ndarray | Exception]:
+        """Return the records of each batch of `positions` [k, r], or why they cannot be found."""
+        real = positions != PADDING
+        indices = np.full(positions.shape, PADDING, np.int64)
+        try:
+            indices[real] = self._find_records(epoch, positions[real])
+        except Exception as error:
+            if len(positions) == 1:
+                return [error]
+            # One by one, as those before the failing one are good.
+            return [self._find_batches(epoch, places[None])[0] for places in positions]
+        return list(indices)
+
+    def _read_batch(self, asked: "_AskedBatch") -> ReadBatch:
+        """Return the rows of records; an exception, for the consumer to meet in its place."""
+        started = time.perf_counter()
+        span, positions, indices = asked
+        if isinstance(indices, Exception):
+            return failed_batch(span.epoch, span.after, indices)
+        try:
+            columns = self.read_rows(indices)
+            stored = self._stored(indices)
+        except Exception as error:
+            return failed_batch(span.epoch, span.after, error)
+
+        seconds = time.perf_counter() - started
+        return ReadBatch(span.epoch, span.after, positions, indices, columns, stored, seconds)
+
+    def _read_together(self, group: list["_AskedBatch"]) -> list[ReadBatch]:
+        """Return batches that were read in one go."""
+        started = time.perf_counter()
+        try:
+            indices = np.concatenate([asked.found() for asked in group])
+            columns = self.read_rows(indices)
+            stored = [self._stored(asked.found()) for asked in group]
+        except Exception:  # each meets its own
+            return [self._read_batch(asked) for asked in group]
+
+        seconds = (time.perf_counter() - started) / len(group)
+        batches = []
+        for number, asked in enumerate(group):
+            count = len(asked.positions)
+            rows = slice(number * count, (number + 1) * count)
+            part = {name: take_rows(values, rows) for name, values in columns.items()}
+            cut = (asked.positions, asked.found(), part, stored[number], seconds)
+            batches.append(ReadBatch(asked.span.epoch, asked.span.after, *cut))
+        return batches
+
+    def _stored(self, indices: np.ndarray) -> Mapping[str, Any]:
+        """Return what an index has stored; a padding row has that of record 0."""
+        if not isinstance(self.source, Indexed):
+            return {}
+        return self.source.headers(np.where(indices == PADDING, 0, indices))
+
+    def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
+        return find_records(self.sampler, epoch, positions, len(self.source))
+
+    def read_rows(self, indices: np.ndarray) -> Columns:
+        padding = indices == PADDING
+        if not padding.any():
+            return self._read_records(indices)
+
+        # A padding row is a copy of another row, of record 0 where there is no other: a read may
+        # take a while.
+        records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
+        place = np.maximum(np.cumsum(~padding) - 1, 0)
+        columns = self._read_records(records)
+        return {
+            name: without_bytes(take_rows(values, place), padding)
+            for name, values in columns.items()
+        }
+
+    def _read_records(self, records: np.ndarray) -> Columns:
+        """Return records int64[n], in the form of the first."""
+        answer = self.source.read(records)
+        check_answer(answer)
+        columns = narrow_columns(answer, records)
+        if self.forms is not None:
+            check_forms(columns, self.forms)
+        return columns
+
+    def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Columns]:
+        indices = self._find_records(epoch, positions)
+        return indices, self.read_rows(indices)
+
+    def check_record(self, index: int, position: int | None) -> tuple[int, int]:
+        if not isinstance(index, (int, np.integer)) or not 0 <= index < len(self.source):
+            raise IndexError(f"`index` must be an int in [0, {len(self.source)}), got {index!r}.")
+        if position is None and self.with_replacement:
+            raise ValueError(
+                f"`position` must be given with {type(self.sampler).__name__}, which may draw a "
+                "record twice in an epoch: each position has a key of its own."
+            )
+        return int(index), 0 if position is None else int(position)
+
+
+class SourceColumn(Column):
+    """One column of a source, as its decoder may look at it before the first batch.
+
+    Args:
+      name: of the column.
+      example: the values of the first record.
+      reader: of the source.
+      seed: of the records that are sampled.
+    """
+
+    def __init__(self, name: str, example: Values, reader: Reader, seed: int):
+        self.name = name
+        self.example = example
+        self._reader = reader
+        self._seed = seed
+
+    def first(self, count: int) -> Iterator[Values]:
+        return self._reader.read_singly(self.name, count)
+
+    def sample(self, count: int) -> Iterator[Values]:
+        return self._reader.read_sample(self.name, count, self._seed)
+
+    def stored(self) -> Sequence[Any] | None:
+        source = self._reader.source
+        if not isinstance(source, Indexed):
+            return None
+        parts = []
+        for start in range(0, len(source), _CHUNK_RECORDS):
+            rows = np.arange(start, min(start + _CHUNK_RECORDS, len(source)))
+            part = source.headers(rows).get(self.name)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts

@@ -1,0 +1,70 @@
+"""One record as a Loader delivers it: to look at, or to debug a transform with."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaug._checks import check_count
+from jaxaug._mesh_context import no_mesh
+from jaxaug._typing import Array, Key
+from jaxaug.iterators.loader.bad_records import BadRecordsError
+from jaxaug.iterators.loader.batch_function import row_keys
+from jaxaug.iterators.loader.columns import Columns
+from jaxaug.iterators.loader.keys import TRANSFORM, split_words
+from jaxaug.iterators.loader.plan import Plan
+from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+from jaxaug.iterators.loader.rows import key_words
+from jaxaug.iterators.loader.state import Cursor
+
+
+def take_sample(plan: Plan, index: int, epoch: int, position: int | None) -> dict[str, Any]:
+    """Return record `index` in `epoch`, see `Loader.sample`."""
+    index, position = plan.reader.check_record(index, position)
+    check_count("epoch", epoch)
+
+    count = len(plan.layout.rows)
+    indices = np.full(count, PADDING)
+    indices[0] = index
+    columns = plan.reader.read_rows(indices)
+    read = ReadBatch(epoch, Cursor(epoch, 0), np.full(count, position), indices, columns)
+    builder = plan.make_builder(plan.compiled_rows, "raise")
+    try:
+        batch = builder.build_local(read)
+    except BadRecordsError as error:
+        raise error.error from None
+
+    outputs = dict(batch.arrays)
+    del outputs["valid"], outputs["index"]
+    first_shards = jax.tree.map(lambda array: array.addressable_shards[0].data, outputs)
+    sample = jax.tree.map(lambda array: np.array(array[0]), jax.device_get(first_shards))
+    return {
+        "original": _original(plan, columns),
+        "sample": sample,
+        "key": _key(plan, index, epoch, position),
+        "describe": plan.source.describe(index),
+    }
+
+
+def _original(plan: Plan, columns: Columns) -> np.ndarray | None:
+    """Return the whole value of the first column that has one to show."""
+    for name, decoder in plan.schema.decoders.items():
+        original = decoder.original(columns[name])
+        if original is not None:
+            return original
+    return None
+
+
+def _key(plan: Plan, index: int, epoch: int, position: int) -> Key:
+    """Return the key that the transform gets, as the compiled call makes it."""
+    positions = np.array([position]) if plan.reader.with_replacement else None
+    words = key_words(epoch, np.array([index]), positions)
+    seed = np.array(split_words(plan.seed), np.uint32)
+    seed, words = jax.device_put((seed, words), plan.layout.devices[0])
+    with no_mesh():
+        return _transform_key(seed, words)
+
+
+@jax.jit
+def _transform_key(seed: Array, words: Array) -> Key:
+    return row_keys(seed, TRANSFORM, words)[0]

@@ -1,0 +1,120 @@
+"""Reading a stream: every process runs through all of it and keeps its rows; a resume skips."""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Generator, Iterator
+
+import numpy as np
+
+from jaxaug._typing import Values
+from jaxaug.iterators.loader.columns import Columns, check_forms, stack_columns, without_bytes
+from jaxaug.iterators.loader.reader import (
+    MAX_READ_RECORDS,
+    PADDING,
+    BatchPlan,
+    ReadBatch,
+    Reader,
+    failed_batch,
+)
+from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.sources.protocol import Stream
+
+_MAX_RECORDS = 2**31  # of an epoch: their numbers are int32 in a batch
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamReader(Reader):
+    """Reads a stream in its own order."""
+
+    source: Stream
+
+    @property
+    def sampler_name(self) -> str:
+        return "Stream"
+
+    def read_first(self) -> Columns:
+        first = next(self.source.iterate(), None)
+        if first is None:
+            raise ValueError("`source` must yield at least one record, got an empty stream.")
+        return stack_columns([first], np.zeros(1, np.int64))
+
+    def read_singly(self, name: str, count: int) -> Iterator[Values]:
+        return self._read_parts(name, count, 1)
+
+    def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
+        del seed  # the first records are all that can be had
+        return self._read_parts(name, count, MAX_READ_RECORDS)
+
+    def _read_parts(self, name: str, count: int, size: int) -> Iterator[Values]:
+        records = itertools.islice(self.source.iterate(), count)
+        while part := [{name: record[name]} for record in itertools.islice(records, size)]:
+            yield stack_columns(part, np.arange(len(part)))[name]
+
+    def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
+        for epoch in itertools.count(cursor.epoch):
+            if plan.ends_before(epoch):
+                return
+
+            start = cursor.position if epoch == cursor.epoch else 0
+            count = yield from self._read_epoch(plan, Cursor(epoch, start))
+            if start == 0 and count < plan.min_records:
+                raise ValueError(
+                    f"`source` must yield at least {plan.min_records} records an epoch, a batch, "
+                    f"got {count}: take a smaller `batch_size`, or last_batch='pad'; an iterable "
+                    "that can be run through only once must be made anew."
+                )
+
+    def _read_epoch(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, int]:
+        """Yield the rest of an epoch; return how many records it had."""
+        epoch, position = cursor
+        records = itertools.islice(self.source.iterate(), position, None)
+        chunk, error = _take(records, plan.batch_size)
+        while error is None and len(chunk) >= plan.min_records:
+            started = time.perf_counter()
+            # One chunk ahead, to know which batch is the last.
+            following, error = _take(records, plan.batch_size)
+            last = error is None and len(following) < plan.min_records
+            after = Cursor(epoch + 1, 0) if last else Cursor(epoch, position + len(chunk))
+            batch = self._make_batch(chunk, plan, Cursor(epoch, position), after)
+            yield batch._replace(seconds=time.perf_counter() - started)
+
+            position += len(chunk)
+            chunk = following
+
+        if error is not None:
+            raise error
+        return position + len(chunk)
+
+    def _make_batch(self, chunk: list, plan: BatchPlan, cursor: Cursor, after: Cursor) -> ReadBatch:
+        """Return this process's rows of a chunk; an exception, for the consumer to meet there."""
+        epoch, position = cursor
+        positions = np.where(plan.local < len(chunk), position + plan.local, PADDING)
+        padding = positions == PADDING
+        rows = np.where(padding, 0, plan.local).tolist()
+        indices = np.where(padding, position, positions)
+        try:
+            if position + len(chunk) > _MAX_RECORDS:
+                raise ValueError(
+                    '`source` must yield at most 2^31 records an epoch, as their "index" is int32, '
+                    "got more: let it end earlier, and the next epoch begins."
+                )
+            columns = stack_columns([chunk[row] for row in rows], indices)
+            if self.forms is not None:
+                check_forms(columns, self.forms)
+        except Exception as error:
+            return failed_batch(epoch, after, error)
+
+        columns = {name: without_bytes(values, padding) for name, values in columns.items()}
+        return ReadBatch(epoch, after, positions, positions, columns)
+
+
+def _take(records: Iterator, count: int) -> tuple[list, Exception | None]:
+    """Return the next records, and the exception that cut them short."""
+    taken: list = []
+    try:
+        for record in itertools.islice(records, count):
+            taken.append(record)
+    except Exception as error:
+        return taken, error
+    return taken, None

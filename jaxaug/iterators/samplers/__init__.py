@@ -1,0 +1,1 @@
+"""The orders of an epoch: functions from a position to a record."""

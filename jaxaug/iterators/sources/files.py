@@ -1,0 +1,125 @@
+"""Images by their paths, with columns of NumPy beside them."""
+
+import copy
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxaug._checks import check_choice
+from jaxaug._typing import Features, PathLike, Values
+from jaxaug.decode import ColumnDecoder
+from jaxaug.errors import SourceError
+from jaxaug.iterators.loader.columns import hash_features, join_columns, take_rows
+from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
+from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources._texts import columns_of_texts
+from jaxaug.iterators.sources.memory import split_features
+from jaxaug.iterators.sources.storage.loose import LooseFiles
+
+
+class Files:
+    """Image files of a list of paths, with features as arrays.
+
+    Args:
+      paths: of local files, absolute or relative to the working directory.
+      features: name -> one row for each path: numbers [n, ...], `Ragged`, or [n] of str for
+        `loader.texts`.
+      boxes_of: "stored" for boxes and keypoints of the pixels as they lie in the file, which are
+        turned with the image by its EXIF orientation; "upright" for those of the turned image.
+
+    Raises:
+      TypeError: `paths` is one path, or `features` no dict.
+      ValueError: a feature has another number of rows.
+      SourceError: there is no path.
+
+    Example:
+      >>> source = Files(["cat.jpg", "dog.jpg"], {"label": np.array([0, 1])})
+      >>> len(source), os.path.basename(source.path(1))
+      (2, 'dog.jpg')
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[PathLike],
+        features: Mapping[str, Any] | None = None,
+        *,
+        boxes_of: str = "stored",
+    ):
+        check_choice("boxes_of", boxes_of, BOXES_OF)
+        if isinstance(paths, (str, os.PathLike)):
+            raise TypeError(
+                f"`paths` must be a list of paths, got the one path {os.fspath(paths)!r}: a folder "
+                "is read by ImageFolder, a text file by FileList."
+            )
+        if not len(paths):
+            raise SourceError("`paths` must hold at least one path, got none.")
+        self._boxes_of = boxes_of
+        whole = [os.path.abspath(os.fspath(path)) for path in paths]
+        root = os.path.commonpath(map(os.path.dirname, whole))
+        self._files = LooseFiles(root, [os.path.relpath(path, root) for path in whole])
+        self._features, self._texts = split_features(features, len(paths))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __repr__(self) -> str:
+        return f"Files({len(self)} images, features {sorted(self._features)})"
+
+    @property
+    def decoders(self) -> dict[str, ColumnDecoder]:
+        """How boxes and keypoints are decoded."""
+        return annotated_on(self._boxes_of)
+
+    @property
+    def features(self) -> Features:
+        """All columns by name."""
+        return dict(self._features)
+
+    def path(self, index: int) -> str:
+        """Return the path of record `index`."""
+        return self._files.path(index)
+
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
+        """Read the files' bytes and the columns; a file that cannot be read has length 0."""
+        columns = {name: take_rows(column, indices) for name, column in self._features.items()}
+        return join_columns({"image": self._files.read(indices)}, columns)
+
+    def texts(
+        self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
+    ) -> dict[str, list[str]]:
+        """Return texts of records `indices` by name: a list of one for each record.
+
+        Raises:
+          IndexError: an index outside [0, len).
+          SourceError: there is no such column of str, and `missing` is None.
+        """
+        indices = checked_indices(indices, len(self))
+        rows = [{name: column[i] for name, column in self._texts.items()} for i in indices.tolist()]
+        return columns_of_texts(rows, indices, names, missing)
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the record's path, and "error" if the file cannot be read now."""
+        return self._files.describe(index)
+
+    def untrusting(self) -> "Files":
+        """Return a copy that also reads what a verification found bad; see `verify`."""
+        other = copy.copy(self)
+        other._files = self._files.untrusting()
+        return other
+
+    def findings_place(self) -> str:
+        """Return the file that `keep_findings` writes, if it can."""
+        return self._files.findings_place()
+
+    def keep_findings(self, findings: Mapping[int, str]) -> str:
+        """Keep record -> reason, which later sources take for bad; return the file with it."""
+        return self._files.keep_findings(findings)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the features, and of the paths below the folder that they share."""
+        digest = hashlib.blake2b(self._files.fingerprint().encode(), digest_size=8)
+        hash_features(digest, self._features)
+        return digest.hexdigest()

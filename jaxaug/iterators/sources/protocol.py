@@ -1,0 +1,108 @@
+"""The protocols of sources: the methods that a Loader calls."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from jaxaug._typing import Values
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Records with random access: columns of encoded bytes, arrays, and arrays of varying lengths.
+
+    A source may have an attribute `decoders`, a dict of column -> `decode.ColumnDecoder`, which
+    says how its columns are decoded unless the Loader's `decode` says otherwise. Without either the
+    names of the columns decide, see `decode.default_decoder`.
+
+    A source is random access and stateless: `read` may be called from any thread, for any rows in
+    any order, and answers the same each time. The Loader owns order, epochs and sharding.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory
+      >>> isinstance(InMemory([b"..."]), Source)
+      True
+    """
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        ...
+
+    def read(self, indices: np.ndarray) -> Mapping[str, Values]:
+        """Return the columns of records `indices` (int64[n]), by name.
+
+        A column is an array [n, ...] of NumPy, `Encoded` bytes, or `Ragged` arrays. Names, dtypes,
+        and the shapes after the first axis, are the same in every call. "image" is the image,
+        "label" int[n].
+
+        A record that cannot be read (deleted, no permission) has bytes of length 0, and
+        `describe(index)["error"]` says why; the Loader's `on_error` then applies.
+        """
+        ...
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the place and the names of record `index`: "path", "record", strings."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a short hash of the data, which differs between data sets."""
+        ...
+
+
+@runtime_checkable
+class Indexed(Source, Protocol):
+    """A source that may know the headers of encoded columns without reading them.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory, Subset
+      >>> isinstance(Subset(InMemory([b"..."]), [0]), Indexed)
+      True
+    """
+
+    def headers(self, indices: np.ndarray) -> Mapping[str, Any]:
+        """Return by column what is known of records `indices` (int64[n]), such as `Headers`."""
+        ...
+
+
+@runtime_checkable
+class Far(Source, Protocol):
+    """A source whose records take long to come, and come faster many at a time.
+
+    Attributes:
+      records_ahead: how many a Loader may ask for in one `read`, ahead of their batches; 0 for no
+        more than a batch.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory, Subset
+      >>> Subset(InMemory([b"..."]), [0]).records_ahead
+      0
+    """
+
+    @property
+    def records_ahead(self) -> int:
+        """The records of one read."""
+        ...
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Records one after another, from the start each time, without random access.
+
+    Example:
+      >>> from jaxaug.iterators import FromIterable
+      >>> isinstance(FromIterable(lambda: [b"..."]), Stream)
+      True
+    """
+
+    def iterate(self) -> Iterator[Mapping[str, Any]]:
+        """Yield each record once: a dict of encoded bytes, scalars and arrays by column."""
+        ...
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the names of the record with ordinal `index`."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a short hash of the facts known about the stream."""
+        ...

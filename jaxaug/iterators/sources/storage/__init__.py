@@ -1,0 +1,1 @@
+"""Files near and far: listed, indexed, mapped, read."""

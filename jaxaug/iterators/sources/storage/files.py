@@ -1,0 +1,348 @@
+"""Data files, local or remote: which there are, whether they changed, and bytes of them.
+
+A path with "://" (gs://, s3://, http://) is remote and goes through fsspec; every other one is a
+local file.
+"""
+
+import errno
+import glob
+import hashlib
+import importlib
+import itertools
+import math
+import os
+import random
+import re
+import stat
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import NamedTuple, TypeVar
+
+from jaxaug._install import install_command
+from jaxaug._typing import PathLike
+from jaxaug.errors import SourceError
+
+T = TypeVar("T")
+
+INDEX_PREFIX = "jaxaug-"
+INDEX_SUFFIX = ".index"
+_CACHES = ("simplecache", "filecache", "blockcache", "cached")  # protocols of fsspec
+_FIRST_PAUSE = 0.1  # seconds before the first retry
+_MAX_PAUSE = 5.0
+# Answers of a server that another try may change: a timeout, too early, too many requests.
+MAY_PASS = (408, 425, 429)
+# What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
+# Azure and WebDAV give ETags; GCS a generation, its etag changes with the metadata too; the memory
+# system a time of creation.
+_STAMP_KEYS = (
+    *("generation", "ETag", "etag", "md5Hash", "Content-MD5", "Digest"),
+    *("Last-Modified", "LastModified", "last_modified", "modified", "updated", "mtime", "created"),
+)
+
+
+class DataFile(NamedTuple):
+    """A file as it was when it was listed.
+
+    Attributes:
+      path: a local path or a URL.
+      size: in bytes.
+      stamp: another one when the content changes. Of local files the time of modification in ns, of
+        remote ones the ETag or what comes nearest; "" where a server has nothing of the kind.
+    """
+
+    path: str
+    size: int
+    stamp: str
+
+    @property
+    def name(self) -> str:
+        """The path as it may be shown and stored: a URL without its credentials."""
+        return hide_secrets(self.path)
+
+    @property
+    def identity(self) -> str:
+        """The name that an index knows the file by, the same after a token was renewed.
+
+        Where the server has no stamp, a query might be all that tells two files apart.
+        """
+        query = "" if self.stamp else self.path.partition("?")[2]
+        if not query or not is_remote(self.path):
+            return self.name
+        return f"{self.name}#{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
+
+
+class Refused(SourceError):
+    """A remote file cannot be read, and no other try would change that."""
+
+
+# The user and password of any URL; the query of a web server, where tokens and signatures are.
+_USER = re.compile(r"(\w[\w+.-]*://)[^/\s'\"]*@")
+_QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\")]*")
+
+
+def hide_secrets(text: str) -> str:
+    """Return a text without the users, passwords and queries of the URLs in it.
+
+    Example:
+      >>> hide_secrets("https://user:word@host/a.tar?token=abc")
+      'https://host/a.tar'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+
+
+def cause_of(error: BaseException, path: str) -> BaseException | None:
+    """Return the error as the cause to show; None for a URL, which tracebacks would print."""
+    return None if is_remote(path) else error
+
+
+def local_path(path: PathLike) -> str:
+    """Return the absolute path of a local file, "~" expanded.
+
+    Raises:
+      SourceError: it is a URL.
+    """
+    name = os.path.expanduser(path)
+    if is_remote(name):
+        raise SourceError(
+            f"{hide_secrets(name)!r} must be a path on this machine: URLs are read by WebDataset, "
+            "TFRecord and Parquet alone."
+        )
+    return os.path.abspath(name)
+
+
+def is_remote(path: str) -> bool:
+    """Return True if a path is a URL for fsspec."""
+    return "://" in path
+
+
+def is_index(path: str) -> bool:
+    """Return True if a file is an index, which "folder/*" finds beside the data too."""
+    name = os.path.basename(path)
+    # One that is being written has more behind the suffix.
+    return name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name
+
+
+def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
+    """Return the files that paths, glob patterns and brace ranges name.
+
+    Args:
+      paths: one or several of "train-*.tfrecord", "train-{00000..00146}.tar",
+        "gs://bucket/train-*.tar", plain paths; each pattern's files come sorted. A web server lists
+        nothing: name its files.
+
+    Raises:
+      SourceError: a pattern that matches nothing, or a file that is missing.
+
+    Example:
+      >>> [os.path.basename(p) for p in _braces("a-{08..10}.tar")]
+      ['a-08.tar', 'a-09.tar', 'a-10.tar']
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not given:
+        raise SourceError("`paths` must name at least one file, got none.")
+
+    found = []
+    for pattern in given:
+        for braced in _braces(os.fspath(pattern)):
+            found += _matches(braced)
+    return [stat_file(path) for path in found]
+
+
+def _braces(pattern: str) -> list[str]:
+    """Return a pattern with `{00..12}` and `{a,b}` written out, as shells and WebDataset do."""
+    match = re.search(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    low, high, names = match.groups()
+    if names:
+        inside = names.split(",")
+    else:
+        inside = _numbers(low, high)
+    before = pattern[: match.start()]
+    rests = _braces(pattern[match.end() :])
+    return [before + one + rest for one in inside for rest in rests]
+
+
+def _numbers(first: str, last: str) -> list[str]:
+    """Return the numbers from one to another, up or down, in digits with the zeros of either."""
+    start = int(first)
+    stop = int(last)
+    step = 1 if start <= stop else -1
+    width = next((len(bound) for bound in (first, last) if bound.startswith("0")), 0)
+    return [f"{number:0{width}d}" for number in range(start, stop + step, step)]
+
+
+def _matches(pattern: str) -> list[str]:
+    if is_remote(pattern):
+        _check_uncached(pattern)
+        system, below = file_system_of(pattern)
+        system.invalidate_cache()  # fsspec may hold a listing of earlier
+        if "*" not in pattern:  # a URL may well hold a "?"
+            return [pattern]
+        found = sorted(
+            _chained(pattern, system.unstrip_protocol(name)) for name in system.glob(below)
+        )
+    elif not glob.has_magic(pattern):
+        return [local_path(pattern)]
+    else:
+        every = glob.glob(os.path.expanduser(pattern), recursive=True)
+        found = sorted(os.path.abspath(name) for name in every if not is_index(name))
+    if not found:
+        raise SourceError(f"`paths`: {hide_secrets(pattern)!r} matches no file.")
+    return found
+
+
+def _check_uncached(pattern: str) -> None:
+    """Raise SourceError for a URL behind a cache of fsspec.
+
+    It writes a file under its final name while other threads, which read records at the same time,
+    already take bytes of it.
+    """
+    protocols = [link.partition("://")[0] for link in pattern.split("::")]
+    cache = next((each for each in protocols if each in _CACHES), None)
+    if cache is not None:
+        raise SourceError(
+            f"`paths`: {hide_secrets(pattern)!r} is behind a cache of fsspec, whose unfinished "
+            f"files would be read: leave '{cache}::' out, or copy the files to a local disk."
+        )
+
+
+def _chained(pattern: str, path: str) -> str:
+    """Return the URL of a file that a pattern matches, in the chain "zip://*.tar::gs://b/a.zip".
+
+    Example:
+      >>> _chained("dir::gs://b/*.tar", "gs://b/1.tar")
+      'dir::gs://b/1.tar'
+    """
+    links = pattern.split("::")
+    place = next(number for number, link in enumerate(links) if is_remote(link))
+    return "::".join([*links[:place], path, *links[place + 1 :]])
+
+
+def stat_file(path: str) -> DataFile:
+    try:
+        if not is_remote(path):
+            facts = os.stat(path)
+            if stat.S_ISDIR(facts.st_mode):
+                raise _is_folder(path)
+            return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
+        system, name = file_system_of(path)
+        info = insist(partial(system.info, name), OPENING)
+        if info.get("type") == "directory":
+            raise _is_folder(hide_secrets(path))
+    except SourceError:
+        raise
+    except Exception as error:  # each protocol has its own
+        what = f"`paths`: {hide_secrets(path)!r} cannot be opened: {reason(error)}."
+        raise SourceError(what) from cause_of(error, path)
+    if info.get("size") is None:
+        raise SourceError(
+            f"`paths`: the server of {hide_secrets(path)!r} does not tell its size, "
+            "so no ranges of it can be read."
+        )
+    stamps = (info[key] for key in _STAMP_KEYS if info.get(key))
+    return DataFile(path, int(info["size"]), str(next(stamps, "")))
+
+
+def _is_folder(path: str) -> SourceError:
+    pattern = f"{path.rstrip('/')}/*.tar"
+    return SourceError(f"`paths`: {path!r} is a folder; name its files, for example {pattern}.")
+
+
+def reason(error: BaseException) -> str:
+    """Return what an exception says, in one clause, without the path that OSError adds."""
+    cause = _beneath(error)
+    if cause is not None:
+        return reason(cause)
+    if isinstance(error, FileNotFoundError):  # fsspec's have the path alone
+        return os.strerror(errno.ENOENT)
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    said = error.strerror if isinstance(error, OSError) else None
+    return hide_secrets(said or str(error) or type(error).__name__)
+
+
+def _beneath(error: BaseException) -> BaseException | None:
+    """Return the failure that fsspec takes for a missing file: of a connection or a server."""
+    cause = error.__cause__ or error.__context__
+    if not isinstance(error, FileNotFoundError) or cause is None:
+        return None
+    missing = isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410)
+    return _beneath(cause) if missing else cause
+
+
+def file_system_of(path: str):
+    """Return the file system of a URL, and the name of the file in it."""
+    try:
+        return importlib.import_module("fsspec.core").url_to_fs(path)
+    except (ImportError, ValueError) as error:  # no fsspec, not what a protocol needs, none such
+        raise SourceError(
+            f"{hide_secrets(path)!r} is remote, which needs fsspec: {reason(error)}"
+            f" ({install_command('remote')})."
+        ) from error
+
+
+def pause(retry: int) -> None:
+    """Wait before a retry, counted from 0; each waits twice as long as the one before."""
+    time.sleep(_FIRST_PAUSE * 2**retry)
+
+
+class Patience(NamedTuple):
+    """How often, and for how many seconds in all, a failed read is tried again."""
+
+    retries: float = math.inf
+    seconds: float = math.inf
+
+
+LOCAL = Patience(retries=3)
+OPENING = Patience(seconds=10.0)  # a wrong name of a host should show soon
+REMOTE = Patience(seconds=60.0)
+
+
+def insist(act: Callable[[], T], patience: Patience) -> T:
+    """Return what `act` returns, called again after failures that may pass.
+
+    Between two calls it waits, each time about twice as long, or as long as the server asks for.
+    The pauses are random within limits, or all that failed together would come back together.
+    """
+    until = time.monotonic() + patience.seconds
+    for failures in itertools.count():
+        try:
+            return act()
+        except Exception as error:
+            seconds = min(_FIRST_PAUSE * 2**failures, _MAX_PAUSE) * random.uniform(0.5, 1.5)
+            seconds = max(seconds, _asked_pause(error))
+            spent = failures >= patience.retries or time.monotonic() + seconds > until
+            if spent or not may_pass(error):
+                raise
+        time.sleep(seconds)
+    raise AssertionError
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return True for a failed read that may do if it is tried again.
+
+    What is missing, forbidden, or was called in a wrong way stays so.
+    """
+    cause = _beneath(error) or error
+    status = getattr(cause, "status", None)
+    if isinstance(status, int) and 400 <= status < 500:
+        return status in MAY_PASS
+    return not isinstance(cause, (SourceError, FileNotFoundError, PermissionError, ValueError))
+
+
+def _asked_pause(error: BaseException) -> float:
+    """Return the seconds that a server asks for in "Retry-After"; 0 for none."""
+    headers = getattr(_beneath(error) or error, "headers", None) or {}
+    asked = str(headers.get("Retry-After", ""))
+    return float(asked) if asked.isdigit() else 0.0
+
+
+def common_folder(paths: list[str]) -> tuple[str, list[str]]:
+    """Return the deepest folder that holds all paths, "" if none does, and their names in it."""
+    heads = [path.split("/")[:-1] for path in paths]
+    same = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*heads))]
+    prefix = "".join(f"{part}/" for part in same)
+    return prefix[:-1], [path[len(prefix) :] for path in paths]

@@ -1,0 +1,278 @@
+"""Records of packed files read into a staging buffer by a pool of threads."""
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from jaxaug.decode import Encoded
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources.storage.files import DataFile, Patience, Refused, is_remote, pause
+from jaxaug.iterators.sources.storage.read import FileReader, Read, allowed_open, read_fully
+from jaxaug.iterators.sources.storage.threads import Threads
+
+_MAX_GAP = 64 << 10  # bytes skipped between two records rather than asked for in two reads
+_LOCAL_THREADS = 16  # reads of disks under way at a time
+_REMOTE_THREADS = 128  # which wait for a server most of their time
+_REQUEST_SHARE = 0.25  # of the timeout, for one request
+_TASKS_PER_THREAD = 4  # that a batch is divided into
+_ONCE = Patience(retries=0)
+_MAX_SPAN = 8 << 20  # bytes after which a read is divided, so that the pool shares a long run
+
+
+class Staged:
+    """Ranges read into fresh memory by a pool of threads: for network disks, remote files, and
+    failing ones.
+
+    Neighboring records are read in one go, and all that the page cache holds in one call.
+    Guarantees: a failed, short or stalled read is retried and in the end gives failed rows, never a
+    crash; bytes handed over do not change afterwards. Each file that a call touches is compared
+    with what was indexed: a local one after the reads by size and time of modification, a remote
+    one by the ETag of each answer (by a request after the reads where obstore or the ETag is
+    missing; nothing can be told where a server has nothing of the kind). A local one that was
+    written to gives failed rows; a remote one, and one that is missing or forbidden, is an error,
+    as more than a few records are lost. A local file that is deleted or replaced is read on
+    unharmed as long as it is open. It costs a copy, a system call or a request for each run of
+    records, one call more for each local file, and the memory of what is read.
+
+    Args:
+      files: local or remote. Local ones stay open, a quarter of those that the process may open at
+        most.
+      local: all files lie on disks of this machine, see `FileReader`.
+      timeout: seconds without any read finishing after which those under way, and those behind
+        them, count as failed; their threads are left behind until the system lets go of them, and
+        hold no process at its end.
+      retries: tries after the first, 0.1, 0.2, 0.4, ... seconds apart, for local files. Remote ones
+        are tried for `timeout` seconds, and a request is given up after a quarter of them.
+      threads: reads under way at a time; None for what suits the files.
+      read: how bytes are got; `FileReader()` if None.
+    """
+
+    def __init__(
+        self,
+        files: list[DataFile],
+        *,
+        local: bool = False,
+        timeout: float = 60.0,
+        retries: int = 3,
+        threads: int | None = None,
+        read: Read | None = None,
+    ):
+        self._files = files
+        self._remote = [is_remote(file.path) for file in files]
+        # The last try of a remote read begins within the timeout, and takes its own time.
+        self._timeout = timeout * (1 + _REQUEST_SHARE) if any(self._remote) else timeout
+        self._patience = Patience(seconds=timeout)
+        self._retries = retries
+        self._threads = threads or (_REMOTE_THREADS if any(self._remote) else _LOCAL_THREADS)
+        self._read = read or FileReader(
+            allowed_open(len(files)), local, timeout=_REQUEST_SHARE * timeout
+        )
+        self._pool: Threads | None = None
+        self._process = os.getpid()  # whose threads those of the pool are
+        self._lock = threading.Lock()
+
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
+        """Return addresses inside a new staging buffer."""
+        spans, span_of, places, size = _merge(files, offsets, lengths)
+        staging, errors = self._fill(spans, np.empty(size, np.uint8))
+        failed = np.isin(span_of, list(errors))
+        failures = {row: errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
+        addresses = (staging.ctypes.data + places).astype(np.uint64)
+        return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
+
+    def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
+        """Read every span to its place; return the memory, and the errors by number of the span."""
+        waiting = list(range(len(spans)))
+        errors = {}
+        for attempt in range(self._retries + 1):
+            if attempt:
+                pause(attempt - 1)
+            rest = waiting if attempt else self._fill_from_cache(spans, staging)
+            errors, stalled = self._share(partial(self._read_span, staging.data), spans, rest)
+            if stalled:
+                # A read that ends late writes to the memory that it was given.
+                staging = staging.copy()
+            errors |= self._check(spans, [number for number in rest if number not in errors])
+            # Those of remote files were tried for long already.
+            waiting = [each for each in sorted(errors) if not self._remote[spans[each].file]]
+            if not waiting:
+                break
+        return staging, errors
+
+    def _read_span(self, staging: memoryview, span: "_Span") -> None:
+        destination = staging[span.place : span.place + span.length]
+        patience = self._patience if self._remote[span.file] else _ONCE
+        read_fully(self._read, self._files[span.file], span.offset, destination, patience)
+
+    def _check(self, spans: list["_Span"], numbers: list[int]) -> dict[int, str]:
+        """Return the spans that may be of a changed file, and why; each file is asked once."""
+        if not isinstance(self._read, FileReader):
+            return {}
+        first = {spans[number].file: number for number in reversed(numbers)}
+        check = partial(_check_file, self._read, self._files)
+        found, _ = self._share(check, spans, sorted(first.values()))
+        return {
+            number: found[first[spans[number].file]]
+            for number in numbers
+            if first[spans[number].file] in found
+        }
+
+    def _fill_from_cache(self, spans: list["_Span"], staging: np.ndarray) -> list[int]:
+        """Read what the page cache holds; return the numbers of the other spans.
+
+        Threads would read it no faster, and each would take the GIL from those that decode.
+        """
+        if not isinstance(self._read, FileReader):
+            return list(range(len(spans)))
+        files = [self._files[span.file] for span in spans]
+        columns = np.array(spans, np.int64).reshape(-1, 4)
+        addresses = staging.ctypes.data + columns[:, 3]
+        found = self._read.read_cached(files, columns[:, 1], addresses, columns[:, 2])
+        return np.flatnonzero(~found).tolist()
+
+    def _share(
+        self, act: "_Act", spans: list["_Span"], numbers: list[int]
+    ) -> tuple[dict[int, str], bool]:
+        """Do something with spans in threads; return the errors, and True if some of it stalled."""
+        # A task for each span would cost more than it.
+        shares = min(len(numbers), _TASKS_PER_THREAD * self._threads)
+        outcome = _Outcomes(self._patience.seconds if any(self._remote) else math.inf)
+        parts = [numbers[share::shares] for share in range(shares)]
+        tasks = [self._submit(_each, act, spans, part, outcome) for part in parts]
+        pending: set[Future] = set(tasks)
+        while pending:
+            left = outcome.last + self._timeout - time.monotonic()
+            if left <= 0:
+                break
+            _, pending = wait(pending, left)
+        if pending:
+            self._abandon_pool()
+        for task in tasks:
+            if not task.cancel() and task not in pending:  # cancelled are those that have not begun
+                task.result()
+        if outcome.refused is not None:
+            raise SourceError(str(outcome.refused))
+        return self._errors(outcome, spans, numbers), bool(pending)
+
+    def _errors(
+        self,
+        outcome: "_Outcomes",
+        spans: list["_Span"],
+        numbers: list[int],
+    ) -> dict[int, str]:
+        """Return the errors by number; what has not ended is one too."""
+        ended = {number: outcome.errors[number] for number in numbers if number in outcome.errors}
+        errors = {number: error for number, error in ended.items() if error is not None}
+        for number in numbers:
+            if number not in ended:
+                path = self._files[spans[number].file].name
+                errors[number] = f"{path!r}: no answer within {self._timeout:g} s"
+        return errors
+
+    def _submit(self, act: Callable[..., None], *arguments: Any) -> Future:
+        with self._lock:
+            # A forked child has the pool of its parent, and none of the threads.
+            if self._pool is None or self._process != os.getpid():
+                self._pool = Threads(self._threads, "jaxaug-read")
+                self._process = os.getpid()
+            return self._pool.submit(act, *arguments)
+
+    def _abandon_pool(self) -> None:
+        """Drop the pool: threads that hang cannot be ended, the next read starts new ones."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.close()
+                self._pool = None
+
+
+class _Outcomes:
+    """The end of each span and the time of the last one; threads add to it.
+
+    Args:
+      patience: seconds without a read that succeeds after which none is begun any more.
+    """
+
+    def __init__(self, patience: float):
+        self._patience = patience
+        self.errors: dict[int, str | None] = {}
+        self.last = time.monotonic()
+        self._good = self.last  # the time of the last one that succeeded
+        self.refused: Refused | None = None
+
+    def add(self, number: int, error: str | None) -> None:
+        self.errors[number] = error
+        self.last = time.monotonic()
+        if error is None:
+            self._good = self.last
+
+    @property
+    def hopeless(self) -> bool:
+        return time.monotonic() > self._good + self._patience
+
+
+def _each(act: "_Act", spans: list["_Span"], numbers: list[int], outcome: _Outcomes) -> None:
+    """Do something with some of the spans, once."""
+    for number in numbers:
+        if outcome.refused is not None or outcome.hopeless:
+            return
+        error = None
+        try:
+            act(spans[number])
+        except Refused as failure:
+            outcome.refused = failure
+            return
+        except (SourceError, OSError) as failure:
+            error = str(failure)
+        outcome.add(number, error)
+
+
+def _check_file(reader: FileReader, files: list[DataFile], span: "_Span") -> None:
+    reader.check(files[span.file])
+
+
+class _Span(NamedTuple):
+    """Bytes of one file that are read together, and their place in the staging buffer."""
+
+    file: int
+    offset: int
+    length: int
+    place: int
+
+
+_Act: TypeAlias = Callable[[_Span], None]
+
+
+def _merge(files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray):
+    """Join neighboring records: (spans, span of each record, place of it, size of the buffer)."""
+    order = np.lexsort((offsets, files))
+    file = files[order]
+    start = offsets[order]
+    stop = (offsets + lengths)[order]
+    first = np.ones(order.size, bool)
+    first[1:] = (file[1:] != file[:-1]) | (start[1:] > stop[:-1] + _MAX_GAP)
+    run_start = start[first][np.cumsum(first) - 1]
+    part = (start - run_start) // _MAX_SPAN
+    first[1:] |= part[1:] != part[:-1]
+    heads = np.flatnonzero(first)
+    if not heads.size:
+        return [], np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    sizes = np.maximum.reduceat(stop, heads) - start[heads]
+    bases = np.cumsum(sizes) - sizes
+    spans = [
+        _Span(*row)
+        for row in zip(file[heads].tolist(), start[heads].tolist(), sizes.tolist(), bases.tolist())
+    ]
+    span_of = np.empty_like(order)
+    places = np.empty_like(order)
+    span_of[order] = number = np.cumsum(first) - 1
+    places[order] = bases[number] + start - start[heads][number]
+    return spans, span_of, places, int(sizes.sum())

@@ -1,0 +1,47 @@
+"""The choice between mapping packed files and reading them."""
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from jaxaug.decode import Encoded
+from jaxaug.iterators.sources.storage.files import DataFile
+from jaxaug.iterators.sources.storage.local_disks import all_local
+from jaxaug.iterators.sources.storage.mapped import Mapped
+from jaxaug.iterators.sources.storage.staged import Staged
+
+
+class Storage(Protocol):
+    """Ranges of files, by number of the file."""
+
+    def read(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[Encoded, dict[int, str]]:
+        """Return the ranges (all int64[k]), and the errors by row; such a row has length 0."""
+        ...
+
+
+# Half of the mappings that Linux grants a process, vm.max_map_count: others need some too.
+_MAX_MAPPED_FILES = 32_000
+
+
+def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retries: int) -> Storage:
+    """Map the files if that is wanted and safe, else have them read by threads.
+
+    Mapping is safe on disks of this machine: a network disk that does not answer would stop the
+    whole process, and asking it for each file's time of modification takes a round trip.
+    """
+    local = all_local([file.path for file in files])
+    size = sum(file.size for file in files)
+    if mapped and local and len(files) <= _MAX_MAPPED_FILES and size <= mappable_bytes():
+        return Mapped(files)
+    return Staged(files, local=local, timeout=timeout, retries=retries)
+
+
+def mappable_bytes() -> float:
+    """Return half of the addresses that the process may use: `ulimit -v`, which schedulers set."""
+    import resource  # POSIX only, as is `fcntl` elsewhere
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return math.inf if soft == resource.RLIM_INFINITY else soft / 2

@@ -1,0 +1,61 @@
+"""Threads for reads that may never end."""
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeAlias
+
+_Task: TypeAlias = "tuple[Future, Callable[..., Any], tuple] | None"
+
+
+class Threads:
+    """Threads that do tasks in turn, and for which no process waits at its end.
+
+    For those of a `ThreadPoolExecutor` it waits: a read that hangs would hold it for ever. These
+    end when they have no task and nothing refers to this object any more.
+
+    Args:
+      count: how many; they start at once.
+      name: of the threads, for debuggers.
+    """
+
+    def __init__(self, count: int, name: str):
+        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._end = weakref.finalize(self, _end, self._tasks, count)
+        for _ in range(count):
+            threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
+
+    def submit(self, act: Callable[..., Any], *arguments: Any) -> Future:
+        """Return the future of a call."""
+        future: Future = Future()
+        self._tasks.put((future, act, arguments))
+        return future
+
+    def close(self) -> None:
+        """Have the threads end after the tasks that wait; wait for none."""
+        self._end()
+
+
+def _work(tasks: "queue.SimpleQueue[_Task]") -> None:
+    while _do(tasks.get()):  # nothing of a task stays alive while the next one is awaited
+        pass
+
+
+def _do(task: _Task) -> bool:
+    """Do a task; return False if there is none any more."""
+    if task is None:
+        return False
+    future, act, arguments = task
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(act(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+    return True
+
+
+def _end(tasks: "queue.SimpleQueue[_Task]", count: int) -> None:
+    for _ in range(count):
+        tasks.put(None)

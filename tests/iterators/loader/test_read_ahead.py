@@ -1,0 +1,105 @@
+"""Far sources: many batches in one read, in the same order, each with its own errors."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.iterators import Blocks, Concat, InMemory, Subset
+from jaxaug.iterators.loader.read_ahead import batches_together
+from tests.images import jpegs
+from tests.iterators.loaders import N, no_threads_soon, one_device
+
+
+class Distant(InMemory):
+    """Records in memory that are read as far ones are; the reads that were made."""
+
+    def __init__(self, images, ahead=12, bad=None):
+        super().__init__(images)
+        self.reads = []
+        self.bad = bad
+        self._ahead = ahead
+
+    @property
+    def records_ahead(self):
+        return self._ahead
+
+    def read(self, indices):
+        if threading.current_thread().name == "jaxaug-ahead":
+            self.reads.append(indices.tolist())
+        if self.bad is not None and self.bad in indices:
+            raise OSError("no such record")
+        return super().read(indices)
+
+
+@pytest.fixture
+def images():
+    return jpegs(N)
+
+
+def indices_of(loader, batches):
+    return [next(loader)["index"].tolist() for _ in range(batches)]
+
+
+@pytest.mark.parametrize("shuffle", [True, False, Blocks(N, run=3, lanes=4)])
+@pytest.mark.parametrize("last_batch", ["drop", "pad"])
+def test_batches_that_are_read_together_are_those_of_single_reads(images, shuffle, last_batch):
+    found = []
+    for ahead in (0, 12, 1000):
+        source = Distant(images, ahead)
+        options = {"shuffle": shuffle, "last_batch": last_batch, "sharding": one_device()}
+        with Loader(source, 5, **options) as loader:
+            batches = [next(loader) for _ in range(12)]  # over two ends of an epoch
+            state = loader.get_state()
+        found.append([np.asarray(batch["image"]).tobytes() for batch in batches])
+        found.append([state, *[batch["index"].tolist() for batch in batches]])
+    assert found[0] == found[2] == found[4] and found[1] == found[3] == found[5]
+
+
+def test_the_first_batch_waits_for_no_other(images):
+    source = Distant(images, ahead=12)
+    with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
+        indices_of(loader, 6)
+    assert [len(each) for each in source.reads[:3]] == [4, 12, 8]
+
+
+def test_reads_of_runs_hold_them_whole(images):
+    """Runs of 3 in lanes of 4: 12 positions, a second of which 15 records would cut."""
+    source = Distant(images, ahead=15)
+    order = Blocks(N, run=3, lanes=4)
+    with Loader(source, 4, shuffle=order, sharding=one_device(), epochs=1) as loader:
+        indices_of(loader, N // 4)
+    assert [len(each) for each in source.reads] == [4, 8, 12]
+
+
+def test_a_batch_that_cannot_be_read_fails_alone(images):
+    source = Distant(images, ahead=12)
+    with Loader(source, 4, shuffle=False, sharding=one_device(), epochs=1) as loader:
+        source.bad = 9
+        assert indices_of(loader, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(OSError, match="no such record"):
+            next(loader)
+        assert indices_of(loader, 3) == np.arange(12, 24).reshape(3, 4).tolist()
+
+
+def test_a_loader_that_is_closed_leaves_no_reads(images):
+    loader = Loader(Distant(images), 4, sharding=one_device())
+    next(loader)
+    loader.close()
+    no_threads_soon()
+
+
+def test_sources_of_far_ones_are_far(images):
+    near = InMemory(images)
+    far = Distant(images, ahead=12)
+    assert Subset(near, [1]).records_ahead == Concat([near, near]).records_ahead == 0
+    assert Subset(far, [1]).records_ahead == Concat([near, far]).records_ahead == 12
+
+
+@pytest.mark.parametrize("window", [0, 96, 128, 1000])
+def test_a_resumed_run_soon_ends_its_reads_with_windows(window):
+    position = 40
+    for _ in range(100):
+        position += 8 * batches_together(position, 8, 16, window)
+    assert window not in (96, 128) or position % window == 0

@@ -1,0 +1,76 @@
+"""Streams: batches in their own order, padding, resume."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jaxaug import Loader
+from jaxaug.iterators import FromIterable, Sequential
+from jaxaug.iterators.loader.columns import Form
+from jaxaug.iterators.loader.reader import BatchPlan
+from jaxaug.iterators.loader.state import Cursor
+from jaxaug.iterators.loader.stream_reader import StreamReader
+from tests.iterators.loaders import jitter, one_device
+
+END = Cursor(1, 0)
+
+
+def test_stream_yields_in_order_pads_and_resumes(images):
+    source = FromIterable(lambda: ((image, {"label": i}) for i, image in enumerate(images[:10])))
+    options = {"shuffle": False, "sharding": one_device(), "last_batch": "pad", "transform": jitter}
+    with Loader(source, 4, epochs=2, **options) as loader:
+        labels = [batch["index"].tolist() for batch in loader]
+        assert labels == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, -1, -1]]
+        assert loader.get_state()["epoch"] == 1
+        next(loader)
+        state = loader.get_state()
+    with Loader(source, 3, epochs=2, **options) as loader:
+        loader.set_state(state)
+        assert [batch["index"].tolist() for batch in loader] == [[4, 5, 6], [7, 8, 9]]
+    with Loader(source, 4, epochs=1, **(options | {"last_batch": "drop"})) as loader:
+        assert len(list(loader)) == 2
+
+
+def test_rows_that_fill_up_a_batch_are_not_decoded(images):
+    source = FromIterable([(image, {"label": 3}) for image in images[:10]])
+    options = {"shuffle": False, "sharding": one_device(), "last_batch": "pad", "epochs": 1}
+    with Loader(source, 8, **options) as loader:
+        assert [batch["valid"].sum() for batch in loader] == [8, 2]
+        assert loader.decoders["image"] is not None
+        assert (
+            loader.decoders["image"].stats["host"] == loader.decoders["image"].stats["images"] == 10
+        )
+
+
+def test_a_value_that_does_not_fit_is_of_the_record_that_has_it(images):
+    """Also on a process whose rows all fill up the batch: they are copies of its first record."""
+    reader = StreamReader(source=FromIterable([]))
+    for local in ([0, 1], [2, 3]):
+        plan = BatchPlan(4, np.array(local), False, None)
+        error = reader._make_batch(
+            [{"image": images[0], "label": 2**40}], plan, Cursor(0, 8), END
+        ).error
+        assert isinstance(error, ValueError) and "in record 8: " in str(error)
+
+
+@pytest.mark.parametrize("shuffle", [True, Sequential(4)])
+def test_an_order_for_a_stream_is_refused_by_its_name(images, shuffle):
+    stream = FromIterable([(image, {}) for image in images[:4]])
+    with pytest.raises(ValueError) as caught:
+        Loader(stream, 2, shuffle=shuffle, sharding=one_device())
+    assert str(caught.value).endswith(f"got {shuffle!r}.")
+
+
+def test_numbers_of_records_beyond_int32_are_an_error(images):
+    """A stream without an end, such as one of shards in a cycle, would come to 2^31."""
+    source = FromIterable(lambda: ((images[0], {"label": i}) for i in itertools.count()))
+    forms = {"image": Form("Encoded"), "label": Form("array", np.dtype(np.int32))}
+    reader = StreamReader(source=source, forms=forms)
+    plan = BatchPlan(4, np.arange(4), True, None)
+    chunk = [{"image": images[0], "label": 0}] * 4
+    last = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 4), END)
+    assert last.error is None and last.indices.max() == 2**31 - 1
+    beyond = reader._make_batch(chunk, plan, Cursor(0, 2**31 - 3), END)
+    with pytest.raises(ValueError, match=r"`source` must yield at most 2\^31 records an epoch"):
+        raise beyond.error  # type: ignore

@@ -1,0 +1,168 @@
+"""Servers that fail: never a wrong byte, never a hang, and nothing is tried in vain."""
+
+import time
+
+import numpy as np
+import pytest
+
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.iterators.sources.storage import files as files_module
+from tests.iterators.sources import containers
+from tests.iterators.sources.packed.test_remote import Server, serving, take_client
+
+SHARDS = 4
+RECORDS = 6  # in each
+
+
+class Faulty(Server):
+    """The first requests for content each have the fault; then every third one."""
+
+    fault = ""
+    first = 2
+    seen = 0
+
+    def answer(self, body):
+        if not body or not self.fault:
+            return super().answer(body)
+        handler = type(self)
+        handler.seen += 1
+        if handler.seen > handler.first and handler.seen % 3:
+            return super().answer(body)
+        return getattr(self, f"answer_{self.fault}")()
+
+    def answer_503(self):
+        self.send(503, b"SlowDown")
+
+    def answer_429(self):
+        self.send(429, b"", extra={"Retry-After": "1"} if self.seen == 1 else {})
+
+    def answer_reset(self):
+        self.close_connection = True
+        self.connection.close()
+
+    def answer_stall(self):
+        time.sleep(1.0)
+        self.close_connection = True
+
+    def answer_short(self):
+        self.send_partly(lambda content, first, last: (first, content[first : last + 1], 100))
+
+    def answer_wrong_range(self):
+        self.send_partly(lambda content, first, last: (first + 7, content[first + 7 : last + 8], 0))
+
+    def send_partly(self, choose):
+        """Send a range as `choose` says, which is (first byte, content, bytes less than said)."""
+        content = self.contents[self.path]
+        start, stop = (int(x) for x in self.headers["Range"].removeprefix("bytes=").split("-"))
+        first, part, missing = choose(content, start, stop)
+        self.send_response(206)
+        about = self.stamp(content) | {
+            "Content-Length": len(part),
+            "Content-Range": f"bytes {first}-{first + len(part) - 1}/{len(content)}",
+        }
+        for name, value in about.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(part[: len(part) - missing])
+        self.close_connection = True
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    """A function that opens a source and lets its server fail from then on."""
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def start(fault, client, timeout=4.0):
+        take_client(monkeypatch, client)
+        for shard in range(SHARDS):
+            files = list(containers.labelled_files(SHARDS * RECORDS).items())
+            part = dict(files[2 * shard * RECORDS :][: 2 * RECORDS])
+            handler.contents[f"/{shard}.tar"] = containers.tar(part)
+        source = WebDataset(f"{url}/{{0..{SHARDS - 1}}}.tar", timeout=timeout)
+        source.read(np.arange(2))  # which finds the client out
+        handler.fault = fault
+        return source, handler
+
+    with serving(Faulty) as (handler, url):
+        yield start
+
+
+CLIENTS = ["obstore", "fsspec"]
+PASSING = ["503", "429", "reset", "stall", "short", "wrong_range"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("fault", PASSING)
+def test_a_fault_that_passes_costs_time_alone(faulty, client, fault):
+    if (client, fault) == ("fsspec", "wrong_range"):
+        pytest.skip("aiohttp does not tell which range came")
+    source, handler = faulty(fault, client)
+    found = source.read(np.arange(SHARDS * RECORDS))["image"]
+    images = containers.jpegs(SHARDS * RECORDS)
+    assert [bytes(found.view(row)) for row in range(SHARDS * RECORDS)] == images
+    assert handler.seen > SHARDS  # it has failed
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("status", [403, 404, 410, 412])
+def test_a_fault_that_stays_ends_the_read_at_once(faulty, monkeypatch, client, status):
+    source, handler = faulty("", client, timeout=30.0)
+    monkeypatch.setattr(handler, "answer", lambda self, body: refuse(self, body, status))
+    handler.seen = 0
+    started = time.monotonic()
+    with pytest.raises(SourceError, match=r"\d.tar' (cannot be read|changed since)"):
+        source.read(np.arange(SHARDS * RECORDS))
+    assert time.monotonic() - started < 10 and handler.seen <= SHARDS
+
+
+def refuse(self, body, status):
+    type(self).seen += body
+    self.send(status, b"<AWSAccessKeyId>SECRET</AWSAccessKeyId>", body)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("fault", ["503", "stall"])
+def test_a_server_that_fails_for_good_is_named_in_time(faulty, client, fault):
+    if (client, fault) == ("fsspec", "stall"):
+        pytest.skip("covered by the reads that never end in test_staged")
+    source, handler = faulty(fault, client, timeout=1.0)
+    handler.first = 10**9
+    started = time.monotonic()
+    found = source.read(np.arange(SHARDS * RECORDS))["image"]
+    assert time.monotonic() - started < 5
+    assert found.lengths.tolist() == [0] * SHARDS * RECORDS
+    said = source.describe(3)["error"]
+    assert ".tar" in said and any(each in said for each in ("503", "no answer", "sending request"))
+
+
+def test_one_shard_that_fails_leaves_the_others(faulty, monkeypatch):
+    source, handler = faulty("", "obstore", timeout=0.5)
+    answer = handler.answer
+
+    def failing(self, body):
+        return self.send(503, b"", body) if self.path == "/2.tar" else answer(self, body)
+
+    monkeypatch.setattr(handler, "answer", failing)
+    lengths = source.read(np.arange(SHARDS * RECORDS))["image"].lengths.reshape(SHARDS, RECORDS)
+    assert (lengths > 0).all(axis=1).tolist() == [True, True, False, True]
+    assert (lengths[2] == 0).all()
+
+
+def test_pauses_grow_to_a_limit_and_differ(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(files_module.time, "sleep", pauses.append)
+
+    def fail():
+        raise OSError
+
+    for _ in range(100):
+        with pytest.raises(OSError):
+            files_module.insist(fail, files_module.Patience(retries=10))
+    rounds = np.array(pauses).reshape(100, 10)
+    expected = np.minimum(0.1 * 2.0 ** np.arange(10), 5)
+    assert (rounds >= 0.5 * expected).all() and (rounds <= 1.5 * expected).all()
+    np.testing.assert_allclose(rounds.mean(axis=0), expected, rtol=0.15)
+    assert len({tuple(each) for each in rounds.tolist()}) == 100

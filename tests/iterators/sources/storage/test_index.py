@@ -1,0 +1,452 @@
+"""The index: stored once, found again, rebuilt when it must be, and never trusted when damaged."""
+
+import bz2
+import gzip
+import lzma
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from jaxaug.__main__ import main
+from jaxaug.decode import Encoded, read_headers
+from jaxaug.errors import SourceError
+from jaxaug.iterators.sources.packed.tfrecord import TFRecord
+from jaxaug.iterators.sources.packed.webdataset import WebDataset
+from jaxaug.iterators.sources.storage import index as index_file
+from jaxaug.iterators.sources.storage.index import IndexDamaged, read_index, write_index
+from tests.iterators.sources import containers
+
+HEADER = {"counts": [3, 0, 2], "extra": {"classes": ["a"]}, "fingerprint": "f", "kind": "test"}
+
+
+def columns():
+    return {
+        "offset": np.arange(5, dtype=np.uint64) * 10**12,
+        "boxes": np.arange(30, dtype=np.float32).reshape(5, 3, 2),
+        "flag": np.array([1, 0, 1, 0, 1], np.uint8),
+        "empty": np.zeros((5, 0), np.int32),
+    }
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """Counts how often an index is built."""
+    count = []
+    build = index_file._build
+    monkeypatch.setattr(index_file, "_build", lambda *args: count.append(1) or build(*args))
+    return count
+
+
+@pytest.fixture
+def shards(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    examples = containers.labelled_examples(5)
+    for name, part in (("a", examples[:2]), ("b", examples[2:])):
+        (folder / f"{name}.tfrecord").write_bytes(containers.tfrecord(part))
+    return folder
+
+
+def open_shards(folder, **options):
+    source = TFRecord(folder / "*.tfrecord", **options)
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(len(source))))
+    return source
+
+
+def index_files(folder):
+    return (
+        [name for name in os.listdir(folder) if name.endswith(".index")] if folder.exists() else []
+    )
+
+
+def test_columns_come_back_as_they_were(tmp_path):
+    write_index(tmp_path / "x", dict(HEADER), columns())
+    index = read_index(tmp_path / "x")
+    assert (index.extra, index.fingerprint, index.row_starts.tolist()) == (
+        {"classes": ["a"]},
+        "f",
+        [0, 3, 3, 5],
+    )
+    for name, column in columns().items():
+        assert index.columns[name].dtype == column.dtype and np.array_equal(
+            index.columns[name], column
+        )
+    assert os.listdir(tmp_path) == ["x"]
+    with pytest.raises(IndexDamaged, match="other files"):
+        read_index(tmp_path / "x", {"kind": "another"})
+
+
+def test_every_damaged_byte_is_found(tmp_path):
+    path = tmp_path / "x"
+    write_index(path, dict(HEADER), columns())
+    good = path.read_bytes()
+    unnoticed = 0
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        try:
+            index = read_index(path)
+        except IndexDamaged:
+            continue
+        unnoticed += 1  # only the zeros between two columns: they are nobody's
+        assert good[at] == 0 and all(
+            np.array_equal(index.columns[name], c) for name, c in columns().items()
+        )
+    assert unnoticed < 4 * 64
+    for length in range(0, len(good), 7):
+        path.write_bytes(good[:length])
+        with pytest.raises(IndexDamaged):
+            read_index(path)
+    path.write_bytes(good + b"x")
+    with pytest.raises(IndexDamaged, match="another length"):
+        read_index(path)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=pytest.mark.slow)])
+def test_a_mutated_index_is_built_anew(shards, builds, count):
+    open_shards(shards)
+    (path,) = [shards / name for name in index_files(shards)]
+    good = path.read_bytes()
+    generator = np.random.default_rng(count)
+    for _ in range(count):
+        path.write_bytes(containers.mutate(good, generator))
+        open_shards(shards)
+    assert 0.7 * count < len(builds) - 1 <= count
+    assert path.read_bytes() == good
+
+
+def test_the_stored_index_is_used(shards, builds):
+    first = open_shards(shards)
+    second = open_shards(shards)
+    assert len(builds) == 1 and first.fingerprint() == second.fingerprint()
+    assert len(index_files(shards)) == 1
+    TFRecord(shards / "*.tfrecord", label=None)
+    TFRecord(shards / "a.tfrecord")
+    assert len(builds) == 3  # other options, other files
+    open_shards(shards)
+    assert len(builds) == 3
+
+
+def test_an_index_beside_the_data_is_not_data(shards, builds):
+    for _ in range(2):
+        source = TFRecord(shards / "*")
+        assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(5)))
+    assert len(builds) == 1 and len(index_files(shards)) == 1
+
+
+def test_the_index_follows_the_data(shards, builds):
+    old = open_shards(shards)
+    examples = containers.labelled_examples(6)
+    (shards / "b.tfrecord").write_bytes(containers.tfrecord(examples[2:]))
+    assert len(open_shards(shards)) == 6 and len(builds) == 2
+    assert open_shards(shards).fingerprint() != old.fingerprint()
+    os.utime(shards / "b.tfrecord", ns=(1, 1))
+    open_shards(shards)
+    assert len(builds) == 3
+    (shards / "c.tfrecord").write_bytes(b"")
+    open_shards(shards)
+    assert len(builds) == 4
+
+
+def test_a_moved_data_set_keeps_its_index_and_fingerprint(shards, builds):
+    before = open_shards(shards).fingerprint()
+    shards.rename(shards.parent / "moved")
+    assert open_shards(shards.parent / "moved").fingerprint() == before and len(builds) == 1
+
+
+def test_facts_in_the_index_are_those_of_the_bytes(shards):
+    source = open_shards(shards)
+    images = containers.jpegs(5)
+    wanted = read_headers(Encoded.from_bytes([images[3], images[0]]))
+    found = source.headers(np.array([3, 0]))["image"]
+    for name, column in wanted._asdict().items():
+        assert getattr(found, name).tolist() == column.tolist(), name
+
+
+def rewrite(path, **changes):
+    """Write an index again with other columns; the checksums are those of the new ones."""
+    index = read_index(path)
+    with open(path, "rb") as file:
+        header, _ = index_file._read_header(file, os.path.getsize(path))
+    changed = {name: np.array(column) for name, column in index.columns.items()}
+    for name, change in changes.items():
+        changed[name] = change(changed[name].astype(np.uint64))
+    del index, header["columns"]
+    write_index(str(path), header, changed)
+
+
+def last(value):
+    """Change the last record alone."""
+    return lambda column: np.concatenate([column[:-1], np.array([value], np.uint64)])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offset": lambda column: column + np.uint64(2**40)},
+        {"offset": last(2**64 - 1)},
+        {"length": last(2**64 - 1)},
+        {"offset": last(2**64 - 20), "length": last(60)},  # the sum wraps to 40
+        {"lead": last(10**6)},
+    ],
+)
+@pytest.mark.parametrize("chunk", [2, 1 << 20])
+def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, changes, chunk):
+    monkeypatch.setattr(index_file, "_MAX_CHECKED_RECORDS", chunk)
+    path = open_shards(shards).index_path
+    good = open(path, "rb").read()
+    rewrite(path, **changes)
+    assert open(path, "rb").read() != good
+    open_shards(shards)
+    assert len(builds) == 2 and open(path, "rb").read() == good
+
+
+@pytest.mark.parametrize("changes", [{"mask_offset": last(10**6)}, {"mask_length": last(10**6)}])
+def test_masks_outside_their_files_build_anew(tmp_path, builds, changes):
+    (image,) = containers.jpegs(1)
+    examples = [containers.example({"image": image, "mask": b"mask"}) for _ in range(3)]
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord(examples))
+
+    def read_masks():
+        options = {"image": "image", "mask": "mask", "label": None}
+        source = TFRecord(tmp_path / "a.tfrecord", **options)
+        masks = source.read(np.arange(3))["mask"]
+        assert [bytes(masks.view(row)) for row in range(3)] == [b"mask"] * 3
+        return source.index_path
+
+    rewrite(read_masks(), **changes)
+    read_masks()
+    assert len(builds) == 2
+
+
+def test_an_index_of_another_number_of_files_is_built_anew(shards, builds):
+    path = open_shards(shards).index_path
+    index = read_index(path)
+    with open(path, "rb") as file:
+        header, _ = index_file._read_header(file, os.path.getsize(path))
+    del header["columns"]
+    copied = {name: np.array(column) for name, column in index.columns.items()}
+    write_index(path, header | {"counts": [5]}, copied)
+    open_shards(shards)
+    assert len(builds) == 2
+
+
+def test_the_fingerprint_knows_the_sizes_of_the_files(tmp_path):
+    prints = []
+    for zeros in (0, 512, 0):
+        folder = tmp_path / str(len(prints))
+        folder.mkdir()
+        data = containers.tar(containers.labelled_files(3)) + bytes(zeros)
+        (folder / "a.tar").write_bytes(data)
+        prints.append(WebDataset(folder / "a.tar").fingerprint())
+    assert prints[0] == prints[2] != prints[1]
+
+
+def test_a_record_may_end_where_its_file_does(shards, builds):
+    path = open_shards(shards).index_path
+    sizes = [os.path.getsize(shards / name) for name in ("a.tfrecord", "b.tfrecord")]
+    offsets = read_index(path).columns["offset"].astype(np.int64)
+    until_the_end = np.array([sizes[0]] * 2 + [sizes[1]] * 3) - offsets
+    for more, built in ((0, 1), (1, 2)):
+        rewrite(path, length=lambda column, more=more: (until_the_end + more).astype(np.uint64))
+        assert len(TFRecord(shards / "*.tfrecord")) == 5 and len(builds) == built
+
+
+@pytest.mark.parametrize(
+    "paths, folder, names",
+    [
+        (["/data/a.tar", "/data/b.tar"], "/data", ["a.tar", "b.tar"]),
+        (["/data/x/a.tar", "/data/y/b.tar"], "/data", ["x/a.tar", "y/b.tar"]),
+        (["/x/a.tar", "/y/b.tar"], "", ["x/a.tar", "y/b.tar"]),
+        (["memory://bucket/a.tar", "/x/b.tar"], "", ["memory://bucket/a.tar", "/x/b.tar"]),
+        (["s3://x/a.tar", "s3://y/b.tar"], "s3:/", ["x/a.tar", "y/b.tar"]),
+        (["s3://x/a.tar", "gs://x/a.tar"], "", ["s3://x/a.tar", "gs://x/a.tar"]),
+    ],
+)
+def test_the_common_folder_of_paths(paths, folder, names):
+    assert index_file.common_folder(paths) == (folder, names)
+
+
+@pytest.mark.parametrize("folder, remote", [("", False), ("s3:/", True), ("", True)])
+def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, folder, remote):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (place,) = index_file._places(folder, remote, ["names"])
+    assert place.startswith(str(tmp_path / "jaxaug"))
+    assert len(index_file._places("/data", False, ["names"])) == 2
+
+
+@pytest.mark.parametrize(
+    "pack, name, tool", [(gzip, "gzip", "gunzip"), (bz2, "bzip2", "bunzip2"), (lzma, "xz", "unxz")]
+)
+def test_a_compressed_file_is_named_as_such(tmp_path, capsys, pack, name, tool):
+    tar = containers.tar(containers.labelled_files(2))
+    record = containers.tfrecord(containers.labelled_examples(2))
+    (tmp_path / "a.tar.gz").write_bytes(pack.compress(tar))
+    (tmp_path / "a.tfrecord.gz").write_bytes(pack.compress(record))
+    for path, make in ((tmp_path / "a.tar.gz", WebDataset), (tmp_path / "a.tfrecord.gz", TFRecord)):
+        with pytest.raises(SourceError, match=rf"{path.name}' is {name}: unpack it \({tool}\)"):
+            make(path)
+        assert main(["index", str(path)]) == 1
+        assert f"is {name}: unpack it ({tool})" in capsys.readouterr().err
+
+
+def test_a_record_as_long_as_gzips_magic_is_no_gzip(tmp_path):
+    length = int.from_bytes(b"\x1f\x8b\x08\0\0\0\0\0", "little")
+    around = len(containers.example({"image/encoded": bytes(500_000), "image/class/label": 1}))
+    image = bytes(length - around + 500_000)
+    record = containers.example({"image/encoded": image, "image/class/label": 1})
+    (tmp_path / "a.tfrecord").write_bytes(containers.tfrecord([record]))
+    assert (tmp_path / "a.tfrecord").read_bytes()[:8] == length.to_bytes(8, "little")
+    assert len(TFRecord(tmp_path / "a.tfrecord")) == 1
+
+
+def test_the_home_folder_of_data_and_of_a_packed_tar(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(2)))
+    for path in ("~/a.tar", "~/*.tar", "~/{a,a}.tar"):
+        assert WebDataset(path).describe(0)["path"] == str(tmp_path / "a.tar")
+
+
+def refuse_to_write(monkeypatch, folder):
+    """As if there were no permission; the tests may run as root, whom no mode bits stop."""
+    write = index_file.write_index
+
+    def refusing(path, *args):
+        if path.startswith(str(folder)):
+            raise PermissionError(13, "Permission denied")
+        write(path, *args)
+
+    monkeypatch.setattr(index_file, "write_index", refusing)
+
+
+def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(
+    shards, tmp_path, builds, monkeypatch
+):
+    refuse_to_write(monkeypatch, shards)
+    open_shards(shards)
+    open_shards(shards)
+    assert len(builds) == 1 and index_files(shards) == []
+    assert len(index_files(tmp_path / "cache" / "jaxaug")) == 1
+
+
+def test_an_index_that_can_be_written_nowhere(shards, tmp_path, monkeypatch):
+    refuse_to_write(monkeypatch, tmp_path)
+    with pytest.raises(
+        SourceError, match=r"no index can be written to .*Permission denied.*set XDG_CACHE_HOME"
+    ):
+        open_shards(shards)
+    with pytest.raises(SourceError, match=r"Permission denied.*, or name a file by `index`"):
+        TFRecord(shards / "*.tfrecord", index=tmp_path / "x.index")
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_index(tmp_path / "x", dict(HEADER), columns())
+    assert os.listdir(tmp_path) == []
+
+
+def test_many_open_at_once(shards):
+    sources = []
+    errors = []
+
+    def run():
+        try:
+            sources.append(open_shards(shards))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not errors and len({source.fingerprint() for source in sources}) == 1
+    assert len(os.listdir(shards)) == 3
+
+
+def test_a_damaged_file_stops_the_others(tmp_path):
+    """The error comes from the first bad file, and no thread of the index is left."""
+    for number in range(20):
+        data = containers.tfrecord(containers.labelled_examples(5))
+        (tmp_path / f"{number:02d}.tfrecord").write_bytes(data[:-1] if number == 3 else data)
+    with pytest.raises(SourceError, match=r"03.tfrecord': record 4 is cut"):
+        TFRecord(tmp_path / "*.tfrecord")
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("jaxaug-index")
+    ]
+    assert index_files(tmp_path) == []
+
+
+LARGE = """
+import resource, sys, time
+import numpy as np
+from jaxaug.iterators.sources.storage.index import read_index
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+before, start = resident(), time.perf_counter()
+index = read_index(sys.argv[1])
+opened = time.perf_counter() - start
+rows = np.random.default_rng(0).integers(0, 10**7, 10**6)
+total = sum(int(column[rows].astype(np.int64).sum()) for column in index.columns.values())
+print(opened, (resident() - before) / 1e6)
+"""
+
+
+@pytest.mark.slow
+def test_ten_million_records(tmp_path):
+    generator = np.random.default_rng(0)
+    count = 10**7
+    wide = {"offset": np.uint64, "length": np.uint32, "lead": np.uint16, "feature/label": np.int32}
+    narrow = {f"header/{name}": np.uint16 for name in ("height", "width", "scan_offset")}
+    narrow |= {
+        f"header/{n}": np.uint8
+        for n in ("kind", "orientation", "coding", "precision", "components", "color")
+    }
+    kinds = wide | narrow | {"header/scan_components": np.uint8, "header/sampling": np.uint32}
+    data = {name: generator.integers(0, 100, count).astype(dtype) for name, dtype in kinds.items()}
+    write_index(tmp_path / "x", HEADER | {"counts": [count]}, data)
+    run = subprocess.run(
+        [sys.executable, "-c", LARGE, tmp_path / "x"], capture_output=True, text=True, check=True
+    )
+    seconds, megabytes = map(float, run.stdout.split())
+    print(f"opened in {seconds:.2f} s, {megabytes:.0f} MB after reading a tenth of all rows")
+    assert megabytes < 400
+
+
+def test_of_several_that_need_an_index_one_builds_it(tmp_path, builds, monkeypatch):
+    (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(3)))
+    build = index_file._build
+    waiting = threading.Barrier(4)
+
+    def slow(*arguments):
+        time.sleep(0.3)
+        return build(*arguments)
+
+    monkeypatch.setattr(index_file, "_build", slow)
+    found = []
+
+    def open_source():
+        waiting.wait()
+        found.append(len(WebDataset(tmp_path / "a.tar")))
+
+    threads = [threading.Thread(target=open_source) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3] * 4 and len(builds) == 1
+    assert len(os.listdir(tmp_path)) == 2  # the tar and its index: no lock
+
+
+def test_a_builder_that_fails_leaves_no_lock(tmp_path):
+    (tmp_path / "a.tar").write_bytes(b"no tar at all" * 100)
+    with pytest.raises(SourceError):
+        WebDataset(tmp_path / "a.tar")
+    assert os.listdir(tmp_path) == ["a.tar"]
