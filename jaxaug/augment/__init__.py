@@ -12,11 +12,6 @@ from jaxaug.augment._chain.compose import Compose
 from jaxaug.augment._chain.control import OneOf, RandomApply, RandomChoice, RandomOrder, SomeOf
 from jaxaug.augment._chain.frames import Frames
 from jaxaug.augment._chain.group import GroupCompose, GroupOp
-from jaxaug.augment._chain.temporal import (
-    FrameDropout,
-    RandomTemporalReversal,
-    UniformTemporalSubsample,
-)
 from jaxaug.augment._chain.transform import (
     Bordered,
     Geometric,
@@ -77,6 +72,11 @@ from jaxaug.augment._ops.rescale import RandomResize, RandomShortestSize, ScaleJ
 from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment._ops.rotation import RandomRotation
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
+from jaxaug.augment._ops.temporal import (
+    FrameDropout,
+    RandomTemporalReversal,
+    UniformTemporalSubsample,
+)
 from jaxaug.augment._ops.tone import (
     LookupTable,
     RandomGamma,

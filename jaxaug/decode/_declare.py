@@ -13,8 +13,7 @@ def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     """Return the decoder of a column of that name; None for one that needs none.
 
     "image" is an `Image`, "video" of encoded bytes a `Video`; beside them "mask" is a `Mask`,
-    "masks" [n, k, H, W] one of instances,
-    "boxes" are `Boxes` and "keypoints" `Keypoints`.
+    "masks" [n, k, H, W] one of instances, "boxes" are `Boxes` and "keypoints" `Keypoints`.
 
     Args:
       name: of the column.

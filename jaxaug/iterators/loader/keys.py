@@ -12,8 +12,8 @@ from jaxaug._splitmix import fold, to_words
 from jaxaug._typing import Array, Key
 
 # The purpose of a key is folded into its seed first, so that keys of two purposes never meet. Two
-# purposes are drawn on the host, by a hash: the order of the records
-# (iterators/samplers/sampler.py), and what decoders show of them.
+# purposes are drawn on the host, by a hash: the order of the records, by `samplers/sampler.py`, and
+# what decoders show of them.
 TRANSFORM = 1
 BATCH_TRANSFORM = 2
 _DECODE = int.from_bytes(b"decode", "big")  # no epoch of an order, whose keys it must not meet

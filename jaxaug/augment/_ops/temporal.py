@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jaxaug._checks import check_positive_int, check_probability
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import as_names, store
-from jaxaug.augment._chain.frames import frames_name, over_clips, split_frames
-from jaxaug.augment._chain.state import check_key
+from jaxaug.augment._chain import check_key, frames_name, over_clips, split_frames
 from jaxaug.augment._warp import Targets
 from jaxaug.augment._xla import vary_alike
 
