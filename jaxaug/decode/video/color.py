@@ -52,7 +52,9 @@ def whole_chroma(chroma: Plane, size: tuple[int, int], siting: Any = (0, 0)) -> 
     return _doubled(_doubled(values, -2, size[0], siting[0]), -1, size[1], siting[1])
 
 
-def to_rgb(luma: Plane, cb: Plane, cr: Plane, matrix: Any, full_range: Any) -> Plane:
+def to_rgb(
+    luma: Plane, cb: Plane, cr: Plane, matrix: Any, full_range: Any, shown: Any = True
+) -> Plane:
     """Return RGB of planes of 8 bits.
 
     With Y' = luma - 16 and 219 levels, or all 255 levels, and the weights Kr, Kb of the matrix:
@@ -63,6 +65,7 @@ def to_rgb(luma: Plane, cb: Plane, cr: Plane, matrix: Any, full_range: Any) -> P
       cb, cr: uint16[..., H, W], in sixteenths of a level, see `whole_chroma`.
       matrix: 0 for BT.601, 1 for BT.709, 2 for BT.2020.
       full_range: 1 for values 0 to 255, else 0.
+      shown: bool, of a shape like `luma`; where it is False the pixel is zero.
 
     Returns:
       uint8[..., H, W, 3].
@@ -81,6 +84,7 @@ def to_rgb(luma: Plane, cb: Plane, cr: Plane, matrix: Any, full_range: Any) -> P
     black = 16 - 16 * full_range
     half = 1 << (_SHIFT + _SIXTEENTHS - 1)
     gray = (luma.astype(np.int32) - black) * (scale << _SIXTEENTHS) + half
+    gray = xp.where(shown, gray, np.int32(-(2**30)))  # far below zero in each channel
     sums = (gray + cr * cr_red, gray + cb * cb_green + cr * cr_green, gray + cb * cb_blue)
     levels = [xp.clip(each >> (_SHIFT + _SIXTEENTHS), 0, 255) for each in sums]
     return xp.stack([each.astype(np.uint8) for each in levels], axis=-1)
@@ -96,8 +100,9 @@ def _doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
         [values[(*whole, slice(1, None))], values[(*whole, slice(-1, None))]], axis
     )
     to_first, to_second = (xp.asarray(siting * sign).astype(np.uint16) for sign in (1, -1))
-    first = (3 - to_first) * values + (1 + to_first) * before
-    second = (3 - to_second) * values + (1 + to_second) * after
+    # Differences of unsigned numbers wrap, and their sums wrap back.
+    first = 4 * values + (1 + to_first) * (before - values)
+    second = 4 * values + (1 + to_second) * (after - values)
     pairs = xp.stack([first, second], axis + 1)
     shape = (*values.shape[:axis], 2 * values.shape[axis], *values.shape[axis + 1 :])
     return xp.reshape(pairs, shape)[(*whole, slice(length))]

@@ -160,13 +160,11 @@ class Video(ColumnDecoder):
         # The barrier has chroma computed once, not for each channel of a pixel.
         chroma = lax.optimization_barrier(whole_chroma(row["chroma"], self.canvas, color[2:]))
         cb, cr = chroma[..., 0, :, :], chroma[..., 1, :, :]
-        pixels = to_rgb(row["luma"], cb, cr, color[0], color[1])
-        above = jnp.arange(height)[:, None, None] < size[0]
-        inside = above & (jnp.arange(width)[None, :, None] < size[1])
+        inside = (jnp.arange(height)[:, None] < size[0]) & (jnp.arange(width)[None] < size[1])
         shown = row["frame"] >= 0 if self.pad == "mask" else jnp.ones_like(row["frame"], bool)
-        kept = shown[..., None, None, None] & lax.broadcast(inside, (1,) * shown.ndim)
+        shown = shown[..., None, None] & lax.broadcast(inside, (1,) * shown.ndim)
         found = (
-            jnp.where(kept, pixels, jnp.uint8(0)),
+            to_rgb(row["luma"], cb, cr, color[0], color[1], shown),
             row["frame"],
             row["time"],
             size,

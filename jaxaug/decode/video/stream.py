@@ -1,7 +1,9 @@
 """A video opened by PyAV: the table of its frames, and the packets that some of them need."""
 
+import dataclasses
 import importlib
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,8 @@ _CHROMA_LEFT = ("h264", "hevc", "mpeg2video", "mpeg4")
 _NONE = np.iinfo(np.int64).min  # of a packet without a time
 
 
-class Table(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Table:
     """The packets of a video, in the order in which they are decoded.
 
     Attributes:
@@ -34,7 +37,7 @@ class Table(NamedTuple):
     keys: np.ndarray
     shown: np.ndarray
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """True if every frame has a time of its own, by which it can be found."""
         times = self.times[self.shown]

@@ -21,6 +21,8 @@ _MOST_CHANNELS = 8  # of a waveform; what has more beside time is features
 _MASK_WEIGHT = 0.4
 _SHOWN_SHARES = 2  # of a soft label
 _TILE_INCHES = 2.2
+_MEDIA = ("image", "video", "audio")  # what is drawn, the first that there is
+_SHOWN_FRAMES = 4  # of a clip
 
 
 def show(
@@ -37,8 +39,9 @@ def show(
     Drawn are the used part of each image ("size"), "label" and "index" as its title, "boxes" with
     "box_labels", "mask" and "masks" as transparent colors, and "keypoints". A row whose "valid" is
     False is called "not valid". Of a batch that spans processes, the rows of this process are
-    shown. Of a batch without images its "audio" is drawn: waveforms as lines, features as pictures
-    with time to the right and low frequencies below. Needs matplotlib, the extra "show".
+    shown. Of a "video" some frames are drawn side by side, of several clips those of the first. Of
+    a batch of sounds alone its "audio" is drawn: waveforms as lines, features as pictures with time
+    to the right and low frequencies below. Needs matplotlib, the extra "show".
 
     Args:
       batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], or "audio" [n, N],
@@ -57,7 +60,7 @@ def show(
 
     Raises:
       ImportError: matplotlib is not installed.
-      ValueError: the batch has neither "image" nor "audio", or one that is no batch of images.
+      ValueError: the batch has no "image", "video" or "audio", or one that is no batch of these.
 
     Example:
       >>> import numpy as np
@@ -73,13 +76,15 @@ def show(
 
     check_positive_int("count", count)
     check_positive_int("columns", columns)
-    medium = next((name for name in ("image", "audio") if name in batch), None)
+    medium = next((name for name in _MEDIA if name in batch), None)
     if medium is None:
-        raise ValueError(f'`batch` must have an "image" or an "audio", got {sorted(batch)}.')
+        raise ValueError(f'`batch` must have an "image", "video" or "audio", got {sorted(batch)}.')
 
     nested = (Mapping, tuple, list)
     names_of_arrays = [name for name, value in batch.items() if not isinstance(value, nested)]
     arrays = {name: _local(batch[name])[:count] for name in names_of_arrays}
+    if medium == "video":
+        arrays, medium = _filmstrips(arrays), "image"
     if medium == "image":
         _warn_of_clipping(arrays["image"], mean, std)
     shown = len(arrays[medium])
@@ -97,6 +102,20 @@ def show(
         else:
             _draw(axes, sample, viewable(sample["image"], mean, std), names)
     return figure
+
+
+def _filmstrips(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return an image of some frames side by side for each video, and what its title says."""
+    videos = arrays["video"]
+    if videos.ndim == 6:  # of several clips the first
+        videos = videos[:, 0]
+    if videos.ndim != 5:
+        raise ValueError(f'"video" must be clips [n, t, h, w, C], got {list(videos.shape)}.')
+    count = videos.shape[1]
+    shown = np.unique(np.linspace(0, count - 1, min(count, _SHOWN_FRAMES)).astype(int))
+    strips = np.concatenate([videos[:, number] for number in shown], axis=2)
+    titles = {name: arrays[name] for name in ("label", "index", "valid") if name in arrays}
+    return {"image": strips, **titles}
 
 
 def _local(value: Any) -> np.ndarray:

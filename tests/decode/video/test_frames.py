@@ -1,5 +1,6 @@
 """Frames of videos: the planes, numbers and times that a decoding of the whole file gives."""
 
+import dataclasses
 import hashlib
 import io
 import subprocess
@@ -76,7 +77,7 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     runs = plan_runs(table, np.array([4, 2]))
     assert [(run.first, run.last) for run in runs] == [(0, 2), (4, 4)]
     with pytest.raises(DecodeError, match="no key frame comes before"):
-        plan_runs(table._replace(keys=np.zeros(7, bool)), np.array([0]))
+        plan_runs(dataclasses.replace(table, keys=np.zeros(7, bool)), np.array([0]))
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])

@@ -151,7 +151,7 @@ def test_a_batch_of_a_loader_is_shown_and_saved(tmp_path):
 
 def test_wrong_arguments_are_named():
     with pytest.raises(
-        ValueError, match=r'`batch` must have an "image" or an "audio", got \[\'label\'\]'
+        ValueError, match=r'`batch` must have an "image", "video" or "audio", got \[\'label\'\]'
     ):
         show({"label": np.arange(2)})
     with pytest.raises(ValueError, match="`count` must be an int of at least 1, got 0"):
@@ -202,3 +202,15 @@ def test_sounds_are_lines_and_features_pictures(shape, lines, pictures):
             assert len(line.get_ydata()) == used
         for image in axes.images:
             assert image.get_array().shape == (20, used)
+
+
+def test_of_a_video_some_frames_are_drawn_side_by_side():
+    frames = np.arange(8, dtype=np.uint8)[None, :, None, None, None] * 10
+    videos = np.broadcast_to(frames, (2, 8, 6, 5, 3))
+    for batch in ({"video": videos}, {"video": videos[:, None].repeat(2, 1)}):
+        figure = show({**batch, "label": np.array([3, 4]), "size": np.array([[6, 5]] * 2)})
+        assert [axes.get_title() for axes in figure.axes] == ["3", "4"]
+        strip = np.asarray(figure.axes[0].images[0].get_array())
+        assert strip.shape == (6, 20, 3) and strip[0, ::5, 0].tolist() == [0, 20, 40, 70]
+    with pytest.raises(ValueError, match=r"must be clips \[n, t, h, w, C\], got \[8, 6, 5, 3\]"):
+        show({"video": videos[0]})
