@@ -7,7 +7,7 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 """
 
 from jaxaug.augment import audio, functional, matrix, random, recipes
-from jaxaug.augment._base.info import ImageInfo
+from jaxaug.augment._base.info import AudioInfo, ImageInfo
 from jaxaug.augment._chain.compose import Compose
 from jaxaug.augment._chain.control import OneOf, RandomApply, RandomChoice, RandomOrder, SomeOf
 from jaxaug.augment._chain.frames import Frames
@@ -93,6 +93,7 @@ from jaxaug.augment._warp.warp import Warp, select
 __all__ = [
     "CLAHE",
     "JPEG",
+    "AudioInfo",
     "AugMix",
     "AutoAugment",
     "Bordered",
