@@ -107,9 +107,7 @@ class Plan:
         on_error = self.options.on_error
         if self.store is None:
             return self.make_builder(self.compiled, on_error)
-        schema = self.store.schema
-        compiled = compile_batch(self.function, schema, len(self.layout.rows), self.layout.devices)
-        return ResidentBuilder(self.store, **self._parts(compiled, on_error))
+        return ResidentBuilder(self.store, **self._parts(self.compiled, on_error))
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.
@@ -246,6 +244,7 @@ def _keep(
     if options.keep is None:
         return None, reader
     assert isinstance(reader, RecordReader)
+    arguments.check_draws(options.keep, schema.decoders)
     store = DeviceStore(schema, len(reader.source), layout)
     resident = ResidentReader(
         source=reader.source,
@@ -282,7 +281,7 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     if given is None:
         given = {}
     elif not isinstance(given, Mapping):
-        given = {"image": given}
+        given = {_main_column(first): given}
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
@@ -304,6 +303,12 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
                 f"give decode={{{name!r}: Image()}}, or another decoder."
             )
     return _in_order(chosen, set(given))
+
+
+def _main_column(columns: Columns) -> str:
+    """Return the column that a decoder without a name is for: "image", or the only encoded one."""
+    encoded = [name for name, values in columns.items() if form_of(values).kind == "Encoded"]
+    return encoded[0] if len(encoded) == 1 and "image" not in columns else "image"
 
 
 def _in_order(
@@ -356,6 +361,7 @@ def _open(
     """Return the decoders fitted to their columns, and running."""
     fitted: dict[str, ColumnDecoder] = {}
     running: dict[str, Any] = {}
+    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement)
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
@@ -366,6 +372,6 @@ def _open(
             fitted[name] = each.fit(column, fitted)
             running[name] = fitted[name].open(layout.devices, shared)
     except BaseException:
-        ColumnsDecoder(running).close()
+        decoder.close()
         raise
-    return fitted, ColumnsDecoder(running)
+    return fitted, decoder
