@@ -27,7 +27,7 @@ FAMILIES = {
     "Noise and compression": ("noise", "jpeg"),
     "Erasing and dropout": ("erase",),
     "Several images": ("mix", "mosaic", "group"),
-    "Choices and chains": ("control", "compose", "custom", "views"),
+    "Choices and chains": ("control", "compose", "custom", "views", "five_crop"),
     VIDEOS: ("frames", "temporal"),
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),

@@ -110,7 +110,7 @@ def test_views_are_pictures_each():
 
 
 def is_transform(value) -> bool:
-    kinds = (augment.Transform, augment.GroupOp, augment.MultiView)
+    kinds = (augment.Transform, augment.GroupOp, augment.MultiView, augment.FiveCrop)
     return inspect.isclass(value) and issubclass(value, kinds) and not inspect.isabstract(value)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from jaxaug._typing import Key, Sample
-from jaxaug.augment import Compose, GroupCompose, MultiView, Normalize
+from jaxaug.augment import Compose, FiveCrop, GroupCompose, MultiView, Normalize
 from jaxaug.iterators.export.viewable import color_of, planes, rgb_of, viewable, visible_points
 
 _AS_IT_IS = (0.0, 1.0)  # the mean and std that change nothing
@@ -52,12 +52,13 @@ def normalization(transform: Any) -> tuple[Any, Any]:
     """Return the mean and std of the last `Normalize` in a chain or its views; (0, 1) without."""
     if isinstance(transform, Normalize):
         return transform.mean, transform.std
+    steps = ()
     if isinstance(transform, (Compose, GroupCompose)):
-        found = [normalization(step) for step in transform.transforms]
-        return next((each for each in reversed(found) if each != _AS_IT_IS), _AS_IT_IS)
-    if isinstance(transform, MultiView):
-        return normalization(transform.views[0][1])
-    return _AS_IT_IS
+        steps = transform.transforms
+    elif isinstance(transform, (MultiView, FiveCrop)):
+        steps = transform.chains
+    found = [normalization(step) for step in steps]
+    return next((each for each in reversed(found) if each != _AS_IT_IS), _AS_IT_IS)
 
 
 def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:

@@ -38,6 +38,7 @@ from jaxaug.augment._ops.distortion import GridDistortion, OpticalDistortion, Th
 from jaxaug.augment._ops.elastic import ElasticTransform
 from jaxaug.augment._ops.erase import CoarseDropout, GridDropout, PixelDropout, RandomErasing
 from jaxaug.augment._ops.filters import Downscale, Morphological, RandomAdjustSharpness
+from jaxaug.augment._ops.five_crop import FiveCrop, TenCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip, RandomVerticalFlip
 from jaxaug.augment._ops.geometry import (
     RandomAffine,
@@ -105,6 +106,7 @@ __all__ = [
     "Defocus",
     "Downscale",
     "ElasticTransform",
+    "FiveCrop",
     "FrameDropout",
     "Frames",
     "GaussianBlur",
@@ -182,6 +184,7 @@ __all__ = [
     "ScaleJitter",
     "ShotNoise",
     "SomeOf",
+    "TenCrop",
     "ThinPlateSpline",
     "ThreeAugment",
     "ToFloat",

@@ -1,6 +1,6 @@
 """The kinds of transform, and how chains of them run."""
 
-from jaxaug.augment._chain.compose import Compose
+from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.control import RandomChoice
 from jaxaug.augment._chain.frames import frames_name, over_clips, split_frames
 from jaxaug.augment._chain.group import GroupCompose, GroupOp, channels_first, mixable
@@ -13,7 +13,7 @@ from jaxaug.augment._chain.transform import (
     Pointwise,
     Transform,
 )
-from jaxaug.augment._chain.views import MultiView
+from jaxaug.augment._chain.views import MultiView, image_alone, stacked
 
 __all__ = [
     "Bordered",
@@ -27,10 +27,13 @@ __all__ = [
     "Pointwise",
     "RandomChoice",
     "Transform",
+    "as_transforms",
     "channels_first",
     "check_key",
     "frames_name",
+    "image_alone",
     "mixable",
     "over_clips",
     "split_frames",
+    "stacked",
 ]

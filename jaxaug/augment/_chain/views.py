@@ -1,6 +1,6 @@
 """Several views of one image, each through a chain with draws of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import store
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.state import check_key
+from jaxaug.augment._chain.transform import Transform
 from jaxaug.augment._warp import Targets
 
 
@@ -64,24 +65,49 @@ class MultiView:
     def __call__(self, key: Key, sample: Array | Sample) -> Sample:
         """Return the views of one image or one sample; see the class."""
         check_key(key, sample)
-        given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
-        result = {name: value for name, value in given.items() if name not in ("image", "size")}
-        chains = [chain for _, chain, _ in self.views]
-        added = [pair for each in chains if isinstance(each, Compose) for pair in each.targets]
-        refused = list(Targets(added=tuple(added)).kinds(given))
-        if refused:
-            names = ", ".join(map(repr, refused))
-            raise ValueError(f"MultiView takes images alone, got {names} beside one.")
-
+        given, result = image_alone(self, sample, [name for name, _, _ in self.views])
         for number, (name, chain, count) in enumerate(self.views):
-            if name in result:
-                raise ValueError(f"the sample has an entry {name!r}: give the views another name.")
             keys = jax.random.split(jax.random.fold_in(key, number), count)
             viewed = jax.vmap(chain, in_axes=(0, None))(keys, given)
-            if "size" in viewed:
-                raise ValueError(
-                    f"the chain of {name!r} leaves images of different sizes: let an op of fixed"
-                    " size such as RandomResizedCrop be in it."
-                )
-            result[name] = viewed["image"]
+            result[name] = stacked(name, viewed)
         return result
+
+    @property
+    def chains(self) -> tuple[Transform, ...]:
+        """The chains of the views."""
+        return tuple(chain for _, chain, _ in self.views)
+
+
+def image_alone(
+    views: Any, sample: Array | Sample, names: Iterable[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a sample as a dict, and what stays of it beside the stacks of views.
+
+    Args:
+      views: the transform that makes them, with its `chains`.
+      sample: an image, or a sample.
+      names: of the stacks.
+
+    Raises:
+      ValueError: for what would have to move along, and for an entry of a stack's name.
+    """
+    given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
+    added = [pair for each in views.chains if isinstance(each, Compose) for pair in each.targets]
+    refused = list(Targets(added=tuple(added)).kinds(given))
+    if refused:
+        shown = ", ".join(map(repr, refused))
+        raise ValueError(f"{type(views).__name__} takes images alone, got {shown} beside one.")
+    for name in names:
+        if name in given:
+            raise ValueError(f"the sample has an entry {name!r}: give the views another name.")
+    return given, {name: value for name, value in given.items() if name not in ("image", "size")}
+
+
+def stacked(name: str, viewed: Sample) -> Array:
+    """Return the images of a chain's results; raise where they are of different sizes."""
+    if "size" in viewed:
+        raise ValueError(
+            f"the chain of {name!r} leaves images of different sizes: let an op of fixed size such"
+            " as RandomResizedCrop be in it."
+        )
+    return viewed["image"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice, check_count, check_seconds
+from jaxaug._checks import check_amount, check_choice, check_count, check_seconds
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.decode import ColumnDecoder, Headers
 from jaxaug.decode.image.parse.headers import no_reasons
@@ -51,6 +51,7 @@ class PackedSource(abc.ABC):
       nulls: what records without a number have, as `TFRecord` says.
       max_length: of columns of lists, as `TFRecord` says.
       timeout, retries: of reading, as `Staged` says.
+      cache, cache_bytes: the folder of blocks that are kept, and its bound, as `TFRecord` says.
       options: what else the index depends on; JSON values.
     """
 
@@ -68,6 +69,8 @@ class PackedSource(abc.ABC):
         mmap: bool,
         timeout: float,
         retries: int,
+        cache: PathLike | None,
+        cache_bytes: float,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
         check_choice("nulls", nulls, NULLS)
@@ -77,6 +80,7 @@ class PackedSource(abc.ABC):
             options = options | {"max_length": length}
         check_seconds("timeout", timeout)
         check_count("retries", retries)
+        check_amount("cache_bytes", cache_bytes, "bytes")
         self._files = list_files(paths)
         self._options = options
         self._trusting = True
@@ -84,6 +88,8 @@ class PackedSource(abc.ABC):
         self._nulls = nulls
         self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
+        if cache is not None:
+            self._reading |= {"cache": local_path(cache), "cache_bytes": cache_bytes}
         self._open()
 
     def _open(self) -> None:

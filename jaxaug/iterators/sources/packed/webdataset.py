@@ -71,6 +71,9 @@ class WebDataset(PackedSource):
         mapped files. A read of a URL is tried again until then, each time after a quarter of it.
       retries: tries of a read of a file after the first, 0.1, 0.2, 0.4, ... seconds apart; not for
         mapped files.
+      cache: a folder in which what was read of URLs is kept, by blocks of 1 MiB; processes may
+        share it. None keeps nothing.
+      cache_bytes: about how much of it; blocks that were not used for longest make room.
 
     Attributes:
       classes: the class names that `python -m jaxaug pack` stored, or None.
@@ -112,6 +115,8 @@ class WebDataset(PackedSource):
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
+        cache: PathLike | None = None,
+        cache_bytes: float = 100e9,
     ):
         self._mask = [] if mask is None else _extensions(mask)
         if video is not None:
@@ -136,8 +141,9 @@ class WebDataset(PackedSource):
         if video is not None:
             options["column"] = self._main
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
+        kept = {"cache": cache, "cache_bytes": cache_bytes}
         columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
-        super().__init__(paths, options, index=index, **columns, **reading)
+        super().__init__(paths, options, index=index, **columns, **reading, **kept)
         self._check_found(named, label)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
