@@ -90,6 +90,11 @@ class ColumnDecoder:
     in_flight: ClassVar[int] = 2
     counted: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def draws(self) -> bool:
+        """True if what `decode_rows` returns depends on `keys`: no record of it can be kept."""
+        return False
+
     def follows(self) -> str | None:
         """Return the column that this one follows, as a mask does its image: its attribute `of`.
 

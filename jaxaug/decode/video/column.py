@@ -88,6 +88,11 @@ class Video(ColumnDecoder):
     in_flight = 1  # a batch keeps all threads busy
     counted = ("shrunk", "frames_decoded")
 
+    @property
+    def draws(self) -> bool:
+        """True if clips begin at random."""
+        return self.start == "random"
+
     def __post_init__(self):
         if isinstance(self.canvas, (list, np.ndarray)):
             object.__setattr__(self, "canvas", tuple(int(side) for side in self.canvas))

@@ -153,6 +153,16 @@ def check_keep(keep: str | None, sharding: NamedSharding) -> None:
         )
 
 
+def check_draws(keep: str, decoders: Mapping[str, ColumnDecoder]) -> None:
+    """Refuse to keep what another epoch decodes otherwise."""
+    for name, decoder in decoders.items():
+        if decoder.draws:
+            raise ValueError(
+                f"`keep` must be None where decoding is random, got {keep!r}: column {name!r} "
+                f"shows something else in each epoch, by {decoder!r}."
+            )
+
+
 def make_sampler(shuffle: bool | Sampler, count: int, seed: int) -> Sampler:
     """Return the sampler of a source of `count` records.
 

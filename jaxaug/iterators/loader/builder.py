@@ -143,9 +143,8 @@ class ResidentBuilder(BatchBuilder):
 
         decoded_at = time.perf_counter()
         valid, _ = self._store.find(indices)
-        rows = self._schema.names(read, indices, valid)
-        packed = jax.device_put(self._compiled.packing.pack(rows), self._split)
-        arrays, done = self._store.launch(self._compiled.call, self._seed, packed)
+        device, packed = self._store.take(read, indices, valid)
+        arrays, done = self._compiled.call(self._seed, device, packed)
         seconds = {
             "reader": read.seconds,
             "decoder": decoded_at - started,

@@ -170,14 +170,28 @@ class Pipeline(Generic[T]):
             self._changed.wait_for(lambda: self._stopped or len(self._pending) < self._depth)
             if self._stopped:
                 return False
-            if read.error is not None:
-                result: Future[T] = Future()
-                result.set_exception(read.error)
-            else:
-                result = pool.submit(self._build, read)
+
+        result = self._begin(read, pool)
+        with self._changed:
+            if self._stopped:
+                result.cancel()
+                return False
             self._pending.append(PendingBatch(read.epoch, read.after, result))
             self._changed.notify_all()
             return True
+
+    def _begin(self, read: ReadBatch, pool: ThreadPoolExecutor) -> "Future[T]":
+        """Return the future of a batch; of one that is launched only, it is done."""
+        if read.error is None and not read.is_kept:
+            return pool.submit(self._build, read)
+        result: Future[T] = Future()
+        try:
+            if read.error is not None:
+                raise read.error
+            result.set_result(self._build(read))
+        except BaseException as error:
+            result.set_exception(error)
+        return result
 
     def _finish(self) -> None:
         with self._changed:

@@ -107,9 +107,7 @@ class Plan:
         on_error = self.options.on_error
         if self.store is None:
             return self.make_builder(self.compiled, on_error)
-        schema = self.store.schema
-        compiled = compile_batch(self.function, schema, len(self.layout.rows), self.layout.devices)
-        return ResidentBuilder(self.store, **self._parts(compiled, on_error))
+        return ResidentBuilder(self.store, **self._parts(self.compiled, on_error))
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.
@@ -246,6 +244,7 @@ def _keep(
     if options.keep is None:
         return None, reader
     assert isinstance(reader, RecordReader)
+    arguments.check_draws(options.keep, schema.decoders)
     store = DeviceStore(schema, len(reader.source), layout)
     resident = ResidentReader(
         source=reader.source,

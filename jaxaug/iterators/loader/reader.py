@@ -82,6 +82,11 @@ class ReadBatch(NamedTuple):
     error: Exception | None = None
     kept: Any = None
 
+    @property
+    def is_kept(self) -> bool:
+        """True if all rows are kept, so that there is nothing to decode."""
+        return self.kept is not None and not self.kept.missing.any()
+
 
 class AskedBatch(NamedTuple):
     """The rows of a batch before they are read.

@@ -1,4 +1,7 @@
-"""Records that stay on the devices: decoded once, gathered from there by the compiled call.
+"""Records that stay on the devices: decoded once, and gathered there for the compiled call.
+
+The call is that of a Loader without them, so that its results are the same to the bit: XLA would
+fuse a gather with the transform, and round that otherwise.
 
 Each device of the Loader holds the whole data, at the places that are the records' numbers. Rows
 that move between devices would need a collective in each batch, which a thread beside the training
@@ -10,61 +13,23 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators.loader.bad_records import MAX_REPLACEMENT_TRIES, BadRecord
 from jaxaug.iterators.loader.decode import DecodedBatch
 from jaxaug.iterators.loader.packing import RowPacking
-from jaxaug.iterators.loader.reader import PADDING, AskedBatch, RecordReader
+from jaxaug.iterators.loader.reader import PADDING, AskedBatch, ReadBatch, RecordReader
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._layout import RowLayout
 
 _UNKNOWN, _KEPT, _BAD = range(3)  # what is known of a record
-
-
-@dataclasses.dataclass(frozen=True)
-class ResidentSchema:
-    """The form of rows whose records lie on the devices; see `RowSchema`, in whose place it stands.
-
-    Attributes:
-      rows: the form of the rows.
-      length: of the source, in records.
-    """
-
-    rows: RowSchema
-    length: int
-
-    device_spec: ClassVar[PartitionSpec] = PartitionSpec()
-
-    def shapes(self, count: int) -> dict[str, Any]:
-        """Return the tree of the shapes of `count` rows."""
-        return self.rows.shapes(count)
-
-    def split(self, rows: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what the host gives of a tree of rows, and the shapes of all records."""
-        host = {name: rows[name] for name in ("words", "valid", "index")}
-        return host, _values(self.rows.shapes(self.length))
-
-    def join(self, host: dict[str, Any], records: dict[str, Any]) -> dict[str, Any]:
-        """Return the tree of rows, gathered by the numbers of their records."""
-        numbers = jax.numpy.where(host["valid"], host["words"][:, 2], np.uint32(0))
-        taken = jax.tree.map(
-            lambda column: column.at[numbers].get(mode="promise_in_bounds"), records
-        )
-        # Without it XLA would fuse the gather with the transform, and round that otherwise.
-        return host | lax.optimization_barrier(taken)
-
-
-def _values(rows: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a tree of rows that is the same in every epoch."""
-    return {"plain": rows["plain"], "decoded": rows["decoded"]}
+_NAMES = ("words", "valid", "index")  # of a row, which differ from epoch to epoch
 
 
 class KeptRows(NamedTuple):
@@ -90,7 +55,6 @@ class DeviceStore:
       layout: the devices.
 
     Attributes:
-      schema: of the batches that are gathered.
       nbytes: on all devices together.
 
     Raises:
@@ -98,24 +62,28 @@ class DeviceStore:
     """
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
-        self.schema = ResidentSchema(rows, length)
         self._rows = rows
         self._layout = layout
-        shapes = _values(rows.shapes(length))
+        self._state = np.full(length, _UNKNOWN, np.uint8)
+        self._bad: dict[int, BadRecord] = {}
+        # Held while a call is launched: one that writes takes the records from under the others.
+        self._launching = threading.Lock()
+
+        count = len(layout.rows)
+        host, _ = rows.split(rows.shapes(count))
+        self._packing = RowPacking(host)
+        self._zeros = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), host)
+        shapes = self._shapes(length)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
         _check_memory(size, length, layout.devices)
         self.nbytes = size * len(layout.devices)
-        self._state = np.full(length, _UNKNOWN, np.uint8)
-        self._bad: dict[int, BadRecord] = {}
-        self._packing, self._write = self._compile(shapes)
-        # Held while a call is launched: one that writes takes the records from under the others.
-        self._launching = threading.Lock()
-        zeros = jax.jit(
-            lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes),
-            out_shardings=layout.replicated,
-        )
         with no_mesh(), jax.disable_jit(False):
-            self._records: Any = zeros()
+            self._write = self._compile_write(shapes, count)
+            self._take = self._compile_take(shapes, count)
+            self._records: Any = jax.jit(
+                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes),
+                out_shardings=layout.replicated,
+            )()
 
     @property
     def count(self) -> int:
@@ -136,14 +104,14 @@ class DeviceStore:
         done: Any = ()
         try:
             indices = decoded.read.indices
-            values = _values(self._rows.arrays(decoded.read, decoded.columns, decoded.valid))
-            host, device = self._rows.split(values)
+            rows = self._rows.arrays(decoded.read, decoded.columns, decoded.valid)
+            host, device = self._rows.split(rows)
+            host |= {name: self._zeros[name] for name in _NAMES}
             slots = _slots(np.where(decoded.valid, indices, PADDING), len(self._state))
-            packed = self._packing.pack({"slots": slots, "values": host})
-            packed = jax.device_put(packed, self._layout.replicated)
+            placed = jax.device_put((self._packing.pack(host), slots), self._layout.replicated)
             copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
             with self._launching:
-                self._records, done = self._write(self._records, copies, packed)
+                self._records, done = self._write(self._records, copies, *placed)
         finally:
             decoded.release(done)
         self._state[indices[decoded.valid]] = _KEPT
@@ -151,10 +119,17 @@ class DeviceStore:
             self._bad[record["index"]] = record
             self._state[record["index"]] = _BAD
 
-    def launch(self, call: Callable[..., Any], seed: Array, packed: list[Array]) -> Any:
-        """Return what a compiled call makes of the records."""
+    def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
+        """Return rows of the records `indices` as a compiled batch takes them.
+
+        They are arrays on the devices, and packed rows.
+        """
+        names = self._rows.names(read, indices, valid)
+        numbers = np.where(valid, indices, 0).astype(np.uint32)
+        packed = self._packing.pack(self._zeros | names)[0]
+        placed = jax.device_put((packed, numbers), self._layout.split)
         with self._launching:
-            return call(seed, self._records, packed)
+            return self._take(self._records, *placed)
 
     def close(self) -> None:
         """Free the memory."""
@@ -173,44 +148,72 @@ class DeviceStore:
             for shard in shards
         ]
 
-    def _compile(self, records: dict[str, Any]) -> tuple[RowPacking, Callable[..., Any]]:
-        """Return the packing of rows that are kept, and the compiled call that writes them.
+    def _shapes(self, count: int) -> Any:
+        """Return the shapes of `count` rows: arrays on the devices, and packed rows."""
+        host, device = self._rows.split(self._rows.shapes(count))
+        return device, RowPacking(host).shapes
 
-        It is (records, arrays on the devices, packed rows) -> (records, ready).
-        """
-        count = len(self._layout.rows)
+    def _compile_write(self, records: Any, count: int) -> Callable[..., Any]:
+        """Return (records, copies, packed rows, slots) -> (records, ready)."""
         shards = len(self._layout.devices)
-        slots = jax.ShapeDtypeStruct((count,), np.uint32)
-        host, device = self._rows.split(_values(self._rows.shapes(count)))
-        packing = RowPacking({"slots": slots, "values": host})
+        device, packed = self._shapes(count)
 
         def parts(each: jax.ShapeDtypeStruct) -> list[jax.ShapeDtypeStruct]:
             return [jax.ShapeDtypeStruct((count // shards, *each.shape[1:]), each.dtype)] * shards
 
-        def write(records: Any, copies: Any, packed: list[Array]) -> tuple[Any, Array]:
-            unpacked = packing.unpack(packed)
+        def write(records: Any, copies: Any, packed: Any, slots: Array) -> tuple[Any, Array]:
             device = jax.tree.map(jax.numpy.concatenate, copies, is_leaf=_is_list)
-            rows = self._rows.join(unpacked["values"], device)
-            slots = unpacked["slots"]
-            kept = jax.tree.map(
+            written = jax.tree.map(
                 lambda old, new: old.at[slots].set(new, mode="drop", unique_indices=True),
                 records,
-                rows,
+                (device, packed),
             )
-            return kept, slots + np.uint32(1)
+            return written, slots + np.uint32(1)
 
-        shapes = (records, jax.tree.map(parts, device), packing.shapes)
-        sharding = self._layout.replicated
-        shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes
-        )
-        spec = PartitionSpec()
+        shapes = (records, jax.tree.map(parts, device), packed, _numbers(count))
+        return self._compile(write, shapes, (PartitionSpec(),) * 4, PartitionSpec(), donate=0)
+
+    def _compile_take(self, records: Any, count: int) -> Callable[..., Any]:
+        """Return (records, packed names, numbers) -> (arrays on the devices, packed rows)."""
+
+        def take(records: Any, names: Array, numbers: Array) -> Any:
+            device, packed = jax.tree.map(
+                lambda column: column.at[numbers].get(mode="promise_in_bounds"), records
+            )
+            return device, [packed[0] | names, *packed[1:]]  # the bytes of names are zeros
+
+        shapes = (records, self._packing.shapes[0], _numbers(count))
+        batch = PartitionSpec("batch")
+        return self._compile(take, shapes, (PartitionSpec(), batch, batch), batch)
+
+    def _compile(
+        self,
+        function: Callable[..., Any],
+        shapes: tuple[Any, ...],
+        specs: tuple[PartitionSpec, ...],
+        out_specs: PartitionSpec,
+        donate: int | None = None,
+    ) -> Callable[..., Any]:
+        """Return a function of arrays on the devices, compiled, without collectives."""
+        mesh = self._layout.replicated.mesh
+        placed = [
+            jax.tree.map(
+                lambda x, spec=spec: jax.ShapeDtypeStruct(
+                    x.shape, x.dtype, sharding=NamedSharding(mesh, spec)
+                ),
+                each,
+            )
+            for each, spec in zip(shapes, specs)
+        ]
         mapped = jax.shard_map(
-            write, mesh=sharding.mesh, in_specs=spec, out_specs=spec, check_vma=False
+            function, mesh=mesh, in_specs=specs, out_specs=out_specs, check_vma=False
         )
-        with no_mesh(), jax.disable_jit(False):
-            compiled = jax.jit(mapped, donate_argnums=0).lower(*shapes).compile()
-        return packing, jax.disable_jit(False)(compiled)
+        compiled = jax.jit(mapped, donate_argnums=donate).lower(*placed).compile()
+        return jax.disable_jit(False)(compiled)
+
+
+def _numbers(count: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((count,), np.uint32)
 
 
 def _is_list(value: Any) -> bool:

@@ -2,11 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import PartitionSpec
 
 from jaxaug.decode import ColumnDecoder, Decoded, Ragged
 from jaxaug.iterators.loader.columns import Form, Forms
@@ -29,9 +28,6 @@ class RowSchema:
     decoders: Mapping[str, ColumnDecoder]
     with_replacement: bool
     wide_index: bool
-
-    # How what lies on the devices already is split.
-    device_spec: ClassVar[PartitionSpec] = PartitionSpec("batch")
 
     def shapes(self, count: int) -> dict[str, Any]:
         """Return the tree of the shapes of `count` rows, as `arrays` gives them."""

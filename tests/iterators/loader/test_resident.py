@@ -1,5 +1,6 @@
 """`keep="device"`: each record is read once, and the batches are those of a Loader without it."""
 
+import dataclasses
 import itertools
 from collections import Counter
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader, augment
-from jaxaug.decode import Image, Ragged
+from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory, Weighted
 from jaxaug.iterators.loader import arguments, resident
@@ -215,7 +216,7 @@ def test_sample_is_that_without_keep():
 
 def test_memory_is_planned_before_it_is_taken(monkeypatch):
     source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
-    needed = N * (8 * 8 * 3 + 4)
+    needed = N * (8 * 8 * 3 + 4 + 17)  # pixels, label, and room for what names a row
     with Loader(source, 4, sharding=devices(2), keep="device") as loader:
         assert loader.stats["kept_bytes"] == 2 * needed and loader.stats["kept_records"] == 0
 
@@ -250,14 +251,34 @@ def test_what_cannot_keep_says_so():
         arguments.check_keep("device", elsewhere)
 
 
+@dataclasses.dataclass(frozen=True)
+class Drawn(ColumnDecoder):
+    """Numbers that are drawn while they are decoded."""
+
+    @property
+    def draws(self):
+        return True
+
+    def forms(self):
+        return {"x": jax.ShapeDtypeStruct((), np.int32)}
+
+
+def test_what_is_drawn_while_decoding_is_not_kept():
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"x": np.arange(N)})
+    options = {"sharding": devices(1), "decode": {"x": Drawn()}, "keep": "device"}
+    with pytest.raises(ValueError, match=r"`keep` must be None where decoding is random.*'x'"):
+        Loader(source, 4, **options)
+    assert Video(start="random").draws and not Video(start="center").draws
+
+
 def test_a_closed_loader_gives_the_memory_back():
-    source = InMemory(np.zeros((N, 9, 7, 3), np.uint8))
+    source = InMemory(np.zeros((N, 29, 37, 3), np.uint8))
 
     def held():
-        return [x for x in jax.live_arrays() if x.shape == (N, 9, 7, 3)]
+        return [x for x in jax.live_arrays() if x.shape == (N, 29, 37, 3)]
 
     loader = Loader(source, 4, sharding=devices(1), keep="device")
     batch = next(loader)
     assert len(held()) == 1
     loader.close()
-    assert not held() and batch["image"].shape == (4, 9, 7, 3)
+    assert not held() and batch["image"].shape == (4, 29, 37, 3)
