@@ -72,6 +72,11 @@ from jaxaug.augment._ops.rescale import RandomResize, RandomShortestSize, ScaleJ
 from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment._ops.rotation import RandomRotation
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
+from jaxaug.augment._ops.temporal import (
+    FrameDropout,
+    RandomTemporalReversal,
+    UniformTemporalSubsample,
+)
 from jaxaug.augment._ops.tone import (
     LookupTable,
     RandomGamma,
@@ -100,6 +105,7 @@ __all__ = [
     "Defocus",
     "Downscale",
     "ElasticTransform",
+    "FrameDropout",
     "Frames",
     "GaussianBlur",
     "GaussianNoise",
@@ -162,6 +168,7 @@ __all__ = [
     "RandomShear",
     "RandomShortestSize",
     "RandomSolarize",
+    "RandomTemporalReversal",
     "RandomToneCurve",
     "RandomTranslate",
     "RandomTranspose",
@@ -180,6 +187,7 @@ __all__ = [
     "ToFloat",
     "Transform",
     "TrivialAugmentWide",
+    "UniformTemporalSubsample",
     "Warp",
     "functional",
     "matrix",

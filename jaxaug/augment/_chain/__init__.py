@@ -2,7 +2,9 @@
 
 from jaxaug.augment._chain.compose import Compose
 from jaxaug.augment._chain.control import RandomChoice
+from jaxaug.augment._chain.frames import frames_name, over_clips, split_frames
 from jaxaug.augment._chain.group import GroupCompose, GroupOp, channels_first, mixable
+from jaxaug.augment._chain.state import check_key
 from jaxaug.augment._chain.transform import (
     Bordered,
     Geometric,
@@ -26,5 +28,9 @@ __all__ = [
     "RandomChoice",
     "Transform",
     "channels_first",
+    "check_key",
+    "frames_name",
     "mixable",
+    "over_clips",
+    "split_frames",
 ]

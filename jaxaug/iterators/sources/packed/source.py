@@ -55,6 +55,8 @@ class PackedSource(abc.ABC):
       options: what else the index depends on; JSON values.
     """
 
+    _main = "image"  # the column of encoded bytes
+
     def __init__(
         self,
         paths: PathLike | Sequence[PathLike],
@@ -172,7 +174,7 @@ class PackedSource(abc.ABC):
         if self._bad:
             encoded = without_rows(encoded, [*self._bad], np.resize(indices, len(files)))
         rows = len(indices)
-        found = {"image": encoded.take(slice(rows))}
+        found = {self._main: encoded.take(slice(rows))}
         if masked:
             found["mask"] = encoded.take(slice(rows, None))
         columns = take_features(self._features, self._ragged, indices)
@@ -216,6 +218,8 @@ class PackedSource(abc.ABC):
 
     def headers(self, indices: np.ndarray) -> dict[str, Headers]:
         """Return the headers of images that the index knows; `reason` stays empty."""
+        if self._main != "image":
+            return {}
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
         return {"image": Headers(**facts, reason=no_reasons(len(indices)))}
