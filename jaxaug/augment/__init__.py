@@ -37,7 +37,13 @@ from jaxaug.augment._ops.dihedral import RandomD4, RandomRotate90, RandomTranspo
 from jaxaug.augment._ops.distortion import GridDistortion, OpticalDistortion, ThinPlateSpline
 from jaxaug.augment._ops.elastic import ElasticTransform
 from jaxaug.augment._ops.erase import CoarseDropout, GridDropout, PixelDropout, RandomErasing
-from jaxaug.augment._ops.filters import Downscale, Morphological, RandomAdjustSharpness
+from jaxaug.augment._ops.filters import (
+    Downscale,
+    Emboss,
+    Morphological,
+    RandomAdjustSharpness,
+    UnsharpMask,
+)
 from jaxaug.augment._ops.five_crop import FiveCrop, TenCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip, RandomVerticalFlip
 from jaxaug.augment._ops.geometry import (
@@ -101,6 +107,7 @@ __all__ = [
     "Defocus",
     "Downscale",
     "ElasticTransform",
+    "Emboss",
     "FiveCrop",
     "Frames",
     "GaussianBlur",
@@ -183,6 +190,7 @@ __all__ = [
     "ToFloat",
     "Transform",
     "TrivialAugmentWide",
+    "UnsharpMask",
     "Warp",
     "functional",
     "matrix",

@@ -22,7 +22,15 @@ from jaxaug.augment._ops.crop import center_crop, crop, resized_crop
 from jaxaug.augment._ops.dihedral import rot90, transpose
 from jaxaug.augment._ops.elastic import elastic
 from jaxaug.augment._ops.erase import erase
-from jaxaug.augment._ops.filters import adjust_sharpness, dilate, downscale, erode, laplacian
+from jaxaug.augment._ops.filters import (
+    adjust_sharpness,
+    dilate,
+    downscale,
+    emboss,
+    erode,
+    laplacian,
+    unsharp_mask,
+)
 from jaxaug.augment._ops.flip import horizontal_flip, vertical_flip
 from jaxaug.augment._ops.geometry import affine, perspective
 from jaxaug.augment._ops.histogram import autocontrast, clahe, equalize
@@ -71,6 +79,7 @@ __all__ = [
     "downscale",
     "drop_channels",
     "elastic",
+    "emboss",
     "equalize",
     "erase",
     "erode",
@@ -104,5 +113,6 @@ __all__ = [
     "to_float",
     "tone_curve",
     "transpose",
+    "unsharp_mask",
     "vertical_flip",
 ]
