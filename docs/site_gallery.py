@@ -122,6 +122,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "SomeOf": {"transforms": _PARTS, "n": 2},
     "TenCrop": {"size": 96, "vertical_flip": True},
     "UnsharpMask": {"amount": (1.0, 3.0)},
+    "Vignetting": {"intensity_range": (0.4, 0.9)},
 }
 RECIPE_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "cifar_train": {"size": 112},

@@ -169,6 +169,7 @@ CASES = {
     "ToFloat": Case(random=False),
     "TrivialAugmentWide": Case(),
     "UnsharpMask": Case({"kernel_size": 5}),
+    "Vignetting": Case(),
 }
 
 

@@ -163,6 +163,11 @@ DRAWS = {
     "ThreeAugment": {".chosen": Choice(range(3)), ".drawn[2].params": Uniform(0.1, 2.0)},
     "TrivialAugmentWide": {".code": Choice(OPERATIONS), ".magnitude": ELSEWHERE},
     "UnsharpMask": {".sigma": Uniform(0.8, 1.4), ".amount": Uniform(0.2, 0.5)},
+    "Vignetting": {
+        ".intensity": Uniform(0.2, 0.5),
+        ".x": Uniform(0.3, 0.7),
+        ".y": Uniform(0.3, 0.7),
+    },
 }
 
 

@@ -55,7 +55,7 @@ from jaxaug.augment._ops.geometry import (
 from jaxaug.augment._ops.histogram import CLAHE, RandomAutocontrast, RandomEqualize
 from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.jpeg import JPEG
-from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter
+from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter, Vignetting
 from jaxaug.augment._ops.mix import CutMix, MixUp, MixUpOrCutMix
 from jaxaug.augment._ops.mosaic import Mosaic
 from jaxaug.augment._ops.noise import (
@@ -191,6 +191,7 @@ __all__ = [
     "Transform",
     "TrivialAugmentWide",
     "UnsharpMask",
+    "Vignetting",
     "Warp",
     "functional",
     "matrix",

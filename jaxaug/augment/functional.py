@@ -35,7 +35,7 @@ from jaxaug.augment._ops.flip import horizontal_flip, vertical_flip
 from jaxaug.augment._ops.geometry import affine, perspective
 from jaxaug.augment._ops.histogram import autocontrast, clahe, equalize
 from jaxaug.augment._ops.jpeg import jpeg
-from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting
+from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting, vignette
 from jaxaug.augment._ops.noise import (
     gaussian_noise,
     iso_noise,
@@ -115,4 +115,5 @@ __all__ = [
     "transpose",
     "unsharp_mask",
     "vertical_flip",
+    "vignette",
 ]
