@@ -133,6 +133,7 @@ CASES = {
     "RandomErasing": Case({"value": "random"}),
     "RandomGamma": Case(),
     "RandomGrayscale": Case({"p": 0.5}, random=False),
+    "RandomGridShuffle": Case(boxes=False),
     "RandomHorizontalFlip": Case(random=False),
     "RandomHueYIQ": Case(),
     "RandomInvert": Case(random=False),

@@ -133,6 +133,7 @@ DRAWS = {
     "RandomD4": {".element": Choice(range(8))},
     "RandomErasing": ELSEWHERE,
     "RandomGamma": {"": Uniform(0.8, 1.2)},
+    "RandomGridShuffle": {"": Choice(range(9))},
     "RandomHueYIQ": {"": Uniform(-0.5, 0.5)},
     "RandomIoUCrop": ELSEWHERE,
     "RandomOrder": BRANCHES | {".chosen": Choice(range(3))},

@@ -52,6 +52,7 @@ from jaxaug.augment._ops.geometry import (
     RandomShear,
     RandomTranslate,
 )
+from jaxaug.augment._ops.grid_shuffle import RandomGridShuffle
 from jaxaug.augment._ops.histogram import CLAHE, RandomAutocontrast, RandomEqualize
 from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.jpeg import JPEG
@@ -155,6 +156,7 @@ __all__ = [
     "RandomErasing",
     "RandomGamma",
     "RandomGrayscale",
+    "RandomGridShuffle",
     "RandomHorizontalFlip",
     "RandomHueYIQ",
     "RandomInvert",

@@ -33,6 +33,7 @@ from jaxaug.augment._ops.filters import (
 )
 from jaxaug.augment._ops.flip import horizontal_flip, vertical_flip
 from jaxaug.augment._ops.geometry import affine, perspective
+from jaxaug.augment._ops.grid_shuffle import grid_shuffle
 from jaxaug.augment._ops.histogram import autocontrast, clahe, equalize
 from jaxaug.augment._ops.jpeg import jpeg
 from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting, vignette
@@ -85,6 +86,7 @@ __all__ = [
     "erode",
     "gaussian_blur",
     "gaussian_noise",
+    "grid_shuffle",
     "horizontal_flip",
     "invert",
     "iso_noise",
