@@ -104,16 +104,25 @@ def run(given: argparse.Namespace, folder: pathlib.Path) -> None:
     """Print a line for each latency and order."""
     for latency in given.latency:
         with far_server(folder, latency, given.bandwidth) as url:
-            source = WebDataset(f"{url}/{{0000..{given.shards - 1:04d}}}.tar")
-            orders = {
-                "Shuffled": True,
-                "Blocks": iterators.Blocks(len(source)),
-                "Sequential": False,
+            shards = f"{{0000..{given.shards - 1:04d}}}.tar"
+            source = WebDataset(f"{url}/{shards}")
+            kept = WebDataset(f"{url}/{shards}", cache=folder.parent / f"kept-{latency}")
+            near = WebDataset(f"{folder}/{shards}", mmap=False)
+            blocks = iterators.Blocks(len(source))
+            contestants = {
+                "Shuffled": (source, True),
+                "Sequential": (source, False),
+                "Blocks": (source, blocks),
+                "Blocks, new cache": (kept, blocks),
+                "Blocks, full cache": (kept, blocks),
+                "Shuffled, full cache": (kept, True),
+                "Blocks, local files": (near, blocks),
+                "Shuffled, local files": (near, True),
             }
-            for name, order in orders.items():
-                found = measure(source, order, url)
+            for name, (contestant, order) in contestants.items():
+                found = measure(contestant, order, url)
                 text = "  ".join(f"{key} {value:.3g}" for key, value in found.items())
-                print(f"{1e3 * latency:3.0f} ms  {name:10}  {text}", flush=True)
+                print(f"{1e3 * latency:3.0f} ms  {name:21}  {text}", flush=True)
 
 
 if __name__ == "__main__":

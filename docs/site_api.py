@@ -14,6 +14,7 @@ NAMED = (ast.ClassDef, ast.FunctionDef)
 ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 
 
+VIDEOS = "Videos"
 # The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
 FAMILIES = {
     "Crops, sizes and borders": ("crop", "iou_crop", "resize", "rescale", "pad"),
@@ -26,7 +27,8 @@ FAMILIES = {
     "Noise and compression": ("noise", "jpeg"),
     "Erasing, dropout and shuffled tiles": ("erase", "grid_shuffle"),
     "Several images": ("mix", "mosaic", "group"),
-    "Choices and chains": ("control", "compose", "custom", "views", "five_crop", "frames"),
+    "Choices and chains": ("control", "compose", "custom", "views", "five_crop"),
+    VIDEOS: ("frames", "temporal"),
     "Policies": ("policies",),
     "Boxes and output": ("sanitize", "output"),
 }

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from PIL import Image
-from site_api import FAMILIES
+from site_api import FAMILIES, VIDEOS
 
 from jaxaug import augment
 from jaxaug._demo.drawings import draw
@@ -182,9 +182,9 @@ def entries() -> list[Entry]:
     for name, value in vars(augment).items():
         if not inspect.isclass(value) or inspect.isabstract(value) or "__call__" not in dir(value):
             continue
-        if not hasattr(value, "__dataclass_fields__") or value is augment.Frames:  # of videos
-            continue
         module = value.__module__.rpartition(".")[2]
+        if not hasattr(value, "__dataclass_fields__") or module in FAMILIES[VIDEOS]:
+            continue  # pictures do not show them
         if module not in families:
             raise ValueError(f"FAMILIES must name the module {module!r} of {name}: add it to one.")
         path = f"jaxaug.augment.{name}"

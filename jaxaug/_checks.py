@@ -38,9 +38,14 @@ def check_count(name: str, value: int) -> None:
 
 def check_seconds(name: str, value: float) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
+    check_amount(name, value, "seconds")
+
+
+def check_amount(name: str, value: float, unit: str) -> None:
+    """Raise ValueError unless `value` is a finite number above 0."""
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not good or not 0 < value < float("inf"):
-        raise ValueError(f"`{name}` must be a number of seconds above 0, got {value!r}.")
+        raise ValueError(f"`{name}` must be a number of {unit} above 0, got {value!r}.")
 
 
 def check_range(

@@ -19,6 +19,7 @@ _OPTIONAL = {
     "tensorflow-datasets": f"iterators.TFDS: {install_command('tfds')}",
     "array-record": f"iterators.ArrayRecord: {install_command('tfds')}",
     "pyarrow": f"iterators.Parquet: {install_command('parquet')}",
+    "av": f"decode.Video: {install_command('video')}",
     "fsspec": f"gs://, s3://, http://: {install_command('remote')}",
     "obstore": f"the same in less time: {install_command('remote')}",
     "matplotlib": f"iterators.show: {install_command('show')}",

@@ -16,6 +16,7 @@ SHARED = {
     "_mesh_context",
     "_hardware_queues",
     "_nvrtc",
+    "_splitmix",
     "_warn",
     "errors",
 }
@@ -30,6 +31,7 @@ MAY_IMPORT = {
     "_mesh_context": set(),
     "_hardware_queues": set(),
     "_nvrtc": set(),
+    "_splitmix": set(),
     "_warn": {"errors"},
     "errors": set(),
 }

@@ -80,6 +80,11 @@ from jaxaug.augment._ops.rescale import RandomResize, RandomShortestSize, ScaleJ
 from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment._ops.rotation import RandomRotation
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
+from jaxaug.augment._ops.temporal import (
+    FrameDropout,
+    RandomTemporalReversal,
+    UniformTemporalSubsample,
+)
 from jaxaug.augment._ops.tone import (
     LookupTable,
     RandomGamma,
@@ -110,6 +115,7 @@ __all__ = [
     "ElasticTransform",
     "Emboss",
     "FiveCrop",
+    "FrameDropout",
     "Frames",
     "GaussianBlur",
     "GaussianNoise",
@@ -173,6 +179,7 @@ __all__ = [
     "RandomShear",
     "RandomShortestSize",
     "RandomSolarize",
+    "RandomTemporalReversal",
     "RandomToneCurve",
     "RandomTranslate",
     "RandomTranspose",
@@ -192,6 +199,7 @@ __all__ = [
     "ToFloat",
     "Transform",
     "TrivialAugmentWide",
+    "UniformTemporalSubsample",
     "UnsharpMask",
     "Vignetting",
     "Warp",

@@ -2,6 +2,7 @@
 
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError
 from jaxaug.decode._declare import default_decoder
+from jaxaug.decode._draw import draw_integers, draw_uniform
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints, stored_points
 from jaxaug.decode._types import Encoded, ImageBatch, Ragged
@@ -9,6 +10,8 @@ from jaxaug.decode.image.column import Image, share
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.host.decode_image import decode_image
 from jaxaug.decode.image.parse.headers import Headers, read_headers
+from jaxaug.decode.video.column import Video
+from jaxaug.decode.video.decode_video import decode_video
 
 __all__ = [
     "Boxes",
@@ -24,8 +27,12 @@ __all__ = [
     "Mask",
     "Ragged",
     "RowError",
+    "Video",
     "decode_image",
+    "decode_video",
     "default_decoder",
+    "draw_integers",
+    "draw_uniform",
     "read_headers",
     "share",
     "stored_points",

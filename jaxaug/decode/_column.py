@@ -150,6 +150,7 @@ class ColumnDecoder:
         checked: Any,
         siblings: Mapping[str, Decoded],
         wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         """Return the decoded values of n records; one call for each batch.
 
@@ -162,6 +163,10 @@ class ColumnDecoder:
           siblings: the decoded columns that come before this one, by name.
           wanted: bool[n], False for rows that fill up a batch or have failed in another column;
             what they hold is not used.
+          keys: uint64[n], what `draw_uniform` and `draw_integers` draw from: a hash of seed, epoch
+            and record, and of the position where an epoch may hold a record twice. So a row draws
+            the same for any batch size, any number of devices and hosts, and after any resume. All
+            columns of a record have the same key.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must have `decode_rows`, or what it opens."

@@ -6,13 +6,14 @@ from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.column import Image
+from jaxaug.decode.video.column import Video
 
 
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     """Return the decoder of a column of that name; None for one that needs none.
 
-    "image" is an `Image`; beside it "mask" is a `Mask`, "masks" [n, k, H, W] one of instances,
-    "boxes" are `Boxes` and "keypoints" `Keypoints`.
+    "image" is an `Image`, "video" of encoded bytes a `Video`; beside them "mask" is a `Mask`,
+    "masks" [n, k, H, W] one of instances, "boxes" are `Boxes` and "keypoints" `Keypoints`.
 
     Args:
       name: of the column.
@@ -25,6 +26,8 @@ def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     encoded = isinstance(values, Encoded)
     if name == "image":
         return Image()
+    if name == "video" and encoded:
+        return Video()
     if name == "mask":
         return Mask()
     if name == "masks" and not encoded and getattr(values, "ndim", 0) == 4:

@@ -173,7 +173,12 @@ class EncodedMask(ColumnDecoder):
         _check_transform(name, self.fill, transform)
 
     def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
+        self,
+        values: Values,
+        checked: Any,
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         """Return the masks of the wanted rows on canvases [n, H, W]."""
         assert isinstance(values, Encoded)
@@ -264,7 +269,12 @@ class MaskArray(ColumnDecoder):
         _check_transform(name, self.blank_fill, transform)
 
     def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
+        self,
+        values: Values,
+        checked: Any,
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         """Return the masks as they are.
 

@@ -61,7 +61,12 @@ class Keypoints(ColumnDecoder):
         return forms
 
     def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
+        self,
+        values: Values,
+        checked: Any,
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         """Return the points of n records on the canvases of their images."""
         points, lengths = self._unflatten(values)

@@ -23,7 +23,7 @@ from jaxaug.iterators.sources.coco import Coco
 from jaxaug.iterators.sources.concat import Concat
 from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.files import Files
-from jaxaug.iterators.sources.folder import ImageFolder
+from jaxaug.iterators.sources.folder import ImageFolder, VideoFolder
 from jaxaug.iterators.sources.iterable import FromIterable
 from jaxaug.iterators.sources.memory import InMemory
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
@@ -62,6 +62,7 @@ __all__ = [
     "Stream",
     "Subset",
     "TFRecord",
+    "VideoFolder",
     "WebDataset",
     "Weighted",
     "balanced_weights",

@@ -151,8 +151,8 @@ MUTANTS = {
     ),
     "every epoch has the same shuffle": Mutant(
         "iterators/samplers/sampler.py",
-        "_stream(_keys(seed, epoch), _ROUNDS)",
-        "_stream(_keys(seed, 0), _ROUNDS)",
+        "stream(_keys(seed, epoch), _ROUNDS)",
+        "stream(_keys(seed, 0), _ROUNDS)",
         "iterators/samplers/test_sampler.py::test_seeds_and_epochs_differ_and_do_not_mirror",
     ),
     "a tail too short for a batch is delivered": Mutant(

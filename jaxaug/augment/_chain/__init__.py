@@ -2,6 +2,7 @@
 
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.control import RandomChoice
+from jaxaug.augment._chain.frames import frames_name, over_clips, split_frames
 from jaxaug.augment._chain.group import GroupCompose, GroupOp, channels_first, mixable
 from jaxaug.augment._chain.state import check_key
 from jaxaug.augment._chain.transform import (
@@ -29,7 +30,10 @@ __all__ = [
     "as_transforms",
     "channels_first",
     "check_key",
+    "frames_name",
     "image_alone",
     "mixable",
+    "over_clips",
+    "split_frames",
     "stacked",
 ]

@@ -1,6 +1,6 @@
 """The frames of a video through one chain."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,9 @@ from jaxaug.augment._xla import vary_alike
 class Frames:
     """Apply a chain to every frame of a video, with one draw for all of them or one for each.
 
-    It is a whole chain, and cannot be part of a `Compose`. The images of a Loader are single ones;
-    there a video is a feature, such as "video" uint8[T, H, W, 3] of `InMemory`, and the transform a
-    function: `lambda key, sample: frames(key, {**sample, "image": sample["video"]})`.
+    It is a whole chain, and cannot be part of a `Compose`: `Loader(decode=Video(), transform=
+    Frames(chain))`. The frames are the entry "video" of a sample or, where it has one, "image".
+    Several clips [clips, T, H, W, C] have draws of their own, clip c those of `fold_in(key, c)`.
 
     Args:
       transform: a `Compose` or another transform, of single images.
@@ -34,9 +34,10 @@ class Frames:
 
     Returns:
       On a call `(key, frames)`, [T, H, W, C], frames; on `(key, sample)` a sample. What moves along
-      has a row for each frame, before and after: "mask" [T, H, W], "masks" [T, n, H, W], "boxes"
-      [T, n, 4], "keypoints" [T, n, 2], and what `Compose(targets=)` names. "size" is int32[2] for
-      all frames; after draws for each frame it is int32[T, 2]. Other entries are kept.
+      has a row for each frame of each clip, before and after: "mask" [T, H, W], "masks" [T, n, H,
+      W], "boxes" [T, n, 4], "keypoints" [T, n, 2], and what `Compose(targets=)` names. "size" is
+      int32[2] for all frames; after draws for each frame it is int32[T, 2], of several clips
+      [clips, ..., 2]. Other entries are kept.
 
     Raises:
       ValueError: for anything but frames (t, h, w, channels), for an entry without a row for each
@@ -66,49 +67,83 @@ class Frames:
         check_key(key, sample)
         key, sample = vary_alike(key, sample)
         given = dict(sample) if isinstance(sample, Mapping) else {"image": sample}
-        chain = self.transform
-        chain = chain if isinstance(chain, Compose) else Compose([chain])
-        targets = Targets(chain.mask_fill, chain.box_format, chain.targets)
-        rows, shared = self._split(given, targets)
+        name = frames_name(given)
+        given["image"] = given.pop(name)
+        rows, shared = self._split(given)
+        result = over_clips(lambda key, rows: self._clip(key, rows, shared), key, rows)
+        result = {name if entry == "image" else entry: row for entry, row in result.items()}
+        kept = {name: value for name, value in shared.items() if name != "size"}
+        return {**kept, **result} if isinstance(sample, Mapping) else result[name]
 
+    @property
+    def _chain(self) -> Compose:
+        chain = self.transform
+        return chain if isinstance(chain, Compose) else Compose([chain])
+
+    def _clip(self, key: Key, rows: Sample, shared: Sample) -> Sample:
+        """Return what one clip has of its own, from its entries with a row for each frame."""
+        chain = self._chain
         if self.per_frame:
             numbers = jnp.arange(rows["image"].shape[0], dtype=jnp.int32)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
-            result = jax.vmap(lambda key, row: _with_shared(chain(key, {**shared, **row}), shared))(
+            return jax.vmap(lambda key, row: _with_shared(chain(key, {**shared, **row}), shared))(
                 keys, rows
             )
-        else:
-            first = {name: row[0] for name, row in rows.items()}
-            drawn = chain.make_params(key, {**shared, **first})
-            result = jax.vmap(
-                lambda row: _with_shared(chain.apply(drawn, {**shared, **row}), shared)
-            )(rows)
-            if "size" in result:
-                result["size"] = result["size"][0]
-        kept = {name: value for name, value in shared.items() if name != "size"}
-        return {**kept, **result} if isinstance(sample, Mapping) else result["image"]
+        first = {name: row[0] for name, row in rows.items()}
+        drawn = chain.make_params(key, {**shared, **first})
+        result = jax.vmap(lambda row: _with_shared(chain.apply(drawn, {**shared, **row}), shared))(
+            rows
+        )
+        if "size" in result:
+            result["size"] = result["size"][0]
+        return result
 
-    def _split(self, given: Sample, targets: Targets) -> tuple[Sample, Sample]:
+    def _split(self, given: Sample) -> tuple[Sample, Sample]:
         """Return the entries with a row for each frame, and those that all frames share."""
-        count = _frame_count(given)
-        named = {"image", *targets.kinds(given), *self.entries}
-        rows = {name: jnp.asarray(value) for name, value in given.items() if name in named}
-        for name, value in rows.items():
-            if value.ndim == 0 or value.shape[0] != count:
-                raise ValueError(
-                    f"`{name}` must have a row for each of the {count} frames, got {value.shape}."
-                )
-        return rows, {name: value for name, value in given.items() if name not in named}
+        chain = self._chain
+        targets = Targets(chain.mask_fill, chain.box_format, chain.targets)
+        return split_frames(given, {"image", *targets.kinds(given), *self.entries})
 
 
-def _frame_count(given: Sample) -> int:
-    if "image" not in given:
-        raise ValueError(f"a sample must have an 'image', got the keys {sorted(given)}.")
+def frames_name(given: Sample) -> str:
+    """Return the name of the entry that holds the frames: "image" or "video"."""
+    for name in ("image", "video"):
+        if name in given:
+            return name
+    raise ValueError(f"a sample must have an 'image' or a 'video', got the keys {sorted(given)}.")
+
+
+def split_frames(given: Sample, named: Collection[str]) -> tuple[Sample, Sample]:
+    """Return the entries with a row for each frame, those that are `named`, and the others.
+
+    Raises:
+      ValueError: "image" is no frames, or one that is named has another number of rows.
+    """
     shape = jnp.shape(given["image"])
-    if len(shape) != 4 or shape[0] == 0:
+    if len(shape) not in (4, 5) or 0 in shape[:-3]:
         hint = "a single image goes to the chain itself, and a batch of videos through jax.vmap"
-        raise ValueError(f"expected frames (t, h, w, channels), got {shape}: {hint}.")
-    return shape[0]
+        raise ValueError(
+            f"expected frames (t, h, w, channels), or clips of them, got {shape}: {hint}."
+        )
+    counts = shape[:-3]
+    rows = {name: jnp.asarray(value) for name, value in given.items() if name in named}
+    for name, value in rows.items():
+        if value.shape[: len(counts)] != counts:
+            clips = "" if len(counts) == 1 else f" of each of {counts[0]} clips"
+            raise ValueError(
+                f"`{name}` must have a row for each of the {counts[-1]} frames{clips}, got "
+                f"{value.shape}."
+            )
+    return rows, {name: value for name, value in given.items() if name not in named}
+
+
+def over_clips(function: Callable[[Key, Sample], Sample], key: Key, rows: Sample) -> Sample:
+    """Return `function(key, rows)` of one clip; of several, of each with a key of its own."""
+    if rows["image"].ndim == 4:
+        return function(key, rows)
+    numbers = jnp.arange(rows["image"].shape[0], dtype=jnp.int32)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+    return jax.vmap(function)(keys, rows)
 
 
 def _with_shared(result: Sample, shared: Sample) -> Sample:

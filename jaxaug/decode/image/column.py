@@ -241,6 +241,7 @@ class ImageReader:
         checked: Headers,
         siblings: Mapping[str, Decoded],
         wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         """Return the canvases of n images; see `ColumnDecoder`."""
         decoded = self.running.decode_rows(values, checked, wanted)
@@ -321,7 +322,12 @@ class ImageArray(ColumnDecoder):
         return {"pixels": jax.ShapeDtypeStruct(self.shape, np.dtype(self.dtype))}
 
     def decode_rows(
-        self, values: Values, checked: Any, siblings: Mapping[str, Decoded], wanted: np.ndarray
+        self,
+        values: Values,
+        checked: Any,
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
     ) -> Decoded:
         del checked, siblings
         assert isinstance(values, np.ndarray)
@@ -377,11 +383,15 @@ def _good_sizes(headers: Headers) -> np.ndarray:
     return headers.original_size()[headers.kind != BAD]
 
 
-def canvas_of(sizes: np.ndarray) -> tuple[tuple[int, int], bool]:
+def canvas_of(sizes: np.ndarray, decoder: str = "Image") -> tuple[tuple[int, int], bool]:
     """Return the canvas of images of these sizes int32[n, 2] (height, width), and if all are equal.
 
     It is the size itself where all are equal; else the 95th percentile of each side, rounded up to
     64, at most 1,024, with a warning where that bound is met; 512 x 512 if there are none.
+
+    Args:
+      sizes: (height, width) of each.
+      decoder: what the user gives a canvas to.
 
     Example:
       >>> canvas_of(np.array([[300, 400], [300, 401]]))
@@ -400,8 +410,9 @@ def canvas_of(sizes: np.ndarray) -> tuple[tuple[int, int], bool]:
 
     if max(sides) > _MAX_SIDE:
         warn_user(
-            f"most images fit {sides[0]} x {sides[1]} pixels, but the Loader's own canvas has at "
-            f"most {_MAX_SIDE} a side: larger ones are shrunk to {height} x {width}. Give the "
-            "Loader `decode=Image(canvas=(height, width))` of your own, this one if it is right."
+            f"most {decoder.lower()}s fit {sides[0]} x {sides[1]} pixels, but the Loader's own "
+            f"canvas has at most {_MAX_SIDE} a side: larger ones are shrunk to {height} x {width}. "
+            f"Give the Loader `decode={decoder}(canvas=(height, width))` of your own, this one if "
+            "it is right."
         )
     return (height, width), uniform

@@ -5,6 +5,8 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from jax.sharding import NamedSharding
+
 from jaxaug._checks import (
     check_choice,
     check_positive_int,
@@ -39,6 +41,7 @@ class Options:
     last_batch: str
     on_error: str
     prefetch: int
+    keep: str | None = None
 
     @property
     def drop(self) -> bool:
@@ -53,6 +56,7 @@ def check_options(options: Options) -> None:
     check_positive_int("prefetch", options.prefetch)
     check_choice("last_batch", options.last_batch, ("drop", "pad"))
     check_choice("on_error", options.on_error, ("raise", "mask", "replace"))
+    check_choice("keep", options.keep, (None, "device"))
     if options.epochs is not None:
         check_positive_int("epochs", options.epochs)
 
@@ -132,6 +136,20 @@ def check_stream_options(options: Options) -> None:
         raise ValueError(
             "`on_error` must be 'raise' or 'mask' for a stream, got 'replace': it has no other "
             "records."
+        )
+    if options.keep is not None:
+        raise ValueError(
+            f"`keep` must be None for a stream, whose records cannot be read by number, got "
+            f"{options.keep!r}."
+        )
+
+
+def check_keep(keep: str | None, sharding: NamedSharding) -> None:
+    """Refuse to keep records where others need them."""
+    if keep is not None and not sharding.is_fully_addressable:
+        raise ValueError(
+            f"`keep` must be None where `sharding` spans processes, got {keep!r}: records are kept "
+            "by a process for its own devices alone."
         )
 
 

@@ -18,7 +18,7 @@ from jaxaug.iterators.loader.decode import ColumnsDecoder, DecodedBatch, Failure
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch, Reader
 from jaxaug.iterators.sources.protocol import Source, Stream
 
-_MAX_REPLACEMENT_TRIES = 32
+MAX_REPLACEMENT_TRIES = 32
 _WINDOW_RECORDS = 10_000  # the last records, among which bad ones are limited
 _MIN_BAD = 100  # fewer bad records never end a run
 _NAMED_RECORDS = 10  # in the error
@@ -144,13 +144,13 @@ class _Replacement:
         self._bad += _notes(first, "replaced")
         self._first |= first
         for row in sorted(errors):
-            if self._tries[row] == _MAX_REPLACEMENT_TRIES:
+            if self._tries[row] == MAX_REPLACEMENT_TRIES:
                 raise BadRecordsError(_exhausted(self._first[row]), self._bad)
 
 
 def _exhausted(error: DecodeError) -> DecodeError:
     return DecodeError(
-        f"{error.reason}, and none of the next {_MAX_REPLACEMENT_TRIES} records of the order can "
+        f"{error.reason}, and none of the next {MAX_REPLACEMENT_TRIES} records of the order can "
         "be decoded either",
         index=error.index,
         file=error.file,

@@ -9,9 +9,10 @@ import numpy as np
 from jaxaug._typing import Array
 from jaxaug.iterators.loader.bad_records import BadRecord, decode_batch
 from jaxaug.iterators.loader.compile import CompiledBatch
-from jaxaug.iterators.loader.decode import ColumnsDecoder, DecodedBatch
+from jaxaug.iterators.loader.decode import ColumnsDecoder
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch, Reader
+from jaxaug.iterators.loader.resident import DeviceStore
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._layout import RowLayout
 
@@ -98,7 +99,7 @@ class BatchBuilder:
             "decoder": decoded_at - started - waited,
             "device": time.perf_counter() - decoded_at + waited,
         }
-        counts = _count(decoded)
+        counts = count_rows(decoded.valid, decoded.bad) | decoded.counts
         return BuiltBatch(arrays, done, counts, decoded.bad, decoded.warnings, seconds)
 
     def _joined(self, device: dict[str, dict[str, list[Array]]]) -> Any:
@@ -114,11 +115,50 @@ class BatchBuilder:
         }
 
 
-def _count(decoded: DecodedBatch) -> dict[str, int]:
-    actions = [record["action"] for record in decoded.bad]
+class ResidentBuilder(BatchBuilder):
+    """Builds batches of records that stay on the devices, and decodes those that are missing.
+
+    Args:
+      store: of the records.
+      parts: see `BatchBuilder`.
+    """
+
+    def __init__(self, store: DeviceStore, **parts: Any):
+        super().__init__(**parts)
+        self._store = store
+
+    def build_local(self, read: ReadBatch) -> BuiltBatch:
+        started = time.perf_counter()
+        indices = read.kept.indices
+        bad = read.kept.bad
+        counts: dict[str, int] = {}
+        warnings: list[tuple[int, Warning]] = []
+        if read.kept.missing.any():
+            decoded = decode_batch(read, self._decoder, self._reader, self._on_error)
+            self._store.put(decoded)
+            indices = np.where(read.kept.missing, decoded.read.indices, indices)
+            bad = bad + decoded.bad
+            counts = decoded.counts
+            warnings = decoded.warnings
+
+        decoded_at = time.perf_counter()
+        valid, _ = self._store.find(indices)
+        rows = self._schema.names(read, indices, valid)
+        packed = jax.device_put(self._compiled.packing.pack(rows), self._split)
+        arrays, done = self._store.launch(self._compiled.call, self._seed, packed)
+        seconds = {
+            "reader": read.seconds,
+            "decoder": decoded_at - started,
+            "device": time.perf_counter() - decoded_at,
+        }
+        return BuiltBatch(arrays, done, count_rows(valid, bad) | counts, bad, warnings, seconds)
+
+
+def count_rows(valid: np.ndarray, bad: list[BadRecord]) -> dict[str, int]:
+    """Return the counts of a batch: its valid rows, and what became of its bad records."""
+    actions = [record["action"] for record in bad]
     return {
-        "images": int(np.count_nonzero(decoded.valid)),
+        "images": int(np.count_nonzero(valid)),
         "masked": actions.count("masked"),
         "replaced": actions.count("replaced"),
-        **decoded.counts,
     }

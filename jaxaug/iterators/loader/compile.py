@@ -17,8 +17,11 @@ from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
 from jaxaug.iterators.loader.batch_function import BatchFunction
 from jaxaug.iterators.loader.packing import RowPacking
+from jaxaug.iterators.loader.resident import ResidentSchema
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._mesh import auto_mesh
+
+Schema = RowSchema | ResidentSchema
 
 _MAX_SHARED_CALLS = 8  # compiled calls that outlive their Loader
 
@@ -52,7 +55,7 @@ class CompiledBatch(NamedTuple):
 
 
 def compile_batch(
-    function: BatchFunction, schema: RowSchema, count: int, devices: Sequence[Device]
+    function: BatchFunction, schema: Schema, count: int, devices: Sequence[Device]
 ) -> CompiledBatch:
     """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
 
@@ -74,7 +77,7 @@ def compile_batch(
     if value is None:
         return _compile(function, schema, rows, devices)
 
-    leaves, tree = jax.tree.flatten(rows)
+    leaves, tree = jax.tree.flatten((rows, schema.split(rows)))
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
     config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
     key = (value, str(tree), shapes, tuple(devices), config)
@@ -85,7 +88,7 @@ def compile_batch(
 
 
 def _compile(
-    function: BatchFunction, schema: RowSchema, rows: dict[str, Any], devices: Sequence[Device]
+    function: BatchFunction, schema: Schema, rows: dict[str, Any], devices: Sequence[Device]
 ) -> CompiledBatch:
     host, device = schema.split(rows)
     packing = RowPacking(host)
@@ -99,17 +102,21 @@ def _compile(
     mapped = jax.shard_map(
         call,
         mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec("batch"), PartitionSpec("batch")),
+        in_specs=(PartitionSpec(), schema.device_spec, PartitionSpec("batch")),
         out_specs=PartitionSpec("batch"),
         check_vma=False,  # per-sample mathematics: nothing varies or is shared across devices
     )
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec("batch"))
+
+    def placed(shapes: Any, sharding: NamedSharding) -> Any:
+        return jax.tree.map(
+            lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding), shapes
+        )
+
     seed_shape = jax.ShapeDtypeStruct((2,), np.uint32, sharding=replicated)
-    device_shapes, packed_shapes = jax.tree.map(
-        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=split),
-        (device, packing.shapes),
-    )
+    device_shapes = placed(device, NamedSharding(mesh, schema.device_spec))
+    packed_shapes = placed(packing.shapes, split)
     # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
     with no_mesh(), jax.disable_jit(False):
         lowered = _lower(mapped, seed_shape, device_shapes, packed_shapes)

@@ -148,6 +148,8 @@ class Consumer:
         self.stats.pause()
         if self._finalizer.detach() is not None:
             self._resources.close()
+            if self._plan.store is not None:
+                self._plan.store.close()
 
     def check_usable(self) -> None:
         """Refuse a consumer that was closed, or that was made before a fork.

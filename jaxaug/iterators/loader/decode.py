@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxaug.decode import ColumnDecoder, Decoded, RowError
 from jaxaug.iterators.loader.columns import Columns
+from jaxaug.iterators.loader.keys import decode_keys
 from jaxaug.iterators.loader.reader import PADDING, ReadBatch
 
 Failures = dict[int, tuple[str, str]]  # row -> the column, the reason
@@ -60,9 +61,13 @@ class ColumnsDecoder:
 
     Attributes:
       decoders: what `ColumnDecoder.open` gave, by column, each behind the one that it follows.
+      seed: of what they draw.
+      with_replacement: positions are part of the keys that they draw from.
     """
 
     decoders: Mapping[str, Any]
+    seed: int
+    with_replacement: bool
 
     @property
     def in_flight(self) -> int:
@@ -83,13 +88,14 @@ class ColumnsDecoder:
     def decode(self, read: ReadBatch, checked: Mapping[str, Any]) -> DecodedBatch:
         """Return the decoded columns of a batch; a row needs all of them to be valid."""
         wanted = read.indices != PADDING
+        keys = self._keys(read)
         decoded: dict[str, Decoded] = {}
         failures: Failures = {}
         name = ""
         try:
             for name, decoder in self.decoders.items():
                 values = read.columns[name]
-                found = decoder.decode_rows(values, checked[name], decoded, wanted)
+                found = decoder.decode_rows(values, checked[name], decoded, wanted, keys)
                 decoded[name] = found
                 for row, reason in found.failures.items():
                     failures.setdefault(row, (name, reason))
@@ -103,6 +109,11 @@ class ColumnsDecoder:
                 raise ValueError(f"feature {name!r} {reason}") from None
             raise
         return DecodedBatch(read, decoded, wanted, failures, [])
+
+    def _keys(self, read: ReadBatch) -> np.ndarray:
+        """Return what the decoders draw from, uint64[n]: columns of a record have one key."""
+        positions = read.positions if self.with_replacement else None
+        return decode_keys(self.seed, read.epoch, read.indices, positions)
 
     def close(self) -> None:
         """Close all of them."""

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxaug._splitmix import fold, to_words
 from jaxaug._typing import Array, Key
 
-# The purpose of a key is folded into its seed first, so that keys of two purposes never meet. The
-# order of the records is the third purpose; it is drawn on the host, by a hash of its own
-# (iterators/samplers/sampler.py).
+# The purpose of a key is folded into its seed first, so that keys of two purposes never meet. Two
+# purposes are drawn on the host, by a hash: the order of the records, by `samplers/sampler.py`, and
+# what decoders show of them.
 TRANSFORM = 1
 BATCH_TRANSFORM = 2
+_DECODE = int.from_bytes(b"decode", "big")  # no epoch of an order, whose keys it must not meet
 
 
 def seed_key(words: Array) -> Key:
@@ -64,18 +66,40 @@ def sample_keys(
       >>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
       (True, False)
     """
-    records = _to_words(index)
+    records = _word_pairs(index)
     # Sums with zeros: on an Explicit mesh all columns must be split as the records are.
     zeros = jnp.zeros_like(records)
     columns = [zeros[:, :1] + jnp.asarray(epoch, "uint32").reshape(-1, 1), records]
     if position is not None:
-        columns.append(zeros + _to_words(position))
+        columns.append(zeros + _word_pairs(position))
 
     words = jnp.concatenate(columns, axis=1)
     return jax.vmap(_fold_words, in_axes=(None, 0))(key, words)
 
 
-def _to_words(numbers: "np.ndarray | Array") -> Array:
+def decode_keys(
+    seed: int, epoch: int, index: np.ndarray, position: "np.ndarray | None" = None
+) -> np.ndarray:
+    """Return what decoders draw from on the host, by the rule of `sample_keys`: uint64[n].
+
+    Args:
+      seed: of the Loader.
+      epoch: the number of the epoch.
+      index: int64[n], the records.
+      position: int64[n], their positions in the epoch, where records repeat.
+
+    Example:
+      >>> keys = decode_keys(0, 0, np.array([3, 8, 3]))
+      >>> bool(keys[0] == keys[2] != keys[1])
+      True
+    """
+    key = np.zeros(1, np.uint64)
+    for word in (seed, _DECODE, epoch, index):
+        key = fold(key, to_words(word))
+    return key if position is None else fold(key, to_words(position))
+
+
+def _word_pairs(numbers: "np.ndarray | Array") -> Array:
     """Return int[n] numbers as words uint32[n, 2]; words stay as they are."""
     if numbers.ndim == 2:
         return jnp.asarray(numbers, "uint32")

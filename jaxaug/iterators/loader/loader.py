@@ -74,9 +74,14 @@ class Loader(Checkpointable):
         `jax.devices()`. Where it spans processes, these compare data, order and options when the
         Loader is made.
       prefetch: how many finished batches wait for the consumer.
+      keep: "device" keeps each record on the devices once it is decoded: later epochs read and
+        decode nothing, and have the same batches to the bit. Each device of the mesh holds the
+        whole data, whose memory is taken when the Loader is made. For one process, and sources with
+        random access. None keeps nothing.
 
     Raises:
-      ValueError, TypeError: a wrong argument; SourceError: an empty source.
+      ValueError, TypeError: a wrong argument; SourceError: an empty source; MemoryError: the data
+        does not fit the devices that are to `keep` it.
 
     Example:
       >>> import io, jax, numpy as np, PIL.Image
@@ -105,6 +110,7 @@ class Loader(Checkpointable):
         on_error: str = "raise",
         sharding: NamedSharding | None = None,
         prefetch: int = 2,
+        keep: str | None = None,
     ):
         sharding = ambient_sharding() if sharding is None else check_batch_sharding(sharding)
         options = Options(
@@ -120,6 +126,7 @@ class Loader(Checkpointable):
             last_batch=last_batch,
             on_error=on_error,
             prefetch=prefetch,
+            keep=keep,
         )
         self._peers = peers_of(sharding)
         resources = Resources(self._peers.seat)
@@ -128,7 +135,7 @@ class Loader(Checkpointable):
                 check_options(options)
                 self._plan = plan = make_plan(options, sharding)
                 resources.decoder = plan.decoder
-                builder = plan.make_builder(plan.compiled, on_error)
+                builder = plan.make_batch_builder()
                 self.element_spec: dict[str, Any] = builder.spec()
                 facts |= plan.facts(self.element_spec)
         except BaseException:
@@ -265,9 +272,11 @@ class Loader(Checkpointable):
         decodes; "device" is the launch on it, the wait for canvases that it still reads, and the
         time that you held an unfinished batch; "consumer" is the rest of the time between two
         batches: your code, and your steps as far as you wait for them. "bottleneck" is the stage
-        with the largest share.
+        with the largest share. "kept_records" are on the devices, in "kept_bytes" of their memory.
         """
-        return self._consumer.stats.snapshot()
+        store = self._plan.store
+        kept = (0, 0) if store is None else (store.count, store.nbytes)
+        return self._consumer.stats.snapshot() | dict(zip(("kept_records", "kept_bytes"), kept))
 
     @property
     def source(self) -> Source | Stream:

@@ -14,13 +14,14 @@ from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
 from jaxaug.iterators.loader import arguments
 from jaxaug.iterators.loader.arguments import Options
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
-from jaxaug.iterators.loader.builder import BatchBuilder
+from jaxaug.iterators.loader.builder import BatchBuilder, ResidentBuilder
 from jaxaug.iterators.loader.columns import Columns, form_of
 from jaxaug.iterators.loader.compile import CompiledBatch, compile_batch, configuration
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
 from jaxaug.iterators.loader.decode import ColumnsDecoder
 from jaxaug.iterators.loader.dependence import depends
 from jaxaug.iterators.loader.reader import BatchPlan, Reader, RecordReader, SourceColumn
+from jaxaug.iterators.loader.resident import DeviceStore, ResidentReader
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.iterators.loader.state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
 from jaxaug.iterators.loader.stream_reader import StreamReader
@@ -41,6 +42,7 @@ class Plan:
       schema: the form of the rows.
       decoder: of all columns.
       function: the computation of a batch.
+      store: of the records that stay on the devices; None without `keep`.
     """
 
     options: Options
@@ -50,6 +52,7 @@ class Plan:
     schema: RowSchema
     decoder: ColumnsDecoder
     function: BatchFunction
+    store: DeviceStore | None = None
 
     @property
     def source(self) -> Source | Stream:
@@ -99,20 +102,32 @@ class Plan:
     def _compile(self, function: BatchFunction) -> CompiledBatch:
         return compile_batch(function, self.schema, len(self.layout.rows), self.layout.devices)
 
+    def make_batch_builder(self) -> BatchBuilder:
+        """Return the builder of the batches that are delivered."""
+        on_error = self.options.on_error
+        if self.store is None:
+            return self.make_builder(self.compiled, on_error)
+        schema = self.store.schema
+        compiled = compile_batch(self.function, schema, len(self.layout.rows), self.layout.devices)
+        return ResidentBuilder(self.store, **self._parts(compiled, on_error))
+
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.
 
         It does not refer to the user's functions, so that their owner can be collected.
         """
-        return BatchBuilder(
-            reader=self.reader,
-            decoder=self.decoder,
-            schema=self.schema,
-            layout=self.layout,
-            compiled=compiled,
-            seed=self.seed,
-            on_error=on_error,
-        )
+        return BatchBuilder(**self._parts(compiled, on_error))
+
+    def _parts(self, compiled: CompiledBatch, on_error: str) -> dict[str, Any]:
+        return {
+            "reader": self.reader,
+            "decoder": self.decoder,
+            "schema": self.schema,
+            "layout": self.layout,
+            "compiled": compiled,
+            "seed": self.seed,
+            "on_error": on_error,
+        }
 
     def batches_per_epoch(self) -> int:
         """Return the number of batches of a whole epoch.
@@ -184,6 +199,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     ranges = local_row_ranges(sharding, batch_size)
     arguments.check_groups(options.batch_transform, ranges)
     arguments.check_batch_size(reader.length, batch_size, options.drop)
+    arguments.check_keep(options.keep, sharding)
 
     first = reader.read_first()
     forms = {name: form_of(values) for name, values in first.items()}
@@ -201,6 +217,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         _check_names(schema)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
+        store, reader = _keep(options, reader, schema, layout)
     except BaseException:
         decoder.close()
         raise
@@ -218,7 +235,26 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         schema=schema,
         decoder=decoder,
         function=function,
+        store=store,
     )
+
+
+def _keep(
+    options: Options, reader: Reader, schema: RowSchema, layout: RowLayout
+) -> tuple[DeviceStore | None, Reader]:
+    """Return the store of the records that stay on the devices, and the reader of the others."""
+    if options.keep is None:
+        return None, reader
+    assert isinstance(reader, RecordReader)
+    store = DeviceStore(schema, len(reader.source), layout)
+    resident = ResidentReader(
+        source=reader.source,
+        forms=reader.forms,
+        sampler=reader.sampler,
+        store=store,
+        replaces=options.on_error == "replace",
+    )
+    return store, resident
 
 
 def _check_names(schema: RowSchema) -> None:
@@ -246,7 +282,7 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
     if given is None:
         given = {}
     elif not isinstance(given, Mapping):
-        given = {"image": given}
+        given = {_main_column(first): given}
     unknown = sorted(set(given) - set(first))
     if unknown:
         raise ValueError(
@@ -268,6 +304,12 @@ def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Dec
                 f"give decode={{{name!r}: Image()}}, or another decoder."
             )
     return _in_order(chosen, set(given))
+
+
+def _main_column(columns: Columns) -> str:
+    """Return the column that a decoder without a name is for: "image", or the only encoded one."""
+    encoded = [name for name, values in columns.items() if form_of(values).kind == "Encoded"]
+    return encoded[0] if len(encoded) == 1 and "image" not in columns else "image"
 
 
 def _in_order(
@@ -320,6 +362,7 @@ def _open(
     """Return the decoders fitted to their columns, and running."""
     fitted: dict[str, ColumnDecoder] = {}
     running: dict[str, Any] = {}
+    decoder = ColumnsDecoder(running, int(options.seed), reader.with_replacement)
     try:
         for name, each in given.items():
             if isinstance(each, Decoder):
@@ -330,6 +373,6 @@ def _open(
             fitted[name] = each.fit(column, fitted)
             running[name] = fitted[name].open(layout.devices, shared)
     except BaseException:
-        ColumnsDecoder(running).close()
+        decoder.close()
         raise
-    return fitted, ColumnsDecoder(running)
+    return fitted, decoder

@@ -69,6 +69,7 @@ class ReadBatch(NamedTuple):
       stored: by column, what the source's index has stored of them.
       seconds: how long reading took.
       error: why there are no columns; None where there are.
+      kept: what is known of the rows, of which the others are padding; see `resident`.
     """
 
     epoch: int
@@ -79,20 +80,28 @@ class ReadBatch(NamedTuple):
     stored: Mapping[str, Any] = {}
     seconds: float = 0.0
     error: Exception | None = None
+    kept: Any = None
 
 
-class _AskedBatch(NamedTuple):
+class AskedBatch(NamedTuple):
     """The rows of a batch before they are read.
 
     Attributes:
       span: the batch.
       positions: int64[r], of its local rows.
       indices: int64[r], the records there, or why they cannot be found.
+      kept: what is known of rows that are kept, see `ReadBatch`.
     """
 
     span: BatchSpan
     positions: np.ndarray
     indices: np.ndarray | Exception
+    kept: Any = None
+
+    @property
+    def reads(self) -> bool:
+        """True unless all rows are kept."""
+        return self.kept is None or bool(self.kept.missing.any())
 
     def found(self) -> np.ndarray:
         """Return the records, or raise."""
@@ -225,9 +234,9 @@ class RecordReader(Reader):
         for group in groups:
             for asked in group:
                 # In no variable, or the batch would stay alive as long as the next one is read.
-                yield self._read_batch(asked)
+                yield self._read_batch(self._without_kept(asked))
 
-    def _groups(self, plan: BatchPlan, cursor: Cursor, ahead: int) -> Iterator[list["_AskedBatch"]]:
+    def _groups(self, plan: BatchPlan, cursor: Cursor, ahead: int) -> Iterator[list[AskedBatch]]:
         """Yield the next batches, as many at a time as are found, or read, together.
 
         Args:
@@ -245,7 +254,7 @@ class RecordReader(Reader):
             starts, rows = np.array([(span.start, span.rows) for span in spans]).T[..., None]
             positions = np.where(plan.local < rows, starts + plan.local, PADDING)
             found = self._find_batches(epoch, positions)
-            yield [_AskedBatch(*asked) for asked in zip(spans, positions, found)]
+            yield [AskedBatch(*asked) for asked in zip(spans, positions, found)]
             if ahead:
                 count = batches_together(
                     cursor.position, plan.batch_size, ahead // len(plan.local), self._window
@@ -277,12 +286,14 @@ class RecordReader(Reader):
             return [self._find_batches(epoch, places[None])[0] for places in positions]
         return list(indices)
 
-    def _read_batch(self, asked: "_AskedBatch") -> ReadBatch:
+    def _read_batch(self, asked: AskedBatch) -> ReadBatch:
         """Return the rows of records; an exception, for the consumer to meet in its place."""
         started = time.perf_counter()
-        span, positions, indices = asked
+        span, positions, indices, kept = asked
         if isinstance(indices, Exception):
             return failed_batch(span.epoch, span.after, indices)
+        if not asked.reads:
+            return ReadBatch(span.epoch, span.after, positions, indices, {}, kept=kept)
         try:
             columns = self.read_rows(indices)
             stored = self._stored(indices)
@@ -290,11 +301,19 @@ class RecordReader(Reader):
             return failed_batch(span.epoch, span.after, error)
 
         seconds = time.perf_counter() - started
-        return ReadBatch(span.epoch, span.after, positions, indices, columns, stored, seconds)
+        cut = (positions, indices, columns, stored, seconds)
+        return ReadBatch(span.epoch, span.after, *cut, kept=kept)
 
-    def _read_together(self, group: list["_AskedBatch"]) -> list[ReadBatch]:
+    def _without_kept(self, asked: AskedBatch) -> AskedBatch:
+        """Return a batch with padding in the rows that need not be read."""
+        return asked
+
+    def _read_together(self, group: list[AskedBatch]) -> list[ReadBatch]:
         """Return batches that were read in one go."""
         started = time.perf_counter()
+        group = [self._without_kept(asked) for asked in group]
+        if not any(asked.reads for asked in group):
+            return [self._read_batch(asked) for asked in group]
         try:
             indices = np.concatenate([asked.found() for asked in group])
             columns = self.read_rows(indices)
@@ -309,7 +328,7 @@ class RecordReader(Reader):
             rows = slice(number * count, (number + 1) * count)
             part = {name: take_rows(values, rows) for name, values in columns.items()}
             cut = (asked.positions, asked.found(), part, stored[number], seconds)
-            batches.append(ReadBatch(asked.span.epoch, asked.span.after, *cut))
+            batches.append(ReadBatch(asked.span.epoch, asked.span.after, *cut, kept=asked.kept))
         return batches
 
     def _stored(self, indices: np.ndarray) -> Mapping[str, Any]:

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from jaxaug.decode import ColumnDecoder, Decoded, Ragged
 from jaxaug.iterators.loader.columns import Form, Forms
@@ -28,6 +29,9 @@ class RowSchema:
     decoders: Mapping[str, ColumnDecoder]
     with_replacement: bool
     wide_index: bool
+
+    # How what lies on the devices already is split.
+    device_spec: ClassVar[PartitionSpec] = PartitionSpec("batch")
 
     def shapes(self, count: int) -> dict[str, Any]:
         """Return the tree of the shapes of `count` rows, as `arrays` gives them."""
@@ -72,13 +76,25 @@ class RowSchema:
                 values = values.padded()
             plain[name] = values
 
-        positions = batch.positions if self.with_replacement else None
         return {
-            "words": key_words(batch.epoch, batch.indices, positions),
-            "valid": valid,
-            "index": self._index(batch.indices),
+            **self.names(batch, batch.indices, valid),
             "plain": plain,
             "decoded": {name: dict(decoded[name].arrays) for name in self.decoders},
+        }
+
+    def names(self, batch: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> dict[str, Any]:
+        """Return what rows have beside values: the words of their keys, and their records.
+
+        Args:
+          batch: of the rows.
+          indices: int64[n], their records.
+          valid: bool[n], the rows that hold a decoded record.
+        """
+        positions = batch.positions if self.with_replacement else None
+        return {
+            "words": key_words(batch.epoch, indices, positions),
+            "valid": valid,
+            "index": self._index(indices),
         }
 
     def split(self, rows: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

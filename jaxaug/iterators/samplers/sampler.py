@@ -14,19 +14,12 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from jaxaug._checks import check_positive_int, is_int
+from jaxaug._splitmix import fold, mix, stream, to_words, uniform
 
 # Alternating Feistel rounds. Four make a strong pseudo-random permutation of a large domain (Luby
 # and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are
 # chi-square clean.
 _ROUNDS = 12
-
-# The step and the multipliers of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
-# number generators", OOPSLA 2014, figure 18), the latter David Stafford's "mix 13" of the
-# MurmurHash3 finalizer.
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_MASK_64_BITS = (1 << 64) - 1
 
 
 def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int) -> np.ndarray:
@@ -63,7 +56,7 @@ def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int)
         )
     _check_positions(positions, n)
 
-    keys = np.broadcast_to(_stream(_keys(seed, epoch), _ROUNDS), (_ROUNDS, positions.size))
+    keys = np.broadcast_to(stream(_keys(seed, epoch), _ROUNDS), (_ROUNDS, positions.size))
     rows = math.isqrt(n - 1) + 1  # rows * columns covers n and exceeds it by less than one row
     columns = -(-n // rows)
 
@@ -282,9 +275,7 @@ class Weighted:
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
 
-        bits = _mix(positions.astype(np.uint64) * _GOLDEN + _keys(self.seed, epoch))
-        uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
-        draws = uniform * self._cumulative[-1]
+        draws = uniform(_keys(self.seed, epoch), to_words(positions)) * self._cumulative[-1]
         # side="right" finds the first record whose cumulative weight exceeds the draw: never one of
         # weight 0.
         records = np.searchsorted(self._cumulative, draws, side="right")
@@ -399,35 +390,10 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
-    """Return SplitMix64's output function of 64-bit words.
-
-    It is a bijection in which each output bit depends on all input bits.
-    """
-    values = (values ^ (values >> _SHIFTS[0])) * _MULTIPLIERS[0]
-    values = (values ^ (values >> _SHIFTS[1])) * _MULTIPLIERS[1]
-    return values ^ (values >> _SHIFTS[2])
-
-
-def _stream(keys: np.ndarray, count: int) -> np.ndarray:
-    """Return uint64[count, k], the first words of SplitMix64 started at each key uint64[k]."""
-    steps = np.arange(1, count + 1, dtype=np.uint64)
-    return _mix(steps[:, None] * _GOLDEN + keys)
-
-
 def _keys(seed: int, epoch: "int | np.ndarray") -> np.ndarray:
-    """Return uint64[1], a key of a seed and an epoch; of epochs int64[k], uint64[k].
-
-    Mixing between the two keeps (1, 2) and (2, 1) apart.
-    """
-    mixed_seed = _stream(_low_word(seed), 1)[0]
-    epochs = epoch.astype(np.uint64) if isinstance(epoch, np.ndarray) else _low_word(epoch)
-    return _stream(mixed_seed + epochs, 1)[0]
-
-
-def _low_word(number: int) -> np.ndarray:
-    """Return uint64[1], the low 64 bits of an int."""
-    return np.array([int(number) & _MASK_64_BITS], np.uint64)
+    """Return uint64[1], a key of a seed and an epoch; of epochs int64[k], uint64[k]."""
+    seed_key = fold(np.zeros(1, np.uint64), to_words(seed))
+    return fold(seed_key, to_words(epoch))
 
 
 def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> np.ndarray:
@@ -441,8 +407,8 @@ def _feistel(values: np.ndarray, rows: int, columns: int, keys: np.ndarray) -> n
     row, column = np.divmod(values, column_count)
     for even, odd in zip(keys[::2], keys[1::2]):
         # 63 bits of hash: the sum must not wrap.
-        row = (row + (_mix(column + even) >> one)) % row_count
-        column = (column + (_mix(row + odd) >> one)) % column_count
+        row = (row + (mix(column + even) >> one)) % row_count
+        column = (column + (mix(row + odd) >> one)) % column_count
     return row * column_count + column
 
 

@@ -36,6 +36,7 @@ class FileList:
       sep: what stands between path and labels, such as "," or "\\t"; None for any blanks. Paths
         must not hold it.
       dtype: of the labels: int for classes, float for numbers, str for a text.
+      column: of the files, such as "video".
 
     Raises:
       ValueError: another `dtype`.
@@ -51,8 +52,11 @@ class FileList:
       ([[0, -1], [0, 1]], 'both.jpg')
     """
 
-    def __init__(self, path: PathLike, *, sep: str | None = None, dtype: type = int):
+    def __init__(
+        self, path: PathLike, *, sep: str | None = None, dtype: type = int, column: str = "image"
+    ):
         check_choice("dtype", dtype, (int, float, str))
+        self._column = column
         self._list = local_path(path)
         lines = _lines(self._list)
         if not lines:
@@ -90,7 +94,7 @@ class FileList:
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label"; a file that cannot be read has length 0."""
         columns = {name: column[indices] for name, column in self.features.items()}
-        return join_columns({"image": self._files.read(indices)}, columns)
+        return join_columns({self._column: self._files.read(indices)}, columns)
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None

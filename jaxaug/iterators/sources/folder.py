@@ -1,10 +1,10 @@
-"""A folder of images, with one sub-folder for each class."""
+"""Folders of images or of videos, with one sub-folder for each class."""
 
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,11 +14,75 @@ from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
-_EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
 _MAX_SHOWN_NAMES = 5  # names in an error
 
 
-class ImageFolder:
+class ClassFolder:
+    """Files in class folders; see `ImageFolder` and `VideoFolder`."""
+
+    _column: ClassVar[str]
+    _noun: ClassVar[str]
+    _extensions: ClassVar[tuple[str, ...]]
+
+    def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
+        self.root = Path(local_path(root))
+        names, below = _list_folder(self.root, self._noun, self._extensions)
+        folders = [name.split(os.sep, 1)[0] if os.sep in name else "." for name in names]
+        found = sorted(set(folders))
+        if classes is None:
+            _check_no_shift(str(self.root), self._noun, found, names, below)
+        self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
+        _check_all_named(str(self.root), self._noun, found, self.classes)
+        ranks = {name: rank for rank, name in enumerate(self.classes)}
+        self.labels = np.array([ranks[folder] for folder in folders], np.int32)
+        self._files = LooseFiles(str(self.root), names)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __repr__(self) -> str:
+        found = f"{len(self)} {self._noun}, {len(self.classes)} classes, {sorted(self.features)}"
+        return f"{type(self).__name__}({str(self.root)!r}: {found})"
+
+    def path(self, index: int) -> str:
+        """Return the path of record `index`."""
+        return self._files.path(index)
+
+    @property
+    def features(self) -> Features:
+        """The column "label", known without reading a file."""
+        return {"label": self.labels}
+
+    def read(self, indices: np.ndarray) -> dict[str, Values]:
+        """Read the files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
+        return {self._column: self._files.read(indices), "label": self.labels[indices]}
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the record's path and class, and "error" if the file cannot be read now."""
+        return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
+
+    def untrusting(self) -> Self:
+        """Return a copy that also reads what a verification found bad; see `verify`."""
+        other = copy.copy(self)
+        other._files = self._files.untrusting()
+        return other
+
+    def findings_place(self) -> str:
+        """Return the file that `keep_findings` writes, if it can."""
+        return self._files.findings_place()
+
+    def keep_findings(self, findings: Mapping[int, str]) -> str:
+        """Keep record -> reason, which later sources take for bad; return the file with it."""
+        return self._files.keep_findings(findings)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the relative paths and of the labels."""
+        return self._files.fingerprint(self.labels)
+
+
+class ImageFolder(ClassFolder):
     """Images in class folders: `root/dog/x.jpg`, `root/cat/y/z.png`; the label is the class's rank.
 
     A folder without sub-folders of images is one class named ".", label 0. Files are found by
@@ -51,78 +115,57 @@ class ImageFolder:
       (('cat', 'dog'), [0, 1])
     """
 
-    def __init__(self, root: PathLike, classes: Sequence[str] | None = None):
-        self.root = Path(local_path(root))
-        names, below = _list_folder(self.root)
-        folders = [name.split(os.sep, 1)[0] if os.sep in name else "." for name in names]
-        found = sorted(set(folders))
-        if classes is None:
-            _check_no_shift(str(self.root), found, names, below)
-        self.classes: tuple[str, ...] = tuple(found) if classes is None else _class_names(classes)
-        _check_all_named(str(self.root), found, self.classes)
-        ranks = {name: rank for rank, name in enumerate(self.classes)}
-        self.labels = np.array([ranks[folder] for folder in folders], np.int32)
-        self._files = LooseFiles(str(self.root), names)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __repr__(self) -> str:
-        found = f"{len(self)} images, {len(self.classes)} classes, {sorted(self.features)}"
-        return f"ImageFolder({str(self.root)!r}: {found})"
-
-    def path(self, index: int) -> str:
-        """Return the path of record `index`."""
-        return self._files.path(index)
-
-    @property
-    def features(self) -> Features:
-        """The column "label", known without reading an image."""
-        return {"label": self.labels}
-
-    def read(self, indices: np.ndarray) -> dict[str, Values]:
-        """Read the files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
-        return {"image": self._files.read(indices), "label": self.labels[indices]}
-
-    def describe(self, index: int) -> dict[str, Any]:
-        """Return the record's path and class, and "error" if the file cannot be read now."""
-        return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
-
-    def untrusting(self) -> "ImageFolder":
-        """Return a copy that also reads what a verification found bad; see `verify`."""
-        other = copy.copy(self)
-        other._files = self._files.untrusting()
-        return other
-
-    def findings_place(self) -> str:
-        """Return the file that `keep_findings` writes, if it can."""
-        return self._files.findings_place()
-
-    def keep_findings(self, findings: Mapping[int, str]) -> str:
-        """Keep record -> reason, which later sources take for bad; return the file with it."""
-        return self._files.keep_findings(findings)
-
-    def fingerprint(self) -> str:
-        """Return a hash of the relative paths and of the labels."""
-        return self._files.fingerprint(self.labels)
+    _column = "image"
+    _noun = "images"
+    _extensions = _IMAGES
 
 
-def _list_folder(root: Path) -> tuple[list[str], list[str]]:
-    """Return the image files below a folder, and the folders in it, both sorted.
+class VideoFolder(ClassFolder):
+    """Videos in class folders: `root/dog/x.mp4`, `root/cat/y/z.mkv`; the label is the class's rank.
+
+    All else is as in `ImageFolder`; the column is "video", which `decode.Video` decodes.
+
+    Args:
+      root: the folder.
+      classes: names of the class folders in the order of their labels; None for all, sorted.
+
+    Attributes:
+      classes: the class names, tuple[str, ...].
+      labels: the class of each video, int32[n].
 
     Raises:
-      SourceError: it is no folder, cannot be read, or holds no images.
+      SourceError, ValueError: as those of `ImageFolder`.
+
+    Example:
+      >>> import tempfile
+      >>> root = Path(tempfile.mkdtemp())
+      >>> (root / "run").mkdir()
+      >>> _ = (root / "run" / "a.mp4").write_bytes(b"...")
+      >>> VideoFolder(root).labels.tolist()
+      [0]
+    """
+
+    _column = "video"
+    _noun = "videos"
+    _extensions = _VIDEOS
+
+
+def _list_folder(root: Path, noun: str, extensions: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the files of a kind below a folder, and the folders in it, both sorted.
+
+    Raises:
+      SourceError: it is no folder, cannot be read, or holds no such files.
     """
     if not root.is_dir():
-        raise SourceError(f"`root` must be a folder of images, got {str(root)!r}, which is none.")
+        raise SourceError(f"`root` must be a folder of {noun}, got {str(root)!r}, which is none.")
     try:
-        names = sorted(image_files(str(root)))
+        names = sorted(_files_below(str(root), "", (_identity(str(root)),), extensions))
         below = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     except OSError as error:
         raise SourceError(f"`root`: {error.filename!r} cannot be read: {reason(error)}.") from error
     if not names:
-        expected = f"class folders with files named {', '.join(_EXTENSIONS)}"
-        raise SourceError(f"no images below {str(root)!r}: expected {expected}.")
+        expected = f"class folders with files named {', '.join(extensions)}"
+        raise SourceError(f"no {noun} below {str(root)!r}: expected {expected}.")
     return names, below
 
 
@@ -134,10 +177,12 @@ def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _check_no_shift(root: str, found: list[str], names: list[str], below: list[str]) -> None:
+def _check_no_shift(
+    root: str, noun: str, found: list[str], names: list[str], below: list[str]
+) -> None:
     """Raise SourceError where labels would not be what they are in a folder of the same classes.
 
-    Images beside the class folders would be a class of their own, the first one; an empty class
+    Files beside the class folders would be a class of their own, the first one; an empty class
     folder would be none.
     """
     if found == ["."]:
@@ -145,21 +190,21 @@ def _check_no_shift(root: str, found: list[str], names: list[str], below: list[s
     beside = [name for name in names if os.sep not in name]
     if beside:
         raise SourceError(
-            f"images in no class folder below {root!r}: {listed(beside)}. Remove them, or name '.' "
+            f"{noun} in no class folder below {root!r}: {listed(beside)}. Remove them, or name '.' "
             "in classes=[...], which makes them a class."
         )
     empty = [name for name in below if name not in found and not name.startswith(".")]
     if empty:
         raise SourceError(
-            f"no images in {listed(empty)} below {root!r}: remove what is no class, or fix the "
+            f"no {noun} in {listed(empty)} below {root!r}: remove what is no class, or fix the "
             "labels by classes=[...], which may name empty folders."
         )
 
 
-def _check_all_named(root: str, found: list[str], classes: tuple[str, ...]) -> None:
+def _check_all_named(root: str, noun: str, found: list[str], classes: tuple[str, ...]) -> None:
     unknown = [name for name in found if name not in classes]
     if unknown:
-        wanted = f"`classes` must name every folder with images below {root!r}"
+        wanted = f"`classes` must name every folder with {noun} below {root!r}"
         raise SourceError(f"{wanted}; it lacks {listed(unknown)}.")
 
 
@@ -175,10 +220,12 @@ def listed(names: list[str]) -> str:
 
 def image_files(root: str) -> Iterator[str]:
     """Yield the paths, relative to `root`, of the image files below it, in no order."""
-    yield from _files_below(root, "", (_identity(root),))
+    yield from _files_below(root, "", (_identity(root),), _IMAGES)
 
 
-def _files_below(root: str, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def _files_below(
+    root: str, below: str, above: tuple[tuple[int, int], ...], extensions: tuple[str, ...]
+) -> Iterator[str]:
     with os.scandir(os.path.join(root, below)) as entries:
         for entry in entries:
             name = os.path.join(below, entry.name)
@@ -187,8 +234,8 @@ def _files_below(root: str, below: str, above: tuple[tuple[int, int], ...]) -> I
                 if identity in above:
                     what = "is a link to a folder that holds it, which never ends: remove it"
                     raise SourceError(f"`root`: {entry.path!r} {what}.")
-                yield from _files_below(root, name, (*above, identity))
-            elif entry.name.lower().endswith(_EXTENSIONS) and not entry.name.startswith(
+                yield from _files_below(root, name, (*above, identity), extensions)
+            elif entry.name.lower().endswith(extensions) and not entry.name.startswith(
                 "._"
             ):  # AppleDouble
                 yield name

@@ -154,11 +154,15 @@ def test_entries_with_a_row_for_each_frame():
 
 def test_what_is_refused():
     clip = A.Frames(CHAIN)
-    with pytest.raises(ValueError, match=r"expected frames \(t, h, w, channels\), got \(20, 28, 3"):
+    with pytest.raises(
+        ValueError, match=r"expected frames \(t, h, w, channels\), .* got \(20, 28, 3"
+    ):
         clip(KEY, FRAMES[0])
     with pytest.raises(ValueError, match="`boxes` must have a row for each of the 3 frames"):
         clip(KEY, {"image": FRAMES, "boxes": np.zeros((2, 4), np.float32)})
-    with pytest.raises(ValueError, match=r"must have an 'image', got the keys \['mask'\]"):
+    with pytest.raises(
+        ValueError, match=r"must have an 'image' or a 'video', got the keys \['mask'\]"
+    ):
         clip(KEY, {"mask": FRAMES})
     with pytest.raises(TypeError, match="holds the class RandomRotation"):
         A.Frames(A.RandomRotation)
@@ -183,3 +187,29 @@ def test_a_coin_leaves_what_all_frames_share_alone():
     video = {"image": jnp.ones((3, 8, 9, 3)), "label": jnp.int32(7)}
     out = A.Frames(Darker())(KEY, video)
     assert out["label"] == 7 and out["image"].shape == (3, 8, 9, 3)
+
+
+def test_a_video_is_what_an_image_of_frames_is():
+    expected = A.Frames(CHAIN)(KEY, sample())
+    video = {"video" if name == "image" else name: row for name, row in sample().items()}
+    found = A.Frames(CHAIN)(KEY, video)
+    assert set(found) == set(video)
+    np.testing.assert_array_equal(found["video"], expected["image"])
+    np.testing.assert_array_equal(found["boxes"], expected["boxes"])
+
+
+@pytest.mark.parametrize("per_frame", [False, True])
+def test_each_clip_has_draws_of_its_own(per_frame):
+    chain = A.Compose([A.RandomRotation(30), A.ColorJitter(0.5)])
+    clips = np.stack([FRAMES, FRAMES[::-1]])
+    masks = clips[..., 0] // 50
+    out = A.Frames(chain, per_frame)(KEY, {"video": clips, "mask": masks, "label": np.int32(3)})
+    assert out["label"] == 3
+    for number in range(2):
+        clip = {"image": clips[number], "mask": masks[number]}
+        expected = A.Frames(chain, per_frame)(jax.random.fold_in(KEY, number), clip)
+        difference = np.asarray(out["video"][number], int) - np.asarray(expected["image"], int)
+        assert np.abs(difference).max() <= 1
+        np.testing.assert_array_equal(out["mask"][number], expected["mask"])
+    with pytest.raises(ValueError, match="for each of the 3 frames of each of 2 clips"):
+        A.Frames(chain)(KEY, {"video": clips, "mask": masks[0]})

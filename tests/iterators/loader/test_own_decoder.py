@@ -43,7 +43,7 @@ class Wave(decode.ColumnDecoder):
         odd = np.flatnonzero(values.lengths % 2 == 1)
         return None, {row: "an odd number of bytes" for row in odd.tolist()}
 
-    def decode_rows(self, values, checked, siblings, wanted):
+    def decode_rows(self, values, checked, siblings, wanted, keys):
         self.calls["decode"] += 1
         samples = np.zeros((len(wanted), self.length), np.int16)
         failures = {}
@@ -75,7 +75,7 @@ class Peak(decode.ColumnDecoder):
     def forms(self):
         return {"peak": jax.ShapeDtypeStruct((), np.float32)}
 
-    def decode_rows(self, values, checked, siblings, wanted):
+    def decode_rows(self, values, checked, siblings, wanted, keys):
         first = siblings[self.of].arrays["samples"][:, 0]
         return decode.Decoded({"peak": values - first.astype(np.float32)}, wanted, {})
 

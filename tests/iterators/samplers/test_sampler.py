@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxaug import Decoder, Loader
+from jaxaug import Decoder, Loader, _splitmix
 from jaxaug.iterators import InMemory, Mix, Repeat
 from jaxaug.iterators.loader.reader import RecordReader
 from jaxaug.iterators.samplers import sampler as sampler_module
@@ -163,7 +163,7 @@ def test_weighted_draws_follow_the_weights():
 
 def test_a_draw_of_zero_is_no_record_of_weight_zero():
     """At the position whose hash is that of 0, as SplitMix64 maps 0 to itself."""
-    inverse = pow(int(sampler_module._GOLDEN), -1, 2**64)
+    inverse = pow(int(_splitmix.GOLDEN), -1, 2**64)
     position = -int(sampler_module._keys(0, 0)[0]) * inverse % 2**64
     sampler = Weighted(np.array([0.0, 1.0]), seed=0, num_samples=2**63 - 1)
     assert sampler.records(0, np.array([position])).tolist() == [1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxaug._checks import check_choice, check_count, check_seconds
+from jaxaug._checks import check_amount, check_choice, check_count, check_seconds
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.decode import ColumnDecoder, Headers
 from jaxaug.decode.image.parse.headers import no_reasons
@@ -51,8 +51,11 @@ class PackedSource(abc.ABC):
       nulls: what records without a number have, as `TFRecord` says.
       max_length: of columns of lists, as `TFRecord` says.
       timeout, retries: of reading, as `Staged` says.
+      cache, cache_bytes: the folder of blocks that are kept, and its bound, as `TFRecord` says.
       options: what else the index depends on; JSON values.
     """
+
+    _main = "image"  # the column of encoded bytes
 
     def __init__(
         self,
@@ -66,6 +69,8 @@ class PackedSource(abc.ABC):
         mmap: bool,
         timeout: float,
         retries: int,
+        cache: PathLike | None,
+        cache_bytes: float,
     ):
         check_choice("boxes_of", boxes_of, BOXES_OF)
         check_choice("nulls", nulls, NULLS)
@@ -75,6 +80,7 @@ class PackedSource(abc.ABC):
             options = options | {"max_length": length}
         check_seconds("timeout", timeout)
         check_count("retries", retries)
+        check_amount("cache_bytes", cache_bytes, "bytes")
         self._files = list_files(paths)
         self._options = options
         self._trusting = True
@@ -82,6 +88,8 @@ class PackedSource(abc.ABC):
         self._nulls = nulls
         self._index_place = None if index is None else local_path(index)
         self._reading: dict[str, Any] = {"mapped": mmap, "timeout": timeout, "retries": retries}
+        if cache is not None:
+            self._reading |= {"cache": local_path(cache), "cache_bytes": cache_bytes}
         self._open()
 
     def _open(self) -> None:
@@ -166,7 +174,7 @@ class PackedSource(abc.ABC):
         if self._bad:
             encoded = without_rows(encoded, [*self._bad], np.resize(indices, len(files)))
         rows = len(indices)
-        found = {"image": encoded.take(slice(rows))}
+        found = {self._main: encoded.take(slice(rows))}
         if masked:
             found["mask"] = encoded.take(slice(rows, None))
         columns = take_features(self._features, self._ragged, indices)
@@ -210,6 +218,8 @@ class PackedSource(abc.ABC):
 
     def headers(self, indices: np.ndarray) -> dict[str, Headers]:
         """Return the headers of images that the index knows; `reason` stays empty."""
+        if self._main != "image":
+            return {}
         facts = {name: self._columns[HEADER + name][indices] for name in FACTS}
         facts |= {name: facts[name].astype(np.int32) for name in ("height", "width")}
         return {"image": Headers(**facts, reason=no_reasons(len(indices)))}

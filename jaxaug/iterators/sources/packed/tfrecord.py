@@ -59,6 +59,9 @@ class TFRecord(PackedSource):
         mapped files. A read of a URL is tried again until then, each time after a quarter of it.
       retries: tries of a read of a file after the first, 0.1, 0.2, 0.4, ... seconds apart; not for
         mapped files.
+      cache: a folder in which what was read of URLs is kept, by blocks of 1 MiB; processes may
+        share it. None keeps nothing.
+      cache_bytes: about how much of it; blocks that were not used for longest make room.
 
     Raises:
       ValueError: `timeout` or `retries` are no such numbers.
@@ -90,6 +93,8 @@ class TFRecord(PackedSource):
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
+        cache: PathLike | None = None,
+        cache_bytes: float = 100e9,
     ):
         self._image = image
         self._mask = mask
@@ -101,8 +106,9 @@ class TFRecord(PackedSource):
         if mask is not None:
             options["mask"] = mask
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
+        kept = {"cache": cache, "cache_bytes": cache_bytes}
         columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
-        super().__init__(paths, options, index=index, **columns, **reading)
+        super().__init__(paths, options, index=index, **columns, **reading, **kept)
         self._check_found(self._names, label)
 
     def _scan(

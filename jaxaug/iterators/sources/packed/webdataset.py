@@ -47,6 +47,8 @@ class WebDataset(PackedSource):
         counts.
       mask: extensions of the mask, such as "seg.png" for `key.seg.png` beside `key.jpg`; every
         record must have one. None for no masks. See `decode.Mask`.
+      video: extensions of a video in place of the image, such as ("mp4", "webm"); the column is
+        "video" then.
       label: "cls" for the member of that name or, without one, "label" in `json`; "kind.cls" for
         `key.kind.cls`; another name in `json`; None for none.
       features: names of further numbers in `json`, or {name: new name}; None for all numbers. Also
@@ -69,6 +71,9 @@ class WebDataset(PackedSource):
         mapped files. A read of a URL is tried again until then, each time after a quarter of it.
       retries: tries of a read of a file after the first, 0.1, 0.2, 0.4, ... seconds apart; not for
         mapped files.
+      cache: a folder in which what was read of URLs is kept, by blocks of 1 MiB; processes may
+        share it. None keeps nothing.
+      cache_bytes: about how much of it; blocks that were not used for longest make room.
 
     Attributes:
       classes: the class names that `python -m jaxaug pack` stored, or None.
@@ -100,6 +105,7 @@ class WebDataset(PackedSource):
         *,
         image: str | Sequence[str] = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff"),
         mask: str | Sequence[str] | None = None,
+        video: str | Sequence[str] | None = None,
         label: str | None = "cls",
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
@@ -109,8 +115,13 @@ class WebDataset(PackedSource):
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
+        cache: PathLike | None = None,
+        cache_bytes: float = 100e9,
     ):
         self._mask = [] if mask is None else _extensions(mask)
+        if video is not None:
+            self._main = "video"
+            image = video
         self._image = [name for name in _extensions(image) if name not in self._mask]
         if not self._image:
             raise ValueError(
@@ -127,9 +138,12 @@ class WebDataset(PackedSource):
         options = {"image": self._image, "label": label, "features": self._names}
         if self._mask:
             options["mask"] = self._mask
+        if video is not None:
+            options["column"] = self._main
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
+        kept = {"cache": cache, "cache_bytes": cache_bytes}
         columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
-        super().__init__(paths, options, index=index, **columns, **reading)
+        super().__init__(paths, options, index=index, **columns, **reading, **kept)
         self._check_found(named, label)
         classes = self._index.extra.get("classes")
         self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
@@ -148,7 +162,7 @@ class WebDataset(PackedSource):
                 hint = "members of one record must follow each other"
                 if any(name.rpartition(".")[2] in self._image for name in parts):
                     hint = "a name's key ends at its first dot"
-                what = f"has no image {self._image}; it has {sorted(parts)}: {hint}"
+                what = f"has no {self._main} {self._image}; it has {sorted(parts)}: {hint}"
                 raise _wrong(reader, key, what)
             image = parts[extension]
             start = min(member.start for member in parts.values())

@@ -15,10 +15,11 @@ import random
 import re
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import takewhile
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jaxaug._install import install_command
 from jaxaug._typing import PathLike
@@ -31,6 +32,7 @@ INDEX_SUFFIX = ".index"
 _CACHES = ("simplecache", "filecache", "blockcache", "cached")  # protocols of fsspec
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 _MAX_PAUSE = 5.0
+_ASKED_FILES = 64  # remote files whose facts are asked for at a time
 # Answers of a server that another try may change: a timeout, too early, too many requests.
 MAY_PASS = (408, 425, 429)
 # What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
@@ -143,11 +145,21 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
     if not given:
         raise SourceError("`paths` must name at least one file, got none.")
 
-    found = []
+    found: list[str | DataFile] = []
     for pattern in given:
         for braced in _braces(os.fspath(pattern)):
             found += _matches(braced)
-    return [stat_file(path) for path in found]
+    return _stat_files(found)
+
+
+def _stat_files(found: list[str | DataFile]) -> list[DataFile]:
+    """Return the facts of files that are not known yet; a server is asked for many at a time."""
+    far = [place for place, each in enumerate(found) if isinstance(each, str) and is_remote(each)]
+    if len(far) > 1:
+        with ThreadPoolExecutor(min(_ASKED_FILES, len(far)), "jaxaug-stat") as pool:
+            for place, file in zip(far, pool.map(stat_file, [str(found[each]) for each in far])):
+                found[place] = file
+    return [stat_file(each) if isinstance(each, str) else each for each in found]
 
 
 def _braces(pattern: str) -> list[str]:
@@ -174,16 +186,17 @@ def _numbers(first: str, last: str) -> list[str]:
     return [f"{number:0{width}d}" for number in range(start, stop + step, step)]
 
 
-def _matches(pattern: str) -> list[str]:
+def _matches(pattern: str) -> Sequence[str | DataFile]:
+    """Return the paths that a pattern names, or the files if a listing tells their facts."""
     if is_remote(pattern):
         _check_uncached(pattern)
         system, below = file_system_of(pattern)
         system.invalidate_cache()  # fsspec may hold a listing of earlier
         if "*" not in pattern:  # a URL may well hold a "?"
             return [pattern]
-        found = sorted(
-            _chained(pattern, system.unstrip_protocol(name)) for name in system.glob(below)
-        )
+        listed = insist(partial(system.glob, below, detail=True), OPENING)
+        names = {_chained(pattern, system.unstrip_protocol(name)): name for name in listed}
+        found = [_listed(path, listed[names[path]]) for path in sorted(names)]
     elif not glob.has_magic(pattern):
         return [local_path(pattern)]
     else:
@@ -230,13 +243,27 @@ def stat_file(path: str) -> DataFile:
             return DataFile(path, facts.st_size, str(facts.st_mtime_ns))
         system, name = file_system_of(path)
         info = insist(partial(system.info, name), OPENING)
-        if info.get("type") == "directory":
-            raise _is_folder(hide_secrets(path))
     except SourceError:
         raise
     except Exception as error:  # each protocol has its own
         what = f"`paths`: {hide_secrets(path)!r} cannot be opened: {reason(error)}."
         raise SourceError(what) from cause_of(error, path)
+    return _data_file(path, info)
+
+
+def _listed(path: str, info: Mapping[str, Any]) -> str | DataFile:
+    """Return a file with what a listing tells, or its path where an answer may say it otherwise.
+
+    Generations and quoted ETags are written in one way; times are not.
+    """
+    exact = info.get("generation") or str(info.get("ETag", "")).startswith('"')
+    return _data_file(path, info) if exact else path
+
+
+def _data_file(path: str, info: Mapping[str, Any]) -> DataFile:
+    """Return a remote file by what fsspec tells of it."""
+    if info.get("type") == "directory":
+        raise _is_folder(hide_secrets(path))
     if info.get("size") is None:
         raise SourceError(
             f"`paths`: the server of {hide_secrets(path)!r} does not tell its size, "
@@ -269,7 +296,7 @@ def _beneath(error: BaseException) -> BaseException | None:
     cause = error.__cause__ or error.__context__
     if not isinstance(error, FileNotFoundError) or cause is None:
         return None
-    missing = isinstance(cause, FileNotFoundError) or getattr(cause, "status", None) in (404, 410)
+    missing = isinstance(cause, FileNotFoundError) or _status(cause) in (404, 410)
     return _beneath(cause) if missing else cause
 
 
@@ -327,10 +354,18 @@ def may_pass(error: BaseException) -> bool:
     What is missing, forbidden, or was called in a wrong way stays so.
     """
     cause = _beneath(error) or error
-    status = getattr(cause, "status", None)
-    if isinstance(status, int) and 400 <= status < 500:
+    status = _status(cause)
+    if 400 <= status < 500:
         return status in MAY_PASS
     return not isinstance(cause, (SourceError, FileNotFoundError, PermissionError, ValueError))
+
+
+def _status(error: BaseException) -> int:
+    """Return the status of a server's answer, where aiohttp or botocore has it; 0 for none."""
+    response = getattr(error, "response", None)
+    facts = response.get("ResponseMetadata", {}) if isinstance(response, Mapping) else {}
+    status = getattr(error, "status", None) or facts.get("HTTPStatusCode")
+    return status if isinstance(status, int) else 0
 
 
 def _asked_pause(error: BaseException) -> float:

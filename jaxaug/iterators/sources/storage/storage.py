@@ -6,7 +6,8 @@ from typing import Protocol
 import numpy as np
 
 from jaxaug.decode import Encoded
-from jaxaug.iterators.sources.storage.files import DataFile
+from jaxaug.iterators.sources.storage.cached import Cached
+from jaxaug.iterators.sources.storage.files import DataFile, is_remote
 from jaxaug.iterators.sources.storage.local_disks import all_local
 from jaxaug.iterators.sources.storage.mapped import Mapped
 from jaxaug.iterators.sources.storage.staged import Staged
@@ -26,7 +27,15 @@ class Storage(Protocol):
 _MAX_MAPPED_FILES = 32_000
 
 
-def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retries: int) -> Storage:
+def choose_storage(
+    files: list[DataFile],
+    *,
+    mapped: bool,
+    timeout: float,
+    retries: int,
+    cache: str | None = None,
+    cache_bytes: float = 0.0,
+) -> Storage:
     """Map the files if that is wanted and safe, else have them read by threads.
 
     Mapping is safe on disks of this machine: a network disk that does not answer would stop the
@@ -36,7 +45,10 @@ def choose_storage(files: list[DataFile], *, mapped: bool, timeout: float, retri
     size = sum(file.size for file in files)
     if mapped and local and len(files) <= _MAX_MAPPED_FILES and size <= mappable_bytes():
         return Mapped(files)
-    return Staged(files, local=local, timeout=timeout, retries=retries)
+    staged = Staged(files, local=local, timeout=timeout, retries=retries)
+    if cache is None or not all(is_remote(file.path) for file in files):
+        return staged
+    return Cached(staged, files, cache, cache_bytes)
 
 
 def mappable_bytes() -> float:

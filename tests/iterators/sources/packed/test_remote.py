@@ -133,6 +133,35 @@ def test_globs_of_a_remote_store(server):
     memory.rm("/jaxaug-test", recursive=True)
 
 
+def test_a_listing_tells_the_facts_of_files(monkeypatch):
+    """No file is asked for by itself."""
+    pytest.importorskip("fsspec")
+    listed = {
+        f"bucket/{name}.tar": {"name": f"bucket/{name}.tar", "size": 5, "type": "file", "ETag": tag}
+        for name, tag in (("b", '"2"'), ("a", '"1"'))
+    }
+    system = SimpleNamespace(
+        invalidate_cache=lambda: None,
+        glob=lambda path, detail: listed,
+        unstrip_protocol=lambda name: f"s3://{name}",
+    )
+    monkeypatch.setattr(files_module, "file_system_of", lambda path: (system, path))
+    found = [("s3://bucket/a.tar", 5, '"1"'), ("s3://bucket/b.tar", 5, '"2"')]
+    assert list_files("s3://bucket/*.tar") == found
+
+
+def test_many_files_are_asked_for_at_a_time(server, monkeypatch):
+    handler, url = server
+    handler.contents |= {f"/{number}.tar": b"." for number in range(8)}
+    together = threading.Barrier(8)
+    answer = handler.answer
+    monkeypatch.setattr(
+        handler, "do_HEAD", lambda self: (together.wait(10), answer(self, body=False))
+    )
+    files = list_files(f"{url}/{{0..7}}.tar")
+    assert [file.path[-5:] for file in files] == [f"{number}.tar" for number in range(8)]
+
+
 def test_a_protocol_that_nobody_knows():
     pytest.importorskip("fsspec")
     with pytest.raises(

@@ -1,0 +1,1 @@
+"""Videos: from bytes to the planes of the frames that a row shows."""

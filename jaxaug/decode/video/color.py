@@ -1,0 +1,103 @@
+"""From planes to RGB: a pure function, in integers, so that every device gives the same pixels."""
+
+from typing import Any
+
+import numpy as np
+
+Plane = Any  # an array of JAX or of NumPy: the operators are those of either
+
+_SHIFT = 14  # bits of a coefficient behind the point
+_SIXTEENTHS = 4  # interpolated chroma is in sixteenths of a level
+# (Kr, Kb) of BT.601, BT.709 and BT.2020, ITU-R BT.601-7, BT.709-6 and BT.2020-2.
+_LUMA_WEIGHTS = ((0.299, 0.114), (0.2126, 0.0722), (0.2627, 0.0593))
+
+
+def _coefficients() -> np.ndarray:
+    """Return int32[3, 2, 5]: of luma, Cr to R, Cb and Cr to G, Cb to B, by matrix and range."""
+    table = []
+    for red, blue in _LUMA_WEIGHTS:
+        green = 1 - red - blue
+        chroma = (
+            2 * (1 - red),
+            -2 * (1 - blue) * blue / green,
+            -2 * (1 - red) * red / green,
+            2 * (1 - blue),
+        )
+        limited = [255 / 219, *(255 / 224 * each for each in chroma)]
+        table.append([limited, [1.0, *chroma]])
+    return np.round(np.array(table) * 2**_SHIFT).astype(np.int32)
+
+
+def whole_chroma(chroma: Plane, size: tuple[int, int], siting: Any = (0, 0)) -> Plane:
+    """Return chroma at the size of luma, in sixteenths of a level.
+
+    That of half the size is interpolated linearly; edges repeat.
+
+    Args:
+      chroma: uint8[..., ceil(H / 2), ceil(W / 2)] or uint8[..., H, W].
+      size: (H, W).
+      siting: where a value lies among the two rows and among the two columns that share it: -1 on
+        the first, 0 in the middle, 1 on the second; two ints or int[2].
+
+    Returns:
+      uint16[..., H, W].
+
+    Example:
+      >>> whole_chroma(np.array([[0, 16]], np.uint8), (2, 4))[0].tolist()
+      [0, 64, 192, 256]
+    """
+    values = chroma.astype(np.uint16)
+    if chroma.shape[-2:] == size:
+        return values << _SIXTEENTHS
+    return _doubled(_doubled(values, -2, size[0], siting[0]), -1, size[1], siting[1])
+
+
+def to_rgb(luma: Plane, cb: Plane, cr: Plane, matrix: Any, full_range: Any) -> Plane:
+    """Return RGB of planes of 8 bits.
+
+    With Y' = luma - 16 and 219 levels, or all 255 levels, and the weights Kr, Kb of the matrix:
+    R = Y' + 2 (1 - Kr) Cr, B = Y' + 2 (1 - Kb) Cb, G from Y' = Kr R + Kg G + Kb B.
+
+    Args:
+      luma: uint8[..., H, W].
+      cb, cr: uint16[..., H, W], in sixteenths of a level, see `whole_chroma`.
+      matrix: 0 for BT.601, 1 for BT.709, 2 for BT.2020.
+      full_range: 1 for values 0 to 255, else 0.
+
+    Returns:
+      uint8[..., H, W, 3].
+
+    Example:
+      >>> white = np.full((1, 1), 235, np.uint8)
+      >>> gray = np.full((1, 1), 128 * 16, np.uint16)
+      >>> to_rgb(white, gray, gray, 0, 0).tolist()
+      [[[255, 255, 255]]]
+    """
+    xp = luma.__array_namespace__()
+    table = xp.asarray(_coefficients())[matrix, full_range]
+    scale, cr_red, cb_green, cr_green, cb_blue = (table[k] for k in range(5))
+    cb, cr = (each.astype(np.int32) - (128 << _SIXTEENTHS) for each in (cb, cr))
+
+    black = 16 - 16 * full_range
+    half = 1 << (_SHIFT + _SIXTEENTHS - 1)
+    gray = (luma.astype(np.int32) - black) * (scale << _SIXTEENTHS) + half
+    sums = (gray + cr * cr_red, gray + cb * cb_green + cr * cr_green, gray + cb * cb_blue)
+    levels = [xp.clip(each >> (_SHIFT + _SIXTEENTHS), 0, 255) for each in sums]
+    return xp.stack([each.astype(np.uint8) for each in levels], axis=-1)
+
+
+def _doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
+    """Return four times the values, interpolated between neighbors of an axis."""
+    xp = values.__array_namespace__()
+    axis += values.ndim
+    whole = (slice(None),) * axis
+    before = xp.concatenate([values[(*whole, slice(1))], values[(*whole, slice(-1))]], axis)
+    after = xp.concatenate(
+        [values[(*whole, slice(1, None))], values[(*whole, slice(-1, None))]], axis
+    )
+    to_first, to_second = (xp.asarray(siting * sign).astype(np.uint16) for sign in (1, -1))
+    first = (3 - to_first) * values + (1 + to_first) * before
+    second = (3 - to_second) * values + (1 + to_second) * after
+    pairs = xp.stack([first, second], axis + 1)
+    shape = (*values.shape[:axis], 2 * values.shape[axis], *values.shape[axis + 1 :])
+    return xp.reshape(pairs, shape)[(*whole, slice(length))]

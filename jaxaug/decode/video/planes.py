@@ -1,0 +1,140 @@
+"""The planes of a frame: luma and chroma of 8 bits, upright, on canvases in host memory."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug.decode.video.color import whole_chroma
+from jaxaug.errors import DecodeError
+
+# FFmpeg's formats of separate planes whose chroma has half or all of the size of luma.
+_HALF = ("yuv420p", "yuvj420p", "yuv420p10le", "yuv420p12le")
+_WHOLE = ("yuv444p", "yuvj444p", "yuv444p10le", "yuv444p12le")
+_FULL_RANGE = ("yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p")
+# FFmpeg's AVColorSpace and AVColorRange, which are ISO/IEC 23091-2 table 4.
+_BT709 = (1, 7)
+_BT2020 = (9, 10)
+_WIDE = 2  # the range 0 to 255
+BT601, BT709, BT2020 = 0, 1, 2
+Size = tuple[int, int]  # (height, width)
+
+
+class Color(NamedTuple):
+    """How the planes of a frame become RGB.
+
+    Attributes:
+      matrix: 0 for BT.601, 1 for BT.709, 2 for BT.2020.
+      full_range: 1 for values 0 to 255, 0 for 16 to 235.
+      rows, columns: where chroma of half the size lies, see `whole_chroma`.
+    """
+
+    matrix: int
+    full_range: int
+    rows: int
+    columns: int
+
+
+class Planes(NamedTuple):
+    """A frame, upright.
+
+    Attributes:
+      luma: uint8[h, w].
+      chroma: uint8[2, ceil(h / 2), ceil(w / 2)] or, of 4:4:4, uint8[2, h, w], (Cb, Cr).
+      color: what they mean.
+    """
+
+    luma: np.ndarray
+    chroma: np.ndarray
+    color: Color
+
+
+def planes_of(frame: Any, left: bool) -> Planes:
+    """Return the planes of a frame of PyAV; other formats than 4:2:0 and 4:4:4 become 4:4:4.
+
+    Of more than 8 bits the upper ones are kept, rounded. Where the stream does not tell its matrix
+    it is BT.601, and the range limited, as FFmpeg's own conversion has it.
+
+    Args:
+      frame: of PyAV.
+      left: chroma of half the size lies on the left of two columns, not between them.
+
+    Raises:
+      DecodeError: it is turned by another angle than quarter turns.
+    """
+    turns, rest = divmod(frame.rotation, 90)
+    if rest:
+        raise DecodeError(f"it is turned by {frame.rotation} degrees, not by quarter turns")
+    full_range = frame.format.name in _FULL_RANGE or int(frame.color_range) == _WIDE
+    # Turned, the pixel that has chroma for itself at an odd end would be the first.
+    odd = turns % 4 and (frame.height % 2 or frame.width % 2)
+    if odd or frame.format.name not in (*_HALF, *_WHOLE):
+        frame = frame.reformat(format="yuvj444p" if full_range else "yuv444p")
+    depth = frame.format.components[0].bits
+    luma, *chroma = (np.rot90(_plane(plane, depth), turns) for plane in frame.planes[:3])
+    siting = (0, -1 if left and chroma[0].shape != luma.shape else 0)
+    for _ in range(turns % 4):
+        siting = (-siting[1], siting[0])
+    color = Color(_matrix(int(frame.colorspace)), int(full_range), *siting)
+    return Planes(luma, np.stack(chroma), color)
+
+
+def _matrix(space: int) -> int:
+    return BT709 if space in _BT709 else BT2020 if space in _BT2020 else BT601
+
+
+def _plane(plane: Any, depth: int) -> np.ndarray:
+    """Return a plane as uint8[h, w]: a view of FFmpeg's memory, or rounded of more bits."""
+    stored = np.uint8 if depth == 8 else np.dtype("<u2")
+    values = np.frombuffer(plane, stored).reshape(plane.height, -1)[:, : plane.width]
+    if depth == 8:
+        return values
+    rounded = (values + np.uint16(1 << depth - 9)) >> np.uint16(depth - 8)
+    return np.minimum(rounded, 255).astype(np.uint8)
+
+
+def fit_planes(planes: Planes, size: Size, whole: bool) -> Planes:
+    """Return a frame at a size (h, w), shrunk antialiased if it is larger.
+
+    Args:
+      planes: of the frame.
+      size: of the result.
+      whole: chroma of the size of luma is asked for, else of half of it.
+    """
+    luma, chroma, color = planes
+    if whole and chroma.shape[1:] != luma.shape:
+        sixteenths = whole_chroma(chroma, luma.shape, (color.rows, color.columns))
+        chroma = ((sixteenths + 8) >> 4).astype(np.uint8)
+    used = size if whole else (-(-size[0] // 2), -(-size[1] // 2))
+    if chroma.shape[1:] != used:
+        chroma = np.stack([_shrunk(plane, used) for plane in chroma])
+        color = color._replace(rows=0, columns=0)
+    return Planes(_shrunk(luma, size), chroma, color)
+
+
+def write_planes(planes: Planes, luma: np.ndarray, chroma: np.ndarray) -> None:
+    """Write a frame to the top left of canvases.
+
+    The chroma beside and below it repeats its edge once, from which the pixels of the edge are
+    interpolated.
+
+    Args:
+      planes: of the frame.
+      luma: uint8[H, W], the canvas.
+      chroma: uint8[2, ceil(H / 2), ceil(W / 2)] or uint8[2, H, W].
+    """
+    height, width = planes.luma.shape
+    luma[:height, :width] = planes.luma
+    height, width = planes.chroma.shape[1:]
+    chroma[:, :height, :width] = planes.chroma
+    chroma[:, :height, width : width + 1] = chroma[:, :height, width - 1 : width]
+    chroma[:, height : height + 1, : width + 1] = chroma[:, height - 1 : height, : width + 1]
+
+
+def _shrunk(plane: np.ndarray, size: Size) -> np.ndarray:
+    """Return uint8[h, w] at a size, antialiased as images are."""
+    if plane.shape == size:
+        return plane
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(plane))
+    return np.asarray(image.resize((size[1], size[0]), Image.Resampling.BILINEAR))

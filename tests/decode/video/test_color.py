@@ -1,0 +1,106 @@
+"""From planes to RGB: float64 definitions, FFmpeg's scaler, and the same bits in NumPy and JAX."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug.decode import decode_video
+from jaxaug.decode.video.color import to_rgb, whole_chroma
+from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
+from tests.reference import video as reference
+from tests.videos import all_frames, kind, picture
+
+MATRICES = ["601", "709", "2020"]
+# swscale's SWS_BILINEAR, SWS_FULL_CHR_H_INT and SWS_ACCURATE_RND
+EXACT = 2 | 0x2000 | 0x40000
+
+
+def planes(size, half, seed=0):
+    rng = np.random.default_rng(seed)
+    chroma = tuple(-(-side // 2) for side in size) if half else size
+    return rng.integers(0, 256, size, np.uint8), rng.integers(0, 256, (2, *chroma), np.uint8)
+
+
+@pytest.mark.parametrize("size", [(6, 8), (5, 7), (1, 1), (2, 3)])
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("matrix", range(3))
+@pytest.mark.parametrize("full", [0, 1])
+def test_rgb_is_that_of_float64(size, half, matrix, full):
+    luma, chroma = planes(size, half)
+    for siting in [(0, 0), (0, -1), (0, 1), (-1, 0), (1, -1)]:
+        expected = reference.rgb(luma, chroma, MATRICES[matrix], bool(full), *siting)
+        cb, cr = whole_chroma(chroma, size, siting)
+        found = to_rgb(luma, cb, cr, matrix, full)
+        assert found.dtype == np.uint8 and np.abs(found - expected).max() <= 0.51
+
+
+def test_jax_gives_the_bits_of_numpy():
+    luma, chroma = planes((33, 46), True)
+
+    @jax.jit
+    def convert(luma, chroma, color):
+        cb, cr = whole_chroma(chroma, luma.shape, color[2:])
+        return to_rgb(luma, cb, cr, color[0], color[1])
+
+    for color in [(0, 0, 0, 0), (1, 1, 0, -1), (2, 0, 1, 0)]:
+        cb, cr = whole_chroma(chroma, luma.shape, color[2:])
+        expected = to_rgb(luma, cb, cr, *color[:2])
+        np.testing.assert_array_equal(convert(luma, chroma, np.array(color, np.int32)), expected)
+
+
+@pytest.mark.parametrize("name", ["h264", "mpeg4", "vp9", "hevc", "10 bits", "4:4:4", "full range"])
+def test_within_three_levels_of_swscale(name):
+    frame = all_frames(kind(name))[11]
+    # of odd sides swscale spreads ceil(w / 2) values of chroma over w pixels; 4:4:4 has none
+    expected = frame.reformat(format="rgb24", interpolation=EXACT).to_ndarray()
+    found = decode_video(kind(name), frames=[11])[0]
+    assert np.abs(found.astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize("name", ["h264", "hevc", "vp9", "odd", "4:2:2", "full range"])
+def test_colors_are_those_that_were_encoded(name):
+    frames = decode_video(kind(name), frames=[0, 17])
+    for frame, number in zip(frames, (0, 17)):
+        original = picture(number, *frame.shape[:2]).astype(int)
+        assert np.abs(frame - original).mean() < 8
+
+
+def test_more_bits_are_rounded():
+    frame = all_frames(kind("10 bits"))[3]
+    wide = frame.to_ndarray()[: frame.height].astype(float)
+    luma = planes_of(frame, left=False).luma
+    assert np.abs(luma - wide / 4).max() <= 0.5
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("name", ["h264", "odd", "4:4:4"])
+def test_a_frame_on_a_canvas_is_the_frame_alone(name, whole):
+    """The chroma of the edge is interpolated as if nothing were beside it."""
+    found = planes_of(all_frames(kind(name))[5], left=True)
+    size = found.luma.shape
+    if name == "4:4:4" and not whole:
+        pytest.skip("its chroma is shrunk to half")
+    fitted = fit_planes(found, size, whole)
+    canvas = (size[0] + 9, size[1] + 6)
+    luma = np.zeros(canvas, np.uint8)
+    sides = canvas if whole else tuple(-(-side // 2) for side in canvas)
+    chroma = np.full((2, *sides), 77, np.uint8)
+    write_planes(fitted, luma, chroma)
+
+    color = fitted.color
+    cb, cr = whole_chroma(chroma, canvas, color[2:])
+    on_canvas = to_rgb(luma, cb, cr, color.matrix, color.full_range)[: size[0], : size[1]]
+    cb, cr = whole_chroma(found.chroma, size, found.color[2:])
+    alone = to_rgb(found.luma, cb, cr, color.matrix, color.full_range)
+    assert np.abs(on_canvas.astype(int) - alone).max() <= (2 if whole else 0)
+
+
+def test_large_frames_are_shrunk_as_pillow_shrinks_them():
+    from PIL import Image
+
+    luma = planes((90, 120), True)[0]
+    chroma = np.full((2, 45, 60), 128, np.uint8)
+    small = fit_planes(Planes(luma, chroma, Color(0, 0, 0, -1)), (30, 40), False)
+    expected = Image.fromarray(luma).resize((40, 30), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(small.luma, expected)
+    assert small.chroma.shape == (2, 15, 20) and small.color == Color(0, 0, 0, 0)

@@ -1,0 +1,134 @@
+"""Damaged, cut and strange videos: each is a reason, and never a hang or a crash."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from jaxaug.decode import decode_video
+from jaxaug.decode.video.container import find_container
+from jaxaug.errors import DecodeError
+from tests.videos import GOPS, kind, video
+
+
+def sound_only() -> bytes:
+    file = io.BytesIO()
+    with av.open(file, "w", "mp4") as output:
+        stream = output.add_stream("aac", 16000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.sample_rate = 16000
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def no_moov() -> bytes:
+    data = kind("h264")
+    return data.replace(b"moov", b"free")
+
+
+def reason(data: bytes, **options) -> str:
+    with pytest.raises(DecodeError) as caught:
+        decode_video(data, **options)
+    return caught.value.reason
+
+
+def test_each_fault_has_its_reason():
+    assert reason(b"") == "the file is empty"
+    assert reason(b"\x89PNG\r\n\x1a\n" + bytes(100)).startswith("it is no video: neither MP4")
+    assert reason(b"#EXTM3U\nhttp://example.org/a.ts\n").startswith("it is no video")
+    assert "never finished" in reason(no_moov())
+    assert reason(sound_only()) == "it has no video stream that can be decoded"
+    assert reason(kind("h264"), max_pixels=3000) == "48 x 64 pixels are more than max_pixels=3000"
+
+
+@pytest.mark.parametrize("name", ["h264", "h264 mkv", "mpeg4 avi", "vp9"])
+def test_a_cut_file_is_bad_wherever_it_is_cut(name):
+    data = kind(name)
+    assert find_container(memoryview(data)) in ("mov", "matroska", "avi")
+    for share in (0.02, 0.3, 0.7, 0.95, 0.999):
+        cut = data[: int(len(data) * share)]
+        assert "cut" in reason(cut) or "never finished" in reason(cut)
+
+
+def test_a_fragmented_file_that_is_cut_is_bad_and_a_whole_one_is_read():
+    data = fragmented()
+    assert len(decode_video(data, frames=[0, 29])) == 2
+    assert "cut" in reason(data[:-300])
+
+
+def fragmented() -> bytes:
+    file = io.BytesIO()
+    flags = {"movflags": "frag_keyframe+empty_moov"}
+    with (
+        av.open(io.BytesIO(kind("h264"))) as source,
+        av.open(file, "w", "mp4", options=flags) as to,
+    ):
+        stream = to.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                to.mux(packet)
+    return file.getvalue()
+
+
+def test_a_video_without_frames_is_bad():
+    file = io.BytesIO()
+    with av.open(file, "w", "matroska") as output:
+        stream = output.add_stream("mpeg4", 25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        output.start_encoding()
+    assert reason(file.getvalue()) in ("it has no frames", "FFmpeg cannot read it: End of file")
+
+
+@pytest.mark.parametrize("name", ["h264", "h264 mkv", "mpeg4 avi", "vp9", "hevc"])
+def test_changed_bytes_give_frames_or_a_reason(name):
+    rng = np.random.default_rng(0)
+    data = np.frombuffer(kind(name), np.uint8)
+    good = 0
+    for _ in range(40):
+        damaged = data.copy()
+        places = rng.integers(0, len(data), rng.integers(1, 30))
+        damaged[places] = rng.integers(0, 256, len(places), np.uint8)
+        try:
+            frames = decode_video(damaged.tobytes(), frames=[0, 20], max_pixels=2**16)
+            assert frames.dtype == np.uint8 and frames.shape[0] == 2
+            good += 1
+        except (DecodeError, IndexError):
+            pass
+    assert 0 < good < 40
+
+
+def test_frames_and_times_of_a_video_at_hand():
+    data = kind("h264")
+    frames = decode_video(data)
+    assert frames.shape == (30, 48, 64, 3)
+    some = decode_video(memoryview(data), frames=[-1, 3, 3])
+    np.testing.assert_array_equal(some, frames[[29, 3, 3]])
+    at = decode_video(data, times=[0.0, 0.039, 0.04, 1.19])
+    np.testing.assert_array_equal(at, frames[[0, 0, 1, 29]])
+    for wrong in ({"frames": [30]}, {"frames": []}, {"times": [-0.1]}, {"times": [5.0]}):
+        with pytest.raises(IndexError, match="must be at least one"):
+            decode_video(data, **wrong)
+    with pytest.raises(ValueError, match="`times` must be left out beside `frames`"):
+        decode_video(data, frames=[0], times=[0.0])
+
+
+def test_many_openings_leave_nothing():
+    """Memory of FFmpeg is not Python's: the process is asked."""
+    psutil = pytest.importorskip("psutil")
+    process = psutil.Process()
+    data = video(3, (32, 32), **GOPS)
+    broken = data[: len(data) // 2] + bytes(len(data) - len(data) // 2)
+
+    def open_many(count):
+        for _ in range(count):
+            decode_video(data, frames=[1])
+            with pytest.raises(DecodeError):
+                decode_video(broken, frames=[1])
+
+    open_many(50)
+    before = process.memory_info().rss
+    open_many(300)
+    assert process.memory_info().rss - before < 8 * 2**20

@@ -1,0 +1,154 @@
+"""Frames of videos: the planes, numbers and times that a decoding of the whole file gives."""
+
+import hashlib
+import io
+import subprocess
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from jaxaug.decode.video.host import decode_frames
+from jaxaug.decode.video.planes import planes_of
+from jaxaug.decode.video.stream import Table, VideoFile, plan_runs
+from jaxaug.errors import DecodeError
+from tests.videos import KINDS, all_frames, kind, turned, video
+
+MAX_PIXELS = 2**20
+
+
+def decoded(data, numbers):
+    """{number: planes} of some frames, and how many packets that took."""
+    with VideoFile(memoryview(data), MAX_PIXELS) as file:
+        frames = {each.number: each.planes for each in decode_frames(file, np.array(numbers))}
+        return frames, file.packets_read
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_any_frames_are_those_of_the_whole_video(name):
+    data = kind(name)
+    expected = all_frames(data)
+    assert len(expected) == 30
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 3, 8, 30):
+        numbers = rng.choice(30, count, replace=False)
+        found, _ = decoded(data, numbers)
+        assert set(found) == set(numbers.tolist())
+        for number, planes in found.items():
+            whole = planes_of(expected[number], left=False)
+            np.testing.assert_array_equal(planes.luma, whole.luma)
+            np.testing.assert_array_equal(planes.chroma, whole.chroma)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_times_are_those_of_the_stream(name):
+    expected = [frame.time for frame in all_frames(kind(name))]
+    with VideoFile(memoryview(kind(name)), MAX_PIXELS) as file:
+        np.testing.assert_allclose(file.seconds, expected, rtol=0, atol=1e-9)
+
+
+def test_a_later_start_and_a_variable_rate_are_what_was_written():
+    for name in ("variable rate", "later start", "later start mkv"):
+        with VideoFile(memoryview(kind(name)), MAX_PIXELS) as file:
+            times = np.array(KINDS[name]["times"]) / 1000
+            np.testing.assert_allclose(file.seconds, times, rtol=0, atol=1e-4)
+
+
+def test_only_packets_of_wanted_groups_are_decoded_and_no_idle_b_frames():
+    data = kind("h264")  # a key frame each 12 frames, two of three others are non-reference
+    assert decoded(data, [0])[1] == 1
+    assert decoded(data, [12])[1] == 1
+    assert decoded(data, [0, 24])[1] == 2
+    assert decoded(data, range(30))[1] == 30
+    _, packets = decoded(data, [11])
+    assert packets <= 9  # of twelve
+
+
+def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
+    # in decoding order, shown at: I0 P3 B1 B2 | I6 B4 B5
+    times = np.array([0, 3, 1, 2, 6, 4, 5])
+    keys = np.array([1, 0, 0, 0, 1, 0, 0], bool)
+    table = Table(times, times, keys, np.ones(7, bool))
+    assert table.frames().tolist() == [0, 2, 3, 1, 5, 6, 4]
+    (run,) = plan_runs(table, np.array([5]))
+    assert (run.first, run.last) == (0, 5)
+    runs = plan_runs(table, np.array([4, 2]))
+    assert [(run.first, run.last) for run in runs] == [(0, 2), (4, 4)]
+    with pytest.raises(DecodeError, match="no key frame comes before"):
+        plan_runs(table._replace(keys=np.zeros(7, bool)), np.array([0]))
+
+
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+@pytest.mark.parametrize("name", ["h264", "4:4:4"])
+def test_turned_videos_are_upright(name, degrees):
+    found, _ = decoded(turned(kind(name), degrees), [7])
+    stored = planes_of(all_frames(kind(name))[7], left=False)
+    np.testing.assert_array_equal(found[7].luma, np.rot90(stored.luma, -degrees // 90))
+    chroma = np.rot90(stored.chroma, -degrees // 90, axes=(1, 2))
+    np.testing.assert_array_equal(found[7].chroma, chroma)
+    siting = {0: (0, -1), 90: (-1, 0), 180: (0, 1), 270: (1, 0)}[degrees]
+    assert found[7].color[2:] == (siting if name == "h264" else (0, 0))
+
+
+def test_an_edit_list_hides_frames():
+    """Twice as long a group of pictures, cut by an edit list to begin at its fifth frame."""
+    data = bytearray(kind("h264"))
+    start = data.index(b"elst") + 4
+    # version and flags, count, duration, media time, rate: ISO 14496-12 section 8.6.6
+    before = int.from_bytes(data[start + 12 : start + 16], "big")
+    ticks = 12800 // 25
+    data[start + 12 : start + 16] = (before + 5 * ticks).to_bytes(4, "big")
+    cut = bytes(data)
+    expected = all_frames(cut)
+    assert len(expected) == 25
+    with VideoFile(memoryview(cut), MAX_PIXELS) as file:
+        assert len(file.frames) == 25
+        assert file.seconds[0] == expected[0].time
+    found, _ = decoded(cut, [0, 3])
+    for number in (0, 3):
+        luma = planes_of(all_frames(kind("h264"))[number + 5], left=False).luma
+        np.testing.assert_array_equal(found[number].luma, luma)
+
+
+@pytest.mark.parametrize("name", ["h264", "h264 open", "mpeg4", "hevc", "vp9", "odd"])
+def test_planes_have_the_hashes_of_ffmpeg(name, tmp_path):
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    path = tmp_path / "video"
+    path.write_bytes(kind(name))
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-noautorotate", "-i", str(path)]
+    command += ["-an", "-fps_mode", "passthrough", "-f", "framemd5", "-"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    expected = [line.split(",")[-1].strip() for line in listed.splitlines() if line[0] != "#"]
+    found, _ = decoded(kind(name), range(30))
+    for number, planes in found.items():
+        data = planes.luma.tobytes() + planes.chroma.tobytes()
+        assert hashlib.md5(data).hexdigest() == expected[number]
+
+
+def test_a_change_of_size_is_named():
+    small = video(4, (48, 64), container="matroska", g="2", bf="0")
+    large = video(4, (64, 96), container="matroska", g="2", bf="0")
+    joined = mixed_sizes(small, large)
+    with pytest.raises(DecodeError, match="size changes from 48 x 64 to 64 x 96 pixels in frame 4"):
+        decoded(joined, range(8))
+
+
+def mixed_sizes(*videos: bytes) -> bytes:
+    """Return one stream of the packets of several, each with its own parameter sets."""
+    file = io.BytesIO()
+    with av.open(file, "w", "avi") as output:
+        stream = output.add_stream("libx264", 25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        count = 0
+        for data in videos:
+            with av.open(io.BytesIO(data)) as source:
+                bsf = av.BitStreamFilterContext("h264_mp4toannexb", source.streams.video[0])
+                for packet in source.demux(video=0):
+                    for each in bsf.filter(packet if packet.size else None):
+                        each.pts = each.dts = count
+                        each.time_base = Fraction(1, 25)
+                        each.stream = stream
+                        output.mux(each)
+                        count += 1
+    return file.getvalue()

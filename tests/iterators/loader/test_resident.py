@@ -1,0 +1,263 @@
+"""`keep="device"`: each record is read once, and the batches are those of a Loader without it."""
+
+import itertools
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import Loader, augment
+from jaxaug.decode import Image, Ragged
+from jaxaug.errors import DecodeError
+from jaxaug.iterators import FromIterable, InMemory, Weighted
+from jaxaug.iterators.loader import arguments, resident
+from jaxaug.sharding import batch_sharding
+from tests.images import encode, jpegs, picture
+from tests.iterators.loaders import jitter
+
+N = 22
+BAD = (2, 3, 7, 8, 9, 20)
+
+
+def devices(count):
+    return batch_sharding(jax.devices("cpu")[:count])
+
+
+def broken(images):
+    """Return the images, some of them with bytes that only decoding, or a header, shows as bad."""
+    return [
+        (b"no image" if number % 2 else image[:-60]) if number in BAD else image
+        for number, image in enumerate(images)
+    ]
+
+
+def annotated(images, **options):
+    """Return a source of images with masks, boxes in different numbers, and labels."""
+    lengths = np.arange(N) % 3
+    boxes = np.random.default_rng(0).uniform(1, 30, (int(lengths.sum()), 4)).astype(np.float32)
+    boxes[:, 2:] += boxes[:, :2]
+    numbers = np.random.default_rng(1).integers(0, 5, (N, 40, 56), np.uint8)
+    return InMemory(
+        images,
+        {
+            "label": np.arange(N),
+            "boxes": Ragged(boxes, lengths, 2),
+            "weight": np.linspace(-0.0, 1, N),
+        },
+        masks=[encode(mask, "PNG") for mask in numbers],
+    )
+
+
+def assert_equal(left, right):
+    assert left.keys() == right.keys()
+    for name, array in left.items():
+        other = right[name]
+        assert array.sharding == other.sharding and array.dtype == other.dtype, name
+        assert np.asarray(array).tobytes() == np.asarray(other).tobytes(), name
+
+
+def assert_same_batches(source, count=None, state=None, **options):
+    """Compare the batches of three epochs, and what the statistics say; return the kept records."""
+    options = {"batch_size": 8, "seed": 3, "sharding": devices(2), "max_bad": None, **options}
+    with Loader(source, **options) as plain, Loader(source, **options, keep="device") as kept:
+        if state is not None:
+            plain.set_state(state)
+            kept.set_state(state)
+        for _ in range(3 * len(plain) if count is None else count):
+            assert_equal(next(plain), next(kept))
+            assert plain.get_state() == kept.get_state()
+        ours, theirs = kept.stats, plain.stats
+        for name in ("batches", "images", "bad", "masked", "replaced"):
+            assert ours[name] == theirs[name], name
+        named = [sorted(map(str, stats["bad_records"])) for stats in (ours, theirs)]
+        assert named[0] == named[1]
+        return ours["kept_records"]
+
+
+@pytest.mark.parametrize("on_error", ["mask", "replace"])
+@pytest.mark.parametrize("last_batch", ["drop", "pad"])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_batches_are_those_without_keep(on_error, last_batch, count):
+    source = annotated(broken(jpegs(N)))
+    options = {"on_error": on_error, "last_batch": last_batch, "sharding": devices(count)}
+    kept = assert_same_batches(source, **options)
+    assert kept == N - len(BAD) or last_batch == "drop"
+
+
+@pytest.mark.parametrize("side", [40, 140])  # images at once, and one after the other
+def test_a_chain_with_mixing_gives_the_same_bits(side):
+    chain = augment.Compose(
+        [
+            augment.RandomResizedCrop(24),
+            augment.ColorJitter(0.4),
+            augment.Normalize(0.5, 0.25),
+        ]
+    )
+    source = InMemory(jpegs(16, side, side + 8), {"label": np.arange(16)})
+    assert_same_batches(source, transform=chain, batch_transform=augment.MixUp(num_classes=16))
+
+
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_batches_that_are_read_together_are_the_same():
+    assert_same_batches(Distant(broken(jpegs(N))), batch_size=4, on_error="replace")
+
+
+@pytest.mark.parametrize("position", [0, 5])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_a_resume_in_the_middle_gives_the_same(position):
+    source = annotated(broken(jpegs(N)))
+    with Loader(source, 4, on_error="mask", max_bad=None, sharding=devices(2)) as first:
+        for _ in first.steps(position):
+            pass
+        state = first.get_state()
+    options = {"on_error": "mask", "batch_size": 4, "seed": 0, "last_batch": "pad"}
+    assert_same_batches(source, state=state, **options)
+
+
+def test_records_that_are_drawn_twice_have_their_positions_keys():
+    weights = np.arange(N) % 5
+    source = InMemory(jpegs(N), {"label": np.arange(N)})
+    kept = assert_same_batches(source, shuffle=Weighted(weights, seed=1), transform=jitter)
+    assert kept < N  # those of weight 0 are never drawn
+
+
+@pytest.mark.parametrize("kind", ["array", "memmap", "gray", "float"])
+def test_arrays_are_kept_too(kind, tmp_path):
+    pixels = np.stack([picture(number, 16, 24) for number in range(N)])
+    if kind == "memmap":
+        np.save(tmp_path / "pixels.npy", pixels)
+        pixels = np.load(tmp_path / "pixels.npy", mmap_mode="r")
+    if kind == "gray":
+        pixels = pixels[..., 0]
+    if kind == "float":
+        pixels = -pixels.astype(np.float32) * 0  # zeros with their sign
+        pixels[0, 0, 0] = np.nan
+    assert_same_batches(InMemory(pixels, {"label": np.arange(N)}), last_batch="pad")
+
+
+class Counted(InMemory):
+    """Counts the reads of each record."""
+
+    def __init__(self, images):
+        super().__init__(images, {"label": np.arange(len(images))})
+        self.reads = Counter()
+
+    def read(self, indices):
+        self.reads.update(indices.tolist())
+        return super().read(indices)
+
+
+class Distant(Counted):
+    """Is read some batches at a time, ahead."""
+
+    records_ahead = 8
+
+
+@pytest.mark.parametrize("kind", [Counted, Distant])
+@pytest.mark.parametrize("on_error", ["mask", "replace"])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_later_epochs_read_nothing(on_error, kind):
+    source = kind(broken(jpegs(N)))
+    options = {"on_error": on_error, "last_batch": "pad", "max_bad": None}
+    decode = Image(canvas=(40, 56))  # picked without a look at the records
+    with Loader(source, 4, sharding=devices(2), decode=decode, keep="device", **options) as loader:
+        source.reads.clear()
+        for _ in itertools.chain(loader, loader):
+            pass
+        assert set(source.reads) == set(range(N))
+        source.reads.clear()
+        for _ in itertools.chain(loader, loader):
+            pass
+        assert not source.reads and loader.stats["batches"] == 4 * len(loader)
+
+
+def test_a_dropped_tail_is_read_when_its_turn_comes():
+    source = Counted(jpegs(N))
+    with Loader(source, 8, sharding=devices(1), keep="device") as loader:
+        for _ in range(6):
+            for _ in loader:
+                pass
+        assert loader.stats["kept_records"] == N
+        source.reads.clear()
+        for _ in loader:
+            pass
+        assert not source.reads
+
+
+def test_a_batch_with_a_bad_record_fails_in_each_epoch():
+    images = jpegs(8)
+    images[5] = b"no image"
+    outcomes = []
+    for keep in (None, "device"):
+        with Loader(InMemory(images), 4, sharding=devices(1), keep=keep) as loader:
+            for _ in range(6):
+                try:
+                    outcomes.append(np.asarray(next(loader)["index"]).tolist())
+                except DecodeError as error:
+                    outcomes.append(error.index)
+    assert outcomes[:6] == outcomes[6:] and outcomes.count(5) == 6
+
+
+def test_sample_is_that_without_keep():
+    source = InMemory(jpegs(N), {"label": np.arange(N)})
+    plain = Loader(source, 4, sharding=devices(1), transform=jitter)
+    kept = Loader(source, 4, sharding=devices(1), transform=jitter, keep="device")
+    with plain, kept:
+        next(kept)
+        for index in (0, 21):
+            left, right = (loader.sample(index, 1)["sample"] for loader in (plain, kept))
+            assert_equal(*({"image": jax.numpy.asarray(x["image"])} for x in (left, right)))
+
+
+def test_memory_is_planned_before_it_is_taken(monkeypatch):
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
+    needed = N * (8 * 8 * 3 + 4)
+    with Loader(source, 4, sharding=devices(2), keep="device") as loader:
+        assert loader.stats["kept_bytes"] == 2 * needed and loader.stats["kept_records"] == 0
+
+    monkeypatch.setattr(resident, "free_bytes", lambda devices: needed - 1)
+    with pytest.raises(MemoryError, match=f"needs {needed:,} bytes .* and {needed - 1:,} are free"):
+        Loader(source, 4, sharding=devices(2), keep="device")
+
+
+def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
+    class Device:
+        def __init__(self, used):
+            self.used = used
+
+        def memory_stats(self):
+            return {"bytes_limit": 100, "bytes_in_use": self.used}
+
+    assert resident.free_bytes([Device(10), Device(70)]) == 30
+    alone = resident.free_bytes(jax.devices("cpu")[:1])
+    assert alone is None or alone > 2**20
+
+
+def test_what_cannot_keep_says_so():
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match="`keep` must be one of None, 'device', got 'disk'"):
+        Loader(source, 4, sharding=devices(1), keep="disk")
+    with pytest.raises(ValueError, match="`keep` must be None for a stream"):
+        stream = FromIterable(lambda: iter([{"x": 1}] * 4))
+        Loader(stream, 4, shuffle=False, sharding=devices(1), keep="device")
+
+    elsewhere: Any = SimpleNamespace(is_fully_addressable=False)
+    with pytest.raises(ValueError, match="`keep` must be None where `sharding` spans processes"):
+        arguments.check_keep("device", elsewhere)
+
+
+def test_a_closed_loader_gives_the_memory_back():
+    source = InMemory(np.zeros((N, 9, 7, 3), np.uint8))
+
+    def held():
+        return [x for x in jax.live_arrays() if x.shape == (N, 9, 7, 3)]
+
+    loader = Loader(source, 4, sharding=devices(1), keep="device")
+    batch = next(loader)
+    assert len(held()) == 1
+    loader.close()
+    assert not held() and batch["image"].shape == (4, 9, 7, 3)

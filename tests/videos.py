@@ -1,0 +1,92 @@
+"""Videos for tests, encoded by PyAV, and what its own decoding of all frames gives."""
+
+import functools
+import io
+import math
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+av = pytest.importorskip("av")
+
+
+def picture(number: int, height: int, width: int) -> np.ndarray:
+    """Smooth colors that move, and a bar as bright as the number of the frame."""
+    y, x = np.mgrid[:height, :width]
+    phases = (x / 9 + number / 3, y / 7 - number / 5, (x + y) / 11 + number / 4)
+    image = np.stack([127 + 90 * np.sin(phase) for phase in phases], axis=-1)
+    image[: height // 4] = 16 + 4 * number % 200
+    return image.astype(np.uint8)
+
+
+def video(
+    count: int = 30,
+    size: tuple[int, int] = (48, 64),
+    *,
+    codec: str = "libx264",
+    container: str = "mp4",
+    pix_fmt: str = "yuv420p",
+    times: "Sequence[int] | None" = None,
+    rate: int = 25,
+    **options: str,
+) -> bytes:
+    """Return an encoded video, of frames at `times` / 1000 s or at a rate."""
+    file = io.BytesIO()
+    with av.open(file, "w", container) as output:
+        stream = output.add_stream(codec, rate, options=options)
+        stream.width, stream.height, stream.pix_fmt = size[1], size[0], pix_fmt
+        if times is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for number in range(count):
+            frame = av.VideoFrame.from_ndarray(picture(number, *size))
+            frame.pts = number if times is None else times[number]
+            frame.time_base = Fraction(1, rate) if times is None else Fraction(1, 1000)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return file.getvalue()
+
+
+GOPS = {"g": "12", "bf": "3", "preset": "medium", "x264-params": "scenecut=0"}
+KINDS = {
+    "h264": {**GOPS},
+    "h264 open": {**GOPS, "x264-params": "open-gop=1:b-pyramid=normal:scenecut=0"},
+    "h264 mkv": {"container": "matroska", **GOPS},
+    "h264 avi": {"container": "avi", "g": "10", "bf": "0"},
+    "mpeg4 avi": {"codec": "mpeg4", "container": "avi", "g": "8"},
+    "mpeg4": {"codec": "mpeg4", "g": "6", "bf": "2"},
+    "hevc": {"codec": "libx265", "g": "10", "x265-params": "log-level=none"},
+    "vp9": {"codec": "libvpx-vp9", "container": "webm", "g": "9", "deadline": "realtime"},
+    "odd": {"codec": "libvpx-vp9", "container": "webm", "size": (37, 53), "deadline": "realtime"},
+    "10 bits": {"pix_fmt": "yuv420p10le", **GOPS},
+    "4:4:4": {"pix_fmt": "yuv444p", "size": (35, 51), **GOPS},
+    "4:2:2": {"pix_fmt": "yuv422p", **GOPS},
+    "full range": {"pix_fmt": "yuvj420p", **GOPS},
+    "variable rate": {"times": [n * 40 + (n * n * 7) % 31 for n in range(30)], **GOPS},
+    "later start": {"times": [5000 + 40 * n for n in range(30)], **GOPS},
+    "later start mkv": {"container": "matroska", "times": [5000 + 40 * n for n in range(30)]},
+}
+
+
+@functools.cache
+def kind(name: str) -> bytes:
+    """Return the video of a kind of KINDS, 30 frames."""
+    return video(**KINDS[name])
+
+
+def turned(data: bytes, degrees: int) -> bytes:
+    """Return an MP4 whose "tkhd" turns it, clockwise."""
+    start = data.index(b"tkhd") + 4 + 40
+    cos, sin = round(math.cos(math.radians(degrees))), round(math.sin(math.radians(degrees)))
+    one = 1 << 16
+    matrix = (cos * one, sin * one, 0, -sin * one, cos * one, 0, 0, 0, 1 << 30)
+    return data[:start] + struct.pack(">9i", *matrix) + data[start + 36 :]
+
+
+@functools.cache
+def all_frames(data: bytes) -> list:
+    """Return all frames as PyAV decodes them from the start."""
+    with av.open(io.BytesIO(data)) as container:
+        return list(container.decode(container.streams.video[0]))
