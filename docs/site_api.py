@@ -25,7 +25,7 @@ FAMILIES = {
     "Tone and histogram": ("tone", "histogram"),
     "Blur and other filters": ("blur", "filters"),
     "Noise and compression": ("noise", "jpeg"),
-    "Erasing and dropout": ("erase",),
+    "Erasing, dropout and shuffled tiles": ("erase", "grid_shuffle"),
     "Several images": ("mix", "mosaic", "group"),
     "Choices and chains": ("control", "compose", "custom", "views", "five_crop"),
     VIDEOS: ("frames", "temporal"),

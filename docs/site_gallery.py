@@ -68,6 +68,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "Defocus": {"radius": (2, 5)},
     "Downscale": {"scale_range": (0.15, 0.5)},
     "ElasticTransform": {"alpha": 60, "sigma": 6},
+    "Emboss": {"alpha": (0.4, 0.9)},
     "FiveCrop": {"size": 96},
     "GaussianBlur": {"kernel_size": 9, "sigma": (0.5, 3.0)},
     "GaussianNoise": {"sigma": (0.05, 0.2)},
@@ -120,6 +121,8 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "ScaleJitter": {"target_size": TILE, "scale_range": (0.3, 1.0)},
     "SomeOf": {"transforms": _PARTS, "n": 2},
     "TenCrop": {"size": 96, "vertical_flip": True},
+    "UnsharpMask": {"amount": (1.0, 3.0)},
+    "Vignetting": {"intensity_range": (0.4, 0.9)},
 }
 RECIPE_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "cifar_train": {"size": 112},

@@ -97,6 +97,7 @@ CASES = {
     "Defocus": Case({"radius": (1, 3)}),
     "Downscale": Case({"scale_range": (0.2, 0.8)}),
     "ElasticTransform": Case({"alpha": 150, "sigma": 8}),
+    "Emboss": Case(),
     "GaussianBlur": Case({"kernel_size": 5}),
     "GaussianNoise": Case(),
     "Grayscale": Case(random=False),
@@ -132,6 +133,7 @@ CASES = {
     "RandomErasing": Case({"value": "random"}),
     "RandomGamma": Case(),
     "RandomGrayscale": Case({"p": 0.5}, random=False),
+    "RandomGridShuffle": Case(boxes=False),
     "RandomHorizontalFlip": Case(random=False),
     "RandomHueYIQ": Case(),
     "RandomInvert": Case(random=False),
@@ -167,6 +169,8 @@ CASES = {
     "ThreeAugment": Case(),
     "ToFloat": Case(random=False),
     "TrivialAugmentWide": Case(),
+    "UnsharpMask": Case({"kernel_size": 5}),
+    "Vignetting": Case(),
 }
 
 

@@ -100,6 +100,7 @@ DRAWS = {
     "Defocus": {"": Uniform(1, 3)},
     "Downscale": {"": Uniform(0.2, 0.8)},
     "ElasticTransform": {".noise": Uniform(-1, 1)},
+    "Emboss": {".alpha": Uniform(0.2, 0.5), ".strength": Uniform(0.2, 0.7)},
     "GaussianBlur": {"": Uniform(0.1, 2.0)},
     "GridDistortion": {".steps": Uniform(0.7, 1.3)},
     "GridDropout": ELSEWHERE,
@@ -132,6 +133,7 @@ DRAWS = {
     "RandomD4": {".element": Choice(range(8))},
     "RandomErasing": ELSEWHERE,
     "RandomGamma": {"": Uniform(0.8, 1.2)},
+    "RandomGridShuffle": {"": Choice(range(9))},
     "RandomHueYIQ": {"": Uniform(-0.5, 0.5)},
     "RandomIoUCrop": ELSEWHERE,
     "RandomOrder": BRANCHES | {".chosen": Choice(range(3))},
@@ -161,6 +163,12 @@ DRAWS = {
     "ThinPlateSpline": ELSEWHERE,
     "ThreeAugment": {".chosen": Choice(range(3)), ".drawn[2].params": Uniform(0.1, 2.0)},
     "TrivialAugmentWide": {".code": Choice(OPERATIONS), ".magnitude": ELSEWHERE},
+    "UnsharpMask": {".sigma": Uniform(0.8, 1.4), ".amount": Uniform(0.2, 0.5)},
+    "Vignetting": {
+        ".intensity": Uniform(0.2, 0.5),
+        ".x": Uniform(0.3, 0.7),
+        ".y": Uniform(0.3, 0.7),
+    },
 }
 
 

@@ -37,7 +37,13 @@ from jaxaug.augment._ops.dihedral import RandomD4, RandomRotate90, RandomTranspo
 from jaxaug.augment._ops.distortion import GridDistortion, OpticalDistortion, ThinPlateSpline
 from jaxaug.augment._ops.elastic import ElasticTransform
 from jaxaug.augment._ops.erase import CoarseDropout, GridDropout, PixelDropout, RandomErasing
-from jaxaug.augment._ops.filters import Downscale, Morphological, RandomAdjustSharpness
+from jaxaug.augment._ops.filters import (
+    Downscale,
+    Emboss,
+    Morphological,
+    RandomAdjustSharpness,
+    UnsharpMask,
+)
 from jaxaug.augment._ops.five_crop import FiveCrop, TenCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip, RandomVerticalFlip
 from jaxaug.augment._ops.geometry import (
@@ -46,10 +52,11 @@ from jaxaug.augment._ops.geometry import (
     RandomShear,
     RandomTranslate,
 )
+from jaxaug.augment._ops.grid_shuffle import RandomGridShuffle
 from jaxaug.augment._ops.histogram import CLAHE, RandomAutocontrast, RandomEqualize
 from jaxaug.augment._ops.iou_crop import RandomIoUCrop
 from jaxaug.augment._ops.jpeg import JPEG
-from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter
+from jaxaug.augment._ops.lighting import PCALighting, PlanckianJitter, Vignetting
 from jaxaug.augment._ops.mix import CutMix, MixUp, MixUpOrCutMix
 from jaxaug.augment._ops.mosaic import Mosaic
 from jaxaug.augment._ops.noise import (
@@ -107,6 +114,7 @@ __all__ = [
     "Defocus",
     "Downscale",
     "ElasticTransform",
+    "Emboss",
     "FiveCrop",
     "FrameDropout",
     "Frames",
@@ -155,6 +163,7 @@ __all__ = [
     "RandomErasing",
     "RandomGamma",
     "RandomGrayscale",
+    "RandomGridShuffle",
     "RandomHorizontalFlip",
     "RandomHueYIQ",
     "RandomInvert",
@@ -192,6 +201,8 @@ __all__ = [
     "Transform",
     "TrivialAugmentWide",
     "UniformTemporalSubsample",
+    "UnsharpMask",
+    "Vignetting",
     "Warp",
     "audio",
     "functional",

@@ -22,12 +22,21 @@ from jaxaug.augment._ops.crop import center_crop, crop, resized_crop
 from jaxaug.augment._ops.dihedral import rot90, transpose
 from jaxaug.augment._ops.elastic import elastic
 from jaxaug.augment._ops.erase import erase
-from jaxaug.augment._ops.filters import adjust_sharpness, dilate, downscale, erode, laplacian
+from jaxaug.augment._ops.filters import (
+    adjust_sharpness,
+    dilate,
+    downscale,
+    emboss,
+    erode,
+    laplacian,
+    unsharp_mask,
+)
 from jaxaug.augment._ops.flip import horizontal_flip, vertical_flip
 from jaxaug.augment._ops.geometry import affine, perspective
+from jaxaug.augment._ops.grid_shuffle import grid_shuffle
 from jaxaug.augment._ops.histogram import autocontrast, clahe, equalize
 from jaxaug.augment._ops.jpeg import jpeg
-from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting
+from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting, vignette
 from jaxaug.augment._ops.noise import (
     gaussian_noise,
     iso_noise,
@@ -71,11 +80,13 @@ __all__ = [
     "downscale",
     "drop_channels",
     "elastic",
+    "emboss",
     "equalize",
     "erase",
     "erode",
     "gaussian_blur",
     "gaussian_noise",
+    "grid_shuffle",
     "horizontal_flip",
     "invert",
     "iso_noise",
@@ -104,5 +115,7 @@ __all__ = [
     "to_float",
     "tone_curve",
     "transpose",
+    "unsharp_mask",
     "vertical_flip",
+    "vignette",
 ]

@@ -303,22 +303,22 @@ class Compose(Transform):
             self._check_settings(part)
 
 
-def as_transforms(transforms: Any) -> tuple[Transform, ...]:
-    """Return a sequence of transforms, checked, as a tuple."""
+def as_transforms(transforms: Any, name: str = "transforms") -> tuple[Transform, ...]:
+    """Return the sequence of transforms that an argument is, checked, as a tuple."""
     if not isinstance(transforms, Sequence):
         raise TypeError(
-            f"`transforms` must be a sequence of transforms, got {transforms!r}: put it in a list."
+            f"`{name}` must be a sequence of transforms, got {transforms!r}: put it in a list."
         )
     for transform in transforms:
-        _check_kind(transform)
+        _check_kind(transform, name)
     return tuple(transforms)
 
 
-def _check_kind(transform: Any) -> None:
+def _check_kind(transform: Any, argument: str) -> None:
     """Raise where `transform` is none that a chain can run."""
     if isinstance(transform, type):
         name = transform.__name__
-        raise TypeError(f"`transforms` holds the class {name}: write {name}(...).")
+        raise TypeError(f"`{argument}` holds the class {name}: write {name}(...).")
     if isinstance(transform, GroupOp):
         name = type(transform).__name__
         choice = "GroupCompose makes a chain of such, MixUpOrCutMix chooses"
@@ -327,7 +327,7 @@ def _check_kind(transform: Any) -> None:
         )
     if not isinstance(transform, Transform):
         raise TypeError(
-            f"`transforms` must be jaxaug transforms, got {transform!r}: wrap a function in"
+            f"`{argument}` must be jaxaug transforms, got {transform!r}: wrap a function in"
             " `Lambda`; MultiView and Frames stand for a whole chain."
         )
     transform.check()

@@ -1,4 +1,4 @@
-"""Filters, any number of channels: sharpness, edges, morphology, coarse pixels.
+"""Filters, any number of channels: sharpness, edges, relief, morphology, coarse pixels.
 
 The pure functions take float images [H, W, C] in [0, 1] and do not clip. Beyond its border an image
 is mirrored, 3 2 | 1 2 3 4 | 3 2; with `size` that is the border of the used part of a canvas.
@@ -6,7 +6,7 @@ is mirrored, 3 2 | 1 2 3 4 | 3 2; with `size` that is the border of the used par
 
 from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 
@@ -23,6 +23,7 @@ from jaxaug.augment._base import (
     on_image,
 )
 from jaxaug.augment._chain import ImageOp
+from jaxaug.augment._ops.blur import gaussian_blur
 from jaxaug.augment._ops.correlate import (
     along,
     as_kernel_size,
@@ -31,7 +32,7 @@ from jaxaug.augment._ops.correlate import (
     taps_along,
     written_sum,
 )
-from jaxaug.augment.random import uniform
+from jaxaug.augment.random import between, uniform
 
 
 @on_image
@@ -62,6 +63,65 @@ def adjust_sharpness(image: Array, sharpness_factor: Scalar, size: Any = None) -
     change = (written_sum(taps) + 4 * image) * (1 / 13) - image
     interior = inside(image, size, margin=1)[:, :, None]
     return image + (1 - sharpness_factor) * jnp.where(interior, change, 0.0)
+
+
+@on_image
+def unsharp_mask(
+    image: Array, kernel_size: int, sigma: Scalar, amount: Scalar, size: Any = None
+) -> Array:
+    """Return image + amount * (image - its Gaussian blur).
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      kernel_size: static, an odd int, the taps of the Gaussian.
+      sigma: the standard deviation of the Gaussian in pixels; 0 gives the image.
+      amount: how much of what the blur takes away is added; 0 gives the image.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> image = jnp.array([0.25, 0.25, 0.25, 0.75, 0.75, 0.75]).reshape(1, 6, 1)
+      >>> print((unsharp_mask(image, 3, 0.8, 1.0)[0, :, 0] * 100).round())
+      [25. 25. 13. 87. 75. 75.]
+
+    Reference: `kornia.filters.unsharp_mask`, whose amount is 1.
+    """
+    blurred = gaussian_blur(image, kernel_size, sigma, size)
+    return image + amount * (image - blurred)
+
+
+@on_image
+def emboss(image: Array, alpha: Scalar, strength: Scalar, size: Any = None) -> Array:
+    """Return (1 - alpha) * image + alpha * relief, lit from the upper left.
+
+    relief is the image plus differences of its 3 x 3 pixels along the falling diagonal: the
+    correlation with [[-1 - s, -s, 0], [-s, 1, s], [0, s, 1 + s]], whose sum is 1, with s the
+    strength.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      alpha: the weight of the relief, in [0, 1].
+      strength: s, at least 0.
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> image = jnp.array([0.25, 0.25, 0.75, 0.75]).reshape(1, 4, 1)
+      >>> print(emboss(image, 1.0, 0.0)[0, :, 0])
+      [0.25 0.75 1.25 0.75]
+
+    Reference: `albumentations.Emboss`.
+    """
+    height, width, _ = image.shape
+    padded = mirrored_all(image, 1, size)
+
+    def moved(down: int, right: int) -> Array:
+        return padded[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+
+    corners = moved(1, 1) - moved(-1, -1)
+    sides = moved(0, 1) - moved(0, -1) + (moved(1, 0) - moved(-1, 0))
+    # The stored pixels, as in `adjust_sharpness`.
+    return moved(0, 0) + alpha * (corners + strength * (corners + sides))
 
 
 @on_image
@@ -185,6 +245,94 @@ class RandomAdjustSharpness(ImageOp):
         """Sharpen the used part."""
         del params
         return jnp.clip(adjust_sharpness(image, self.sharpness_factor, info.size), 0.0, 1.0)
+
+
+class Unsharp(NamedTuple):
+    """Drawn parameters of `UnsharpMask`: float32 sigma in pixels, and amount."""
+
+    sigma: Array
+    amount: Array
+
+
+@dataclass(frozen=True)
+class UnsharpMask(ImageOp):
+    """Add what a Gaussian blur takes away, with probability `p`; see `functional.unsharp_mask`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      kernel_size: odd, the taps of the Gaussian.
+      sigma: (low, high), at least 0, the range of its standard deviation in pixels.
+      amount: (low, high), at least 0, the range of how much is added.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> UnsharpMask()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.UnsharpMask`, there with `alpha` for the amount.
+
+    Differs from albumentations in sharpening small differences, too, without a threshold, and in
+    drawing the width of the Gaussian, not the number of its taps.
+    """
+
+    kernel_size: int = field(default=7, metadata=converter(as_kernel_size))
+    sigma: Range = field(default=(0.8, 1.4), metadata=converter(as_range, 0.0))
+    amount: Range = field(default=(0.2, 0.5), metadata=converter(as_range, 0.0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Unsharp:
+        """Draw the width of the Gaussian and the amount."""
+        del info
+        numbers = uniform(key, shape=(2,))
+        return Unsharp(between(numbers[0], *self.sigma), between(numbers[1], *self.amount))
+
+    def apply(self, params: Unsharp, image: Array, info: ImageInfo) -> Array:
+        """Sharpen the used part."""
+        sharp = unsharp_mask(image, self.kernel_size, params.sigma, params.amount, info.size)
+        return jnp.clip(sharp, 0.0, 1.0)
+
+
+class Relief(NamedTuple):
+    """Drawn parameters of `Emboss`: float32 weight and strength of the relief."""
+
+    alpha: Array
+    strength: Array
+
+
+@dataclass(frozen=True)
+class Emboss(ImageOp):
+    """Blend in a relief lit from the upper left, with probability `p`; see `functional.emboss`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      alpha: (low, high), within [0, 1], the range of the weight of the relief.
+      strength: (low, high), at least 0, the range of its strength.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Emboss()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.Emboss`.
+    """
+
+    alpha: Range = field(default=(0.2, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    strength: Range = field(default=(0.2, 0.7), metadata=converter(as_range, 0.0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Relief:
+        """Draw weight and strength."""
+        del info
+        numbers = uniform(key, shape=(2,))
+        return Relief(between(numbers[0], *self.alpha), between(numbers[1], *self.strength))
+
+    def apply(self, params: Relief, image: Array, info: ImageInfo) -> Array:
+        """Emboss the used part."""
+        return jnp.clip(emboss(image, params.alpha, params.strength, info.size), 0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ class FiveCrop:
         store(
             self,
             size=as_size("size", self.size),
-            before=as_transforms(self.before),
-            after=as_transforms(self.after),
+            before=as_transforms(self.before, "before"),
+            after=as_transforms(self.after, "after"),
         )
 
     @property
@@ -86,10 +86,8 @@ class FiveCrop:
             before, after = self.chains
             return Compose([before, _Placed(self.size, place[0], place[1]), after])(key, given)
 
-        return {
-            **rest,
-            "crops": stacked("crops", jax.vmap(window)(jnp.asarray(_PLACES, jnp.float32))),
-        }
+        windows = jax.vmap(window)(jnp.asarray(_PLACES, jnp.float32))
+        return {**rest, "crops": stacked("crops", windows)}
 
 
 @dataclass(frozen=True)

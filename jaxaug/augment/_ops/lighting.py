@@ -1,10 +1,10 @@
-"""The color of the light: its temperature, and the main directions in which ImageNet's colors vary.
+"""The light: its temperature, ImageNet's main directions of colors, its fall-off at the corners.
 
-The pure functions take float images [H, W, 3] in [0, 1] and do not clip.
+The pure functions take float images in [0, 1] and do not clip.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,12 @@ from jaxaug.augment._base import (
     as_range,
     by_channel,
     converter,
+    extent,
+    on_image,
     on_rgb,
 )
 from jaxaug.augment._chain import Pointwise
-from jaxaug.augment.random import uniform
+from jaxaug.augment.random import between, uniform
 
 
 @on_rgb
@@ -87,6 +89,36 @@ _EIGENVALUES = np.array([0.2175, 0.0188, 0.0045])
 _EIGENVECTORS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
 )
+
+
+@on_image
+def vignette(image: Array, intensity: Scalar, center: Any = (0.5, 0.5), size: Any = None) -> Array:
+    """Return image * (1 - intensity * (r / R)^2), darker toward its corners, as lenses make it.
+
+    r is the distance of a pixel from the center, and R that of the farthest corner.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      intensity: in [0, 1]; 0 is the image, 1 leaves the farthest corner black.
+      center: (x, y), as shares of width and height, in [0, 1].
+      size: int32[2], the used (height, width) of a canvas; None uses all of it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print((vignette(jnp.ones((1, 5, 1)), 0.52)[0, :, 0] * 100).round())
+      [ 68.  92. 100.  92.  68.]
+
+    Reference: the first term of the polynomial of D. Goldman, "Vignette and exposure calibration
+    and compensation", TPAMI 2010.
+    """
+    height, width = (side.astype(jnp.float32) for side in extent(image, size))
+    x, y = (jnp.asarray(share, jnp.float32) for share in center)
+    down = jnp.arange(image.shape[0], dtype=jnp.float32) + 0.5 - y * height
+    right = jnp.arange(image.shape[1], dtype=jnp.float32) + 0.5 - x * width
+    farthest = jnp.square(jnp.maximum(y, 1 - y) * height)
+    farthest += jnp.square(jnp.maximum(x, 1 - x) * width)
+    distance = jnp.square(down)[:, None] + jnp.square(right)[None, :]
+    return image * (1 - (intensity / farthest) * distance)[:, :, None]
 
 
 # ---- transforms
@@ -159,6 +191,48 @@ class PCALighting(Pointwise):
         """Add the components."""
         del info
         return jnp.clip(pca_lighting(image, params), 0.0, 1.0)
+
+
+class Vignette(NamedTuple):
+    """Drawn parameters of `Vignetting`: float32, the center as shares of width and height."""
+
+    intensity: Array
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Vignetting(Pointwise):
+    """Darken toward the corners by a random amount, with probability `p`; `functional.vignette`.
+
+    Args:
+      intensity_range: (low, high), within [0, 1], the range of how much the farthest corner loses.
+      center_range: (low, high), within [0, 1], the range of both coordinates of the brightest
+        point, as shares of width and height.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Vignetting()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Named as in Albumentations; the fall-off is that of `functional.vignette`.
+    """
+
+    intensity_range: Range = field(default=(0.2, 0.5), metadata=converter(as_range, 0.0, 1.0))
+    center_range: Range = field(default=(0.3, 0.7), metadata=converter(as_range, 0.0, 1.0))
+    _: KW_ONLY
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Vignette:
+        """Draw the amount and the center."""
+        del info
+        ranges = (self.intensity_range, self.center_range, self.center_range)
+        numbers = uniform(key, shape=(3,))
+        return Vignette(*(between(number, *pair) for number, pair in zip(numbers, ranges)))
+
+    def apply(self, params: Vignette, image: Array, info: ImageInfo) -> Array:
+        """Darken the used part."""
+        return vignette(image, params.intensity, (params.x, params.y), info.size)
 
 
 _DAYLIGHT = 6500.0  # kelvins, about the white of sRGB

@@ -13,6 +13,23 @@ IMAGE = np.random.default_rng(0).uniform(0, 1, (9, 13, 3)).astype(np.float32)
 IMAGE[0, :6] = [[0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.5], [1, 0, 1], [1, 1, 0], [0, 0, 1]]
 
 
+@pytest.mark.parametrize("center", [(0.5, 0.5), (0.3, 0.9), (0.0, 1.0)])
+def test_vignette_falls_off_with_the_square_of_the_distance(center):
+    image = np.random.default_rng(3).uniform(0, 1, (9, 14, 2)).astype(np.float32)
+    middle = np.array([center[1] * 9, center[0] * 14])
+    corners = np.array([[0, 0], [0, 14], [9, 0], [9, 14]])
+    farthest = max(np.linalg.norm(corner - middle) for corner in corners)
+    expected = image.astype(float)
+    for row, column in np.ndindex(9, 14):
+        distance = np.linalg.norm([row + 0.5, column + 0.5] - middle)
+        expected[row, column] *= 1 - 0.7 * (distance / farthest) ** 2
+    out = lighting.vignette(image, 0.7, center)
+    np.testing.assert_allclose(out, expected, atol=1e-6)
+    canvas = np.pad(image, ((0, 4), (0, 3), (0, 0)))
+    on_canvas = lighting.vignette(canvas, 0.7, center, jnp.array([9, 14]))
+    np.testing.assert_allclose(on_canvas[:9, :14], expected, atol=1e-6)
+
+
 def test_permute_channels():
     for permutation in [(0, 1, 2), (2, 0, 1), (1, 0, 2)]:
         out = jax.jit(channels.permute_channels)(IMAGE, jnp.array(permutation))

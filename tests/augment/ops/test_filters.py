@@ -66,6 +66,25 @@ def test_box_blur(taps):
     np.testing.assert_allclose(blur.box_blur(NOISE, taps), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_unsharp_mask(shape):
+    image = noise(*shape)
+    kernel = gaussian(5, 1.3)
+    expected = image + 1.7 * (image - correlated(image, np.outer(kernel, kernel)))
+    np.testing.assert_allclose(filters.unsharp_mask(image, 5, 1.3, 1.7), expected, atol=1e-5)
+    np.testing.assert_allclose(filters.unsharp_mask(image, 5, 0.0, 1.7), image, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_emboss(shape):
+    image = noise(*shape)
+    kernel = np.array([[-1.4, -0.4, 0.0], [-0.4, 1.0, 0.4], [0.0, 0.4, 1.4]])
+    kernel = 0.7 * np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]]) + 0.3 * kernel
+    expected = cv2.filter2D(image.astype(float), -1, kernel, borderType=cv2.BORDER_REFLECT_101)
+    out = filters.emboss(image, 0.3, 0.4)
+    np.testing.assert_allclose(out, expected.reshape(image.shape), atol=1e-5)
+
+
 @pytest.mark.parametrize("angle", [0.0, 30.0, 90.0, 200.0])
 @pytest.mark.parametrize("direction", [-1.0, 0.0, 0.6])
 def test_motion_blur_is_the_mean_along_a_line(angle, direction):

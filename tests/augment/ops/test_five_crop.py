@@ -71,8 +71,10 @@ def test_what_crops_refuse():
         augment.TenCrop(4)(KEY, {"image": pixels, "boxes": jnp.zeros((1, 4))})
     with pytest.raises(ValueError, match="an entry 'crops'"):
         augment.FiveCrop(4)(KEY, {"image": pixels, "crops": 1})
-    with pytest.raises(TypeError, match="`transforms` holds the class Resize"):
+    with pytest.raises(TypeError, match="`before` holds the class Resize"):
         augment.FiveCrop(4, before=[augment.Resize])
+    with pytest.raises(TypeError, match="`after` must be a sequence of transforms"):
+        augment.FiveCrop(4, after=augment.ToFloat())
     with pytest.raises(ValueError, match="`vertical_flip` must be"):
         augment.TenCrop(4, vertical_flip=2)
     resized = augment.FiveCrop(4, after=[augment.Pad(1)])(KEY, pixels)
