@@ -33,7 +33,7 @@ def compile_to_ptx(source: str, oldest: int) -> str:
     known = _checked(nvrtc.nvrtcGetSupportedArchs())
     architecture = min(number for number in known if number >= oldest)
     program = _compile(source, f"compute_{architecture}")
-    code = b" " * _checked(nvrtc.nvrtcGetPTXSize(program))
+    code = bytes(_checked(nvrtc.nvrtcGetPTXSize(program)))
     _checked(nvrtc.nvrtcGetPTX(program, code))
     return code.rstrip(b"\0").decode()
 
@@ -47,7 +47,7 @@ def compile_to_cubin(source: str, architecture: int) -> bytes:
     from cuda.bindings import nvrtc
 
     program = _compile(source, f"sm_{architecture}")
-    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    code = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
     _checked(nvrtc.nvrtcGetCUBIN(program, code))
     return code
 
@@ -59,7 +59,9 @@ def _compile(source: str, architecture: str) -> Any:
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"jaxaug.cu", 0, [], []))
     options = [f"--gpu-architecture={architecture}".encode()]
     result = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+    # Of size 1 where there is nothing to say: `b" " * 1` would be the one space of the process, over
+    # which NVRTC would write a zero.
+    log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     nvrtc.nvrtcGetProgramLog(program, log)
     _checked(result, log)
     return program

@@ -178,7 +178,8 @@ def split_features(
         raise TypeError(
             f'`features` must be a dict of arrays, got {got}: write {{"label": labels}}.'
         )
-    found = {name: _feature(name, column, count) for name, column in (features or {}).items()}
+    columns = {} if features is None else features
+    found = {name: _feature(name, column, count) for name, column in columns.items()}
     texts = {name: column.tolist() for name, column in found.items() if _is_text(column)}
     return {name: found[name] for name in found if name not in texts}, texts
 

@@ -1,5 +1,9 @@
 """The CUDA kernels compute what XLA does; on other devices nothing changes."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -298,3 +302,15 @@ def test_one_source_is_compiled_for_all_newer_architectures_and_for_one():
     source = 'extern "C" __global__ void add(float* x) { *x += 1.0f; }'
     assert ".visible .entry add(" in _nvrtc.compile_to_ptx(source, 70)
     assert _nvrtc.compile_to_cubin(source, 90).startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+def test_a_space_stays_a_space(tmp_path):
+    """As CPython shares bytes of one letter, where a module was not read from a cache."""
+    code = (
+        "from jaxaug import _nvrtc\n"
+        "_nvrtc.compile_to_cubin('extern \"C\" __global__ void f(float* x) { *x = 1; }', 90)\n"
+        "assert bytes([32])[0] == 32"
+    )
+    fresh = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    subprocess.run([sys.executable, "-B", "-c", code], env=fresh, check=True)
