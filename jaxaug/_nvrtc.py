@@ -59,8 +59,8 @@ def _compile(source: str, architecture: str) -> Any:
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"jaxaug.cu", 0, [], []))
     options = [f"--gpu-architecture={architecture}".encode()]
     result = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    # Of size 1 where there is nothing to say: `b" " * 1` would be the one space of the process, over
-    # which NVRTC would write a zero.
+    # Of size 1 where there is nothing to say: `b" " * 1` would be the one space of the process, and
+    # NVRTC would write a zero over it.
     log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     nvrtc.nvrtcGetProgramLog(program, log)
     _checked(result, log)
