@@ -146,14 +146,12 @@ class VideoFile:
 
     def _open(self) -> None:
         file = _File(self._data)
+        av = import_av()
+        options: dict[str, Any] = {"format": self._kind, "options": self._limit}
+        if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
+            options["metadata_errors"] = "replace"
         try:
-            self.container = import_av().open(
-                file,
-                format=self._kind,
-                options=self._limit,
-                buffer_size=_IO_BYTES,
-                metadata_errors="replace",
-            )
+            self.container = av.open(file, buffer_size=_IO_BYTES, **options)
         except Exception as error:
             raise _as_decode_error(error) from None
         self.stream = self.container.streams.best("video")
