@@ -1,8 +1,7 @@
 """A text file that names images and their labels."""
 
-import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,14 @@ from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
+from jaxaug.iterators.sources._file_source import FileSource
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._texts import columns_of_texts
 from jaxaug.iterators.sources.storage.files import local_path
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
-class FileList:
+class FileList(FileSource):
     """Images named line by line: `path label`, or `path label label ...` where an image has several
     labels.
 
@@ -76,15 +76,8 @@ class FileList:
             self.labels = _numbers(texts, places)
         self._files = LooseFiles(os.path.dirname(self._list), names)
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def __repr__(self) -> str:
         return f"FileList({self._list!r}: {len(self)} images, {sorted(self.features)})"
-
-    def path(self, index: int) -> str:
-        """Return the path of record `index`."""
-        return self._files.path(index)
 
     @property
     def features(self) -> Features:
@@ -116,20 +109,6 @@ class FileList:
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path and text, and "error" if the file cannot be read now."""
         return self._files.describe(index) | self._text(index)
-
-    def untrusting(self) -> "FileList":
-        """Return a copy that also reads what a verification found bad; see `verify`."""
-        other = copy.copy(self)
-        other._files = self._files.untrusting()
-        return other
-
-    def findings_place(self) -> str:
-        """Return the file that `keep_findings` writes, if it can."""
-        return self._files.findings_place()
-
-    def keep_findings(self, findings: Mapping[int, str]) -> str:
-        """Keep record -> reason, which later sources take for bad; return the file with it."""
-        return self._files.keep_findings(findings)
 
     def fingerprint(self) -> str:
         """Return a hash of the paths as listed, and of the labels or texts."""

@@ -1,6 +1,5 @@
 """Images by their paths, with columns of NumPy beside them."""
 
-import copy
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -14,13 +13,14 @@ from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
+from jaxaug.iterators.sources._file_source import FileSource
 from jaxaug.iterators.sources._indices import checked_indices
 from jaxaug.iterators.sources._texts import columns_of_texts
 from jaxaug.iterators.sources.memory import split_features
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 
-class Files:
+class Files(FileSource):
     """Image files of a list of paths, with features as arrays.
 
     Args:
@@ -62,9 +62,6 @@ class Files:
         self._files = LooseFiles(root, [os.path.relpath(path, root) for path in whole])
         self._features, self._texts = split_features(features, len(paths))
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def __repr__(self) -> str:
         return f"Files({len(self)} images, features {sorted(self._features)})"
 
@@ -77,10 +74,6 @@ class Files:
     def features(self) -> Features:
         """All columns by name."""
         return dict(self._features)
-
-    def path(self, index: int) -> str:
-        """Return the path of record `index`."""
-        return self._files.path(index)
 
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and the columns; a file that cannot be read has length 0."""
@@ -103,20 +96,6 @@ class Files:
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path, and "error" if the file cannot be read now."""
         return self._files.describe(index)
-
-    def untrusting(self) -> "Files":
-        """Return a copy that also reads what a verification found bad; see `verify`."""
-        other = copy.copy(self)
-        other._files = self._files.untrusting()
-        return other
-
-    def findings_place(self) -> str:
-        """Return the file that `keep_findings` writes, if it can."""
-        return self._files.findings_place()
-
-    def keep_findings(self, findings: Mapping[int, str]) -> str:
-        """Keep record -> reason, which later sources take for bad; return the file with it."""
-        return self._files.keep_findings(findings)
 
     def fingerprint(self) -> str:
         """Return a hash of the features, and of the paths below the folder that they share."""

@@ -1,15 +1,15 @@
 """Folders of images, videos or sounds, with one sub-folder for each class."""
 
-import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from jaxaug._typing import Features, PathLike, Values
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._file_source import FileSource
 from jaxaug.iterators.sources.storage.files import local_path, reason
 from jaxaug.iterators.sources.storage.loose import LooseFiles
 
@@ -20,7 +20,7 @@ _SOUNDS = (".wav", ".wave", ".flac", ".mp3", ".ogg", ".oga", ".opus")
 _MAX_SHOWN_NAMES = 5  # names in an error
 
 
-class ClassFolder:
+class ClassFolder(FileSource):
     """Files in class folders; see `ImageFolder` and `VideoFolder`."""
 
     _column: ClassVar[str]
@@ -40,16 +40,9 @@ class ClassFolder:
         self.labels = np.array([ranks[folder] for folder in folders], np.int32)
         self._files = LooseFiles(str(self.root), names)
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def __repr__(self) -> str:
         found = f"{len(self)} {self._noun}, {len(self.classes)} classes, {sorted(self.features)}"
         return f"{type(self).__name__}({str(self.root)!r}: {found})"
-
-    def path(self, index: int) -> str:
-        """Return the path of record `index`."""
-        return self._files.path(index)
 
     @property
     def features(self) -> Features:
@@ -63,20 +56,6 @@ class ClassFolder:
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path and class, and "error" if the file cannot be read now."""
         return self._files.describe(index) | {"class": self.classes[self.labels[index]]}
-
-    def untrusting(self) -> Self:
-        """Return a copy that also reads what a verification found bad; see `verify`."""
-        other = copy.copy(self)
-        other._files = self._files.untrusting()
-        return other
-
-    def findings_place(self) -> str:
-        """Return the file that `keep_findings` writes, if it can."""
-        return self._files.findings_place()
-
-    def keep_findings(self, findings: Mapping[int, str]) -> str:
-        """Keep record -> reason, which later sources take for bad; return the file with it."""
-        return self._files.keep_findings(findings)
 
     def fingerprint(self) -> str:
         """Return a hash of the relative paths and of the labels."""
