@@ -148,7 +148,7 @@ def run(code: str) -> str:
     ).stdout.strip()
 
 
-def test_importing_jaxaug_creates_no_client_and_loads_no_native_library():
+def test_importing_jaxaug_creates_no_client_and_imports_and_loads_nothing_but_jax():
     code = """
 import sys, jax
 def maps():
@@ -160,29 +160,13 @@ jaxaug.Loader, jaxaug.Decoder
 from jax._src import xla_bridge
 assert not xla_bridge._backends, "a device client exists"
 imported = {name.split(".")[0] for name in set(sys.modules) - modules}
-assert not {"simplejpeg", "PIL", "torch", "tensorflow", "cuda"} & imported
+assert not imported - set(sys.stdlib_module_names) - {"jaxaug", "jax"}, imported
 # Python's own extension modules do not count.
 new = {path for path in maps() - before if "lib-dynload" not in path}
 assert not new, new
 print("clean")
 """
     assert run(code) == "clean"
-
-
-def test_importing_jaxaug_is_quick_beside_jax(monkeypatch):
-    # As installed: pip compiles the modules, which takes longer than to import them.
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    code = """
-import time
-start = time.process_time()  # on a busy machine the wall clock would tell of others
-import jax
-between = time.process_time()
-import jaxaug
-from jaxaug import augment, decode, sharding, iterators, errors
-print((time.process_time() - between) / (between - start))
-"""
-    # The best of five runs, the first of which compiles the modules; 0.25 to 0.29 when idle.
-    assert min(float(run(code)) for _ in range(5)) < 0.4
 
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
