@@ -1,7 +1,7 @@
-"""Compare a Loader that keeps its data on the device with a loop written by hand.
+"""Compare a Loader that keeps its data with a loop written by hand.
 
     python benchmarks/resident.py --sides 32 64 224 --batch 512 --rounds 7
-    python benchmarks/resident.py --sides --jpegs images.tar --batch 32
+    python benchmarks/resident.py --sides --jpegs images.tar --batch 32 --keep host
 
 The loop holds the pixels on the device, in an order that it shuffles there once an epoch, and has
 one compiled call for each batch: keys, gather, jit(vmap(chain)). Both wait for a batch when the
@@ -87,7 +87,8 @@ def compare_arrays(side: int, options: argparse.Namespace) -> None:
     rates = []
     sharding = batch_sharding(jax.devices()[:1])
     source = InMemory(pixels, {"label": labels})
-    with Loader(source, options.batch, transform=chain, sharding=sharding, keep="device") as loader:
+    kept = {"sharding": sharding, "keep": options.keep}
+    with Loader(source, options.batch, transform=chain, **kept) as loader:
         while loader.stats["kept_records"] < count:
             next(loader)
         for number in range(1 + options.rounds):
@@ -116,7 +117,7 @@ def compare_epochs(options: argparse.Namespace) -> None:
         transform=make_chain(224),
         last_batch="pad",
         sharding=batch_sharding(jax.devices()[:1]),
-        keep="device",
+        keep=options.keep,
     ) as loader:
         times = []
         for _ in range(2 + options.rounds):
@@ -143,6 +144,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--jpegs", help="a tar of JPEGs")
+    parser.add_argument("--keep", default="device", help="device, host or disk:DIR")
     parser.add_argument("--copies", type=int, default=1, help="of each JPEG")
     options = parser.parse_args()
     for side in options.sides:

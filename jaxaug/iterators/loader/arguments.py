@@ -23,6 +23,7 @@ from jaxaug.sharding._split import RowRange
 
 # Entries that the Loader itself puts into a batch.
 _RESERVED = {"valid", "index"}
+DISK = "disk:"  # begins a `keep` that names a directory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ def check_options(options: Options) -> None:
     check_positive_int("prefetch", options.prefetch)
     check_choice("last_batch", options.last_batch, ("drop", "pad"))
     check_choice("on_error", options.on_error, ("raise", "mask", "replace"))
-    check_choice("keep", options.keep, (None, "device"))
+    _check_keep(options.keep)
     if options.epochs is not None:
         check_positive_int("epochs", options.epochs)
 
@@ -71,6 +72,15 @@ def check_options(options: Options) -> None:
     _check_function("transform", options.transform, "sample")
     _check_function("batch_transform", options.batch_transform, "group")
     _check_decode(options.decode)
+
+
+def _check_keep(keep: Any) -> None:
+    """Refuse what names no place for decoded records."""
+    on_disk = isinstance(keep, str) and keep.startswith(DISK) and keep != DISK
+    if keep not in (None, "device", "host") and not on_disk:
+        raise ValueError(
+            f"`keep` must be None, 'device', 'host' or 'disk:DIR' with a directory, got {keep!r}."
+        )
 
 
 def _check_source(source: Any) -> None:
@@ -145,11 +155,11 @@ def check_stream_options(options: Options) -> None:
 
 
 def check_keep(keep: str | None, sharding: NamedSharding) -> None:
-    """Refuse to keep records where others need them."""
-    if keep is not None and not sharding.is_fully_addressable:
+    """Refuse to keep records on devices where other processes need them, too."""
+    if keep == "device" and not sharding.is_fully_addressable:
         raise ValueError(
-            f"`keep` must be None where `sharding` spans processes, got {keep!r}: records are kept "
-            "by a process for its own devices alone."
+            "`keep` must be 'host' or 'disk:DIR' where `sharding` spans processes, got 'device': "
+            "a process keeps what it has decoded itself."
         )
 
 

@@ -10,9 +10,9 @@ from jaxaug._typing import Array
 from jaxaug.iterators.loader.bad_records import BadRecord, decode_batch
 from jaxaug.iterators.loader.compile import CompiledBatch
 from jaxaug.iterators.loader.decode import ColumnsDecoder
+from jaxaug.iterators.loader.kept import RecordStore
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch, Reader
-from jaxaug.iterators.loader.resident import DeviceStore
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.sharding._layout import RowLayout
 
@@ -115,15 +115,15 @@ class BatchBuilder:
         }
 
 
-class ResidentBuilder(BatchBuilder):
-    """Builds batches of records that stay on the devices, and decodes those that are missing.
+class KeepingBuilder(BatchBuilder):
+    """Builds batches of records that are kept, and decodes those that are missing.
 
     Args:
       store: of the records.
       parts: see `BatchBuilder`.
     """
 
-    def __init__(self, store: DeviceStore, **parts: Any):
+    def __init__(self, store: RecordStore, **parts: Any):
         super().__init__(**parts)
         self._store = store
 

@@ -74,14 +74,15 @@ class Loader(Checkpointable):
         `jax.devices()`. Where it spans processes, these compare data, order and options when the
         Loader is made.
       prefetch: how many finished batches wait for the consumer.
-      keep: "device" keeps each record on the devices once it is decoded: later epochs read and
-        decode nothing, and have the same batches to the bit. Each device of the mesh holds the
-        whole data, whose memory is taken when the Loader is made. For one process, and sources with
-        random access. None keeps nothing.
+      keep: where each record stays once it is decoded: later epochs read and decode nothing, and
+        have the same batches to the bit. "device": each device of the mesh holds the whole data,
+        whose memory is taken when the Loader is made; for one process. "host": in memory, for each
+        process what it has decoded. "disk:DIR": in files of a directory, for all processes and
+        later runs. For sources with random access. None keeps nothing.
 
     Raises:
       ValueError, TypeError: a wrong argument; SourceError: an empty source; MemoryError: the data
-        does not fit the devices that are to `keep` it.
+        does not fit where it is to be kept.
 
     Example:
       >>> import io, jax, numpy as np, PIL.Image
@@ -272,7 +273,7 @@ class Loader(Checkpointable):
         decodes; "device" is the launch on it, the wait for canvases that it still reads, and the
         time that you held an unfinished batch; "consumer" is the rest of the time between two
         batches: your code, and your steps as far as you wait for them. "bottleneck" is the stage
-        with the largest share. "kept_records" are on the devices, in "kept_bytes" of their memory.
+        with the largest share. "kept_records" are kept, in "kept_bytes" of memory or files.
         """
         store = self._plan.store
         kept = (0, 0) if store is None else (store.count, store.nbytes)

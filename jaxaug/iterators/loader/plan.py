@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,14 +15,16 @@ from jaxaug.decode import ColumnDecoder, Decoder, default_decoder, share
 from jaxaug.iterators.loader import arguments
 from jaxaug.iterators.loader.arguments import Options
 from jaxaug.iterators.loader.batch_function import BatchFunction, computes_in_turn
-from jaxaug.iterators.loader.builder import BatchBuilder, ResidentBuilder
+from jaxaug.iterators.loader.builder import BatchBuilder, KeepingBuilder
 from jaxaug.iterators.loader.columns import Columns, form_of
 from jaxaug.iterators.loader.compile import CompiledBatch, compile_batch, configuration
 from jaxaug.iterators.loader.cpu_threads import deadlock_note
 from jaxaug.iterators.loader.decode import ColumnsDecoder
 from jaxaug.iterators.loader.dependence import depends
+from jaxaug.iterators.loader.device_store import DeviceStore
+from jaxaug.iterators.loader.host_store import DiskStore, HostStore
+from jaxaug.iterators.loader.kept import KeepingReader, RecordStore
 from jaxaug.iterators.loader.reader import BatchPlan, Reader, RecordReader, SourceColumn
-from jaxaug.iterators.loader.resident import DeviceStore, ResidentReader
 from jaxaug.iterators.loader.rows import RowSchema
 from jaxaug.iterators.loader.state import Cursor, RunIdentity, batches_per_epoch, start_of_batch
 from jaxaug.iterators.loader.stream_reader import StreamReader
@@ -42,7 +45,7 @@ class Plan:
       schema: the form of the rows.
       decoder: of all columns.
       function: the computation of a batch.
-      store: of the records that stay on the devices; None without `keep`.
+      store: of the records that are kept; None without `keep`.
     """
 
     options: Options
@@ -52,7 +55,7 @@ class Plan:
     schema: RowSchema
     decoder: ColumnsDecoder
     function: BatchFunction
-    store: DeviceStore | None = None
+    store: RecordStore | None = None
 
     @property
     def source(self) -> Source | Stream:
@@ -107,7 +110,7 @@ class Plan:
         on_error = self.options.on_error
         if self.store is None:
             return self.make_builder(self.compiled, on_error)
-        return ResidentBuilder(self.store, **self._parts(self.compiled, on_error))
+        return KeepingBuilder(self.store, **self._parts(self.compiled, on_error))
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.
@@ -239,21 +242,31 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
 
 def _keep(
     options: Options, reader: Reader, schema: RowSchema, layout: RowLayout
-) -> tuple[DeviceStore | None, Reader]:
-    """Return the store of the records that stay on the devices, and the reader of the others."""
+) -> tuple[RecordStore | None, Reader]:
+    """Return the store of the records that are kept, and the reader of the others."""
     if options.keep is None:
         return None, reader
     assert isinstance(reader, RecordReader)
     arguments.check_draws(options.keep, schema.decoders)
-    store = DeviceStore(schema, len(reader.source), layout)
-    resident = ResidentReader(
+    store = _make_store(options, schema, len(reader.source), layout)
+    keeping = KeepingReader(
         source=reader.source,
         forms=reader.forms,
         sampler=reader.sampler,
         store=store,
         replaces=options.on_error == "replace",
     )
-    return store, resident
+    return store, keeping
+
+
+def _make_store(options: Options, schema: RowSchema, length: int, layout: RowLayout) -> RecordStore:
+    """Return the store that `keep` names."""
+    if options.keep == "device":
+        return DeviceStore(schema, length, layout)
+    if options.keep == "host":
+        return HostStore(schema, length, layout)
+    directory = Path(str(options.keep).removeprefix(arguments.DISK))
+    return DiskStore(schema, length, layout, directory, options.source.fingerprint())
 
 
 def _check_names(schema: RowSchema) -> None:

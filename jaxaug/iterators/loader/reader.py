@@ -69,7 +69,7 @@ class ReadBatch(NamedTuple):
       stored: by column, what the source's index has stored of them.
       seconds: how long reading took.
       error: why there are no columns; None where there are.
-      kept: what is known of the rows, of which the others are padding; see `resident`.
+      kept: what is known of the rows, of which the others are padding; see `kept`.
     """
 
     epoch: int

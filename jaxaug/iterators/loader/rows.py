@@ -12,6 +12,8 @@ from jaxaug.iterators.loader.columns import Form, Forms
 from jaxaug.iterators.loader.keys import split_words
 from jaxaug.iterators.loader.reader import ReadBatch
 
+ROW_NAMES = ("words", "valid", "index")  # what a row has beside values, see `RowSchema.names`
+
 
 @dataclasses.dataclass(frozen=True)
 class RowSchema:

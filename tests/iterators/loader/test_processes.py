@@ -6,13 +6,12 @@ import socket
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 WORKER = """
 import json, sys
 import jax
-port, count, rank, layout, platform = sys.argv[1:6]
+port, count, rank, layout, platform, keep = sys.argv[1:7]
 count = int(count)
 rank = int(rank)
 if platform == "cpu":
@@ -56,38 +55,39 @@ sharding = {
 }[layout]()
 source = Pairs(jpegs(22), {"label": np.arange(22)})
 rows = []
-options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 1}
-options["sharding"] = sharding
+options = {"transform": transform, "seed": 5, "last_batch": "pad", "epochs": 2}
+options |= {"sharding": sharding, "keep": keep or None}
 # there the Loader's own must be deterministic by itself
 if platform == "gpu" and layout != "replicated across":
-    options["decoder"] = Decoder((64, 64), "nvjpeg", deterministic=True)
+    options["decode"] = Decoder((64, 64), "nvjpeg", deterministic=True)
 with jax.thread_guard(True), Loader(source, 8, **options) as loader:
     across = layout == "replicated across" or layout == "replicated" and count == 4
     assert loader.decoders["image"].deterministic is (platform == "gpu" or across)
-    for batch in loader.steps():
+    for number, batch in enumerate(loader.steps()):
+        epoch = number // len(loader)
         shards = [
             {int(s.index[0].start or 0): np.asarray(s.data) for s in batch[name].addressable_shards}
             for name in ("index", "image", "mask")
         ]
         for start, index in shards[0].items():
-            for offset, number in enumerate(index):
+            for offset, record in enumerate(index):
                 mask = shards[2][start][offset][:40, :56]
-                assert (mask == (255 if number < 0 else number)).all(), (number, mask)
+                assert (mask == (255 if record < 0 else record)).all(), (record, mask)
                 digest = hashlib.sha1(shards[1][start][offset].tobytes()).hexdigest()
-                rows.append([start + offset, int(number), digest])
+                rows.append([epoch, start + offset, int(record), digest])
     state = loader.get_state()
 print("ROWS", json.dumps([rows, state]), flush=True)
 """
 
 
-def run(count: int, layout: str, platform: str = "cpu") -> tuple[list, list]:
+def run(count: int, layout: str, platform: str = "cpu", keep: str = "") -> tuple[list, list]:
     """The rows and the end state that each of `count` processes saw; on GPUs they share two."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(port), str(count), str(rank), layout, platform],
+            [sys.executable, "-c", WORKER, *map(str, (port, count, rank, layout, platform, keep))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -141,9 +141,16 @@ def test_the_union_of_all_processes_is_the_single_process_batch(alone, count, la
         assert sum(map(len, rows)) == len(union) == len(alone[0])
 
 
-def test_the_reference_itself_is_one_epoch(alone):
-    indices = [index for _, index, _ in alone[0]]
-    assert sorted(indices) == [-1] * 2 + list(range(22)) and np.unique(indices).size == 23
+def test_the_reference_itself_is_two_epochs(alone):
+    for epoch in range(2):
+        indices = [index for of, _, index, _ in alone[0] if of == epoch]
+        assert sorted(indices) == [-1] * 2 + list(range(22))
+
+
+@pytest.mark.parametrize("keep", ["host", pytest.param("disk:", marks=pytest.mark.slow)])
+def test_processes_that_keep_records_have_the_same_batches(alone, keep, tmp_path):
+    rows, _ = run(2, "auto", keep=f"{keep}{tmp_path}" if keep == "disk:" else keep)
+    assert sorted(tuple(row) for process in rows for row in process) == alone[0]
 
 
 @pytest.mark.gpu

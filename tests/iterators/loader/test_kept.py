@@ -1,4 +1,4 @@
-"""`keep="device"`: each record is read once, and the batches are those of a Loader without it."""
+"""`Loader(keep=)`: each record is read once, and the batches are those of a Loader without it."""
 
 import dataclasses
 import itertools
@@ -14,13 +14,18 @@ from jaxaug import Loader, augment
 from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory, Weighted
-from jaxaug.iterators.loader import arguments, resident
+from jaxaug.iterators.loader import arguments, device_store, host_store
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import jitter
 
 N = 22
 BAD = (2, 3, 7, 8, 9, 20)
+
+
+@pytest.fixture(params=["device", "host", "disk"])
+def keep(request, tmp_path):
+    return f"disk:{tmp_path / 'kept'}" if request.param == "disk" else request.param
 
 
 def devices(count):
@@ -60,10 +65,10 @@ def assert_equal(left, right):
         assert np.asarray(array).tobytes() == np.asarray(other).tobytes(), name
 
 
-def assert_same_batches(source, count=None, state=None, **options):
+def assert_same_batches(source, keep, count=None, state=None, **options):
     """Compare the batches of three epochs, and what the statistics say; return the kept records."""
     options = {"batch_size": 8, "seed": 3, "sharding": devices(2), "max_bad": None, **options}
-    with Loader(source, **options) as plain, Loader(source, **options, keep="device") as kept:
+    with Loader(source, **options) as plain, Loader(source, **options, keep=keep) as kept:
         if state is not None:
             plain.set_state(state)
             kept.set_state(state)
@@ -82,15 +87,15 @@ def assert_same_batches(source, count=None, state=None, **options):
 @pytest.mark.parametrize("last_batch", ["drop", "pad"])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
-def test_batches_are_those_without_keep(on_error, last_batch, count):
+def test_batches_are_those_without_keep(keep, on_error, last_batch, count):
     source = annotated(broken(jpegs(N)))
     options = {"on_error": on_error, "last_batch": last_batch, "sharding": devices(count)}
-    kept = assert_same_batches(source, **options)
+    kept = assert_same_batches(source, keep, **options)
     assert kept == N - len(BAD) or last_batch == "drop"
 
 
 @pytest.mark.parametrize("side", [40, 140])  # images at once, and one after the other
-def test_a_chain_with_mixing_gives_the_same_bits(side):
+def test_a_chain_with_mixing_gives_the_same_bits(keep, side):
     chain = augment.Compose(
         [
             augment.RandomResizedCrop(24),
@@ -99,35 +104,37 @@ def test_a_chain_with_mixing_gives_the_same_bits(side):
         ]
     )
     source = InMemory(jpegs(16, side, side + 8), {"label": np.arange(16)})
-    assert_same_batches(source, transform=chain, batch_transform=augment.MixUp(num_classes=16))
+    assert_same_batches(
+        source, keep, transform=chain, batch_transform=augment.MixUp(num_classes=16)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
-def test_batches_that_are_read_together_are_the_same():
-    assert_same_batches(Distant(broken(jpegs(N))), batch_size=4, on_error="replace")
+def test_batches_that_are_read_together_are_the_same(keep):
+    assert_same_batches(Distant(broken(jpegs(N))), keep, batch_size=4, on_error="replace")
 
 
 @pytest.mark.parametrize("position", [0, 5])
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
-def test_a_resume_in_the_middle_gives_the_same(position):
+def test_a_resume_in_the_middle_gives_the_same(keep, position):
     source = annotated(broken(jpegs(N)))
     with Loader(source, 4, on_error="mask", max_bad=None, sharding=devices(2)) as first:
         for _ in first.steps(position):
             pass
         state = first.get_state()
     options = {"on_error": "mask", "batch_size": 4, "seed": 0, "last_batch": "pad"}
-    assert_same_batches(source, state=state, **options)
+    assert_same_batches(source, keep, state=state, **options)
 
 
-def test_records_that_are_drawn_twice_have_their_positions_keys():
+def test_records_that_are_drawn_twice_have_their_positions_keys(keep):
     weights = np.arange(N) % 5
     source = InMemory(jpegs(N), {"label": np.arange(N)})
-    kept = assert_same_batches(source, shuffle=Weighted(weights, seed=1), transform=jitter)
+    kept = assert_same_batches(source, keep, shuffle=Weighted(weights, seed=1), transform=jitter)
     assert kept < N  # those of weight 0 are never drawn
 
 
 @pytest.mark.parametrize("kind", ["array", "memmap", "gray", "float"])
-def test_arrays_are_kept_too(kind, tmp_path):
+def test_arrays_are_kept_too(keep, kind, tmp_path):
     pixels = np.stack([picture(number, 16, 24) for number in range(N)])
     if kind == "memmap":
         np.save(tmp_path / "pixels.npy", pixels)
@@ -137,7 +144,7 @@ def test_arrays_are_kept_too(kind, tmp_path):
     if kind == "float":
         pixels = -pixels.astype(np.float32) * 0  # zeros with their sign
         pixels[0, 0, 0] = np.nan
-    assert_same_batches(InMemory(pixels, {"label": np.arange(N)}), last_batch="pad")
+    assert_same_batches(InMemory(pixels, {"label": np.arange(N)}), keep, last_batch="pad")
 
 
 class Counted(InMemory):
@@ -161,11 +168,11 @@ class Distant(Counted):
 @pytest.mark.parametrize("kind", [Counted, Distant])
 @pytest.mark.parametrize("on_error", ["mask", "replace"])
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
-def test_later_epochs_read_nothing(on_error, kind):
+def test_later_epochs_read_nothing(keep, on_error, kind):
     source = kind(broken(jpegs(N)))
     options = {"on_error": on_error, "last_batch": "pad", "max_bad": None}
     decode = Image(canvas=(40, 56))  # picked without a look at the records
-    with Loader(source, 4, sharding=devices(2), decode=decode, keep="device", **options) as loader:
+    with Loader(source, 4, sharding=devices(2), decode=decode, keep=keep, **options) as loader:
         source.reads.clear()
         for _ in itertools.chain(loader, loader):
             pass
@@ -220,9 +227,85 @@ def test_memory_is_planned_before_it_is_taken(monkeypatch):
     with Loader(source, 4, sharding=devices(2), keep="device") as loader:
         assert loader.stats["kept_bytes"] == 2 * needed and loader.stats["kept_records"] == 0
 
-    monkeypatch.setattr(resident, "free_bytes", lambda devices: needed - 1)
+    monkeypatch.setattr(device_store, "free_bytes", lambda devices: needed - 1)
     with pytest.raises(MemoryError, match=f"needs {needed:,} bytes .* and {needed - 1:,} are free"):
         Loader(source, 4, sharding=devices(2), keep="device")
+
+
+@pytest.mark.parametrize("keep", ["host", "disk"], indirect=True)
+def test_memory_and_disk_are_planned_before_they_are_taken(keep, monkeypatch):
+    source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
+    needed = N * (8 * 8 * 3 + 4)
+    with Loader(source, 4, sharding=devices(2), keep=keep) as loader:
+        assert loader.stats["kept_bytes"] == needed and loader.stats["kept_records"] == 0
+
+    monkeypatch.setattr(host_store, "free_host_bytes", lambda: needed - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=needed - 1))
+    wider = InMemory(np.zeros((N, 9, 9, 3), np.uint8), {"label": np.arange(N)})  # not there yet
+    with pytest.raises(MemoryError, match=f"needs [0-9,]+ bytes, .* and {needed - 1:,} are free"):
+        Loader(wider, 4, sharding=devices(2), keep=keep)
+
+
+class Rereading(Counted):
+    """Has the same content wherever it is made."""
+
+    def fingerprint(self):
+        return "rereading"
+
+
+def epochs_of(source, keep, count=1, **options):
+    """Return the arrays of whole epochs, in one list."""
+    options = {"sharding": devices(2), "seed": 5, "last_batch": "pad", **options}
+    with Loader(source, 4, decode=Image(canvas=(40, 56)), keep=keep, **options) as loader:
+        source.reads.clear()
+        return [jax.device_get(batch) for _ in range(count) for batch in loader]
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_a_later_run_reads_nothing_from_the_source(keep):
+    first = epochs_of(Rereading(jpegs(N)), keep)
+    source = Rereading(jpegs(N))
+    again = epochs_of(source, keep)
+    assert not source.reads
+    jax.tree.map(np.testing.assert_array_equal, again, first)
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_another_source_or_decoder_has_records_of_its_own(keep):
+    epochs_of(Rereading(jpegs(N)), keep)
+    other = Counted(jpegs(N))
+    epochs_of(other, keep)
+    assert set(other.reads) == set(range(N))
+    source = Rereading(jpegs(N))
+    other = Image(canvas=(40, 56), truncated="accept")  # which may have other pixels
+    with Loader(source, 4, decode=other, sharding=devices(1), keep=keep) as loader:
+        source.reads.clear()
+        next(loader)
+    assert source.reads
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_bytes_that_changed_on_disk_are_decoded_again(keep, tmp_path):
+    first = epochs_of(Rereading(jpegs(N)), keep)
+    (file,) = [path for path in tmp_path.rglob("*.bin") if path.stat().st_size == N * 40 * 56 * 3]
+    content = bytearray(file.read_bytes())
+    for record in (3, 11):
+        content[record * 40 * 56 * 3 + 1000] ^= 1
+    file.write_bytes(content)
+    source = Rereading(jpegs(N))
+    again = epochs_of(source, keep)
+    assert set(source.reads) == {3, 11}
+    jax.tree.map(np.testing.assert_array_equal, again, first)
+
+
+@pytest.mark.parametrize("keep", ["disk"], indirect=True)
+def test_a_run_that_ended_in_the_middle_goes_on_from_its_records(keep):
+    source = Rereading(jpegs(N))
+    with Loader(source, 4, sharding=devices(1), keep=keep, decode=Image(canvas=(40, 56))) as loader:
+        next(loader)
+    source = Rereading(jpegs(N))
+    epochs_of(source, keep)
+    assert 0 < len(source.reads) <= N - 4
 
 
 def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
@@ -233,22 +316,24 @@ def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
         def memory_stats(self):
             return {"bytes_limit": 100, "bytes_in_use": self.used}
 
-    assert resident.free_bytes([Device(10), Device(70)]) == 30
-    alone = resident.free_bytes(jax.devices("cpu")[:1])
+    assert device_store.free_bytes([Device(10), Device(70)]) == 30
+    alone = device_store.free_bytes(jax.devices("cpu")[:1])
     assert alone is None or alone > 2**20
 
 
 def test_what_cannot_keep_says_so():
     source = InMemory(np.zeros((N, 8, 8, 3), np.uint8))
-    with pytest.raises(ValueError, match="`keep` must be one of None, 'device', got 'disk'"):
-        Loader(source, 4, sharding=devices(1), keep="disk")
+    for keep in ("disk", "disk:", 3):
+        with pytest.raises(ValueError, match="`keep` must be None, 'device', 'host' or 'disk:DIR'"):
+            Loader(source, 4, sharding=devices(1), keep=keep)
     with pytest.raises(ValueError, match="`keep` must be None for a stream"):
         stream = FromIterable(lambda: iter([{"x": 1}] * 4))
         Loader(stream, 4, shuffle=False, sharding=devices(1), keep="device")
 
     elsewhere: Any = SimpleNamespace(is_fully_addressable=False)
-    with pytest.raises(ValueError, match="`keep` must be None where `sharding` spans processes"):
+    with pytest.raises(ValueError, match="`keep` must be 'host' or 'disk:DIR' where `sharding`"):
         arguments.check_keep("device", elsewhere)
+    arguments.check_keep("host", elsewhere)
 
 
 @dataclasses.dataclass(frozen=True)

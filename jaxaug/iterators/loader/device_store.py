@@ -8,12 +8,10 @@ that move between devices would need a collective in each batch, which a thread 
 must not launch: two devices that meet two programs in different orders wait forever.
 """
 
-import dataclasses
 import math
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,32 +19,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
-from jaxaug.iterators.loader.bad_records import MAX_REPLACEMENT_TRIES, BadRecord
-from jaxaug.iterators.loader.decode import DecodedBatch
+from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.packing import RowPacking
-from jaxaug.iterators.loader.reader import PADDING, AskedBatch, ReadBatch, RecordReader
-from jaxaug.iterators.loader.rows import RowSchema
+from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+from jaxaug.iterators.loader.rows import ROW_NAMES, RowSchema
 from jaxaug.sharding._layout import RowLayout
 
-_UNKNOWN, _KEPT, _BAD = range(3)  # what is known of a record
-_NAMES = ("words", "valid", "index")  # of a row, which differ from epoch to epoch
 
-
-class KeptRows(NamedTuple):
-    """What is known of the rows of a batch before it is read.
-
-    Attributes:
-      indices: int64[r], their records; in the places of known bad ones their replacements.
-      missing: bool[r], the rows that must be read.
-      bad: what is known of bad records in other rows.
-    """
-
-    indices: np.ndarray
-    missing: np.ndarray
-    bad: list[BadRecord]
-
-
-class DeviceStore:
+class DeviceStore(RecordStore):
     """The records of a source on each device of a layout.
 
     Args:
@@ -62,10 +42,8 @@ class DeviceStore:
     """
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
-        self._rows = rows
+        super().__init__(rows, length)
         self._layout = layout
-        self._state = np.full(length, _UNKNOWN, np.uint8)
-        self._bad: dict[int, BadRecord] = {}
         # Held while a call is launched: one that writes takes the records from under the others.
         self._launching = threading.Lock()
 
@@ -75,66 +53,37 @@ class DeviceStore:
         self._zeros = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), host)
         shapes = self._shapes(length)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
-        _check_memory(size, length, layout.devices)
+        check_space("device", size, length, free_bytes(layout.devices))
         self.nbytes = size * len(layout.devices)
         with no_mesh(), jax.disable_jit(False):
-            self._write = self._compile_write(shapes, count)
-            self._take = self._compile_take(shapes, count)
+            self._write_compiled = self._compile_write(shapes, count)
+            self._take_compiled = self._compile_take(shapes, count)
             self._records: Any = jax.jit(
                 lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes),
                 out_shardings=layout.replicated,
             )()
 
-    @property
-    def count(self) -> int:
-        """The number of records that are kept."""
-        return int(np.count_nonzero(self._state == _KEPT))
-
-    def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return bool[...] twice: the records that are kept, and those that are known to be bad."""
-        state = np.where(indices == PADDING, _UNKNOWN, self._state[indices])
-        return state == _KEPT, state == _BAD
-
-    def bad_record(self, index: int) -> BadRecord:
-        """Return what is known of a bad record."""
-        return self._bad[index]
-
-    def put(self, decoded: DecodedBatch) -> None:
-        """Keep the valid rows of a batch, and the names of the bad ones; release its memory."""
-        done: Any = ()
-        try:
-            indices = decoded.read.indices
-            rows = self._rows.arrays(decoded.read, decoded.columns, decoded.valid)
-            host, device = self._rows.split(rows)
-            host |= {name: self._zeros[name] for name in _NAMES}
-            slots = _slots(np.where(decoded.valid, indices, PADDING), len(self._state))
-            placed = jax.device_put((self._packing.pack(host), slots), self._layout.replicated)
-            copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
-            with self._launching:
-                self._records, done = self._write(self._records, copies, *placed)
-        finally:
-            decoded.release(done)
-        self._state[indices[decoded.valid]] = _KEPT
-        for record in decoded.bad:
-            self._bad[record["index"]] = record
-            self._state[record["index"]] = _BAD
-
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
-        """Return rows of the records `indices` as a compiled batch takes them.
-
-        They are arrays on the devices, and packed rows.
-        """
         names = self._rows.names(read, indices, valid)
         numbers = np.where(valid, indices, 0).astype(np.uint32)
         packed = self._packing.pack(self._zeros | names)[0]
         placed = jax.device_put((packed, numbers), self._layout.split)
         with self._launching:
-            return self._take(self._records, *placed)
+            return self._take_compiled(self._records, *placed)
 
     def close(self) -> None:
-        """Free the memory."""
         with self._launching:
             self._records = None
+
+    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
+        host, device = self._rows.split(rows)
+        host |= {name: self._zeros[name] for name in ROW_NAMES}
+        slots = _slots(indices, len(self._state))
+        placed = jax.device_put((self._packing.pack(host), slots), self._layout.replicated)
+        copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
+        with self._launching:
+            self._records, done = self._write_compiled(self._records, copies, *placed)
+        return done
 
     def _everywhere(self, shards: Sequence[Array]) -> list[Array]:
         """Return arrays of single devices as arrays that each device has, copied one by one."""
@@ -232,68 +181,11 @@ def _slots(indices: np.ndarray, length: int) -> np.ndarray:
     return slots.astype(np.uint32)
 
 
-def _check_memory(size: int, length: int, devices: Sequence[Device]) -> None:
-    """Raise MemoryError unless each device has `size` bytes free."""
-    free = free_bytes(devices)
-    if free is None or size <= free:
-        return
-    raise MemoryError(
-        f"`keep`='device' needs {size:,} bytes on each device, {size // length:,} for each of "
-        f"{length:,} records, and {free:,} are free: give `decode` a smaller canvas, the Loader "
-        "fewer records (`Subset`), or leave `keep` out."
-    )
-
-
 def free_bytes(devices: Sequence[Device]) -> int | None:
     """Return the bytes that are free on each device at least; None where nothing tells."""
     stats = [device.memory_stats() for device in devices]
     known = [each["bytes_limit"] - each["bytes_in_use"] for each in stats if each]
     if known:
         return min(known)
-    try:  # CPU devices share the memory of the host
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kilobytes = dict(line.split()[:2] for line in lines)["MemAvailable:"]
-    return int(kilobytes) * 1024 // len(devices)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ResidentReader(RecordReader):
-    """Reads those records of a batch that are not kept.
-
-    Attributes:
-      store: of the records.
-      replaces: the next good record of the order takes the place of a bad one.
-    """
-
-    store: DeviceStore
-    replaces: bool
-
-    def _without_kept(self, asked: AskedBatch) -> AskedBatch:
-        if isinstance(asked.indices, Exception):
-            return asked
-        kept = self._look_up(asked.span.epoch, asked.positions, asked.indices)
-        read = np.where(kept.missing, kept.indices, PADDING)
-        return asked._replace(indices=read, kept=kept)
-
-    def _look_up(self, epoch: int, positions: np.ndarray, indices: np.ndarray) -> KeptRows:
-        kept, bad = self.store.find(indices)
-        names = indices
-        if self.replaces and bad.any():
-            others = self._replacements(epoch, positions[bad])
-            indices = indices.copy()
-            indices[bad] = np.where(others == PADDING, indices[bad], others)
-            bad[bad] = others != PADDING  # else it is read again, and what follows it
-        missing = (indices != PADDING) & ~kept & ~bad
-        return KeptRows(indices, missing, [self.store.bad_record(i) for i in names[bad].tolist()])
-
-    def _replacements(self, epoch: int, positions: np.ndarray) -> np.ndarray:
-        """Return the next good record behind each position; `PADDING` where that is not known."""
-        behind = np.arange(1, MAX_REPLACEMENT_TRIES + 1)
-        places = (positions[:, None] + behind) % self.length
-        records = self._find_records(epoch, places.reshape(-1)).reshape(places.shape)
-        kept, bad = self.store.find(records)
-        rows = np.arange(len(positions))
-        first = np.argmin(bad, axis=1)
-        return np.where(kept[rows, first], records[rows, first], PADDING)
+    free = free_host_bytes()  # CPU devices share it
+    return None if free is None else free // len(devices)

@@ -1,0 +1,150 @@
+"""Records that stay in the memory of the host, or in files that it maps."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaug.iterators.loader.kept import KEPT, RecordStore, check_space, free_host_bytes
+from jaxaug.iterators.loader.packing import RowPacking
+from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+from jaxaug.iterators.loader.rows import ROW_NAMES, RowSchema
+from jaxaug.sharding._layout import RowLayout
+
+
+class HostStore(RecordStore):
+    """The records of a source in the memory of the host, as far as this process has decoded them.
+
+    Args:
+      rows: the form of the rows.
+      length: of the source, in records.
+      layout: the devices that rows are copied to.
+
+    Raises:
+      MemoryError: they do not fit.
+    """
+
+    def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
+        super().__init__(rows, length)
+        self._layout = layout
+        shapes = rows.shapes(len(layout.rows))
+        self._packing = RowPacking(rows.split(shapes)[0])
+        values = {name: tree for name, tree in shapes.items() if name not in ROW_NAMES}
+        leaves, self._tree = jax.tree.flatten(values)
+        columns = [jax.ShapeDtypeStruct((length, *x.shape[1:]), x.dtype) for x in leaves]
+        self.nbytes = sum(map(_bytes_of, columns))
+        self._columns = self._allocate(columns)
+
+    def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
+        numbers = np.where(valid, indices, 0)
+        values = self._tree.unflatten([column.take(numbers, axis=0) for column in self._columns])
+        host, device = self._rows.split(values | self._rows.names(read, indices, valid))
+        return jax.device_put((device, self._packing.pack(host)), self._layout.split)
+
+    def close(self) -> None:
+        self._columns = []
+
+    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+        good = np.flatnonzero(indices != PADDING)
+        values = {name: tree for name, tree in rows.items() if name not in ROW_NAMES}
+        for column, value in zip(self._columns, self._tree.flatten_up_to(values)):
+            shards = value if isinstance(value, list) else [value]
+            column[indices[good]] = np.concatenate([np.asarray(each) for each in shards])[good]
+        return ()
+
+    def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
+        """Return an array for each column; the kernel gives memory to what is written."""
+        check_space("host", self.nbytes, len(self._state), free_host_bytes())
+        return [np.zeros(each.shape, each.dtype) for each in columns]
+
+
+class DiskStore(HostStore):
+    """The records of a source in mapped files, which other processes and later runs find again.
+
+    A record counts once the checksum of its bytes is there and right: what a process that was
+    killed has left half written is decoded anew.
+
+    Args:
+      rows: the form of the rows.
+      length: of the source, in records.
+      layout: the devices that rows are copied to.
+      directory: holds a folder for each source and way of decoding it.
+      fingerprint: of the source.
+
+    Raises:
+      MemoryError: they do not fit; OSError: the files cannot be made.
+    """
+
+    def __init__(
+        self, rows: RowSchema, length: int, layout: RowLayout, directory: Path, fingerprint: str
+    ):
+        self._directory = directory
+        self._fingerprint = fingerprint
+        super().__init__(rows, length, layout)
+
+    def find(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kept, bad = super().find(indices)
+        for index in np.unique(indices[(indices != PADDING) & ~kept & ~bad]).tolist():
+            if self._checksums[index] and self._checksums[index] == self._checksum(index):
+                self._state[index] = KEPT
+        return super().find(indices)
+
+    def _write(self, rows: dict[str, Any], indices: np.ndarray) -> tuple[()]:
+        super()._write(rows, indices)
+        for index in indices[indices != PADDING].tolist():
+            self._checksums[index] = self._checksum(index)
+        return ()
+
+    def _checksum(self, index: int) -> int:
+        """Return the checksum of a record, which is not 0."""
+        checksum = 0
+        for column in self._columns:
+            checksum = zlib.crc32(column[index : index + 1].view(np.uint8).data, checksum)
+        return checksum or 1
+
+    def _allocate(self, columns: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
+        folder = self._make_folder(columns)
+        checksums = jax.ShapeDtypeStruct((len(self._state),), np.uint32)
+        files = {
+            folder / f"{number}.bin": each for number, each in enumerate([*columns, checksums])
+        }
+        taken = sum(path.stat().st_blocks * 512 for path in files if path.exists())
+        free = shutil.disk_usage(folder).free
+        check_space(f"disk:{self._directory}", self.nbytes - taken, len(self._state), free)
+        *arrays, self._checksums = map(_mapped, files, files.values())
+        return arrays
+
+    def _make_folder(self, columns: list[jax.ShapeDtypeStruct]) -> Path:
+        """Return the folder of these records, decoded in this way."""
+        decoders = {name: repr(each) for name, each in self._rows.decoders.items()}
+        facts = {
+            "source": self._fingerprint,
+            "platform": self._layout.devices[0].platform,  # engines and host differ by rounding
+            "decoders": decoders,
+            "columns": [f"{np.dtype(each.dtype)} {each.shape}" for each in columns],
+        }
+        described = json.dumps(facts, indent=2)
+        name = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
+        folder = self._directory.expanduser() / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "description.json").write_text(described)
+        return folder
+
+
+def _mapped(path: Path, column: jax.ShapeDtypeStruct) -> np.ndarray:
+    """Return an array in a file, which is made if need be, with its blocks reserved."""
+    with path.open("ab") as file:
+        # A write to a map on a full disk would kill the process.
+        os.posix_fallocate(file.fileno(), 0, _bytes_of(column))
+    return np.asarray(np.memmap(path, column.dtype, "r+", shape=column.shape))
+
+
+def _bytes_of(column: jax.ShapeDtypeStruct) -> int:
+    return math.prod(column.shape) * np.dtype(column.dtype).itemsize
