@@ -141,7 +141,8 @@ class RandomErasing(Occlusion):
       ratio: (low, high), height / width.
       value: a number in [0, 1], one per channel, or "random" for normal noise per pixel.
       mean, std: of "random", a number or one per channel in [0, 1] units. Those of `Normalize` make
-        the noise N(0, 1) after it, as where torchvision's recipes erase.
+        the noise N(0, 1) after it, as where torchvision's recipes erase; so it leaves [0, 1] on
+        float images.
       mask_fill: the label that an integer "mask" takes in the window (False and 0.0 in others); by
         default the mask stays.
 
