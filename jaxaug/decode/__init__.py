@@ -5,7 +5,7 @@ from jaxaug.decode._declare import default_decoder
 from jaxaug.decode._draw import draw_integers, draw_uniform
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints, stored_points
-from jaxaug.decode._types import Encoded, ImageBatch, Ragged
+from jaxaug.decode._types import Encoded, ImageBatch, Ragged, Span
 from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.image.column import Image, share
 from jaxaug.decode.image.decoder import Decoder
@@ -29,6 +29,7 @@ __all__ = [
     "Mask",
     "Ragged",
     "RowError",
+    "Span",
     "Video",
     "decode_image",
     "decode_video",

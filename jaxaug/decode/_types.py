@@ -9,6 +9,33 @@ import numpy as np
 from jaxaug._typing import Array
 
 
+class Span(NamedTuple):
+    """The part of each of n videos or sounds that a record is, [start, end).
+
+    Clips are taken from that part alone, so that several records may share a file.
+
+    Attributes:
+      start, end: float64[n]; an end of `inf` is that of the file.
+      unit: "seconds", by the stream's own clock, or "frames" of a video, counted from 0.
+
+    Example:
+      >>> Span(np.array([0.0, 2.5]), np.array([2.5, np.inf])).take(slice(1, 2)).start.tolist()
+      [2.5]
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    unit: str = "seconds"
+
+    def take(self, rows: "slice | np.ndarray") -> "Span":
+        """Return some of the spans."""
+        return self._replace(start=self.start[rows], end=self.end[rows])
+
+    def text(self, row: int) -> str:
+        """Return a span for messages."""
+        return f"{self.start[row]:g} to {self.end[row]:g} {self.unit}"
+
+
 class Encoded(NamedTuple):
     """Encoded images in host memory, without a Python object per image.
 
@@ -19,6 +46,7 @@ class Encoded(NamedTuple):
       addresses: uint64[n], the address of the first byte of each image.
       lengths: uint64[n], the bytes of each image.
       owner: an object that keeps that memory alive (a list of bytes, an mmap, a staging buffer).
+      span: the part of each that the record is; None where all of them are whole.
 
     Example:
       >>> encoded = Encoded.from_bytes([b"abc", b"de"])
@@ -29,6 +57,7 @@ class Encoded(NamedTuple):
     addresses: np.ndarray
     lengths: np.ndarray
     owner: Any
+    span: "Span | None" = None
 
     @classmethod
     def from_bytes(
@@ -76,15 +105,29 @@ class Encoded(NamedTuple):
                 "`encoded` must have one address and one length per image, got addresses of shape "
                 f"{addresses.shape} and lengths of shape {lengths.shape}."
             )
-        return Encoded(np.asarray(addresses, np.uint64), np.asarray(lengths, np.uint64), self.owner)
+        return self._replace(
+            addresses=np.asarray(addresses, np.uint64), lengths=np.asarray(lengths, np.uint64)
+        )
 
     def __reduce__(self):
         views = map(self.view, range(len(self.lengths)))
-        return _rebuild_encoded, (b"".join(views), np.asarray(self.lengths, np.uint64))
+        return _rebuild_encoded, (b"".join(views), np.asarray(self.lengths, np.uint64), self.span)
 
     def take(self, rows: "slice | np.ndarray") -> "Encoded":
         """Return some of the images."""
-        return Encoded(self.addresses[rows], self.lengths[rows], self.owner)
+        span = None if self.span is None else self.span.take(rows)
+        return Encoded(self.addresses[rows], self.lengths[rows], self.owner, span)
+
+    @classmethod
+    def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
+        """Return the images of several parts, one after the other.
+
+        Raises:
+          ValueError: some have spans in frames, others in seconds.
+        """
+        addresses = np.concatenate([part.addresses for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
+        return cls(addresses, lengths, [part.owner for part in parts], _join_spans(parts))
 
     def view(self, row: int) -> memoryview:
         """Return the bytes of image `row`, which are readable as long as the owner lives."""
@@ -173,10 +216,27 @@ class ImageBatch(NamedTuple):
     valid: np.ndarray
 
 
-def _rebuild_encoded(data: bytes, lengths: np.ndarray) -> Encoded:
+def _join_spans(parts: Sequence[Encoded]) -> Span | None:
+    """Return the spans of several parts; what has none is whole."""
+    units = {part.span.unit for part in parts if part.span is not None}
+    if not units:
+        return None
+    if len(units) > 1:
+        raise ValueError(
+            "spans of one column must be in one unit, got frames and seconds: give all sources "
+            "the same."
+        )
+    counts = [len(part.lengths) for part in parts]
+    whole = [(np.zeros(count), np.full(count, np.inf)) for count in counts]
+    bounds = [part.span[:2] if part.span else each for part, each in zip(parts, whole)]
+    start, end = (np.concatenate(each) for each in zip(*bounds))
+    return Span(start, end, units.pop())
+
+
+def _rebuild_encoded(data: bytes, lengths: np.ndarray, span: Span | None) -> Encoded:
     """Return images that lie one after the other in `data`."""
     first = np.uint64(np.frombuffer(data, np.uint8).ctypes.data if data else 0)
-    return Encoded(np.cumsum(lengths, dtype=np.uint64) - lengths + first, lengths, data)
+    return Encoded(np.cumsum(lengths, dtype=np.uint64) - lengths + first, lengths, data, span)
 
 
 _EMPTY = np.zeros(0, np.uint8)

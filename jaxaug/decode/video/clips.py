@@ -13,7 +13,7 @@ from jaxaug.decode._draw import draw_integers
 
 _STARTS = ("random", "uniform", "center")
 # Seconds: a frame counts as shown from a little before its time, for times that were divided.
-_EARLY = 1e-6
+EARLY = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Clips:
             return max(1, len(seconds) - (self.frames - 1) * self.step)
         if not len(seconds):
             return 1
-        latest = seconds[-1] - (self.frames - 1) / self.fps + _EARLY
+        latest = seconds[-1] - (self.frames - 1) / self.fps + EARLY
         return max(1, int(np.searchsorted(seconds, latest, side="right")))
 
     def _first(self, number: int, places: int, key: np.ndarray) -> int:
@@ -107,11 +107,11 @@ class Clips:
             return np.where(found < len(seconds), found, -1)
 
         times = seconds[first] + steps / self.fps
-        found = np.searchsorted(seconds, times + _EARLY, side="right") - 1
+        found = np.searchsorted(seconds, times + EARLY, side="right") - 1
         return np.where(times <= _end(seconds), found, -1)
 
 
 def _end(seconds: np.ndarray) -> float:
     """Return the time up to which the last frame is shown: as long as the one before it."""
     gap = seconds[-1] - seconds[-2] if len(seconds) > 1 else 0.0
-    return float(seconds[-1] + max(gap - 2 * _EARLY, _EARLY))
+    return float(seconds[-1] + max(gap - 2 * EARLY, EARLY))

@@ -16,10 +16,10 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Array, Device, Values
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
-from jaxaug.decode._types import Encoded
+from jaxaug.decode._types import Encoded, Span
 from jaxaug.decode.image.column import canvas_of
 from jaxaug.decode.image.fit import fit_size
-from jaxaug.decode.video.clips import Clips
+from jaxaug.decode.video.clips import EARLY, Clips
 from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
@@ -44,8 +44,10 @@ class Video(ColumnDecoder):
     latter are called "<name>_size" and "<name>_original_size".
 
     What a row shows is drawn from (seed, epoch, record), so that it is the same for any batch size,
-    number of hosts, and after a resume. Only the packets that these frames need are decoded. Needs
-    PyAV, the extra "video".
+    number of hosts, and after a resume. Where the source gives spans (`FileList(spans=)`,
+    `Encoded.span`), clips lie in the part of the video whose frames begin in [start, end), and
+    `start` counts from there; numbers and times are those of the file. Only the packets that these
+    frames need are decoded. Needs PyAV, the extra "video".
 
     Args:
       frames: T, of a clip.
@@ -205,6 +207,23 @@ def _first_frames(column: Column, max_pixels: int) -> Iterator[Frame]:
                 continue
 
 
+def _part(seconds: np.ndarray, span: Span | None, row: int) -> tuple[int, int]:
+    """Return the frames [begin, end) of a video that a record is.
+
+    Raises:
+      DecodeError: there are none.
+    """
+    if span is None:
+        return 0, len(seconds)
+    bounds = np.array([span.start[row], span.end[row]])
+    places = seconds if span.unit == "seconds" else np.arange(len(seconds), dtype=float)
+    begin, end = np.searchsorted(places, bounds - EARLY).tolist()
+    if begin >= end:
+        last = f"{seconds[-1]:g} s" if span.unit == "seconds" else f"number {len(seconds) - 1}"
+        raise DecodeError(f"it has no frames from {span.text(row)}: the last is at {last}")
+    return begin, end
+
+
 class VideoReader:
     """The host half of `Video`: a pool of threads, a row for each.
 
@@ -266,7 +285,8 @@ class VideoReader:
         arrays = {name: array[row : row + 1] for name, array in arrays.items()}
         try:
             with VideoFile(values.view(row), self.running.max_pixels) as video:
-                self._fill(video, keys[row : row + 1], arrays)
+                begin, end = _part(video.seconds, values.span, row)
+                self._fill(video, (begin, end), keys[row : row + 1], arrays)
                 return video.packets_read
         except DecodeError as error:
             for array in arrays.values():
@@ -274,11 +294,19 @@ class VideoReader:
             arrays["frame"][...] = -1
             return error.reason
 
-    def _fill(self, video: VideoFile, key: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        """Decode the clips of one video."""
-        clips = self._clips.numbers(video.seconds, key)
+    def _fill(
+        self,
+        video: VideoFile,
+        part: tuple[int, int],
+        key: np.ndarray,
+        arrays: dict[str, np.ndarray],
+    ) -> None:
+        """Decode the clips of the frames [begin, end) of one video."""
+        begin, end = part
+        clips = self._clips.numbers(video.seconds[begin:end], key)
         if (clips < 0).all():
-            raise DecodeError(f"it has {len(video.seconds)} frames, none from `start` on")
+            raise DecodeError(f"it has {end - begin} frames, none from `start` on")
+        clips = np.where(clips < 0, -1, clips + begin)
         arrays["frame"][...] = clips.reshape(arrays["frame"].shape)
         shown = np.where(clips < 0, clips.max(axis=1, keepdims=True), clips)
         arrays["time"][...] = video.seconds[shown].reshape(arrays["time"].shape)

@@ -73,27 +73,26 @@ def take_rows(values: Values, rows: "np.ndarray | slice") -> Values:
 def put_rows(values: Values, rows: np.ndarray, others: Values) -> Values:
     """Return a column with the records `others` in its `rows`."""
     if isinstance(values, Encoded) and isinstance(others, Encoded):
-        addresses = _put(values.addresses, rows, others.addresses)
-        lengths = _put(values.lengths, rows, others.lengths)
-        return Encoded(addresses, lengths, (values.owner, others.owner))
+        return Encoded.join([values, others]).take(_places(values, rows))
 
     if isinstance(values, Ragged) and isinstance(others, Ragged):
-        place = np.arange(len(values.lengths))
-        place[rows] = len(place) + np.arange(len(rows))
         joined = values._replace(
             values=np.concatenate([values.values, others.values]),
             lengths=np.concatenate([values.lengths, others.lengths]),
         )
-        return joined.take(place)
+        return joined.take(_places(values, rows))
 
     assert isinstance(values, np.ndarray) and isinstance(others, np.ndarray)
-    return _put(values, rows, others)
+    values = values.copy()
+    values[rows] = others
+    return values
 
 
-def _put(column: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    column = column.copy()
-    column[rows] = values
-    return column
+def _places(values: Values, rows: np.ndarray) -> np.ndarray:
+    """Return where each record is, with those that replace `rows` behind all others."""
+    place = np.arange(count_rows(values))
+    place[rows] = len(place) + np.arange(len(rows))
+    return place
 
 
 def without_bytes(values: Values, rows: np.ndarray) -> Values:

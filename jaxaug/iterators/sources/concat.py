@@ -357,9 +357,7 @@ def _check_renumbering(sources: Sequence[Source], forms: Forms) -> None:
 def _join_values(parts: Sequence[Any], dtype: np.dtype | None, max_length: int) -> Values:
     """Return the values of several parts of a column as one."""
     if isinstance(parts[0], Encoded):
-        addresses = np.concatenate([part.addresses for part in parts])
-        lengths = np.concatenate([part.lengths for part in parts])
-        return Encoded(addresses, lengths, [part.owner for part in parts])
+        return Encoded.join(parts)
 
     arrays = [np.asarray(getattr(part, "values", part)) for part in parts]
     common = np.result_type(dtype, *(array.dtype for array in arrays))

@@ -1,4 +1,4 @@
-"""A text file that names images and their labels."""
+"""A text file that names files and their labels."""
 
 import os
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike, Values
+from jaxaug.decode import Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._file_source import FileSource
@@ -37,11 +38,15 @@ class FileList(FileSource):
         must not hold it.
       dtype: of the labels: int for classes, float for numbers, str for a text.
       column: of the files, such as "video".
+      spans: "seconds" or "frames" where each line ends with the start and the end of the part that
+        the record is, `path label start end` as in DALI's lists; an end of "inf" is that of the
+        file. Several lines may name one file. See `decode.Span`.
 
     Raises:
-      ValueError: another `dtype`.
+      ValueError: another `dtype`, or other `spans`.
       SourceError: the file is missing or names no images, a label is no integer from 0 to 2^31 - 1,
-        or no finite number, or images have different counts of these.
+        or no finite number, images have different counts of these, or a span is none: it begins
+        at 0 or later, and ends after that.
 
     Example:
       >>> import tempfile
@@ -53,9 +58,16 @@ class FileList(FileSource):
     """
 
     def __init__(
-        self, path: PathLike, *, sep: str | None = None, dtype: type = int, column: str = "image"
+        self,
+        path: PathLike,
+        *,
+        sep: str | None = None,
+        dtype: type = int,
+        column: str = "image",
+        spans: str | None = None,
     ):
         check_choice("dtype", dtype, (int, float, str))
+        check_choice("spans", spans, (None, "seconds", "frames"))
         self._column = column
         self._list = local_path(path)
         lines = _lines(self._list)
@@ -63,10 +75,14 @@ class FileList(FileSource):
             raise SourceError(
                 f"`path` {self._list!r} names no images: expected lines of `image label`."
             )
-        splits = 1 if dtype is str else -1
-        parts = [line.strip("\r\n").split(sep, splits) for _, line in lines]
-        names = [os.path.expanduser(name.strip()) for name, *_ in parts]
         places = [f"{self._list!r}, line {number}" for number, _ in lines]
+        texts = [line.strip("\r\n") for _, line in lines]
+        self._span: Span | None = None
+        if spans is not None:
+            texts, self._span = _spans(texts, places, sep, spans)
+        splits = 1 if dtype is str else -1
+        parts = [text.split(sep, splits) for text in texts]
+        names = [os.path.expanduser(name.strip()) for name, *_ in parts]
         texts = [rest for _, *rest in parts]
         self._texts = [" ".join(rest).strip() for rest in texts] if dtype is str else None
         self.labels: np.ndarray | None = None
@@ -87,7 +103,10 @@ class FileList(FileSource):
     def read(self, indices: np.ndarray) -> dict[str, Values]:
         """Read the files' bytes and "label"; a file that cannot be read has length 0."""
         columns = {name: column[indices] for name, column in self.features.items()}
-        return join_columns({self._column: self._files.read(indices)}, columns)
+        files = self._files.read(indices)
+        if self._span is not None:
+            files = files._replace(span=self._span.take(indices))
+        return join_columns({self._column: files}, columns)
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
@@ -107,14 +126,18 @@ class FileList(FileSource):
         return {"text": text} if text else {}
 
     def describe(self, index: int) -> dict[str, Any]:
-        """Return the record's path and text, and "error" if the file cannot be read now."""
-        return self._files.describe(index) | self._text(index)
+        """Return the record's path, text and span, and "error" if the file cannot be read now."""
+        span = {} if self._span is None else {"span": self._span.text(index)}
+        return self._files.describe(index) | self._text(index) | span
 
     def fingerprint(self) -> str:
-        """Return a hash of the paths as listed, and of the labels or texts."""
+        """Return a hash of the paths as listed, of the labels or texts, and of the spans."""
         columns = [] if self.labels is None else [self.labels]
         if self._texts is not None:
             columns.append(np.frombuffer("\n".join(self._texts).encode(), np.uint8))
+        if self._span is not None:
+            unit = np.frombuffer(self._span.unit.encode(), np.uint8)
+            columns += [self._span.start, self._span.end, unit]
         return self._files.fingerprint(*columns)
 
 
@@ -126,6 +149,33 @@ def _lines(path: str) -> list[tuple[int, str]]:
             return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"`path` {path!r} cannot be read: {error}.") from error
+
+
+def _spans(
+    texts: list[str], places: list[str], sep: str | None, unit: str
+) -> tuple[list[str], Span]:
+    """Return lines without the two numbers at their ends, and these."""
+    rests = []
+    bounds = np.zeros((len(texts), 2))
+    for row, (text, place) in enumerate(zip(texts, places)):
+        rest, *found = text.rstrip().rsplit(sep, 2)
+        try:
+            start, end = map(float if unit == "seconds" else _frame, found)
+        except ValueError:
+            start, end = np.nan, np.nan
+        if not 0 <= start < end or start == np.inf:
+            raise SourceError(
+                f"{place}: a line must end with start and end in {unit}, 0 <= start < end, got "
+                f"{' '.join(found)!r}: correct it, or the `sep` of the file."
+            )
+        rests.append(rest)
+        bounds[row] = start, end
+    return rests, Span(bounds[:, 0], bounds[:, 1], unit)
+
+
+def _frame(text: str) -> float:
+    """Return the number of a frame, or infinity."""
+    return np.inf if text.strip() == "inf" else int(text)
 
 
 def _label(text: str, where: str, sep: str | None) -> int:

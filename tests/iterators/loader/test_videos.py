@@ -1,5 +1,6 @@
 """Videos through the Loader: clips that depend on nothing but seed, epoch and record."""
 
+import pickle
 import tarfile
 
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import pytest
 from jaxaug import Loader, augment
 from jaxaug.decode import Encoded, Video, decode_video
 from jaxaug.errors import DecodeError, SourceError
-from jaxaug.iterators import FileList, InMemory, Parquet, VideoFolder, WebDataset
+from jaxaug.iterators import Concat, FileList, InMemory, Parquet, VideoFolder, WebDataset
+from jaxaug.iterators.loader.columns import put_rows
 from tests.iterators.loaders import one_device
 from tests.videos import kind, turned, video
 
@@ -214,3 +216,73 @@ def test_videos_in_tar_lists_and_parquet(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     found, _ = clips(Parquet(tmp_path / "a.parquet", image="clip"), 3)
     np.testing.assert_array_equal(found[2]["image"], expected[2]["video"])
+
+
+@pytest.fixture
+def listed(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(kind("variable rate"))
+    (tmp_path / "b.mkv").write_bytes(kind("h264 mkv"))
+
+    def write(*lines, **options):
+        (tmp_path / "list.txt").write_text("\n".join(lines))
+        return FileList(tmp_path / "list.txt", column="video", **options)
+
+    return write
+
+
+def test_clips_lie_in_the_spans_of_their_rows(listed):
+    source = listed("a.mp4 0 3 9", "a.mp4 1 12 30", "b.mkv 0 28 inf", spans="frames")
+    for epoch in range(3):
+        seen, _ = clips(source, decode=Video(frames=3, stride=2, canvas=(48, 64)), seed=epoch)
+        for row, (begin, end) in enumerate([(3, 9), (12, 30), (28, 30)]):
+            frames = seen[row]["video_frame"]
+            shown = frames[frames >= 0]
+            assert begin <= shown.min() and shown.max() < end
+            names = ("variable rate", "variable rate", "h264 mkv")
+            expected = decode_video(kind(names[row]), frames=shown)
+            np.testing.assert_array_equal(seen[row]["video"][: len(shown)], expected)
+    assert seen[2]["video_frame"].tolist() == [28, -1, -1]
+    assert [seen[row]["label"] for row in range(3)] == [0, 1, 0]
+
+
+def test_a_span_in_seconds_holds_the_frames_that_begin_in_it(listed):
+    times = np.array([n * 40 + (n * n * 7) % 31 for n in range(30)]) / 1000
+    source = listed("a.mp4 some words 0.3 0.9", "a.mp4 0.9 inf", spans="seconds", dtype=str)
+    seen, _ = clips(source, decode=Video(frames=40, stride=1, start=0, canvas=(48, 64)))
+    for row, (start, end) in enumerate([(0.3, 0.9), (0.9, 9)]):
+        expected = np.flatnonzero((times >= start) & (times < end))
+        frames = seen[row]["video_frame"]
+        assert frames[frames >= 0].tolist() == expected.tolist()
+    assert source.texts(np.array([0, 1]), ["text"], missing="")["text"] == ["some words", ""]
+
+
+def test_spans_stay_with_their_rows_in_parts_and_replacements(listed):
+    source = listed("a.mp4 0 1", "a.mp4 70 80", "a.mp4 5 6", spans="frames")
+    decode = Video(frames=1, canvas=(48, 64))
+    whole = Videos([kind("h264")])
+    both = Concat([source, whole])
+    with pytest.raises(
+        DecodeError, match="no frames from 70 to 80 frames: the last is at number 29"
+    ):
+        clips(source, decode=decode, on_error="raise")
+    seen, _ = clips(both, decode=decode, on_error="mask")
+    assert seen.keys() == {0, 2, 3}
+    assert [seen[row]["video_frame"].tolist() for row in (0, 2)] == [[0], [5]]
+    encoded = both.read(np.array([3, 2, 0]))["video"]
+    again = pickle.loads(pickle.dumps(encoded)).take(np.array([1, 0]))
+    assert again.span.start.tolist() == [5, 0] and again.span.end.tolist() == [6, np.inf]
+    replaced = put_rows(encoded, np.array([0]), encoded.take(np.array([1])))
+    assert replaced.span.start.tolist() == [5, 5, 0]
+    assert replaced.lengths.tolist() == encoded.lengths[[1, 1, 2]].tolist()
+
+
+def test_spans_that_are_none_are_refused_and_others_another_data_set(listed):
+    for line in ("a.mp4 0", "a.mp4 0 5 5", "a.mp4 0 -1 5", "a.mp4 0 nan 5", "a.mp4 0 1.5 5"):
+        with pytest.raises(SourceError, match="line 1: a line must end with start and end"):
+            listed(line, spans="frames")
+    prints = [
+        listed(f"a.mp4 0 {s} 5", spans=u).fingerprint()
+        for s, u in ((0, "frames"), (1, "frames"), (0, "seconds"))
+    ]
+    assert len(set(prints)) == 3
+    assert "1 to 5 frames" in listed("a.mp4 0 1 5", spans="frames").describe(0)["span"]
