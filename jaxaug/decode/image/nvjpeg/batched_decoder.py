@@ -73,7 +73,7 @@ class BatchedDecoder:
         # The largest first: the others run beside it, one after another.
         samplings = sorted(groups, key=lambda each: -len(groups[each]))
         order = np.concatenate([groups[each] for each in samplings])
-        addresses, lengths, _ = encoded.take(order)
+        ordered = encoded.take(order)
         images = libnvjpeg.destinations(pointers[order], pitches[order])
         for each in samplings:
             self._make_states(each)
@@ -91,8 +91,8 @@ class BatchedDecoder:
                 libnvjpeg.decode_batched(
                     self._handle,
                     state,
-                    addresses=addresses[part],
-                    lengths=lengths[part],
+                    addresses=ordered.addresses[part],
+                    lengths=ordered.lengths[part],
                     images=images[part],
                     stream=stream,
                     channels=self._channels,
