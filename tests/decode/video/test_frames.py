@@ -12,6 +12,7 @@ import pytest
 
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
+from jaxaug.decode.video.references import References
 from jaxaug.decode.video.stream import Table, VideoFile, plan_runs
 from jaxaug.errors import DecodeError
 from tests.videos import KINDS, all_frames, kind, turned, video
@@ -153,3 +154,37 @@ def mixed_sizes(*videos: bytes) -> bytes:
                         output.mux(each)
                         count += 1
     return file.getvalue()
+
+
+HEVC = "bframes=3:b-adapt=0:keyint=12:min-keyint=12:scenecut=0:log-level=none:pools=1"
+
+
+@pytest.mark.parametrize("container", ["mp4", "matroska"])
+@pytest.mark.parametrize("layers", ["", ":temporal-layers=1"])
+def test_idle_b_frames_of_hevc_are_not_decoded(container, layers, monkeypatch):
+    options = {"codec": "libx265", "container": container, "x265-params": HEVC + layers}
+    data = video(24, (64, 96), **options)
+    expected = all_frames(data)
+    numbers = [4, 11, 20]
+    found, packets = decoded(data, numbers)
+    for number in numbers:
+        whole = planes_of(expected[number], left=False)
+        np.testing.assert_array_equal(found[number].luma, whole.luma)
+        np.testing.assert_array_equal(found[number].chroma, whole.chroma)
+    monkeypatch.setattr(References, "droppable", lambda self, packet: False)
+    assert packets < decoded(data, numbers)[1]
+
+
+def test_pictures_that_higher_layers_may_need_are_kept():
+    def droppable(kind, layer, layers):
+        header = bytes([1, *bytes(20), layers << 3 | 3])  # an "hvcC", lengths of four bytes
+        unit = bytes([kind << 1, layer + 1, 0, 0])
+        message = bytes([39 << 1, 1, 0])
+        data = b"".join(len(each).to_bytes(4, "big") + each for each in (message, unit))
+        return References("hevc", header).droppable(av.Packet(data))
+
+    assert droppable(0, 0, 1) and droppable(8, 0, 1) and droppable(0, 1, 2)
+    assert not droppable(1, 0, 1)  # TRAIL_R
+    assert not droppable(0, 0, 2)  # of the lower of two layers
+    assert not droppable(0, 0, 0)  # layers are not known
+    assert not droppable(16, 0, 1)  # BLA_W_LP
