@@ -6,7 +6,8 @@
 The loop holds the pixels on the device, in an order that it shuffles there once an epoch, and has
 one compiled call for each batch: keys, gather, jit(vmap(chain)). Both wait for a batch when the
 next one has been asked for, as a training that reads its loss does. They take turns, and the first
-round is not counted. JPEGs are compared with themselves: a later epoch with the first.
+round is not counted. JPEGs are compared with themselves too: a later epoch with the first. Their
+loop holds the rows that a Loader without a transform delivers.
 """
 
 import argparse
@@ -37,9 +38,10 @@ def make_chain(side: int) -> augment.Compose:
 
 
 def by_hand(
-    pixels: np.ndarray, labels: np.ndarray, chain: augment.Compose, batch_size: int
+    columns: dict[str, Any], chain: augment.Compose, batch_size: int
 ) -> Iterator[dict[str, Any]]:
     """Yield batches as a user would write them."""
+    count = len(columns["image"])
 
     @functools.partial(jax.jit, static_argnums=1)
     def shuffled(epoch, count):
@@ -51,11 +53,11 @@ def by_hand(
         sample = jax.tree.map(lambda column: column[rows], data)
         return jax.vmap(chain)(sample_keys(jax.random.key(1), epoch, rows), sample)
 
-    data = jax.device_put({"image": pixels, "label": labels})
+    data = jax.device_put(columns)
     epoch = 0
     while True:
-        order = shuffled(epoch, len(pixels))
-        for start in range(0, len(pixels) - batch_size + 1, batch_size):
+        order = shuffled(epoch, count)
+        for start in range(0, count - batch_size + 1, batch_size):
             yield make_batch(data, order, start, epoch)
         epoch += 1
 
@@ -75,62 +77,80 @@ def seconds_of(batches: Iterator[dict[str, Any]], count: int) -> float:
     return time.perf_counter() - started
 
 
-def compare_arrays(side: int, options: argparse.Namespace) -> None:
+def compare(loader: Loader, hand: Iterator[dict[str, Any]], name: str, options) -> None:
     """Print the rates of both, and their ratio."""
-    count = max(min(options.count, options.bytes // (3 * side * side)), 2 * options.batch)
-    pixels = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
-    labels = np.arange(count, dtype=np.int32) % 10
-    chain = make_chain(side)
-    hand = by_hand(pixels, labels, chain, options.batch)
     images = options.batches * options.batch
     ratios = []
     rates = []
-    sharding = batch_sharding(jax.devices()[:1])
-    source = InMemory(pixels, {"label": labels})
-    kept = {"sharding": sharding, "keep": options.keep}
-    with Loader(source, options.batch, transform=chain, **kept) as loader:
-        while loader.stats["kept_records"] < count:
-            next(loader)
-        for number in range(1 + options.rounds):
-            theirs = images / seconds_of(hand, options.batches)
-            ours = images / seconds_of(loader.steps(), options.batches)
-            if number:
-                rates.append((ours, theirs))
-                ratios.append(ours / theirs)
+    for number in range(1 + options.rounds):
+        theirs = images / seconds_of(hand, options.batches)
+        ours = images / seconds_of(loader.steps(), options.batches)
+        if number:
+            rates.append((ours, theirs))
+            ratios.append(ours / theirs)
     ours, theirs = (statistics.median(each) for each in zip(*rates))
     print(
-        f"{count} images of {side} x {side}: Loader {ours:,.0f} images/s, by hand {theirs:,.0f}; "
+        f"{name}: Loader {ours:,.0f} images/s, by hand {theirs:,.0f}; "
         f"ratio {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}",
         flush=True,
     )
 
 
+def compare_arrays(side: int, options: argparse.Namespace) -> None:
+    """Compare images of one size."""
+    count = max(min(options.count, options.bytes // (3 * side * side)), 2 * options.batch)
+    pixels = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
+    labels = np.arange(count, dtype=np.int32) % 10
+    chain = make_chain(side)
+    hand = by_hand({"image": pixels, "label": labels}, chain, options.batch)
+    source = InMemory(pixels, {"label": labels})
+    sharding = batch_sharding(jax.devices()[:1])
+    with Loader(
+        source, options.batch, transform=chain, sharding=sharding, keep=options.keep
+    ) as loader:
+        while loader.stats["kept_records"] < count:
+            next(loader)
+        compare(loader, hand, f"{count} images of {side} x {side}", options)
+
+
+def decoded(source: InMemory, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Return the rows of a Loader without a transform."""
+    parts: list[dict[str, np.ndarray]] = []
+    sharding = batch_sharding(jax.devices()[:1])
+    with Loader(source, options.batch, shuffle=False, sharding=sharding) as loader:
+        for batch in loader:
+            parts.append({name: np.asarray(batch[name]) for name in ("image", "size")})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def compare_epochs(options: argparse.Namespace) -> None:
-    """Print the time of each epoch of JPEGs, and the ratio of the first to the later ones."""
+    """Print the time of each epoch of JPEGs, the ratio of the first to later ones, and the rates of
+    this Loader and of a loop over decoded rows.
+    """
     with tarfile.open(options.jpegs) as tar:
         members = [member for member in tar if member.isfile()]
         files = [tar.extractfile(member).read() for member in members]  # pyright: ignore
     source = InMemory(files * options.copies)
+    chain = make_chain(224)
+    sharding = batch_sharding(jax.devices()[:1])
     with Loader(
-        source,
-        options.batch,
-        transform=make_chain(224),
-        last_batch="pad",
-        sharding=batch_sharding(jax.devices()[:1]),
-        keep=options.keep,
+        source, options.batch, transform=chain, sharding=sharding, keep=options.keep
     ) as loader:
         times = []
-        for _ in range(2 + options.rounds):
+        while len(times) < 2 + options.rounds or loader.stats["kept_records"] < len(source):
             started = time.perf_counter()
             for batch in loader:
                 jax.block_until_ready(batch["image"])
             times.append(time.perf_counter() - started)
         gigabytes = loader.stats["kept_bytes"] / 1e9
-    print(
-        f"{len(source)} JPEGs, {gigabytes:.2f} GB: first epoch {times[0]:.2f} s, second "
-        f"{times[1]:.2f} s, later {statistics.median(times[2:]):.2f} s; first over second "
-        f"{times[0] / times[1]:.2f}, over later {times[0] / statistics.median(times[2:]):.2f}"
-    )
+        later = statistics.median(times[2:])
+        print(
+            f"{len(source)} JPEGs, {gigabytes:.2f} GB: first epoch {times[0]:.2f} s, second "
+            f"{times[1]:.2f} s, later {later:.2f} s; first over second "
+            f"{times[0] / times[1]:.2f}, over later {times[0] / later:.2f}"
+        )
+        hand = by_hand(decoded(source, options), chain, options.batch)
+        compare(loader, hand, "JPEGs", options)
 
 
 def main() -> None:

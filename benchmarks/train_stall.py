@@ -1,12 +1,13 @@
 """Time a step of training alone, and while its input is decoded and augmented.
 
     python benchmarks/train_stall.py TAR [--model resnet50] [--chain rrc jitter] [--feeder jaxaug]
-        [--gpus 1] [--batch 256] [--steps 100] [--rounds 5] [--json FILE]
+        [--gpus 1] [--batch 256] [--steps 100] [--rounds 5] [--keep device] [--json FILE]
 
     resident     the step, again and again on one batch that stays on the device
     decoded      the same, beside a Loader without a transform, whose batch each step drops
     beside NAME  the same, beside a Loader with that chain, whose batch each step drops
     fed NAME     the step on the batches of that Loader
+    kept NAME    the same, of a Loader that keeps its records where `--keep` says
 
 Each loss is read two steps late, as a training that logs does. The rungs take turns, round after
 round; the table gives medians, spreads and the ratio to "resident". With `--feeder dali`, a run of
@@ -75,6 +76,15 @@ def jaxaug_rungs(tar: str, args: argparse.Namespace) -> dict[str, Callable[[Batc
     for chain in args.chain:
         loader = Loader(WebDataset(tar), images, transform=jaxaug_chain(chain), **options)
         rungs |= {f"beside {chain}": beside(loader), f"fed {chain}": fed(loader)}
+        if args.keep:
+            kept = Loader(
+                WebDataset(tar),
+                images,
+                transform=jaxaug_chain(chain),
+                keep=args.keep,
+                **options,
+            )
+            rungs[f"kept {chain}"] = fed(kept)
     return rungs
 
 
@@ -156,6 +166,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=BATCH, help="for each GPU")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--keep", help="device, host or disk:DIR: one rung more for each chain")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.feeder == "dali" and args.gpus > 1:

@@ -360,7 +360,7 @@ def test_a_closed_loader_gives_the_memory_back():
     source = InMemory(np.zeros((N, 29, 37, 3), np.uint8))
 
     def held():
-        return [x for x in jax.live_arrays() if x.shape == (N, 29, 37, 3)]
+        return [x for x in jax.live_arrays("cpu") if x.shape == (N, 29, 37, 3)]
 
     loader = Loader(source, 4, sharding=devices(1), keep="device")
     batch = next(loader)
