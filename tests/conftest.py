@@ -3,6 +3,7 @@ errors.
 """
 
 import os
+import signal
 
 import jax
 import pytest
@@ -24,6 +25,9 @@ def strict(request):
 
 
 def pytest_configure(config):
+    # A shell has what it runs in the background ignore Ctrl-C, which some tests send to themselves.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("filterwarnings", "error:::jaxaug")
 
 
