@@ -7,6 +7,7 @@ one line in DRAWS.
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -79,9 +80,12 @@ BRANCHES = {
 
 # By transform and place in its parameters; a list has one for each of the first columns.
 DRAWS = {
+    "AtmosphericFog": {"": Uniform(1.0, 3.0)},
     "AugMix": ELSEWHERE,
     "AutoAugment": ELSEWHERE,
+    "BandGain": {".gain": [Uniform(0.8, 1.2)] * 3, ".offset": [Uniform(-0.1, 0.1)] * 3},
     "BoxBlur": {"": Uniform(3, 7)},
+    "ByEpoch": {key: BRANCHES[key] for key in list(BRANCHES)[:2]},
     "CLAHE": {"": Uniform(1, 40)},
     "ChannelDropout": ELSEWHERE,
     "CoarseDropout": ELSEWHERE,
@@ -97,10 +101,13 @@ DRAWS = {
         "[1].params.angle": Uniform(-20, 20),
         "[2].params.brightness": Uniform(0.7, 1.3),
     },
+    "ConstrainedCoarseDropout": ELSEWHERE,
+    "CropAndPad": {".shares": Uniform(-0.1, 0.1)},
     "Defocus": {"": Uniform(1, 3)},
     "Downscale": {"": Uniform(0.2, 0.8)},
     "ElasticTransform": {".noise": Uniform(-1, 1)},
     "Emboss": {".alpha": Uniform(0.2, 0.5), ".strength": Uniform(0.2, 0.7)},
+    "FilmGrain": {".intensity": Uniform(0.1, 0.3)},
     "GaussianBlur": {"": Uniform(0.1, 2.0)},
     "GridDistortion": {".steps": Uniform(0.7, 1.3)},
     "GridDropout": ELSEWHERE,
@@ -110,6 +117,12 @@ DRAWS = {
         ".value": Uniform(-20 / 255, 20 / 255),
     },
     "ISONoise": {".numbers": [Uniform(0.01, 0.05), Uniform(0.1, 0.5)]},
+    "Illumination": {
+        ".intensity": ELSEWHERE,
+        ".angle": Uniform(0, 360),
+        ".center": Uniform(0.1, 0.9),
+        ".sigma": Uniform(0.2, 1.0),
+    },
     "JPEG": {"": Choice(range(30, 91))},
     "MotionBlur": {
         ".length": Uniform(3, 7),
@@ -119,7 +132,14 @@ DRAWS = {
     "OneOf": BRANCHES | {".chosen": Choice(range(3))},
     "OpticalDistortion": {".k": Uniform(0.05, 0.15)},
     "PCALighting": {"": Normal(0, 0.1)},
+    "PiecewiseAffine": ELSEWHERE,
     "PlanckianJitter": {"": Uniform(3000, 15000)},
+    "PlasmaBrightnessContrast": {
+        ".roughness": Uniform(0.1, 0.7),
+        ".brightness": Uniform(-0.3, 0.3),
+        ".contrast": Uniform(-0.3, 0.3),
+    },
+    "PlasmaShadow": {".roughness": Uniform(0.1, 0.7), ".brightness": Uniform(0.3, 0.7)},
     "RandAugment": {".code": Choice(OPERATIONS), ".magnitude": ELSEWHERE},
     "RandomAffine": {".angle": Uniform(-25, 25), ".scale": Uniform(0.7, 1.2)},
     "RandomApply": {
@@ -130,6 +150,7 @@ DRAWS = {
     "RandomChannelPermutation": {"": Choice(range(3))},
     "RandomChoice": BRANCHES | {".chosen": Choice(range(3))},
     "RandomCrop": {".top": Choice(range(8)), ".left": Choice(range(10))},
+    "RandomCropNearBox": ELSEWHERE,
     "RandomD4": {".element": Choice(range(8))},
     "RandomErasing": ELSEWHERE,
     "RandomGamma": {"": Uniform(0.8, 1.2)},
@@ -153,9 +174,12 @@ DRAWS = {
     "RandomRotation": {".angle": Uniform(-25, 25)},
     "RandomShear": {".shear[0]": Uniform(5, 25), ".shear[1]": Uniform(-20, 20)},
     "RandomShortestSize": {".side": Choice((6, 8))},
+    "RandomSizedBoxSafeCrop": ELSEWHERE,
+    "RandomSnow": {"": Uniform(0.1, 0.3)},
     "RandomToneCurve": {".low_y": Normal(0.25, 0.1), ".high_y": Normal(0.75, 0.1)},
     "RandomTranslate": {".translate[0]": Rounded(-6, 6), ".translate[1]": Rounded(-3.2, 3.2)},
     "RandomZoomOut": {".side": Uniform(1.2, 2.0), ".place": Uniform(0, 1)},
+    "RicianNoise": {".numbers": Uniform(0.0, 0.1)},
     "SaltAndPepper": {".numbers": [Uniform(0.01, 0.06), Uniform(0.4, 0.6)]},
     "ScaleJitter": {".scale": Uniform(0.5, 2.0)},
     "ShotNoise": {".numbers": Uniform(0.1, 0.3)},
@@ -169,13 +193,14 @@ DRAWS = {
         ".x": Uniform(0.3, 0.7),
         ".y": Uniform(0.3, 0.7),
     },
+    "XYMasking": ELSEWHERE,
 }
 
 
 @functools.cache
 def draws(name):
     """Return what many keys draw with p = 1, and with p = 1/2 where there is a `p`."""
-    info = augment.ImageInfo(input_canvas(name), None, BOXES)
+    info = augment.ImageInfo(input_canvas(name), None, BOXES, jnp.int32(3))
     transforms = [always(name)]
     if has_p(name):
         transforms.append(build(name, p=0.5))
@@ -226,7 +251,7 @@ def test_every_parameter_is_distributed_as_said(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_drawn_in_loops(name):
     """A GPU waits for each turn of a loop, as those are that reject numbers."""
-    info = augment.ImageInfo(input_canvas(name), None, BOXES)
+    info = augment.ImageInfo(input_canvas(name), None, BOXES, jnp.int32(3))
     traced = jax.jit(lambda key: always(name).draw(key, info)).trace(jax.random.key(0))
     assert "stablehlo.while" not in traced.lower(lowering_platforms=("cuda",)).as_text()
 

@@ -6,10 +6,17 @@ operator of your own derives from `Geometric`, `Pointwise`, `ImageOp`, `SampleOp
 `Output`, with `matrix` for its maps and `random` for its parameters.
 """
 
-from jaxaug.augment import audio, functional, matrix, random, recipes
-from jaxaug.augment._base.info import AudioInfo, ImageInfo
+from jaxaug.augment import audio, functional, matrix, random, recipes, volume
+from jaxaug.augment._base.info import AudioInfo, ImageInfo, VolumeInfo
 from jaxaug.augment._chain.compose import Compose
-from jaxaug.augment._chain.control import OneOf, RandomApply, RandomChoice, RandomOrder, SomeOf
+from jaxaug.augment._chain.control import (
+    ByEpoch,
+    OneOf,
+    RandomApply,
+    RandomChoice,
+    RandomOrder,
+    SomeOf,
+)
 from jaxaug.augment._chain.frames import Frames
 from jaxaug.augment._chain.group import GroupCompose, GroupOp
 from jaxaug.augment._chain.transform import (
@@ -23,7 +30,9 @@ from jaxaug.augment._chain.transform import (
 )
 from jaxaug.augment._chain.views import MultiView
 from jaxaug.augment._ops.blur import BoxBlur, Defocus, GaussianBlur, MedianBlur, MotionBlur
+from jaxaug.augment._ops.box_crop import RandomCropNearBox, RandomSizedBoxSafeCrop
 from jaxaug.augment._ops.channels import (
+    BandGain,
     ChannelDropout,
     HueSaturationValue,
     RandomChannelPermutation,
@@ -31,12 +40,24 @@ from jaxaug.augment._ops.channels import (
     RandomRGBShift,
 )
 from jaxaug.augment._ops.color import ColorJitter, Grayscale, RandomGrayscale
+from jaxaug.augment._ops.copy_paste import CopyAndPaste
 from jaxaug.augment._ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from jaxaug.augment._ops.custom import Lambda
-from jaxaug.augment._ops.dihedral import RandomD4, RandomRotate90, RandomTranspose
-from jaxaug.augment._ops.distortion import GridDistortion, OpticalDistortion, ThinPlateSpline
+from jaxaug.augment._ops.distortion import (
+    GridDistortion,
+    OpticalDistortion,
+    PiecewiseAffine,
+    ThinPlateSpline,
+)
 from jaxaug.augment._ops.elastic import ElasticTransform
-from jaxaug.augment._ops.erase import CoarseDropout, GridDropout, PixelDropout, RandomErasing
+from jaxaug.augment._ops.erase import (
+    CoarseDropout,
+    ConstrainedCoarseDropout,
+    GridDropout,
+    PixelDropout,
+    RandomErasing,
+    XYMasking,
+)
 from jaxaug.augment._ops.filters import (
     Downscale,
     Emboss,
@@ -45,7 +66,13 @@ from jaxaug.augment._ops.filters import (
     UnsharpMask,
 )
 from jaxaug.augment._ops.five_crop import FiveCrop, TenCrop
-from jaxaug.augment._ops.flip import RandomHorizontalFlip, RandomVerticalFlip
+from jaxaug.augment._ops.flip import (
+    RandomD4,
+    RandomHorizontalFlip,
+    RandomRotate90,
+    RandomTranspose,
+    RandomVerticalFlip,
+)
 from jaxaug.augment._ops.geometry import (
     RandomAffine,
     RandomPerspective,
@@ -63,11 +90,12 @@ from jaxaug.augment._ops.noise import (
     GaussianNoise,
     ISONoise,
     MultiplicativeNoise,
+    RicianNoise,
     SaltAndPepper,
     ShotNoise,
 )
 from jaxaug.augment._ops.output import Normalize, ToFloat
-from jaxaug.augment._ops.pad import LetterBox, Pad, RandomZoomOut
+from jaxaug.augment._ops.pad import CropAndPad, LetterBox, Pad, RandomZoomOut
 from jaxaug.augment._ops.photometric import RandomPhotometricDistort
 from jaxaug.augment._ops.policies import (
     AugMix,
@@ -76,8 +104,7 @@ from jaxaug.augment._ops.policies import (
     ThreeAugment,
     TrivialAugmentWide,
 )
-from jaxaug.augment._ops.rescale import RandomResize, RandomShortestSize, ScaleJitter
-from jaxaug.augment._ops.resize import Resize
+from jaxaug.augment._ops.resize import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from jaxaug.augment._ops.rotation import RandomRotation
 from jaxaug.augment._ops.sanitize import SanitizeBoxes
 from jaxaug.augment._ops.temporal import (
@@ -93,6 +120,15 @@ from jaxaug.augment._ops.tone import (
     RandomSolarize,
     RandomToneCurve,
 )
+from jaxaug.augment._ops.weather import (
+    AtmosphericFog,
+    FilmGrain,
+    Illumination,
+    PlasmaBrightnessContrast,
+    PlasmaShadow,
+    RandomSnow,
+    ToSepia,
+)
 from jaxaug.augment._warp.fusion import Resampling
 from jaxaug.augment._warp.interpolate import unwarp
 from jaxaug.augment._warp.warp import Warp, select
@@ -100,21 +136,28 @@ from jaxaug.augment._warp.warp import Warp, select
 __all__ = [
     "CLAHE",
     "JPEG",
+    "AtmosphericFog",
     "AudioInfo",
     "AugMix",
     "AutoAugment",
+    "BandGain",
     "Bordered",
     "BoxBlur",
+    "ByEpoch",
     "CenterCrop",
     "ChannelDropout",
     "CoarseDropout",
     "ColorJitter",
     "Compose",
+    "ConstrainedCoarseDropout",
+    "CopyAndPaste",
+    "CropAndPad",
     "CutMix",
     "Defocus",
     "Downscale",
     "ElasticTransform",
     "Emboss",
+    "FilmGrain",
     "FiveCrop",
     "FrameDropout",
     "Frames",
@@ -128,6 +171,7 @@ __all__ = [
     "GroupOp",
     "HueSaturationValue",
     "ISONoise",
+    "Illumination",
     "ImageInfo",
     "ImageOp",
     "Lambda",
@@ -147,8 +191,11 @@ __all__ = [
     "Output",
     "PCALighting",
     "Pad",
+    "PiecewiseAffine",
     "PixelDropout",
     "PlanckianJitter",
+    "PlasmaBrightnessContrast",
+    "PlasmaShadow",
     "Pointwise",
     "RandAugment",
     "RandomAdjustSharpness",
@@ -158,6 +205,7 @@ __all__ = [
     "RandomChannelPermutation",
     "RandomChoice",
     "RandomCrop",
+    "RandomCropNearBox",
     "RandomD4",
     "RandomEqualize",
     "RandomErasing",
@@ -179,6 +227,8 @@ __all__ = [
     "RandomRotation",
     "RandomShear",
     "RandomShortestSize",
+    "RandomSizedBoxSafeCrop",
+    "RandomSnow",
     "RandomSolarize",
     "RandomTemporalReversal",
     "RandomToneCurve",
@@ -188,6 +238,7 @@ __all__ = [
     "RandomZoomOut",
     "Resampling",
     "Resize",
+    "RicianNoise",
     "SaltAndPepper",
     "SampleOp",
     "SanitizeBoxes",
@@ -198,12 +249,15 @@ __all__ = [
     "ThinPlateSpline",
     "ThreeAugment",
     "ToFloat",
+    "ToSepia",
     "Transform",
     "TrivialAugmentWide",
     "UniformTemporalSubsample",
     "UnsharpMask",
     "Vignetting",
+    "VolumeInfo",
     "Warp",
+    "XYMasking",
     "audio",
     "functional",
     "matrix",
@@ -211,4 +265,5 @@ __all__ = [
     "recipes",
     "select",
     "unwarp",
+    "volume",
 ]

@@ -2,7 +2,8 @@
 
 `with_jvp_of`: a function is computed in one way and differentiated in another. `split_arrays`,
 `vary_alike`: operands that JAX can trace. `barrier` and its kin: values that are computed once,
-although what follows reads them several times. `exact_sum`: bits that do not depend on the batch.
+although what follows reads them several times. `exact_sum`, `rounded`: bits that do not depend on
+the batch.
 
 XLA fuses a producer into its consumer and computes it anew for every reading: a resample once for
 each of the channels that a gray value sums. `jax.lax.optimization_barrier` prevents that, on CPUs
@@ -182,6 +183,16 @@ def _through_a_loop(value: Array) -> Array:
         return lax.dynamic_update_slice(carried, element * one, corner)
 
     return lax.fori_loop(jnp.int32(0), jnp.int32(2), turn, value)
+
+
+def rounded(product: Array) -> Array:
+    """Return a product that something is added to, rounded before it is.
+
+    LLVM makes one instruction of a product and a sum where it can, which rounds once: in the loop
+    over an array, but not in the remainder behind it, so that bits depend on the array's size. A
+    maximum with the lowest float stands between the two, and changes no finite number.
+    """
+    return jnp.maximum(product, jnp.finfo(jnp.float32).min)
 
 
 def fixed_point_bits(width: int) -> int:

@@ -1,13 +1,23 @@
 """The pure halves: what each transform does to one image, given its parameters.
 
 Names and arguments follow `torchvision.transforms.v2.functional`, on images [H, W, C].
+
+Of the functions that move pixels there are kernels beside them, by torchvision's names:
+`horizontal_flip_bounding_boxes(boxes, canvas_size)`, `rotate_keypoints(points, canvas_size, 30)`,
+`resize_mask(mask, (8, 9))` and `crop_video(frames, 0, 0, 8, 9)`, of the others those of videos. The
+arguments behind the (height, width) of the image, the mask or the frames are the function's. Boxes
+are xyxy, or what `format=` says, and are not clipped; masks take `fill=`, a label.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 from jaxaug.augment._ops.blur import box_blur, defocus, gaussian_blur, median_blur, motion_blur
 from jaxaug.augment._ops.channels import (
     adjust_hue_yiq,
     drop_channels,
     permute_channels,
+    scale_channels,
     shift_hsv,
     shift_rgb,
 )
@@ -18,8 +28,8 @@ from jaxaug.augment._ops.color import (
     adjust_saturation,
     rgb_to_grayscale,
 )
+from jaxaug.augment._ops.copy_paste import boxes_of_masks
 from jaxaug.augment._ops.crop import center_crop, crop, resized_crop
-from jaxaug.augment._ops.dihedral import rot90, transpose
 from jaxaug.augment._ops.elastic import elastic
 from jaxaug.augment._ops.erase import erase
 from jaxaug.augment._ops.filters import (
@@ -31,16 +41,18 @@ from jaxaug.augment._ops.filters import (
     laplacian,
     unsharp_mask,
 )
-from jaxaug.augment._ops.flip import horizontal_flip, vertical_flip
+from jaxaug.augment._ops.flip import horizontal_flip, rot90, transpose, vertical_flip
 from jaxaug.augment._ops.geometry import affine, perspective
 from jaxaug.augment._ops.grid_shuffle import grid_shuffle
 from jaxaug.augment._ops.histogram import autocontrast, clahe, equalize
 from jaxaug.augment._ops.jpeg import jpeg
+from jaxaug.augment._ops.kernels import kernels as _kernels_of
 from jaxaug.augment._ops.lighting import adjust_temperature, pca_lighting, vignette
 from jaxaug.augment._ops.noise import (
     gaussian_noise,
     iso_noise,
     multiplicative_noise,
+    rician_noise,
     salt_and_pepper,
     shot_noise,
 )
@@ -56,6 +68,15 @@ from jaxaug.augment._ops.tone import (
     solarize,
     tone_curve,
 )
+from jaxaug.augment._ops.weather import (
+    film_grain,
+    fog,
+    gaussian_illumination,
+    linear_illumination,
+    plasma_light,
+    sepia,
+    snow,
+)
 from jaxaug.augment._warp.boxes import clamp_bounding_boxes, convert_bounding_box_format
 
 __all__ = [
@@ -70,6 +91,7 @@ __all__ = [
     "affine",
     "autocontrast",
     "box_blur",
+    "boxes_of_masks",
     "center_crop",
     "clahe",
     "clamp_bounding_boxes",
@@ -84,7 +106,10 @@ __all__ = [
     "equalize",
     "erase",
     "erode",
+    "film_grain",
+    "fog",
     "gaussian_blur",
+    "gaussian_illumination",
     "gaussian_noise",
     "grid_shuffle",
     "horizontal_flip",
@@ -92,6 +117,7 @@ __all__ = [
     "iso_noise",
     "jpeg",
     "laplacian",
+    "linear_illumination",
     "lookup_table",
     "median_blur",
     "motion_blur",
@@ -101,16 +127,21 @@ __all__ = [
     "pca_lighting",
     "permute_channels",
     "perspective",
+    "plasma_light",
     "posterize",
     "resize",
     "resized_crop",
     "rgb_to_grayscale",
+    "rician_noise",
     "rot90",
     "rotate",
     "salt_and_pepper",
+    "scale_channels",
+    "sepia",
     "shift_hsv",
     "shift_rgb",
     "shot_noise",
+    "snow",
     "solarize",
     "to_float",
     "tone_curve",
@@ -119,3 +150,46 @@ __all__ = [
     "vertical_flip",
     "vignette",
 ]
+
+_GEOMETRY = (
+    affine,
+    center_crop,
+    crop,
+    elastic,
+    horizontal_flip,
+    pad,
+    perspective,
+    resize,
+    resized_crop,
+    rotate,
+    vertical_flip,
+)
+_PIXELS = (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_gamma,
+    adjust_hue,
+    adjust_saturation,
+    adjust_sharpness,
+    autocontrast,
+    equalize,
+    erase,
+    gaussian_blur,
+    invert,
+    jpeg,
+    normalize,
+    permute_channels,
+    posterize,
+    solarize,
+)
+_KERNELS = _kernels_of(
+    {function.__name__: function for function in _GEOMETRY},
+    {function.__name__: function for function in _PIXELS},
+)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Return a kernel by its name."""
+    if name in _KERNELS:
+        return _KERNELS[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -152,6 +152,18 @@ def inverse(matrix: Matrix) -> Matrix:
     return Matrix(*(_div(entry, determinant) for entry in adjugate))
 
 
+def determinant(matrix: Matrix) -> Scalar:
+    """Return the determinant, negative for a map that mirrors.
+
+    Example:
+      >>> determinant(scaling(-1.0, 2.0))
+      -2.0
+    """
+    a, b, c, d, e, f, g, h, i = matrix
+    minors = ((e, i, f, h), (c, h, b, i), (b, f, c, e))
+    return _dot((a, d, g), tuple(_sub(_mul(p, q), _mul(r, s)) for p, q, r, s in minors))
+
+
 def homography(startpoints: Array, endpoints: Array) -> Matrix:
     """Return the pull of the map that takes four points to four others.
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxaug._checks import check_choice
 from jaxaug._typing import Array
 from jaxaug.augment._base.axis import PADDING_MODES, fold
+from jaxaug.augment._base.values import LEVELS
 
 Canvas = tuple[float, float]
 NO_IMAGE = (0, 0)  # the canvas of a sample without an image
@@ -49,6 +50,26 @@ class AudioInfo(NamedTuple):
         return tuple(n for n in (self.samples, self.bins, self.channels) if n is not None)
 
 
+class VolumeInfo(NamedTuple):
+    """What a transform may know about a volume before it sees the voxels.
+
+    Attributes:
+      shape: (depth, height, width) of the array, static ints.
+      channels: of a volume [D, H, W, C]; None without that axis.
+      spacing: float32[3], the sides of a voxel along these axes, in mm; None where they are equal.
+      epoch: int32, the "epoch" of the sample; None without.
+
+    Example:
+      >>> VolumeInfo((64, 64, 32)).shape
+      (64, 64, 32)
+    """
+
+    shape: tuple[int, int, int]
+    channels: int | None = None
+    spacing: Array | None = None
+    epoch: Array | None = None
+
+
 class ImageInfo(NamedTuple):
     """What a transform may know about an image before it sees the pixels.
 
@@ -57,11 +78,14 @@ class ImageInfo(NamedTuple):
         Inside a run, after a resize whose output has no static shape, floats: see `Warp`.
       size: int32[2], (height, width) of the used top-left part; None where that is the whole
         canvas.
-      boxes: float[n, 4], the "boxes" of the sample as moved by the transforms before, always xyxy;
-        None without.
+      boxes: float[n, 4], the "boxes" of the sample as moved by the transforms before, always xyxy,
+        or the corners [n, 8] of oriented ones; None without.
       epoch: int32, the "epoch" of the sample, for what changes over the training; None without.
       channels: of the array, for what traces a function of an image; None means 3.
       audio: the `AudioInfo` of the sample's "audio"; None without.
+      levels: that its values may have: 65536 of a uint16 image, 256 of others. Floats are compared
+        at 8 bits by what works in steps, such as posterize.
+      volume: the `VolumeInfo` of the sample's "volume"; None without.
 
     Example:
       >>> ImageInfo((480, 640)).extent
@@ -74,6 +98,8 @@ class ImageInfo(NamedTuple):
     epoch: Array | None = None
     channels: int | None = None
     audio: AudioInfo | None = None
+    levels: int = LEVELS
+    volume: VolumeInfo | None = None
 
     @property
     def height_width(self) -> tuple[Any, Any]:

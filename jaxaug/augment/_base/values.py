@@ -1,4 +1,4 @@
-"""The values of an image: float32 in [0, 1] to compute on, and their nearest 8-bit levels."""
+"""The values of an image: float32 in [0, 1] to compute on, stored as levels of 8 or 16 bits."""
 
 import functools
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from jax import lax
 from jaxaug._typing import Array, Scalar
 
 LEVELS = 256
+_TOP_LEVELS = {"uint8": 255, "uint16": 65535}  # the level that stands for 1.0
 
 _Arguments = ParamSpec("_Arguments")
 _PureHalf = Callable[Concatenate[Array, _Arguments], Array]
@@ -57,10 +58,35 @@ def as_image(image: Any) -> Array:
     return image
 
 
+def top_level(dtype: Any) -> int | None:
+    """Return the level that stands for 1.0: of uint8 255, of uint16 65535; None for floats."""
+    return _TOP_LEVELS.get(str(jnp.dtype(dtype)))
+
+
+def is_pixels(dtype: Any) -> bool:
+    """Return True for the dtypes of images: uint8, uint16 and floats."""
+    return top_level(dtype) is not None or jnp.issubdtype(dtype, jnp.floating)
+
+
 def unit(image: Array) -> Array:
-    """Return `image` as float32 in [0, 1]."""
+    """Return `image` as float32 in [0, 1].
+
+    Float32 has 24 bits, so that `stored_as` gives every level of 16 bits back.
+    """
     values = image.astype(jnp.float32)
-    return values / 255 if image.dtype == jnp.uint8 else values
+    top = top_level(image.dtype)
+    return values if top is None else values / top
+
+
+def stored_as(image: Array, dtype: Any) -> Array:
+    """Return values in [0, 1] in the dtype of an image: the nearest levels, or floats as they are.
+
+    What is not floating is levels already.
+    """
+    top = top_level(dtype)
+    if top is not None and jnp.issubdtype(image.dtype, jnp.floating):
+        image = jnp.round(jnp.clip(image, 0.0, 1.0) * top)
+    return image.astype(dtype)
 
 
 def standardized(image: Array, shift: Any, scale: Any) -> Array:
@@ -98,26 +124,37 @@ class Epilogue(NamedTuple):
 NO_EPILOGUE = Epilogue((), (), "float32")
 
 
-def to_levels(image: Array) -> Array:
-    """Return the nearest of the 256 levels of each value, int32."""
-    return jnp.round(jnp.clip(image, 0.0, 1.0) * 255).astype(jnp.int32)
+def to_levels(image: Array, count: int = LEVELS) -> Array:
+    """Return the nearest of `count` levels of each value, int32."""
+    return jnp.round(jnp.clip(image, 0.0, 1.0) * (count - 1)).astype(jnp.int32)
 
 
-def from_levels(levels: Array) -> Array:
+def from_levels(levels: Array, count: int = LEVELS) -> Array:
     """Return the values of levels, float32 in [0, 1]."""
-    return levels.astype(jnp.float32) / 255
+    return levels.astype(jnp.float32) / (count - 1)
 
 
 def look_up(levels: Array, table: Array) -> Array:
-    """Return the entries of a table [C, 256] for levels [H, W, C]."""
-    channels = levels.shape[2]
-    bins = levels + LEVELS * jnp.arange(channels, dtype=jnp.int32)[None, None]
+    """Return the entries of a table [C, n] for levels [H, W, C] below n."""
+    channels, count = table.shape
+    bins = levels + count * jnp.arange(channels, dtype=jnp.int32)[None, None]
     return jnp.take(table.ravel(), bins, mode="clip")
 
 
 def rounded(values: Array) -> Array:
     """Return the nearest whole numbers, with the gradient of `values` ("straight through")."""
     return values + lax.stop_gradient(jnp.round(values) - values)
+
+
+def per_channel(name: str, value: Any, image: Array) -> Array:
+    """Return one number as it is, and [C] as [1, 1, C]."""
+    value = jnp.asarray(value, jnp.float32)
+    if value.shape not in ((), image.shape[2:]):
+        raise ValueError(
+            f"`{name}` must be one number, or one for each channel of the image {image.shape}, got"
+            f" {value.size}."
+        )
+    return value if value.ndim == 0 else value[None, None]
 
 
 def by_channel(red: Scalar, green: Scalar, blue: Scalar) -> Array:

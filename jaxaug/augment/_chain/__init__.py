@@ -1,9 +1,15 @@
 """The kinds of transform, and how chains of them run."""
 
 from jaxaug.augment._chain.compose import Compose, as_transforms
-from jaxaug.augment._chain.control import RandomChoice
-from jaxaug.augment._chain.frames import frames_name, over_clips, split_frames
-from jaxaug.augment._chain.group import GroupCompose, GroupOp, channels_first, mixable
+from jaxaug.augment._chain.control import ByEpoch, RandomApply, RandomChoice
+from jaxaug.augment._chain.frames import Frames, frames_name, over_clips, split_frames
+from jaxaug.augment._chain.group import (
+    GroupCompose,
+    GroupOp,
+    channels_first,
+    mixable,
+    with_soft_labels,
+)
 from jaxaug.augment._chain.state import Note, State, check_key
 from jaxaug.augment._chain.transform import (
     Bordered,
@@ -17,7 +23,9 @@ from jaxaug.augment._chain.views import MultiView, image_alone, stacked
 
 __all__ = [
     "Bordered",
+    "ByEpoch",
     "Compose",
+    "Frames",
     "Geometric",
     "GroupCompose",
     "GroupOp",
@@ -26,6 +34,7 @@ __all__ = [
     "Note",
     "Output",
     "Pointwise",
+    "RandomApply",
     "RandomChoice",
     "State",
     "Transform",
@@ -38,4 +47,5 @@ __all__ = [
     "over_clips",
     "split_frames",
     "stacked",
+    "with_soft_labels",
 ]

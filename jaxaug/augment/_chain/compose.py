@@ -9,26 +9,28 @@ import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
+    LEVELS,
     NO_IMAGE,
     AudioInfo,
     Drawn,
     ImageInfo,
-    as_choice,
+    VolumeInfo,
     as_class_index,
     as_flag,
     converter,
 )
 from jaxaug.augment._chain.group import GroupOp
 from jaxaug.augment._chain.state import Note, State, begin, check_key, finish, resampled
-from jaxaug.augment._chain.transform import Output, Transform, leaves
+from jaxaug.augment._chain.transform import Geometric, Output, Pointwise, Transform, leaves
 from jaxaug.augment._warp import (
-    BOX_FORMATS,
     MASK_FILL,
     Resampling,
     Targets,
     Warp,
     agreed,
     as_added,
+    as_box_format,
+    as_swaps,
     moved_info,
 )
 from jaxaug.augment._xla import vary_alike
@@ -42,11 +44,11 @@ def _as_transforms(name: str, value: Any) -> tuple[Transform, ...]:
 
 @dataclass(frozen=True)
 class Compose(Transform):
-    """Transforms one after the other, of images, of sounds (`augment.audio`), or of both.
+    """Transforms one after the other, of images, sounds (`augment.audio`), volumes, or several.
 
     Consecutive geometric transforms of equal interpolation, padding mode and fill are composed into
     one map and resampled once; inside such a run frames do not clip, and need no static shape:
-    `Resize(256)` of images on a canvas may stand before `CenterCrop(224)`. Between uint8 and the
+    `Resize(256)` of images on a canvas may stand before `CenterCrop(224)`. Between levels and the
     last transform the image is float32 in [0, 1]. Transform k takes `fold_in(key, k)`, and nested
     chains fold again. `Frames` takes a chain for videos.
 
@@ -57,25 +59,33 @@ class Compose(Transform):
       mask_fill: the value of an integer "mask" outside of the image: beyond "size", and where a
         warp or a crop with "constant" padding looks beyond the source. 255 is what losses ignore by
         custom. Boolean masks hold False there, floating ones 0.
-      box_format: of "boxes" in and out: "xyxy", "xywh" or "cxcywh". Transforms are given xyxy.
+      box_format: of "boxes" in and out: "xyxy", "xywh" or "cxcywh", of which transforms are given
+        xyxy; or of oriented ones "cxcywhr", "xywhr" or "xyxyxyxy", of which they are given the
+        corners; see `functional.convert_bounding_box_format`.
       targets: entries beside the usual ones that move along, {name: kind}: {"right": "image",
-        "depth": "map", "labels": "mask"}. To an "image" [H, W, C] or [H, W], uint8 or float in [0,
-        1], geometric transforms and the output do what they do to the first; color transforms leave
-        it as it is. A "map" is interpolated like an image, 0 outside of it, and its numbers are
-        left as they are.
+        "depth": "map", "labels": "mask"}. To an "image" [H, W, C] or [H, W], uint8, uint16
+        or float in [0, 1], geometric transforms and the output do what they do to the first; color
+        transforms leave it as it is. A "map" is interpolated like an image, 0 outside of it, and
+        its numbers are left as they are. "polygons" float[..., k, 2] are points, of which an int
+        "<name>_length" [...] beside them says how many each polygon has.
+      swap: what changes sides where the image is mirrored: pairs of joints of "keypoints" [...,
+        joints, 2 or 3], such as ((1, 2), (3, 4)) for left and right eyes and ears, which change
+        places; or a dict that names pairs of classes of other entries, too: {"keypoints":
+        ((1, 2),), "box_labels": ((5, 6),)}. A run of two mirrors is none.
 
     Returns:
-      On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8 and the
-      input's float dtype for floats, unless the last transform is an output. "size" stays, moved,
-      until a transform gives every image the same size; other entries are kept. What moves along:
-      "mask" [H, W] or [H, W, C] of the image's H and W; "masks" [n, H, W], one per instance, 0
-      outside of the image; "boxes" float[n, 4] in pixels, of which all-zero rows are padding and
-      stay zero; "keypoints" float[..., 2], (x, y) in pixels, or [..., 3] with a visibility that
-      becomes 0 where they leave the frame. Boxes are clipped by `SanitizeBoxes` alone.
+      On a call `(key, image)` an image, on `(key, sample)` a sample: uint8 for uint8, uint16 for
+      uint16, the input's float dtype for floats, unless the last transform is an output. "size"
+      stays, moved, until a transform gives every image the same size; other entries are kept. What
+      moves along: "mask" [H, W] or [H, W, C] of the image's H and W; "masks" [n, H, W], one per
+      instance, 0 outside of the image; "boxes" float[n, 4] in pixels, oriented ones [n, 5] or
+      [n, 8], of which all-zero rows are padding and stay zero; "keypoints" float[..., 2], (x, y) in
+      pixels, or [..., 3] with a visibility that becomes 0 where they leave the frame. Boxes are
+      clipped by `SanitizeBoxes` alone.
 
     Raises:
-      TypeError: for something that is not a transform, an image that is neither uint8 nor floating,
-        or a key that is none.
+      TypeError: for something that is not a transform, an image that is neither uint8, uint16 nor
+        floating, or a key that is none.
       ValueError: for an output that is not the last, a nested chain with other settings, anything
         but one image (h, w, channels) or a mask that does not fit it, float values beyond [0, 1]
         (seen outside of `jit` only), a `mask_fill` that the mask's dtype cannot hold, boxes named
@@ -101,8 +111,9 @@ class Compose(Transform):
     _: KW_ONLY
     fuse: bool = field(default=True, metadata=converter(as_flag))
     mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
-    box_format: str = field(default="xyxy", metadata=converter(as_choice, BOX_FORMATS))
+    box_format: str = field(default="xyxy", metadata=converter(as_box_format))
     targets: Any = field(default=(), metadata=converter(as_added))
+    swap: Any = field(default=(), metadata=converter(as_swaps))
 
     def __post_init__(self):
         super().__post_init__()
@@ -114,6 +125,7 @@ class Compose(Transform):
                     f"{type(transform).__name__} must be the last transform: the others need values"
                     " in [0, 1] and layout HWC."
                 )
+        self._check_channels()
 
     @property
     def parts(self) -> tuple[Transform, ...]:
@@ -121,7 +133,7 @@ class Compose(Transform):
         return tuple(self.transforms)
 
     def make_params(
-        self, key: Key, info: ImageInfo | AudioInfo | Array | Sample
+        self, key: Key, info: ImageInfo | AudioInfo | VolumeInfo | Array | Sample
     ) -> tuple[Drawn, ...]:
         """Draw the parameters of every transform: the randomness of one call, which can be saved.
 
@@ -131,7 +143,7 @@ class Compose(Transform):
         Args:
           key: a PRNG key.
           info: the image or the sample itself, of which no pixel is read, or its `ImageInfo`; of a
-            sound alone its `AudioInfo`.
+            sound alone its `AudioInfo`, of a volume its `VolumeInfo`.
 
         Returns:
           A pytree of arrays, one entry per transform; that of a `Lambda` is its key.
@@ -151,6 +163,8 @@ class Compose(Transform):
         check_key(key, info)
         if isinstance(info, AudioInfo):
             info = ImageInfo(NO_IMAGE, epoch=info.epoch, audio=info)
+        if isinstance(info, VolumeInfo):
+            info = ImageInfo(NO_IMAGE, epoch=info.epoch, volume=info)
         if not isinstance(info, ImageInfo):
             key, info = vary_alike(key, info)
             info = begin(info, self._targets(), self.entry).info
@@ -187,13 +201,13 @@ class Compose(Transform):
             info = moved_info(source, total)
         return total
 
-    def explain(self, info: ImageInfo | AudioInfo) -> str:
+    def explain(self, info: ImageInfo | AudioInfo | VolumeInfo) -> str:
         """Return the stages of the chain: its runs, their taps per pixel, its passes.
 
         Args:
           info: of the image: the canvas, and "size", "boxes" and "epoch" where it has them; of a
-            sound its `AudioInfo`. A transform of yours finds these entries in its sample and no
-            others.
+            sound its `AudioInfo`, of a volume its `VolumeInfo`. A transform of yours finds these
+            entries in its sample and no others.
 
         Example:
           >>> from jaxaug import augment
@@ -218,15 +232,21 @@ class Compose(Transform):
             lines.append(f"  {note.stage:<10} {', '.join(note.names)}: {note.detail}")
         return "\n".join(lines)
 
-    def _example(self, info: ImageInfo | AudioInfo) -> tuple[Sample, str]:
+    def _example(self, info: ImageInfo | AudioInfo | VolumeInfo) -> tuple[Sample, str]:
         """Return a sample without values, and what it is."""
-        if isinstance(info, AudioInfo):
+        if isinstance(info, VolumeInfo):
+            channels = () if info.channels is None else (info.channels,)
+            volume = jax.ShapeDtypeStruct((*info.shape, *channels), jnp.float32)
+            entries = {"volume": volume, "spacing": info.spacing, "epoch": info.epoch}
+            what = "the voxels of {} x {} x {}".format(*info.shape)
+        elif isinstance(info, AudioInfo):
             audio = jax.ShapeDtypeStruct(info.shape, jnp.float32)
             entries = {"audio": audio, "audio_length": info.length, "epoch": info.epoch}
             what = f"the {info.samples} samples"
         else:
             channels = info.channels or self._channels()
-            image = jax.ShapeDtypeStruct((*info.canvas, channels), jnp.uint8)
+            dtype = jnp.uint8 if info.levels == LEVELS else jnp.uint16
+            image = jax.ShapeDtypeStruct((*info.canvas, channels), dtype)
             entries = {"image": image, "size": info.size, "boxes": info.boxes, "epoch": info.epoch}
             what = f"the pixels of {info.canvas[0]} x {info.canvas[1]}"
         return {name: value for name, value in entries.items() if value is not None}, what
@@ -281,17 +301,30 @@ class Compose(Transform):
         return state if self.fuse else resampled(state)
 
     def _targets(self) -> Targets:
-        return Targets(self.mask_fill, self.box_format, self.targets)
+        return Targets(self.mask_fill, self.box_format, self.targets, self.swap)
 
     def _channels(self) -> int:
         """Return the number of channels that a transform needs, 3 where none does."""
-        needed = [leaf.channels for leaf in leaves(self) if leaf.channels is not None]
-        return needed[0] if needed else 3
+        wanted = [leaf.wanted_channels for leaf in leaves(self)]
+        return next((count for count in wanted if count is not None), 3)
+
+    def _check_channels(self) -> None:
+        """Raise where no image has the channels that two of the transforms need."""
+        first = None
+        for leaf in leaves(self):
+            count = leaf.wanted_channels
+            if first is None or not _keeps_channels(leaf):
+                first = None if count is None else leaf
+            elif count not in (None, first.wanted_channels):
+                raise ValueError(
+                    f"{first.title} needs images of {first.wanted_channels} channels, and"
+                    f" {leaf.title} behind it of {count}: leave one of them out."
+                )
 
     def _check_settings(self, transform: Transform) -> None:
         """Raise where a chain inside has other settings than this one."""
         if isinstance(transform, Compose):
-            for name in ("fuse", "mask_fill", "box_format", "targets"):
+            for name in ("fuse", "mask_fill", "box_format", "targets", "swap"):
                 inner, outer = getattr(transform, name), getattr(self, name)
                 if inner != outer:
                     raise ValueError(
@@ -301,6 +334,14 @@ class Compose(Transform):
                     )
         for part in transform.parts or ():
             self._check_settings(part)
+
+
+def _keeps_channels(transform: Transform) -> bool:
+    """Return False for functions of users, which may return an image of other channels."""
+    if isinstance(transform, Geometric | Pointwise | Output):
+        return True
+    own = type(transform).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return own and not hasattr(transform, "function")
 
 
 def as_transforms(transforms: Any, name: str = "transforms") -> tuple[Transform, ...]:

@@ -23,6 +23,7 @@ from jaxaug.augment._base import (
     floating,
     is_number,
     ordered,
+    plain,
     setting,
     store,
     unit,
@@ -30,7 +31,7 @@ from jaxaug.augment._base import (
 from jaxaug.augment._chain.compose import Compose, as_transforms
 from jaxaug.augment._chain.state import Note, State, resampled, stored
 from jaxaug.augment._chain.state import warped as warped_state
-from jaxaug.augment._chain.transform import Output, Pointwise, Transform, check_channels, leaves
+from jaxaug.augment._chain.transform import Output, Pointwise, Transform, check_image, leaves
 from jaxaug.augment._warp import Resampling, Warp, agreed, check_one_frame, moved_info, select
 from jaxaug.augment.matrix import is_static
 
@@ -64,6 +65,13 @@ class Choice(NamedTuple):
             still = not branch.geometric
             warps.append(Warp.identity(info) if still else branch.drawn_warp(drawn, info))
         return select(self.chosen, warps)
+
+    def keeps_frame(self, info: ImageInfo) -> bool:
+        """Return True where all branches that are geometric keep the shape of the image."""
+        for branch, drawn in zip(self.branches, self.drawn, strict=True):
+            if branch.geometric and branch.drawn_warp(drawn, info).canvas != info.canvas:
+                return False
+        return True
 
 
 def _as_branches(name: str, value: Any) -> tuple[Transform, ...]:
@@ -134,7 +142,7 @@ class Control(Transform):
             while isinstance(part, Compose) and part.parts:
                 part = part.parts[0]
             if state.image is not None:
-                check_channels(part, state.image, inside=self)
+                check_image(part, state, inside=self)
         for choice in self.choices(drawn):
             state = _run(choice, state, self)
         return state
@@ -253,6 +261,63 @@ class OneOf(RandomChoice):
 
 
 @dataclass(frozen=True)
+class ByEpoch(Control):
+    """Apply one of `transforms`, by the epoch: a schedule of the training.
+
+    The Loader gives samples their "epoch". Of all transforms the results have one shape.
+
+    Args:
+      transforms: the branches.
+      starts: the first epoch of each of them but the first, rising.
+
+    Raises:
+      ValueError: for another number of `starts`, and on tracing for a sample without an "epoch".
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jaxaug import augment
+      >>> calm = ByEpoch([augment.RandomInvert(1.0), augment.RandomHorizontalFlip(0.0)], (10,))
+      >>> sample = {"image": jnp.zeros((1, 1, 3), jnp.uint8)}
+      >>> early, late = ({**sample, "epoch": jnp.int32(epoch)} for epoch in (9, 10))
+      >>> [calm(jax.random.key(0), each)["image"].max().item() for each in (early, late)]
+      [255, 0]
+    """
+
+    starts: Any
+
+    def __post_init__(self):
+        super().__post_init__()
+        starts = plain(self.starts)
+        starts = (starts,) if isinstance(starts, int) else starts
+        rising = isinstance(starts, tuple) and all(isinstance(start, int) for start in starts)
+        if not rising or list(starts) != sorted({0, *starts} - {0}):
+            raise ValueError(f"`starts` must be rising epochs, ints above 0, got {self.starts!r}.")
+        if len(starts) != len(self.transforms) - 1:
+            raise ValueError(
+                f"`starts` must have an epoch for each transform but the first, got {len(starts)}"
+                f" for {len(self.transforms)} transforms."
+            )
+        store(self, starts=starts)
+
+    def make_params(self, key: Key, info: ImageInfo) -> Branches:
+        """Draw for all branches, and find the one of the epoch."""
+        if info.epoch is None:
+            raise ValueError(
+                "ByEpoch needs the 'epoch' of a sample, int32: a Loader gives it, elsewhere write"
+                " it into the sample."
+            )
+        epoch = jnp.asarray(info.epoch, jnp.int32)
+        branch = jnp.zeros_like(epoch)
+        for start in self.starts:
+            branch = branch + (epoch >= start).astype(jnp.int32)
+        return Branches(branch, self._draw_branches(key, info))
+
+    def choices(self, drawn: Drawn) -> list[Choice]:
+        """Return one: the branch of the epoch."""
+        return [Choice(drawn.params.chosen, self.parts, drawn.params.drawn)]
+
+
+@dataclass(frozen=True)
 class RandomOrder(Control):
     """Apply all of `transforms`, in a random order.
 
@@ -345,16 +410,19 @@ def _run(choice: Choice, state: State, control: Control) -> State:
     """Return the state after the chosen branch."""
     geometric = [b for b in choice.branches if b.geometric and b != _NOTHING]
     together = agreed(geometric)
+    if len(geometric) < len(choice.branches) and not choice.keeps_frame(state.info):
+        together = None  # the other branches have no map to the new frame
     if geometric and together is not None:
         state = warped_state(state, choice.warp(state.info), together, control)
     if together is not None and all(branch.geometric for branch in choice.branches):
         return state
 
+    state = resampled(state)
     if state.image is None:
         pairs = zip(choice.branches, choice.drawn, strict=True)
-        return _chosen_state(choice, [branch.run(drawn, state) for branch, drawn in pairs], state)
+        results = [resampled(branch.run(drawn, state)) for branch, drawn in pairs]
+        return _chosen_state(choice, results, state)
 
-    state = resampled(state)
     steps = [leaf for branch in choice.branches for leaf in leaves(branch)]
     if state.costly or not all(isinstance(step, Pointwise) for step in steps):
         state = stored(state)
@@ -371,8 +439,10 @@ def _chosen_state(choice: Choice, results: Sequence[State], before: State) -> St
     images = images if before.image is None else _of_one_dtype(images)
     shapes = {jnp.shape(image) for image in images if image is not None}
     shapes |= {result.info.audio.shape for result in results if result.info.audio is not None}
+    shapes |= {result.info.volume.shape for result in results if result.info.volume is not None}
     entries = {tuple(sorted(result.rest)) for result in results}
-    count = (before.image is not None) + (before.info.audio is not None)
+    media = (before.image, before.info.audio, before.info.volume)
+    count = sum(medium is not None for medium in media)
     if len(shapes) > count or len(entries) > 1:
         raise ValueError(
             f"a choice needs branches to images of one shape and samples of the same entries, got"

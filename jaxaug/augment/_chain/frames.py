@@ -101,8 +101,8 @@ class Frames:
     def _split(self, given: Sample) -> tuple[Sample, Sample]:
         """Return the entries with a row for each frame, and those that all frames share."""
         chain = self._chain
-        targets = Targets(chain.mask_fill, chain.box_format, chain.targets)
-        return split_frames(given, {"image", *targets.kinds(given), *self.entries})
+        kinds = Targets(added=chain.targets).kinds(given)
+        return split_frames(given, {"image", *kinds, *self.entries})
 
 
 def frames_name(given: Sample) -> str:

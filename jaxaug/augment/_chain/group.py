@@ -4,13 +4,20 @@ import abc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxaug._typing import Array, Key, Sample
-from jaxaug.augment._base import ImageInfo, Operator, Parameters, chosen_alike, store
+from jaxaug.augment._base import (
+    NO_IMAGE,
+    ImageInfo,
+    Operator,
+    Parameters,
+    chosen_alike,
+    store,
+)
 from jaxaug.augment._chain.state import USUAL_CHANNELS, check_key
 from jaxaug.augment._chain.transform import Transform
 from jaxaug.augment._warp import (
@@ -21,7 +28,7 @@ from jaxaug.augment._warp import (
     given_alone,
 )
 
-_LEFT_BEHIND = ("keypoints", "masks")  # entries that cannot be mixed
+_LEFT_BEHIND = ("keypoints", "masks", "polygons")  # entries that cannot be mixed
 
 
 class GroupOp(Operator):
@@ -33,6 +40,7 @@ class GroupOp(Operator):
 
     Attributes:
       group_size: how many samples make a group.
+      needs: the entry of a group that it mixes.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -48,6 +56,7 @@ class GroupOp(Operator):
     """
 
     group_size: int
+    needs: ClassVar[str] = "image"
 
     @abc.abstractmethod
     def make_params(self, key: Key, info: ImageInfo) -> Parameters:
@@ -80,20 +89,23 @@ class GroupOp(Operator):
             got = type(group).__name__
             if hasattr(group, "dtype"):
                 got = f"{group.dtype}{list(group.shape)}"
-            expected = f"a dict {{'image': [{count}, H, W, C], ...}}"
+            expected = f"a dict {{'{self.needs}': [{count}, ...], ...}}"
             raise TypeError(f"{name} needs a group of samples, {expected}, got {got}.")
-        if "image" not in group:
-            raise ValueError(f"a group must have an 'image', got the keys {sorted(group)}.")
-        size = jnp.shape(group["image"])[0]
+        if self.needs not in group:
+            raise ValueError(f"a group must have an {self.needs!r}, got the keys {sorted(group)}.")
+        size = jnp.shape(group[self.needs])[0]
         if size != count:
+            what = "images" if self.needs == "image" else "samples"
             raise ValueError(
-                f"{name} mixes groups of {count}, got {size} images: give it to"
+                f"{name} mixes groups of {count}, got {size} {what}: give it to"
                 f" Loader(batch_transform=...), or groups [n, {count}, ...] through jax.vmap."
             )
 
 
 def group_info(group: Sample) -> ImageInfo:
-    """Return the `ImageInfo` of the images of a group."""
+    """Return the `ImageInfo` of the images of a group, of no image where it has none."""
+    if "image" not in group:
+        return ImageInfo(NO_IMAGE, epoch=group.get("epoch"))
     canvas = group["image"].shape[1:3]
     if channels_first(group["image"]):
         canvas = group["image"].shape[2:4]
@@ -111,11 +123,11 @@ def channels_first(images: Array) -> bool:
 def mixable(transform: Any, group: Sample) -> Sample:
     """Return the group, checked, with soft labels and with zeros for boxes that are padding."""
     _check_mixed(transform, group)
-    group = _soft_labels(transform, group)
+    group = with_soft_labels(transform, group)
     return jax.vmap(given_alone)(group) if "boxes" in group else group
 
 
-def _soft_labels(transform: Any, group: Sample) -> Sample:
+def with_soft_labels(transform: Any, group: Sample) -> Sample:
     """Return the group with its "label" int[g] as float32 [g, num_classes], if it has one.
 
     -1, a row without a label, becomes zeros; a label beyond the classes NaN, which a loss shows.
@@ -241,17 +253,20 @@ class GroupCompose(GroupOp):
                 )
         self._check_boxes()
         store(self, group_size=math.prod(map(_group_size, self.transforms)))
+        first = self.transforms[0] if self.transforms else self
+        store(self, needs=first.entry if isinstance(first, Transform) else first.needs)
 
     def _check_boxes(self) -> None:
         """Raise where a chain takes and gives boxes in another format than group operators."""
         mixing = [type(each).__name__ for each in self.transforms if isinstance(each, GroupOp)]
         for transform in self.transforms:
             box_format = getattr(transform, "box_format", "xyxy")
-            if mixing and box_format != "xyxy":
+            if mixing and box_format not in ("xyxy", "xyxyxyxy"):
                 raise ValueError(
                     f"{mixing[0]} takes and gives boxes as xyxy, got a chain with"
-                    f" box_format={box_format!r} beside it: leave that out, and convert the boxes"
-                    " at the end, functional.convert_bounding_box_format."
+                    f" box_format={box_format!r} beside it: leave that out (of oriented boxes write"
+                    " 'xyxyxyxy'), and convert the boxes at the end,"
+                    " functional.convert_bounding_box_format."
                 )
 
     def make_params(self, key: Key, info: ImageInfo) -> Key:
@@ -283,7 +298,7 @@ def _in_parts(transform: Any, key: Key, group: Sample, mixed: int) -> Sample:
       group: of whole parts.
       mixed: how many samples lie between those of a part.
     """
-    count = group["image"].shape[0]
+    count = jnp.shape(next(iter(group.values())))[0]
     size = _group_size(transform)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count // size, dtype=jnp.int32))
     if isinstance(transform, Transform):

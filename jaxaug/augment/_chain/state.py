@@ -14,7 +14,17 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxaug._typing import Array, Sample
-from jaxaug.augment._base import NO_IMAGE, AudioInfo, Epilogue, ImageInfo
+from jaxaug.augment._base import (
+    LEVELS,
+    NO_IMAGE,
+    AudioInfo,
+    Epilogue,
+    ImageInfo,
+    VolumeInfo,
+    is_pixels,
+    stored_as,
+    top_level,
+)
 from jaxaug.augment._chain.levels import LevelStep, through_levels
 from jaxaug.augment._warp import (
     Resampling,
@@ -41,16 +51,17 @@ class Note(NamedTuple):
 
 
 class State(NamedTuple):
-    """A sample on its way through a chain: an image with what moves along, a sound, or both.
+    """A sample on its way through a chain: an image with what moves along, a sound, a volume.
 
     Attributes:
-      image: uint8, or float in [0, 1], [H, W, C], before the maps of `pending`; None for a sample
-        without an image.
+      image: uint8, uint16, or float in [0, 1], [H, W, C], before the maps of `pending`; None for a
+        sample without an image.
       info: of the image after them.
       rest: the other entries of the sample, "audio" among them.
       dtypes: of the images that were given, by their names.
       targets: the entries of `rest` that move with the image.
       pending: the run that is not resampled yet.
+      volume: that of the "volume", which `settle(state)` resamples; None where there is none.
       steps: transforms of single values that are not computed yet; `image` is uint8, and nothing
         else is pending.
       costly: True where XLA would compute the image anew for each of its readers.
@@ -65,6 +76,7 @@ class State(NamedTuple):
     dtypes: Mapping[str, Any]
     targets: Targets
     pending: Run | None = None
+    volume: Any = None
     steps: tuple[LevelStep, ...] = ()
     costly: bool = False
     stored: Array | None = None
@@ -91,12 +103,14 @@ def begin(given: Any, targets: Targets, entry: str = "image") -> State:
     audio = None
     if "audio" in rest:
         rest, audio = _begin_audio(rest)
+    volume = _volume_info(rest) if "volume" in rest else None
     if "image" not in rest:
-        if audio is None:
+        if audio is None and volume is None:
             raise ValueError(
-                f"a sample must have an 'image' or an 'audio', got the keys {sorted(rest)}."
+                "a sample must have an 'image', an 'audio' or a 'volume', got the keys"
+                f" {sorted(rest)}."
             )
-        info = ImageInfo(NO_IMAGE, epoch=rest.get("epoch"), audio=audio)
+        info = ImageInfo(NO_IMAGE, epoch=rest.get("epoch"), audio=audio, volume=volume)
         return State(None, info, rest, dtypes={}, targets=targets)
     images = ["image", *targets.images(rest)]
     for name in images:
@@ -117,6 +131,8 @@ def begin(given: Any, targets: Targets, entry: str = "image") -> State:
         epoch=rest.get("epoch"),
         channels=image.shape[2],
         audio=audio,
+        levels=(top_level(image.dtype) or LEVELS - 1) + 1,
+        volume=volume,
     )
     return State(image, info, rest, dtypes=dtypes, targets=targets)
 
@@ -131,11 +147,30 @@ def _begin_audio(rest: Sample) -> tuple[Sample, AudioInfo]:
     return {**rest, "audio": audio}, info
 
 
+def _volume_info(rest: Sample) -> VolumeInfo:
+    """Return what is known of the "volume" of a sample, whose shape is checked."""
+    shape = jnp.shape(rest["volume"])
+    if len(shape) not in (3, 4):
+        raise ValueError(
+            f"`volume` must be one volume [D, H, W] or [D, H, W, C], got {shape}: batches go"
+            " through jax.vmap."
+        )
+    labels = rest.get("labels")
+    if labels is not None and jnp.shape(labels)[:3] != shape[:3]:
+        raise ValueError(
+            f"`labels` must have the depth, height and width of its volume {shape}, got"
+            f" {jnp.shape(labels)}."
+        )
+    depth, height, width, *channels = shape
+    count = channels[0] if channels else None
+    return VolumeInfo((depth, height, width), count, rest.get("spacing"), rest.get("epoch"))
+
+
 def finish(state: State) -> Sample:
     """Return the sample: unused parts filled, the image in its final dtype and layout."""
+    state = resampled(state)
     if state.image is None:
         return dict(state.rest)
-    state = resampled(state)
     used = state.info.used()
     sample = {**state.targets.finish(state.rest, used), "image": state.image}
     for name, dtype in state.dtypes.items():
@@ -172,8 +207,10 @@ def resampled(state: State, epilogue: Epilogue | None = None) -> State:
 
     Args:
       state: of the chain.
-      epilogue: what becomes of the values, if something is pending.
+      epilogue: what becomes of the values of an image, if something is pending.
     """
+    if state.volume is not None:
+        state = state.volume.settle(state)
     if state.steps:
         image = through_levels(state.image, state.steps, epilogue)
         return state._replace(image=image, steps=())
@@ -187,7 +224,7 @@ def resampled(state: State, epilogue: Epilogue | None = None) -> State:
     image = resample(state.image, extent, run.warp, **settings._asdict(), epilogue=epilogue)
     if epilogue is None:
         image = in_range(image, settings.interpolation)
-    rest = state.targets.move(state.rest, extent, run.warp, settings)
+    rest = state.targets.move(state.rest, run.source, run.warp, settings)
     detail, passes = run.explain()
     notes = (*state.notes, Note("resample", run.names, detail, passes))
     return state._replace(image=image, rest=rest, pending=None, costly=True, notes=notes)
@@ -204,12 +241,10 @@ def stored(state: State) -> State:
 def _finished(image: Array, dtype: Any, used: Array | None, layout: str | None) -> Array:
     """Return an image in its layout, zero where it is not used.
 
-    Without an output step in the dtype that came in, rounded for uint8.
+    Without an output step in the dtype that came in, rounded for levels.
     """
     if layout is None:
-        if dtype == jnp.uint8 and image.dtype != jnp.uint8:
-            image = jnp.round(jnp.clip(image, 0.0, 1.0) * 255)
-        image = image.astype(dtype)
+        image = stored_as(image, dtype)
     if used is not None:
         image = jnp.where(spread(used, "image", image), image, jnp.zeros_like(image))
     return channels_to_front(image) if layout == "CHW" and image.ndim == 3 else image
@@ -238,7 +273,7 @@ def _check_values(name: str, image: Any) -> None:
         what = "a float image" if name == "image" else f"`{name}`, a float image,"
         raise ValueError(
             f"expected {what} in [0, 1], got values from {smallest:g} to {largest:g}:"
-            f" bring them there (8-bit levels: divide by 255), or give uint8{numbers}."
+            f" bring them there (8-bit levels: divide by 255), or give uint8 or uint16{numbers}."
         )
 
 
@@ -254,12 +289,12 @@ def _check_image(image: Array) -> None:
         raise ValueError(f"expected one image (h, w, channels), got {shape}{_rank_hint(shape)}.")
     if shape[0] in USUAL_CHANNELS and shape[2] not in USUAL_CHANNELS:
         raise ValueError(f"expected one image (h, w, channels), got {shape}: put channels last.")
-    if image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
+    if not is_pixels(image.dtype):
         got = f"{image.dtype}{list(shape)}"
-        hint = "convert 0 to 255 with .astype('uint8')"
-        if image.dtype == jnp.uint16:
-            hint = "divide by its largest value, 65535 or less, for floats"
-        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {got}: {hint}.")
+        raise TypeError(
+            f"expected a uint8 or uint16 image, or a float image in [0, 1], got {got}: convert 0 to"
+            " 255 with .astype('uint8'), 0 to 65535 with .astype('uint16')."
+        )
 
 
 def _rank_hint(shape: tuple[int, ...]) -> str:

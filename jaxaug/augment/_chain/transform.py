@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Sample
 from jaxaug.augment._base import (
     INTERPOLATIONS,
+    LEVELS,
     NO_IMAGE,
     PADDING_MODES,
     Color,
@@ -65,6 +66,7 @@ class Transform(Operator):
 
     Attributes:
       channels: the number of channels that the image must have; None for any.
+      eight_bits: True where it is defined on 256 levels: a uint16 image is an error.
       needs: the entry of the sample that it works on; None for a sample with any entries.
 
     Example:
@@ -76,6 +78,7 @@ class Transform(Operator):
     """
 
     channels: ClassVar[int | None] = None
+    eight_bits: ClassVar[bool] = False
     needs: ClassVar[str | None] = "image"
 
     @property
@@ -92,6 +95,11 @@ class Transform(Operator):
     def entry(self) -> str:
         """The entry of a sample that an array given alone is: what the first of its parts needs."""
         return next((leaf.needs for leaf in leaves(self) if leaf.needs is not None), "image")
+
+    @property
+    def wanted_channels(self) -> int | None:
+        """The number of channels of the images that its settings are for; None for any."""
+        return self.channels
 
     def check(self) -> None:
         """Raise where no chain can run this transform."""
@@ -168,7 +176,7 @@ class Transform(Operator):
         return state._replace(rest=rest, info=state.info._replace(boxes=rest.get("boxes")))
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
         """Its name in messages and in `Compose.explain`."""
         return type(self).__name__
 
@@ -177,7 +185,8 @@ class Transform(Operator):
 
         Args:
           key: a PRNG key; the same key gives the same result.
-          sample: uint8[H, W, C] or float[H, W, C] in [0, 1], or a dict with such an "image".
+          sample: uint8 or uint16[H, W, C], or float[H, W, C] in [0, 1], or a dict with such an
+            "image".
             Batches go through `jax.vmap`, with one key per image.
 
         Returns:
@@ -344,7 +353,7 @@ class Pointwise(Transform):
         if not (self.by_value and state.steps):
             state = resampled(state)
         state = state._replace(notes=(*state.notes, note))
-        check_channels(self, state.image)
+        check_image(self, state)
         if self.by_value and state.image.dtype == jnp.uint8:
             step = LevelStep(self, drawn, state.info)
             return self._after_rest(drawn, state._replace(steps=(*state.steps, step)))
@@ -397,10 +406,10 @@ class ImageOp(Transform):
         """Apply it to the pixels, which are stored first: it may read them repeatedly."""
         # Without the barrier XLA would do the resample before it once for each reading.
         state = stored(resampled(state))
-        check_channels(self, state.image)
+        check_image(self, state)
         image = unit(state.image)
         result = _checked(self, self.apply(drawn.params, image, state.info))
-        note = Note("image op", (self._title,), *self.cost(drawn.params))
+        note = Note("image op", (self.title,), *self.cost(drawn.params))
         state = state._replace(costly=True, notes=(*state.notes, note))
         if result.shape[:2] == state.info.canvas:
             picked = chosen_alike(self, drawn, {"image": result}, {"image": image})
@@ -409,8 +418,7 @@ class ImageOp(Transform):
 
         _check_alone(self, drawn, state, result)
         height, width, channels = result.shape
-        info = ImageInfo((height, width), epoch=state.info.epoch, channels=channels)
-        info = info._replace(audio=state.info.audio)
+        info = state.info._replace(canvas=(height, width), size=None, boxes=None, channels=channels)
         return self._after_rest(drawn, state._replace(image=result, info=info))
 
 
@@ -447,7 +455,7 @@ class SampleOp(Transform):
         if state.image is None:
             return self._run_without_image(drawn, state)
         state = stored(resampled(state))
-        check_channels(self, state.image)
+        check_image(self, state)
         sample = {**state.rest, "image": state.image}
         for name in state.dtypes:
             sample[name] = unit(sample[name])
@@ -460,10 +468,10 @@ class SampleOp(Transform):
         _check_frame(self, drawn, state.info, result)
         result = chosen_alike(self, drawn, result, sample)
         note = Note("sample op", (type(self).__name__,), "reads the stored image", 1)
-        begun = begin(result, state.targets._replace(box_format="xyxy"))
+        begun = begin(result, state.targets.inside)
         dtypes = {name: state.dtypes.get(name, dtype) for name, dtype in begun.dtypes.items()}
         begun = begun._replace(targets=state.targets, dtypes=dtypes)
-        begun = begun._replace(info=_still_features(begun.info, state.info))
+        begun = begun._replace(info=_still_known(begun.info, state.info))
         return begun._replace(costly=True, notes=(*state.notes, note))
 
     def _run_without_image(self, drawn: Drawn, state: State) -> State:
@@ -473,7 +481,7 @@ class SampleOp(Transform):
         result = chosen_alike(self, drawn, dict(result), state.rest)
         begun = begin(result, state.targets)
         note = Note("sample op", (type(self).__name__,), "reads the sample", 1)
-        info = _still_features(begun.info, state.info)
+        info = _still_known(begun.info, state.info)
         return begun._replace(info=info, notes=(*state.notes, note))
 
 
@@ -507,7 +515,7 @@ class Output(Transform):
     def values(self, image: Array) -> Array:
         """Return float32[H, W, C] of [0, 1] values; dtype and layout are changed after it."""
 
-    def _epilogue(self, image: Array) -> Epilogue | None:
+    def epilogue(self, image: Array) -> Epilogue | None:
         """Return what `values` and `dtype` make of an image, where a resample can compute it.
 
         By default None: any function may be behind `values`. One that a class defines is of its own
@@ -519,9 +527,9 @@ class Output(Transform):
     def run(self, drawn: Drawn, state: State) -> State:
         """Apply it to the pixels; the layout follows once the unused part is zero."""
         del drawn
-        check_channels(self, state.image)
+        check_image(self, state)
         pending = state.pending is not None or state.steps
-        epilogue = self._epilogue(state.image) if pending else None
+        epilogue = self.epilogue(state.image) if pending else None
         state = resampled(state, epilogue)
         image = state.image if epilogue is not None else self._finished(state.image)
         others = {
@@ -549,25 +557,34 @@ def leaves(transform: Transform) -> list[Transform]:
     return found
 
 
-def check_channels(transform: Transform, image: Array, inside: Transform | None = None) -> None:
-    """Raise where `image` does not have the channels that `transform` needs.
+def check_image(transform: Transform, state: State, inside: Transform | None = None) -> None:
+    """Raise where the image does not have the channels or the depth that `transform` needs.
 
     Args:
       transform: what is about to run.
-      image: [H, W, C].
+      state: with the image [H, W, C].
       inside: the transform that runs it, where users may not know of it.
     """
-    if transform.channels in (None, image.shape[2]):
-        return
     place = "" if inside is None else f" inside of {type(inside).__name__}"
-    raise ValueError(
-        f"{transform._title}{place} needs an image of {transform.channels} channels, got"
-        f" {image.shape}: give it red, green and blue alone, or leave it out."
-    )
+    if transform.eight_bits and state.info.levels > LEVELS:
+        raise ValueError(
+            f"{transform.title}{place} is defined on 256 levels, got an image of uint16: give it"
+            " uint8, or floats in [0, 1], which it takes at 8 bits, or leave it out."
+        )
+    shape = state.image.shape
+    if transform.channels not in (None, shape[2]):
+        raise ValueError(
+            f"{transform.title}{place} needs an image of {transform.channels} channels, got"
+            f" {shape}: give it red, green and blue alone, or leave it out."
+        )
 
 
-def _still_features(info: ImageInfo, before: ImageInfo) -> ImageInfo:
-    """Return `info` in which features [T, bins] are not taken for a waveform of channels."""
+def _still_known(info: ImageInfo, before: ImageInfo) -> ImageInfo:
+    """Return `info` in which features [T, bins] are not taken for a waveform of channels.
+
+    Nor are the levels those of the floats that came between.
+    """
+    info = info._replace(levels=before.levels)
     audio, given = info.audio, before.audio
     if audio is None or given is None or given.bins is None or audio.bins is not None:
         return info

@@ -18,11 +18,13 @@ from jaxaug.augment._base import (
     Range,
     as_int_range,
     as_number,
+    as_range_of,
     as_symmetric_range,
     by_channel,
     converter,
     on_image,
     on_rgb,
+    per_channel,
     plain,
 )
 from jaxaug.augment._chain import Pointwise
@@ -73,6 +75,22 @@ def drop_channels(image: Array, keep: Any, fill: Scalar = 0.0) -> Array:
       [0.25 0.   1.  ]
     """
     return jnp.where(jnp.asarray(keep, bool)[None, None], image, fill)
+
+
+@on_image
+def scale_channels(image: Array, gain: Any, offset: Any = 0.0) -> Array:
+    """Return gain * image + offset.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      gain, offset: numbers, or [C] with one of each channel.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> scale_channels(jnp.full((1, 1, 2), 0.5), [1.0, 0.5], [0.25, 0.0])[0, 0].tolist()
+      [0.75, 0.25]
+    """
+    return image * per_channel("gain", gain, image) + per_channel("offset", offset, image)
 
 
 @on_rgb
@@ -160,15 +178,13 @@ class RandomChannelPermutation(Pointwise):
       [1, 2, 3]
     """
 
-    channels = 3
     across_channels = True
     _: KW_ONLY
     p: float = 1.0
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
         """Draw the order."""
-        del info
-        return permutation(key, 3)
+        return permutation(key, info.channels or 3)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Permute the channels."""
@@ -178,10 +194,11 @@ class RandomChannelPermutation(Pointwise):
 
 @dataclass(frozen=True)
 class ChannelDropout(Pointwise):
-    """Fill some of the three channels with one value, with probability `p`.
+    """Fill some of the channels, or bands, with one value, with probability `p`.
 
     Args:
-      channel_drop_range: (low, high), ints of 0 to 3, the range of the number of channels.
+      channel_drop_range: (low, high), ints from 0 to the number of channels of the image, the range
+        of how many are filled.
       fill: the value that they get, in [0, 1].
 
     Example:
@@ -194,25 +211,68 @@ class ChannelDropout(Pointwise):
     """
 
     by_value = True
-    channels = 3
-    channel_drop_range: tuple[int, int] = field(
-        default=(1, 1), metadata=converter(as_int_range, 0, 3)
-    )
+    channel_drop_range: tuple[int, int] = field(default=(1, 1), metadata=converter(as_int_range, 0))
     fill: float = field(default=0.0, metadata=converter(as_number, 0.0, 1.0))
     _: KW_ONLY
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> Array:
-        """Draw the channels that stay, bool[3]."""
-        del info
+        """Draw the channels that stay, bool[C]."""
+        channels = info.channels or 3
         low, high = self.channel_drop_range
-        numbers = uniform(key, shape=(4,))
-        return order(numbers[:3]) >= integer(numbers[3], low, high + 1)
+        if high > channels:
+            raise ValueError(
+                f"`channel_drop_range` of ChannelDropout must end at the {channels} channels of the"
+                f" image, got {self.channel_drop_range}."
+            )
+        numbers = uniform(key, shape=(channels + 1,))
+        return order(numbers[:channels]) >= integer(numbers[channels], low, high + 1)
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Drop the channels."""
         del info
         return drop_channels(image, params, self.fill)
+
+
+class Levels(NamedTuple):
+    """Drawn parameters of `BandGain`: float32[C], by what each channel is multiplied, and added."""
+
+    gain: Array
+    offset: Array
+
+
+@dataclass(frozen=True)
+class BandGain(Pointwise):
+    """Multiply each channel, or band, by a number of its own, and add another.
+
+    A sensor's calibration drifts so, and the light that reaches it. Values are clipped to [0, 1].
+
+    Args:
+      gain: (low, high), at least 0, the range of the factors; one number for both.
+      offset: (low, high), the range of what is added; one number for both.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.full((8, 9, 13), 20_000, jnp.uint16)
+      >>> BandGain((2.0, 2.0))(jax.random.key(0), image)[0, 0, :3].tolist()
+      [40000, 40000, 40000]
+    """
+
+    by_value = True
+    gain: Range = field(default=(0.8, 1.2), metadata=converter(as_range_of, 0.0))
+    offset: Range = field(default=0.0, metadata=converter(as_range_of, -1.0, 1.0))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: ImageInfo) -> Levels:
+        """Draw the numbers of each channel."""
+        numbers = uniform(key, shape=(2, info.channels or 3))
+        return Levels(between(numbers[0], *self.gain), between(numbers[1], *self.offset))
+
+    def apply(self, params: Levels, image: Array, info: ImageInfo) -> Array:
+        """Scale the channels."""
+        del info
+        return jnp.clip(scale_channels(image, *params), 0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def resized_crop(
     window = jnp.stack([jnp.asarray(side, jnp.int32) for side in (height, width)])
     return warp_image(
         image,
-        _resized_crop(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
+        resized_window(corner, window, (image.shape[0], image.shape[1]), as_size("size", size)),
         interpolation,
     )
 
@@ -343,7 +343,7 @@ class RandomResizedCrop(Geometric):
     def warp(self, params: Window, info: ImageInfo) -> Warp:
         """Return the crop, then the resize."""
         window = jnp.stack([params.height, params.width])
-        return _resized_crop((params.top, params.left), window, info.canvas, self.size)
+        return resized_window((params.top, params.left), window, info.canvas, self.size)
 
     def resampling(self) -> Resampling:
         """Return the resampling with its interpolation."""
@@ -367,7 +367,7 @@ def _crop(top: Scalar, left: Scalar, canvas: Canvas, size: Array | None, fits: b
     return shifted(top, left, canvas, size, fits)
 
 
-def _resized_crop(
+def resized_window(
     corner: tuple[Scalar, Scalar],
     window: Array,
     canvas: Canvas,

@@ -61,4 +61,4 @@ class Lambda(ImageOp):
         shape = jax.eval_shape(self.function, drawn.params, image).shape
         if shape[:2] == info.canvas:
             return info._replace(channels=shape[-1])
-        return ImageInfo(shape[:2], epoch=info.epoch, channels=shape[-1])
+        return info._replace(canvas=shape[:2], size=None, boxes=None, channels=shape[-1])

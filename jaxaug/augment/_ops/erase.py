@@ -27,7 +27,7 @@ from jaxaug.augment._base import (
     plain,
 )
 from jaxaug.augment._chain import Pointwise
-from jaxaug.augment._warp import mask_value, spread
+from jaxaug.augment._warp import hulls, mask_value, present, spread
 from jaxaug.augment.random import between, integer, normal_field, uniform, uniform_field
 
 _TRIES = 10  # as torchvision
@@ -244,6 +244,117 @@ class CoarseDropout(Occlusion):
 
     def covered(self, params: Holes, info: ImageInfo) -> Array:
         """Return True in the windows."""
+        return params.cover(info.canvas)
+
+
+@dataclass(frozen=True)
+class ConstrainedCoarseDropout(Occlusion):
+    """Paint over windows inside of the boxes: parts of objects, not of the background.
+
+    Args:
+      holes: (low, high), the number of windows in each box, uniform on low, ..., high; or an int.
+      height, width: (low, high), the sides of each window as shares of its box's, in (0, 1].
+      value: a number in [0, 1], or one per channel.
+      mask_fill: the label that an integer "mask" takes there; by default the mask stays.
+
+    Raises:
+      ValueError: on tracing, for an image without "boxes".
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> sample = {
+      ...     "image": jnp.full((8, 8, 3), 9, jnp.uint8),
+      ...     "boxes": jnp.array([[2.0, 2.0, 6.0, 6.0]]),
+      ... }
+      >>> dropout = ConstrainedCoarseDropout(1, (0.5, 0.5), (0.5, 0.5), p=1.0)
+      >>> int((dropout(jax.random.key(0), sample)["image"][:, :, 0] == 0).sum())
+      4
+
+    Reference: `albumentations.ConstrainedCoarseDropout`.
+
+    Differs from it in taking all boxes, not those of some classes.
+    """
+
+    holes: Any = field(default=(1, 1), metadata=converter(as_int_range, 1))
+    height: Range = field(default=(0.1, 0.1), metadata=converter(as_range, 0.0, 1.0))
+    width: Range = field(default=(0.1, 0.1), metadata=converter(as_range, 0.0, 1.0))
+    value: Color = field(default=0.0, metadata=converter(as_color))
+    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Holes:
+        """Draw the windows of each box, those beyond the drawn number with no height."""
+        if info.boxes is None:
+            raise ValueError('ConstrainedCoarseDropout needs a sample with "boxes", float[n, 4].')
+        fewest, most = self.holes
+        boxes = hulls(info.boxes.astype(jnp.float32))
+        count = boxes.shape[0]
+        numbers = uniform(key, shape=(5, count, most))
+        left, top, right, bottom = (jnp.floor(boxes[:, i, None]) for i in range(4))
+        height = jnp.maximum(jnp.round((bottom - top) * between(numbers[0], *self.height)), 1.0)
+        width = jnp.maximum(jnp.round((right - left) * between(numbers[1], *self.width)), 1.0)
+        y = top + jnp.floor(numbers[2] * (bottom - top - height + 1))
+        x = left + jnp.floor(numbers[3] * (right - left - width + 1))
+        drawn = jnp.arange(most, dtype=jnp.int32)[None, :] < integer(
+            numbers[4, :, :1], fewest, most + 1
+        )
+        height = jnp.where(drawn & present(info.boxes)[:, None], height, 0.0)
+        return Holes(*(side.astype(jnp.int32).reshape(-1) for side in (y, x, height, width)))
+
+    def covered(self, params: Holes, info: ImageInfo) -> Array:
+        """Return True in the windows."""
+        return params.cover(info.canvas)
+
+
+@dataclass(frozen=True)
+class XYMasking(Occlusion):
+    """Paint over whole columns and whole rows: the time and frequency masks of SpecAugment.
+
+    Args:
+      columns, rows: (low, high), how many bands of each, uniform on low, ..., high; or an int.
+      width, height: (low, high), those of the bands as shares of the image's, in (0, 1].
+      value: a number in [0, 1], or one per channel.
+      mask_fill: the label that an integer "mask" takes there; by default the mask stays.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> image = jnp.full((8, 8, 3), 9, jnp.uint8)
+      >>> out = XYMasking(1, 0, (0.25, 0.25), p=1.0)(jax.random.key(0), image)
+      >>> int((out[:, :, 0] == 0).sum())
+      16
+
+    Reference: `albumentations.XYMasking`, with its sides in pixels and 0 by default; Park et al.,
+    SpecAugment, 2019.
+    """
+
+    columns: Any = field(default=(1, 2), metadata=converter(as_int_range, 0))
+    rows: Any = field(default=(1, 2), metadata=converter(as_int_range, 0))
+    width: Range = field(default=(0.05, 0.1), metadata=converter(as_range, 0.0, 1.0))
+    height: Range = field(default=(0.05, 0.1), metadata=converter(as_range, 0.0, 1.0))
+    value: Color = field(default=0.0, metadata=converter(as_color))
+    mask_fill: int | None = field(default=None, metadata=converter(_as_mask_fill))
+    p: float = 0.5
+
+    def make_params(self, key: Key, info: ImageInfo) -> Holes:
+        """Draw the bands, those beyond the drawn numbers with no height."""
+        most = self.columns[1] + self.rows[1]
+        numbers = uniform(key, shape=(2 * most + 2,))
+        upright = jnp.arange(most, dtype=jnp.int32) < self.columns[1]
+        image_height, image_width = (jnp.asarray(side, jnp.int32) for side in info.height_width)
+        height = _share_of(info.extent[0], between(numbers[:most], *self.height))
+        width = _share_of(info.extent[1], between(numbers[:most], *self.width))
+        height = jnp.where(upright, image_height, height)
+        width = jnp.where(upright, width, image_width)
+        top = integer(numbers[most:-2], 0, image_height - height + 1)
+        left = integer(numbers[most:-2], 0, image_width - width + 1)
+        drawn = [integer(numbers[-2], self.columns[0], self.columns[1] + 1)]
+        drawn.append(integer(numbers[-1], self.rows[0], self.rows[1] + 1))
+        number = jnp.arange(most, dtype=jnp.int32)
+        shown = jnp.where(upright, number < drawn[0], number - self.columns[1] < drawn[1])
+        return Holes(top, left, jnp.where(shown, height, 0), width)
+
+    def covered(self, params: Holes, info: ImageInfo) -> Array:
+        """Return True in the bands."""
         return params.cover(info.canvas)
 
 

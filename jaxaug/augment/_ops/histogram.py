@@ -1,8 +1,9 @@
 """Transforms by the histogram of each channel: equalize, autocontrast, CLAHE.
 
 The pure functions take float images [H, W, C] in [0, 1] and decide on the nearest of the 256
-levels, so that a float image gives what its 8-bit form gives. Histograms count integers: their sums
-are the same in any order.
+levels, so that a float image gives what its 8-bit form gives; of uint16 images on 65536, but for
+equalize, which nobody defines there. Histograms count integers: their sums are the same in any
+order.
 """
 
 import math
@@ -73,15 +74,16 @@ def equalize(image: Array, size: Any = None) -> Array:
 
 
 @on_image
-def autocontrast(image: Array, size: Any = None) -> Array:
+def autocontrast(image: Array, size: Any = None, levels: int = LEVELS) -> Array:
     """Return the image with each channel stretched so that its levels reach from 0 to 1.
 
-    (image - low) / (high - low), of the channel's lowest and highest 8-bit levels; a channel of one
-    level stays.
+    (image - low) / (high - low), of the channel's lowest and highest levels; a channel of one level
+    stays.
 
     Args:
       image: float [H, W, C] in [0, 1].
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
+      levels: static, 256 or 65536.
 
     Example:
       >>> import jax.numpy as jnp
@@ -92,12 +94,13 @@ def autocontrast(image: Array, size: Any = None) -> Array:
     Differs from torchvision in not clipping, and for floats in taking the nearest levels.
     """
     used = inside(image, size)[:, :, None]
-    levels = to_levels(image)
-    low = jnp.min(jnp.where(used, levels, 255), axis=(0, 1))
-    high = jnp.max(jnp.where(used, levels, 0), axis=(0, 1))
+    found = to_levels(image, levels)
+    low = jnp.min(jnp.where(used, found, levels - 1), axis=(0, 1))
+    high = jnp.max(jnp.where(used, found, 0), axis=(0, 1))
     flat = high <= low
-    scale = jnp.where(flat, 1.0, 255.0 / jnp.maximum(high - low, 1).astype(jnp.float32))
-    return (image - from_levels(jnp.where(flat, 0, low))[None, None]) * scale[None, None]
+    span = jnp.maximum(high - low, 1).astype(jnp.float32)
+    scale = jnp.where(flat, 1.0, (levels - 1.0) / span)
+    return (image - from_levels(jnp.where(flat, 0, low), levels)[None, None]) * scale[None, None]
 
 
 @on_image
@@ -106,6 +109,7 @@ def clahe(
     clip_limit: Scalar = 40.0,
     tile_grid_size: tuple[int, int] = (8, 8),
     size: Any = None,
+    levels: int = LEVELS,
 ) -> Array:
     """Return the contrast limited adaptive histogram equalization of each channel.
 
@@ -118,6 +122,7 @@ def clahe(
       clip_limit: above 0, of a tile's mean count; 1 changes contrast little, 40 much.
       tile_grid_size: static, the tiles in a column and in a row.
       size: int32[2], the used (height, width) of a canvas; None uses all of it.
+      levels: static, 256 or 65536, as OpenCV counts them in images of 8 and of 16 bits.
 
     Returns:
       Floats of the image's dtype; their gradient is zero.
@@ -133,10 +138,10 @@ def clahe(
 
     Differs from albumentations in equalizing each channel, as kornia does, not the lightness.
     """
-    grid = _Tiles.of(image, tile_grid_size, size)
-    levels = to_levels(image)
-    curves = _clahe_curves(grid, levels, clip_limit, size)
-    return _between_tiles(grid, levels, curves)
+    grid = _Tiles.of(image, tile_grid_size, size, levels)
+    found = to_levels(image, levels)
+    curves = _clahe_curves(grid, found, clip_limit, size)
+    return _between_tiles(grid, found, curves)
 
 
 # ---- transforms
@@ -144,7 +149,7 @@ def clahe(
 
 @dataclass(frozen=True)
 class RandomEqualize(ImageOp):
-    """Make the histogram of each channel flat.
+    """Make the histogram of each channel flat; uint16 images are an error.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -152,6 +157,7 @@ class RandomEqualize(ImageOp):
       (8, 9, 3)
     """
 
+    eight_bits = True
     p: float = 0.5
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
@@ -197,7 +203,7 @@ class RandomAutocontrast(ImageOp):
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Stretch by the used part."""
         del params
-        return jnp.clip(autocontrast(image, info.size), 0.0, 1.0)
+        return jnp.clip(autocontrast(image, info.size, info.levels), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,7 @@ class CLAHE(ImageOp):
 
     def apply(self, params: Array, image: Array, info: ImageInfo) -> Array:
         """Equalize the used part."""
-        return clahe(image, params, self.tile_grid_size, info.size)
+        return clahe(image, params, self.tile_grid_size, info.size, info.levels)
 
 
 # ---- histograms and tiles
@@ -251,16 +257,18 @@ class _Tiles(NamedTuple):
 
     Attributes:
       rows, columns: static, the number of tiles.
+      levels: static, how many there are.
       height, width: int32, the size of a tile in pixels.
     """
 
     rows: int
     columns: int
+    levels: int
     height: Array
     width: Array
 
     @classmethod
-    def of(cls, image: Array, tile_grid_size: tuple[int, int], size: Any) -> "_Tiles":
+    def of(cls, image: Array, tile_grid_size: tuple[int, int], size: Any, levels: int) -> "_Tiles":
         """Return OpenCV's tiles: where one side does not divide, both are extended."""
         rows, columns = tile_grid_size
         used_height, used_width = extent(image, size)
@@ -268,18 +276,18 @@ class _Tiles(NamedTuple):
         more = 1 - divides.astype(jnp.int32)
         height = used_height // rows + more
         width = used_width // columns + more
-        return cls(rows, columns, height, width)
+        return cls(rows, columns, levels, height, width)
 
     def curve_index(self, row: Array, column: Array, levels: Array) -> Array:
-        """Return the place of levels [H, W, C] in curves [rows, columns, C, 256], flattened."""
+        """Return the place of levels [H, W, C] in curves [rows, columns, C, n], flattened."""
         channels = levels.shape[2]
         tile = row[:, None] * self.columns + column[None, :]
         channel = jnp.arange(channels, dtype=jnp.int32)
-        return (tile[:, :, None] * channels + channel[None, None]) * LEVELS + levels
+        return (tile[:, :, None] * channels + channel[None, None]) * self.levels + levels
 
 
 def _clahe_curves(tiles: _Tiles, levels: Array, clip_limit: Scalar, size: Any) -> Array:
-    """Return float32[rows, columns, C, 256], the curve of each tile in [0, 1]."""
+    """Return float32[rows, columns, C, n], the curve of each tile in [0, 1]."""
     height, width, channels = levels.shape
     y = jnp.arange(height + tiles.rows, dtype=jnp.int32)
     x = jnp.arange(width + tiles.columns, dtype=jnp.int32)
@@ -289,24 +297,25 @@ def _clahe_curves(tiles: _Tiles, levels: Array, clip_limit: Scalar, size: Any) -
     bins = tiles.curve_index(row, jnp.minimum(column, tiles.columns - 1), extended)
     counted = (row < tiles.rows)[:, None, None] & (column < tiles.columns)[None, :, None]
     counted = jnp.broadcast_to(counted, bins.shape).astype(jnp.int32)
-    shape = (tiles.rows, tiles.columns, channels, LEVELS)
+    shape = (tiles.rows, tiles.columns, channels, tiles.levels)
     counts = jnp.zeros(math.prod(shape), jnp.int32)
     counts = counts.at[bins.ravel()].add(counted.ravel(), mode="drop").reshape(shape)
 
     area = (tiles.height * tiles.width).astype(jnp.float32)
-    limit = jnp.maximum(jnp.floor(clip_limit * area / LEVELS), 1.0).astype(jnp.int32)
+    limit = jnp.maximum(jnp.floor(clip_limit * area / tiles.levels), 1.0).astype(jnp.int32)
     counts = _clipped(counts, limit)
     return jnp.cumsum(counts, axis=3, dtype=jnp.int32).astype(jnp.float32) / area
 
 
 def _clipped(counts: Array, limit: Array) -> Array:
-    """Return histograms int32[..., 256] cut off at `limit`, the rest spread over all levels."""
+    """Return histograms int32[..., n] cut off at `limit`, the rest spread over all levels."""
+    count = counts.shape[-1]
     rest = jnp.sum(jnp.maximum(counts - limit, 0), axis=-1, keepdims=True, dtype=jnp.int32)
-    each = rest // LEVELS
-    left = rest - each * LEVELS
+    each = rest // count
+    left = rest - each * count
     # The last few go to levels at equal distances.
-    distance = jnp.maximum(LEVELS // jnp.maximum(left, 1), 1)
-    level = jnp.arange(LEVELS, dtype=jnp.int32).reshape((1,) * (counts.ndim - 1) + (LEVELS,))
+    distance = jnp.maximum(count // jnp.maximum(left, 1), 1)
+    level = jnp.arange(count, dtype=jnp.int32).reshape((1,) * (counts.ndim - 1) + (count,))
     one_more = (level % distance == 0) & (level // distance < left)
     return jnp.minimum(counts, limit) + each + one_more.astype(jnp.int32)
 

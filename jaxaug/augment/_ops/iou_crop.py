@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Key, Scalar
 from jaxaug.augment._base import ImageInfo, as_names, as_number, as_positive_int, converter, setting
 from jaxaug.augment._chain import Geometric
-from jaxaug.augment._warp import Warp, present, shifted
+from jaxaug.augment._warp import Warp, hulls, present, shifted
 from jaxaug.augment.random import between, integer, uniform
 
 # torchvision draws rounds without end; an image that gives none within these is left as it is,
@@ -169,7 +169,7 @@ def _overlaps(windows: Array, boxes: Array) -> tuple[Array, Array]:
 
 
 def _boxes_of(info: ImageInfo) -> Array:
-    """Return float32[n, 4] boxes; raise without any."""
+    """Return float32[n, 4], the boxes or the hulls of oriented ones; raise without any."""
     if info.boxes is None:
         raise ValueError('RandomIoUCrop needs a sample with "boxes", float[n, 4].')
-    return info.boxes.astype(jnp.float32)
+    return hulls(info.boxes.astype(jnp.float32))

@@ -87,7 +87,7 @@ def jpeg(
 class JPEG(ImageOp):
     """Give the image the artifacts of JPEG at a random quality; see `functional.jpeg`.
 
-    Values are clipped to [0, 1].
+    Values are clipped to [0, 1]. Baseline JPEG has 8 bits: uint16 images are an error.
 
     Args:
       quality: an int of 1 to 100, or (low, high) for a random one, both included.
@@ -100,6 +100,7 @@ class JPEG(ImageOp):
     """
 
     channels = 3
+    eight_bits = True
     quality: Range = field(metadata=converter(as_int_range, 1, 100))
     subsampling: Subsampling = field(default="4:2:0", metadata=converter(as_choice, SUBSAMPLINGS))
     _: KW_ONLY

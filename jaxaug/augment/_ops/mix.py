@@ -23,9 +23,10 @@ from jaxaug.augment._base import (
     chosen,
     converter,
     ordered,
+    top_level,
 )
 from jaxaug.augment._chain import GroupOp, channels_first, mixable
-from jaxaug.augment._warp import VALID, WEIGHTS, box_columns, clipped, packed, present
+from jaxaug.augment._warp import VALID, WEIGHTS, box_columns, clipped, hulls, packed, present
 from jaxaug.augment.random import beta, uniform
 
 
@@ -254,6 +255,10 @@ def uncovered(boxes: Array, window: Array) -> Array:
     Only a window as wide as the box can move its upper and lower sides, and one as high the others.
     """
     left, top, right, bottom = window
+    if boxes.shape[-1] != 4:  # oriented ones stay whole, or are hidden
+        x0, y0, x1, y1 = hulls(boxes).T
+        hidden = (x0 >= left) & (y0 >= top) & (x1 <= right) & (y1 <= bottom)
+        return jnp.where(hidden[:, None], 0, boxes)
     x0, y0, x1, y1 = boxes.T
     as_wide = (left <= x0) & (right >= x1)
     as_high = (top <= y0) & (bottom >= y1)
@@ -317,6 +322,6 @@ def _blended(own: Array, partner: Array, weight: Array, inside: Array) -> Array:
     first, second = (value.astype(jnp.float32) for value in (own, partner))
     # One product: of two, XLA's CPU backend fuses either with the sum, by the shape of the batch.
     blend = second + weight * (first - second)
-    if own.dtype == jnp.uint8:
+    if top_level(own.dtype) is not None:
         blend = jnp.round(blend)
     return jnp.where(inside & (weight < 1), blend.astype(own.dtype), own)

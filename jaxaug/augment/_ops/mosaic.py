@@ -15,16 +15,29 @@ from jaxaug.augment._base import (
     Size,
     as_class_index,
     as_color,
+    as_int,
     as_names,
     as_number,
     as_optional,
     as_positive_int,
     as_range,
     as_size,
+    chosen,
     converter,
+    stored_as,
+    top_level,
 )
 from jaxaug.augment._chain import GroupOp, channels_first, mixable
-from jaxaug.augment._warp import MASK_FILL, VALID, area, box_columns, clipped, mask_value, packed
+from jaxaug.augment._warp import (
+    MASK_FILL,
+    VALID,
+    area,
+    box_columns,
+    clipped,
+    mask_value,
+    packed,
+    shown_area,
+)
 from jaxaug.augment.random import between, uniform
 
 
@@ -63,7 +76,8 @@ class Mosaic(GroupOp):
     each with its own center and order. A corner of each image lies at the center; what the frame
     or the other quadrants cut off is lost. A sample that is not "valid" is replaced by the one
     whose mosaic it is. Pixels are copied, so `Resize` or `RandomAffine` may come before or after
-    (see `GroupCompose`), but `Normalize` and `ToFloat` only after it: images must be uint8.
+    (see `GroupCompose`), but `Normalize` and `ToFloat` only after it: images must be uint8 or
+    uint16.
 
     Args:
       size: (height, width) of the result, or an int for a square.
@@ -72,6 +86,8 @@ class Mosaic(GroupOp):
       fill: the color where no image lies: a number in [0, 1], or one per channel.
       mask_fill: the label of an integer "mask" there.
       min_visibility: boxes of which a smaller share of the area shows are dropped.
+      until: from this epoch on each image stands alone, in the middle of the frame; None for never.
+        It needs the "epoch" of the samples, which the Loader gives.
       per_box: the names of entries with a row per box, beside those that begin with "box_".
 
     Returns:
@@ -95,6 +111,7 @@ class Mosaic(GroupOp):
     mask_fill: int = field(default=MASK_FILL, metadata=converter(as_class_index))
     min_visibility: float = field(default=0.1, metadata=converter(as_number, 0.0, 1.0))
     per_box: Sequence[str] = field(default=(), metadata=converter(as_names))
+    until: int | None = field(default=None, metadata=converter(as_optional, as_int, 0))
     group_size = 4
 
     def make_params(self, key: Key, info: ImageInfo) -> Layout:
@@ -119,6 +136,9 @@ class Mosaic(GroupOp):
             if "valid" in group:
                 order = jnp.where(group["valid"][order], order, own)
             quadrants = _placed(center, order, sizes, self.size)
+            if self.until is not None:
+                late = _epoch(group) >= self.until
+                quadrants = chosen(late, _alone(own, sizes, self.size), quadrants)
             return self._mosaic(own, quadrants, group)
 
         return jax.vmap(one)(jnp.arange(4, dtype=jnp.int32), *params)
@@ -126,7 +146,7 @@ class Mosaic(GroupOp):
     def _mosaic(self, own: Array, quadrants: _Quadrants, group: Sample) -> Sample:
         """Return the mosaic that takes the place of sample `own`."""
         mosaic = {name: value[own] for name, value in group.items()}
-        fill = jnp.round(255 * jnp.asarray(self.fill, jnp.float32)).astype(jnp.uint8)
+        fill = stored_as(jnp.asarray(self.fill, jnp.float32), group["image"].dtype)
         mosaic["image"] = _copied(group["image"], quadrants, self.size, fill)
         if "mask" in group:
             fill = mask_value(group["mask"].dtype, self.mask_fill)
@@ -141,17 +161,32 @@ class Mosaic(GroupOp):
     def _with_boxes(self, mosaic: Sample, quadrants: _Quadrants, group: Sample) -> Sample:
         """Return the mosaic with the boxes of its quadrants."""
         before = group["boxes"][quadrants.sample]
-        shift = jnp.tile(quadrants.offset[:, ::-1], (1, 2)).astype(before.dtype)
+        columns = before.shape[-1]
+        shift = jnp.tile(quadrants.offset[:, ::-1], (1, columns // 2)).astype(before.dtype)
         moved = before + shift[:, None, :]  # padding too: a point, of which nothing shows
-        boxes = jax.vmap(lambda box, window: clipped(box, tuple(window)))(moved, quadrants.window)
-        shown = jax.vmap(area)(boxes)
+        boxes, shown = jax.vmap(_within)(moved, quadrants.window)
         keep = (shown > 0) & (shown >= self.min_visibility * jax.vmap(area)(moved))
 
         for name in box_columns(mosaic, self.per_box):
             rows = group[name][quadrants.sample]
             mosaic[name] = rows.reshape(-1, *rows.shape[2:])
         keep = keep.reshape(-1)
-        return packed({**mosaic, "boxes": boxes.reshape(-1, 4), VALID: keep}, keep, self.per_box)
+        return packed(
+            {**mosaic, "boxes": boxes.reshape(-1, columns), VALID: keep}, keep, self.per_box
+        )
+
+
+def _within(boxes: Array, window: Array) -> tuple[Array, Array]:
+    """Return boxes cut at a window, and the areas that show in it."""
+    sides = tuple(window)
+    return clipped(boxes, sides), shown_area(boxes, sides)
+
+
+def _epoch(group: Sample) -> Array:
+    """Return the epoch of a group; raise without one."""
+    if "epoch" not in group:
+        raise ValueError("`until` of Mosaic needs the 'epoch' of samples: a Loader gives it.")
+    return jnp.asarray(group["epoch"])[0]
 
 
 def _placed(center: Array, order: Array, sizes: Array, frame: tuple[int, int]) -> _Quadrants:
@@ -166,6 +201,18 @@ def _placed(center: Array, order: Array, sizes: Array, frame: tuple[int, int]) -
     bottom = jnp.clip(top + height, 0, jnp.where(upper, y, frame[0]))
     window = [jnp.maximum(left, 0), jnp.maximum(top, 0), right, bottom]
     return _Quadrants(order, jnp.stack([top, left], axis=1), jnp.stack(window, axis=1))
+
+
+def _alone(own: Array, sizes: Array, frame: tuple[int, int]) -> _Quadrants:
+    """Return quadrants of which the first is sample `own` in the middle, and the others nothing."""
+    height, width = sizes[own]
+    top, left = (frame[0] - height) // 2, (frame[1] - width) // 2
+    window = [left, top, left + width, top + height]
+    window = [jnp.maximum(window[0], 0), jnp.maximum(window[1], 0), *window[2:]]
+    shown = jnp.stack([jnp.minimum(side, frame[1 - i % 2]) for i, side in enumerate(window)])
+    first = jnp.arange(4, dtype=jnp.int32)[:, None] == 0
+    offset = jnp.broadcast_to(jnp.stack([top, left])[None], (4, 2))
+    return _Quadrants(jnp.broadcast_to(own, (4,)), offset, jnp.where(first, shown[None], 0))
 
 
 def _copied(values: Array, quadrants: _Quadrants, frame: tuple[int, int], fill: Array) -> Array:
@@ -196,10 +243,10 @@ def _check_pixels(transform: GroupOp, images: Array, fill: Color) -> None:
             f"{name} needs images [H, W, C], got {images.shape[1:]} of layout CHW: put the output"
             f" (Normalize, ToFloat) after it, in GroupCompose([{name}(...), ...])."
         )
-    if images.dtype != jnp.uint8:
+    if top_level(images.dtype) is None:
         raise TypeError(
-            f"{name} needs uint8 images, got {images.dtype}, which may be normalized: put the"
-            f" output (Normalize, ToFloat) after it, in GroupCompose([{name}(...), ...])."
+            f"{name} needs uint8 or uint16 images, got {images.dtype}, which may be normalized: put"
+            f" the output (Normalize, ToFloat) after it, in GroupCompose([{name}(...), ...])."
         )
     if isinstance(fill, tuple) and len(fill) != images.shape[3]:
         raise ValueError(

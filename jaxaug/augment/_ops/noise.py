@@ -23,6 +23,7 @@ from jaxaug.augment._base import (
     inside,
     on_image,
     on_rgb,
+    per_channel,
 )
 from jaxaug.augment._chain import ImageOp
 from jaxaug.augment._ops.hsv import from_hsv, to_hsv
@@ -37,7 +38,8 @@ def gaussian_noise(image: Array, key: Key, mean: Scalar = 0.0, sigma: Scalar = 0
     Args:
       image: float [H, W, C] in [0, 1].
       key: of the noise.
-      mean, sigma: mean and standard deviation of the noise.
+      mean, sigma: mean and standard deviation of the noise; the latter one number, or [C] with one
+        of each channel.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -47,7 +49,32 @@ def gaussian_noise(image: Array, key: Key, mean: Scalar = 0.0, sigma: Scalar = 0
 
     Differs from torchvision in taking a key, and in not clipping.
     """
-    return image + mean + sigma * normal_field(key, image.shape)
+    return image + mean + per_channel("sigma", sigma, image) * normal_field(key, image.shape)
+
+
+@on_image
+def rician_noise(image: Array, key: Key, sigma: Scalar) -> Array:
+    """Return sqrt((image + a)^2 + b^2), a and b normal: the noise of a magnitude in MRI.
+
+    Args:
+      image: float [H, W, C] in [0, 1].
+      key: of the noise.
+      sigma: the standard deviation of a and b, those of the two channels of the receiver.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> noisy = rician_noise(jnp.zeros((64, 64, 3)), jax.random.key(0), 0.1)
+      >>> print(f"{noisy.mean():.2f}")  # sigma * sqrt(pi / 2)
+      0.13
+
+    Reference: H. Gudbjartsson and S. Patz, "The Rician distribution of noisy MRI data", 1995.
+    """
+    real, imaginary = jax.random.split(key)
+    first = image + sigma * normal_field(real, image.shape)
+    second = sigma * normal_field(imaginary, image.shape)
+    square = first * first + second * second
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
 @on_image
@@ -193,6 +220,7 @@ class GaussianNoise(ImageOp):
       sigma: the standard deviation of the noise, at least 0: a number, or (low, high) for a random
         one.
       clip: True clips the values to [0, 1].
+      per_channel: True draws a standard deviation for each channel, False one for all.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -203,6 +231,39 @@ class GaussianNoise(ImageOp):
     mean: float = field(default=0.0, metadata=converter(as_number, -1.0, 1.0))
     sigma: Range = field(default=0.1, metadata=converter(as_range_of, 0.0))
     clip: bool = field(default=True, metadata=converter(as_flag))
+    per_channel: bool = field(default=False, metadata=converter(as_flag))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: ImageInfo) -> Noise:
+        """Draw the key of the pixels and the standard deviation, or one for each channel."""
+        return _noise(key, *[self.sigma] * ((info.channels or 3) if self.per_channel else 1))
+
+    def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
+        """Add the noise."""
+        del info
+        sigma = params.numbers if self.per_channel else params.numbers[0]
+        noisy = gaussian_noise(image, params.key, self.mean, sigma)
+        return jnp.clip(noisy, 0.0, 1.0) if self.clip else noisy
+
+
+@dataclass(frozen=True)
+class RicianNoise(ImageOp):
+    """Add the noise of a magnitude in MRI; see `functional.rician_noise`.
+
+    Values are clipped to [0, 1].
+
+    Args:
+      sigma: (low, high), at least 0, the range of the standard deviation of each of the two
+        channels of the receiver; one number for both.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> RicianNoise()(jax.random.key(0), jnp.zeros((8, 9, 1), jnp.uint16)).shape
+      (8, 9, 1)
+    """
+
+    sigma: Range = field(default=(0.0, 0.1), metadata=converter(as_range_of, 0.0))
     _: KW_ONLY
     p: float = 1.0
 
@@ -214,8 +275,7 @@ class GaussianNoise(ImageOp):
     def apply(self, params: Noise, image: Array, info: ImageInfo) -> Array:
         """Add the noise."""
         del info
-        noisy = gaussian_noise(image, params.key, self.mean, params.numbers[0])
-        return jnp.clip(noisy, 0.0, 1.0) if self.clip else noisy
+        return jnp.clip(rician_noise(image, params.key, params.numbers[0]), 0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,12 @@ from jaxaug.augment._base import (
     as_channels,
     as_choice,
     converter,
+    is_pixels,
     on_image,
     ordered,
     standardized,
+    top_level,
+    unit,
 )
 from jaxaug.augment._chain import Output
 from jaxaug.augment.matrix import is_static
@@ -41,10 +44,10 @@ def normalize(image: Array, mean: float | Sequence[float], std: float | Sequence
 
 
 def to_float(image: Array, dtype: str = "float32") -> Array:
-    """Return uint8 as floats in [0, 1]; floats only change their dtype.
+    """Return uint8 and uint16 as floats in [0, 1]; floats only change their dtype.
 
     Args:
-      image: uint8, or float in [0, 1].
+      image: uint8, uint16, or float in [0, 1].
       dtype: the name of a floating dtype.
 
     Example:
@@ -53,11 +56,11 @@ def to_float(image: Array, dtype: str = "float32") -> Array:
       [[[1.0, 1.0, 1.0]]]
     """
     image = jnp.asarray(image)
-    if image.dtype == jnp.uint8:
-        return (image.astype(jnp.float32) / 255).astype(dtype)
-    if not jnp.issubdtype(image.dtype, jnp.floating):
-        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {image.dtype}.")
-    return image.astype(dtype)
+    if not is_pixels(image.dtype):
+        raise TypeError(
+            f"expected a uint8 or uint16 image, or a float image in [0, 1], got {image.dtype}."
+        )
+    return image.astype(dtype) if top_level(image.dtype) is None else unit(image).astype(dtype)
 
 
 # ---- transforms
@@ -116,11 +119,17 @@ class Normalize(Output):
     dtype: str = field(default="float32", metadata=converter(_as_dtype))
     layout: str = field(default="HWC", metadata=converter(as_choice, _LAYOUTS))
 
+    @property
+    def wanted_channels(self) -> int | None:
+        """As many as there are numbers; None for one that stands for all."""
+        count = max(len(self.mean), len(self.std))
+        return count if count > 1 else None
+
     def values(self, image: Array) -> Array:
         """Return (image - mean) / std."""
         return normalize(image, *self._per_channel(image))
 
-    def _epilogue(self, image: Array) -> Epilogue | None:
+    def epilogue(self, image: Array) -> Epilogue | None:
         """Return (image - mean) / std, for a resample to compute; None where they are arrays."""
         known = all(map(is_static, (*self.mean, *self.std)))
         if not known or type(self).values is not Normalize.values:
@@ -162,7 +171,7 @@ class ToFloat(Output):
         """Return the image."""
         return image
 
-    def _epilogue(self, image: Array) -> Epilogue | None:
+    def epilogue(self, image: Array) -> Epilogue | None:
         """Return the change of the dtype, for a resample to compute."""
         del image
         if type(self).values is not ToFloat.values:

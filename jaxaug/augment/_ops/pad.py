@@ -3,7 +3,7 @@
 Images are HWC; sizes are (height, width); on a canvas with `size` "the image" is its used part.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -18,14 +18,17 @@ from jaxaug.augment._base import (
     Size,
     as_choice,
     as_color,
+    as_flag,
     as_padding,
     as_size,
     as_static_range,
+    as_symmetric_range,
     converter,
+    static,
 )
 from jaxaug.augment._chain import Bordered, Geometric
 from jaxaug.augment._warp import Resampling, Warp, has_static_shape, shifted, warp_image
-from jaxaug.augment.matrix import scaling
+from jaxaug.augment.matrix import Matrix, scaling
 from jaxaug.augment.random import between, uniform
 
 
@@ -239,3 +242,61 @@ def _rounded(dividend: Any, divisor: Any) -> Any:
 
 def _float(value: Scalar) -> Scalar:
     return float(value) if isinstance(value, int) else jnp.asarray(value, jnp.float32)
+
+
+_LEAST_SHARE = -0.5 + 1e-3  # half of an image from both sides would leave nothing
+
+
+def as_static_symmetric(name: str, value: Any, low: float, high: float) -> tuple[float, float]:
+    """Return `as_symmetric_range` of numbers that are known while tracing: the taps follow."""
+    first, last = as_symmetric_range(name, static(name, value), low, high)
+    return float(first), float(last)
+
+
+class Margins(NamedTuple):
+    """Drawn parameter of `CropAndPad`: float32[4], (left, top, right, bottom) as shares."""
+
+    shares: Array
+
+
+@dataclass(frozen=True)
+class CropAndPad(Bordered):
+    """Crop or pad each side by a random share, and resize the result to the size before.
+
+    Args:
+      percent: (low, high), how much is added to a side, as a share of width or height, within
+        (-0.5, 10]; negative shares crop, positive ones pad. A number v means (-v, v).
+      sample_independently: False draws one share for all sides.
+      interpolation: "bilinear", "bicubic" or "nearest".
+      padding_mode: "constant", "edge", "reflect" (1234|321), "symmetric" (1234|432) or "wrap".
+      fill: the color of "constant" in [0, 1], a number or one per channel.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> CropAndPad()(jax.random.key(0), jnp.zeros((8, 9, 3), jnp.uint8)).shape
+      (8, 9, 3)
+
+    Reference: `albumentations.CropAndPad`, with `keep_size`; it has no default of `percent`.
+    """
+
+    percent: Range = field(
+        default=(-0.1, 0.1), metadata=converter(as_static_symmetric, _LEAST_SHARE, 10.0)
+    )
+    sample_independently: bool = field(default=True, metadata=converter(as_flag))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: ImageInfo) -> Margins:
+        """Draw the shares."""
+        del info
+        numbers = uniform(key, *self.percent, shape=(4 if self.sample_independently else 1,))
+        return Margins(jnp.broadcast_to(numbers, (4,)))
+
+    def warp(self, params: Margins, info: ImageInfo) -> Warp:
+        """Return the map from the frame to the window with its margins."""
+        height, width = info.extent
+        left, top, right, bottom = params.shares
+        window = Matrix(
+            xx=1 + left + right, x1=-left * width, yy=1 + top + bottom, y1=-top * height
+        )
+        return Warp.framing(info, window, max(1.0, 1 + 2 * self.percent[1]))

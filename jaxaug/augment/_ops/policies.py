@@ -76,6 +76,7 @@ class Policy(Transform):
     """
 
     channels = 3
+    eight_bits = True
     _: KW_ONLY
     interpolation: str = field(default="nearest", metadata=converter(as_choice, INTERPOLATIONS))
     fill: Color = field(default=0.0, metadata=converter(as_color))
@@ -369,6 +370,7 @@ class _Step(Transform):
     """A step of a policy, which draws for it and gives it its name and settings."""
 
     channels = 3
+    eight_bits = True
     policy: Any
 
     def make_params(self, key: Key, info: ImageInfo) -> None:
@@ -376,7 +378,7 @@ class _Step(Transform):
         del key, info
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
         return type(self.policy).__name__
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import jax.numpy as jnp
-
 from jaxaug._typing import Key, Sample
 from jaxaug.augment._base import Drawn, ImageInfo, as_names, as_number, converter
 from jaxaug.augment._chain import Transform
@@ -15,6 +13,8 @@ from jaxaug.augment._warp import (
     clamp_bounding_boxes,
     packed,
     present,
+    shorter_sides,
+    shown_area,
 )
 
 _LARGEST = 1e9
@@ -29,6 +29,7 @@ class SanitizeBoxes(Transform):
     zeros. Entries whose names begin with "box_", such as "box_labels", have a row per box and go
     along; their padding is 0, that of integers -1. "box_count" or "boxes_length" is brought up to
     date where there is one; before, it says which rows are boxes, as an earlier "boxes_valid" does.
+    Oriented boxes are dropped by the area of what is inside, and not clipped.
 
     Args:
       min_size: the smallest width and height, in pixels.
@@ -81,9 +82,10 @@ class SanitizeBoxes(Transform):
 
     def _left(self, sample: Sample, info: ImageInfo) -> Sample:
         """Return the sample with the boxes that are left."""
-        boxes = clamp_bounding_boxes(sample["boxes"], *info.extent)
-        shown = area(boxes)
-        smaller = jnp.minimum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1])
-        keep = present(boxes) & (smaller >= self.min_size) & (shown >= self.min_area)
+        height, width = info.extent
+        boxes = clamp_bounding_boxes(sample["boxes"], height, width)
+        shown = shown_area(boxes, (0, 0, width, height))
+        large = (shorter_sides(boxes) >= self.min_size) & (shown >= self.min_area)
+        keep = present(boxes) & large
         keep = keep & (shown >= self.min_visibility * area(sample["boxes"]))
         return packed({**sample, "boxes": boxes, VALID: keep}, keep, self.per_box)

@@ -1,8 +1,8 @@
 """Transforms of tone: each value by itself, through a curve or in steps.
 
 The pure functions take float images [H, W, C] in [0, 1] and do not clip. Those with steps
-(posterize, solarize, lookup_table) decide on the nearest of the 256 levels, so that a float image
-gives what its 8-bit form gives.
+(posterize, solarize, lookup_table) decide on the nearest of 256 levels, so that a float image gives
+what its 8-bit form gives; for 16 bits `levels` is 65536.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -26,6 +26,7 @@ from jaxaug.augment._base import (
     look_up,
     on_image,
     ordered,
+    per_channel,
     plain,
     to_levels,
 )
@@ -34,12 +35,13 @@ from jaxaug.augment.random import uniform
 
 
 @on_image
-def posterize(image: Array, bits: Scalar) -> Array:
-    """Return the image with all but the upper `bits` of each 8-bit level cleared.
+def posterize(image: Array, bits: Scalar, levels: int = LEVELS) -> Array:
+    """Return the image with all but the upper `bits` of each level cleared.
 
     Args:
       image: float [H, W, C] in [0, 1].
-      bits: an integer of 0 to 8; 8 is the image in 8 bits.
+      bits: an integer of 0 to 8, of 65536 levels to 16; the last is the image in so many levels.
+      levels: static, 256 or 65536.
 
     Returns:
       Floats of the image's dtype; their gradient is zero.
@@ -52,17 +54,19 @@ def posterize(image: Array, bits: Scalar) -> Array:
     Differs from torchvision for float images: the result is that of the 8-bit image, k * 2^(8 - b)
     / 255, and not k / 2^b.
     """
-    cleared = 8 - jnp.asarray(bits, jnp.int32)
-    return from_levels((to_levels(image) >> cleared) << cleared)
+    depth = levels.bit_length() - 1
+    cleared = depth - jnp.asarray(bits, jnp.int32)
+    return from_levels((to_levels(image, levels) >> cleared) << cleared, levels)
 
 
 @on_image
-def solarize(image: Array, threshold: Scalar) -> Array:
+def solarize(image: Array, threshold: Scalar, levels: int = LEVELS) -> Array:
     """Return the image with the values from `threshold` on inverted.
 
     Args:
       image: float [H, W, C] in [0, 1].
-      threshold: in [0, 1], compared with the nearest 8-bit level; 0 inverts all, above 1 nothing.
+      threshold: in [0, 1], compared with the nearest level; 0 inverts all, above 1 nothing.
+      levels: static, 256 or 65536.
 
     Example:
       >>> import jax.numpy as jnp
@@ -70,11 +74,12 @@ def solarize(image: Array, threshold: Scalar) -> Array:
       [0.25 0.5  0.  ]
     """
     # 128 / 255 * 255 may come out just above 128.
-    lowest = jnp.asarray(threshold, jnp.float32) * 255 - LEVEL_TOLERANCE
-    return jnp.where(to_levels(image).astype(jnp.float32) >= lowest, 1 - image, image)
+    lowest = jnp.asarray(threshold, jnp.float32) * (levels - 1) - _TOLERANCES[levels]
+    return jnp.where(to_levels(image, levels).astype(jnp.float32) >= lowest, 1 - image, image)
 
 
 LEVEL_TOLERANCE = 1e-3
+_TOLERANCES = {256: LEVEL_TOLERANCE, 65536: 0.05}  # above an ulp of the largest level, below a step
 
 
 @on_image
@@ -161,8 +166,8 @@ def tone_curve(image: Array, low_y: Scalar, high_y: Scalar) -> Array:
     Reference: `albumentations.RandomToneCurve`.
     """
     rest = 1 - image
-    low = _by_channel("low_y", low_y, image) * (3 * rest * rest * image)
-    high = _by_channel("high_y", high_y, image) * (3 * rest * image * image)
+    low = per_channel("low_y", low_y, image) * (3 * rest * rest * image)
+    high = per_channel("high_y", high_y, image) * (3 * rest * image * image)
     return low + high + image * image * image
 
 
@@ -187,7 +192,7 @@ def _as_table(name: str, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class RandomPosterize(Pointwise):
-    """Keep the upper `bits` of each 8-bit level, with probability `p`.
+    """Keep the upper `bits` of each level, of 8 bits or, for uint16, of 16, with probability `p`.
 
     Args:
       bits: 0 to 8.
@@ -209,8 +214,8 @@ class RandomPosterize(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Posterize."""
-        del params, info
-        return posterize(image, self.bits)
+        del params
+        return posterize(image, self.bits, info.levels)
 
 
 @dataclass(frozen=True)
@@ -239,8 +244,8 @@ class RandomSolarize(Pointwise):
 
     def apply(self, params: None, image: Array, info: ImageInfo) -> Array:
         """Solarize."""
-        del params, info
-        return solarize(image, self.threshold)
+        del params
+        return solarize(image, self.threshold, info.levels)
 
 
 @dataclass(frozen=True)
@@ -314,6 +319,7 @@ class LookupTable(Pointwise):
     Reference: `nvidia.dali.fn.lookup_table`.
     """
 
+    eight_bits = True
     by_value = True
     table: Any = field(metadata=converter(_as_table))
     _: KW_ONLY
@@ -330,7 +336,7 @@ class LookupTable(Pointwise):
 
 
 class ToneCurve(NamedTuple):
-    """Drawn parameters of `RandomToneCurve`: float32 numbers, or [3] with one per channel."""
+    """Drawn parameters of `RandomToneCurve`: float32 numbers, or [C] with one per channel."""
 
     low_y: Array
     high_y: Array
@@ -344,7 +350,7 @@ class RandomToneCurve(Pointwise):
 
     Args:
       scale: the standard deviation of the heights, at least 0.
-      per_channel: True draws a curve for each of three channels, False one for all.
+      per_channel: True draws a curve for each channel, False one for all.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -362,8 +368,8 @@ class RandomToneCurve(Pointwise):
 
     def make_params(self, key: Key, info: ImageInfo) -> ToneCurve:
         """Draw the heights of the inner points."""
-        del info
-        heights = jax.random.normal(key, (2, 3), jnp.float32) * self.scale
+        channels = info.channels or 3 if self.per_channel else 3
+        heights = jax.random.normal(key, (2, channels), jnp.float32) * self.scale
         low_y = jnp.clip(0.25 + heights[0], 0.0, 1.0)
         high_y = jnp.clip(0.75 + heights[1], 0.0, 1.0)
         return ToneCurve(low_y, high_y) if self.per_channel else ToneCurve(low_y[0], high_y[0])
@@ -372,14 +378,3 @@ class RandomToneCurve(Pointwise):
         """Bend the tones."""
         del info
         return tone_curve(image, params.low_y, params.high_y)
-
-
-def _by_channel(name: str, value: Scalar, image: Array) -> Array:
-    """Return one number as it is, and [C] as [1, 1, C]."""
-    value = jnp.asarray(value, jnp.float32)
-    if value.shape not in ((), image.shape[2:]):
-        raise ValueError(
-            f"`{name}` must be one number, or one for each channel of the image {image.shape}, got"
-            f" {value.size}."
-        )
-    return value if value.ndim == 0 else value[None, None]

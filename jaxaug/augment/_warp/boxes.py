@@ -5,12 +5,23 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxaug._checks import check_choice
 from jaxaug._typing import Array, Sample, Scalar
-from jaxaug.augment._base import ImageInfo
+from jaxaug.augment._base import ImageInfo, as_choice
+from jaxaug.augment._warp.oriented import (
+    CORNERS,
+    area_of_corners,
+    area_within,
+    corners_of,
+    from_corners,
+    is_oriented,
+    mirrored_corners,
+    sides_of,
+)
 from jaxaug.augment._warp.warp import Warp
 
-BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
+_ORIENTED = {"xyxyxyxy": 8, "xywhr": 5, "cxcywhr": 5}
+_COLUMNS = {"xyxy": 4, "xywh": 4, "cxcywh": 4, **_ORIENTED}
+BOX_FORMATS = tuple(_COLUMNS)
 COUNTS = ("box_count", "boxes_length")  # as `Coco`, and as the other sources name it
 VALID = "boxes_valid"
 WEIGHTS = "box_weights"  # of `MixUp` and its kind
@@ -47,9 +58,11 @@ def move_boxes(warp: Warp, boxes: Array) -> Array:
     """Return the hulls of float[n, 4], moved and not clipped; rows of zeros are padding and stay.
 
     A matrix takes the hull of the corners to the hull of the box; a displacement does not, so that
-    its hull is that of points all along the sides.
+    its hull is that of points all along the sides. Of oriented boxes [n, 8] the corners are moved.
     """
     boxes = as_boxes(boxes)
+    if is_oriented(boxes):
+        return _move_corners(warp, boxes)
     points = _SIDE_POINTS if warp.displacements else 1
     x, y = warp.push(*_outline(boxes.astype(jnp.float32), points))
     hull = [x.min(axis=1), y.min(axis=1), x.max(axis=1), y.max(axis=1)]
@@ -57,9 +70,33 @@ def move_boxes(warp: Warp, boxes: Array) -> Array:
     return jnp.where(present(boxes)[:, None], moved, boxes)
 
 
-def as_boxes(boxes: Array) -> Array:
-    """Return float[n, 4] boxes, checked."""
-    return _floating("boxes", boxes, "n", (4,))
+def _move_corners(warp: Warp, boxes: Array) -> Array:
+    points = boxes.astype(jnp.float32).reshape(-1, 2)
+    moved = jnp.stack(warp.push(*points.T), axis=1).reshape(boxes.shape)
+    moved = jnp.where(warp.mirrors, mirrored_corners(moved), moved).astype(boxes.dtype)
+    return jnp.where(present(boxes)[:, None], moved, boxes)
+
+
+def as_boxes(boxes: Array, box_format: str | None = None) -> Array:
+    """Return boxes float[n, k] of a format, checked; None for xyxy [n, 4] or corners [n, 8]."""
+    columns = (4, CORNERS) if box_format is None else (_COLUMNS[box_format],)
+    return _floating("boxes", boxes, "n", columns)
+
+
+def as_polygons(name: str, points: Array) -> Array:
+    """Return float[..., k, 2], the points of polygons, checked."""
+    return _floating(name, points, "...", (2,))
+
+
+def format_inside(box_format: str) -> str:
+    """Return the format that operators see of boxes of another."""
+    return "xyxyxyxy" if box_format in _ORIENTED else "xyxy"
+
+
+def as_box_format(name: str, value: Any) -> str:
+    """Return one of BOX_FORMATS; torchvision writes them in capitals."""
+    value = value.lower() if isinstance(value, str) else value
+    return as_choice(name, value, BOX_FORMATS)
 
 
 def as_points(points: Array) -> Array:
@@ -90,7 +127,10 @@ def _floating(name: str, value: Array, rows: str, columns: tuple[int, ...]) -> A
     ):
         got = f"{value.dtype}{list(value.shape)}"
         shapes = " or ".join(f"float[{rows}, {count}]" for count in columns)
-        raise ValueError(f"`{name}` must be {shapes} in pixels, got {got}.")
+        hint = ""
+        if name == "boxes" and value.shape[-1:] in ((5,), (8,)):
+            hint = ": name the format of oriented boxes, Compose(box_format=...)"
+        raise ValueError(f"`{name}` must be {shapes} in pixels, got {got}{hint}.")
     return value
 
 
@@ -101,20 +141,37 @@ def convert_bounding_box_format(boxes: Array, old_format: str, new_format: str) 
     """Return boxes in another format.
 
     Args:
-      boxes: float[..., 4], in pixels. Rows of zeros stay so.
+      boxes: float[..., 4], of oriented ones [..., 5] or [..., 8], in pixels. Rows of zeros stay.
       old_format, new_format: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height)
-        or "cxcywh" (center, width, height).
+        or "cxcywh" (center, width, height); of oriented boxes "cxcywhr" (with an angle r in
+        degrees, counter-clockwise), "xywhr" (the first corner, width, height, r) or "xyxyxyxy",
+        the corners clockwise from the upper left one of the object.
+
+    Returns:
+      The boxes. Of oriented ones "xyxy" is the hull, and "cxcywhr" the rectangle along the first
+      side that holds the four corners.
 
     Example:
       >>> import jax.numpy as jnp
       >>> boxes = jnp.array([[1.0, 2.0, 5.0, 8.0]])
       >>> convert_bounding_box_format(boxes, "xyxy", "cxcywh").tolist()
       [[3.0, 5.0, 4.0, 6.0]]
+
+    Differs from torchvision in "xywhr" and "cxcywhr" of corners that are no rectangle, there the
+    lengths of two sides.
     """
-    check_choice("old_format", old_format, BOX_FORMATS)
-    check_choice("new_format", new_format, BOX_FORMATS)
+    old_format = as_box_format("old_format", old_format)
+    new_format = as_box_format("new_format", new_format)
     if old_format == new_format:
         return boxes
+    if old_format in _ORIENTED or new_format in _ORIENTED:
+        if old_format not in _ORIENTED:
+            boxes = convert_bounding_box_format(boxes, old_format, old_format := "xyxy")
+        corners = corners_of(boxes, old_format)
+        if new_format in _ORIENTED:
+            return from_corners(corners, new_format)
+        boxes, old_format = from_corners(corners, "xyxy"), "xyxy"
+        return convert_bounding_box_format(boxes, old_format, new_format)
     low, other = boxes[..., :2], boxes[..., 2:]
     size = other - low if old_format == "xyxy" else other
     if old_format == "cxcywh":
@@ -129,7 +186,7 @@ def clamp_bounding_boxes(boxes: Array, height: Scalar, width: Scalar) -> Array:
     """Return xyxy boxes cut at the edges of an image; what lies beside it becomes zeros.
 
     Args:
-      boxes: float[n, 4], xyxy in pixels.
+      boxes: float[n, 4], xyxy in pixels; or corners [n, 8], which are not cut.
       height, width: of the image, in pixels.
 
     Example:
@@ -142,7 +199,12 @@ def clamp_bounding_boxes(boxes: Array, height: Scalar, width: Scalar) -> Array:
 
 
 def clipped(boxes: Array, window: Sequence[Scalar]) -> Array:
-    """Return xyxy boxes [n, 4] cut at a window (left, top, right, bottom); empty ones are zeros."""
+    """Return boxes cut at a window (left, top, right, bottom); what lies beside it is zeros.
+
+    Oriented ones [n, 8] that show at all are left as they are.
+    """
+    if is_oriented(boxes):  # a part of such a box is none: it stays whole where some of it shows
+        return zeroed(boxes, area_within(boxes, window) > 0)
     left, top, right, bottom = (jnp.asarray(side, boxes.dtype) for side in window)
     x0, x1 = (jnp.clip(boxes[:, i], left, right) for i in (0, 2))
     y0, y1 = (jnp.clip(boxes[:, i], top, bottom) for i in (1, 3))
@@ -152,9 +214,28 @@ def clipped(boxes: Array, window: Sequence[Scalar]) -> Array:
 
 
 def area(boxes: Array) -> Array:
-    """Return the areas float32[n] of xyxy boxes [n, 4]."""
+    """Return the areas float32[n] of boxes, xyxy [n, 4] or corners [n, 8]."""
+    if is_oriented(boxes):
+        return area_of_corners(boxes)
     boxes = boxes.astype(jnp.float32)  # those of float16 end at 65,504 square pixels
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def shown_area(boxes: Array, window: Sequence[Scalar]) -> Array:
+    """Return the areas float32[n] of what lies in a window (left, top, right, bottom)."""
+    return area_within(boxes, window) if is_oriented(boxes) else area(clipped(boxes, window))
+
+
+def shorter_sides(boxes: Array) -> Array:
+    """Return the lengths [n] of the shorter sides of boxes, xyxy [n, 4] or corners [n, 8]."""
+    if is_oriented(boxes):
+        return jnp.minimum(*sides_of(boxes))
+    return jnp.minimum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1])
+
+
+def hulls(boxes: Array) -> Array:
+    """Return boxes, xyxy [n, 4] or corners [n, 8], as xyxy."""
+    return from_corners(boxes, "xyxy") if is_oriented(boxes) else boxes
 
 
 def present(boxes: Array) -> Array:
@@ -203,7 +284,7 @@ def packed(sample: Sample, keep: Array, per_box: Sequence[str] = ()) -> Sample:
         kept = valid.reshape(-1, *[1] * (rows.ndim - 1))
         sample[name] = jnp.where(kept, rows, jnp.asarray(blank, rows.dtype))
     for name in (*COUNTS, *(f"{column}_length" for column in columns)):
-        if name in sample:
+        if name in sample and name not in columns:
             sample[name] = count.astype(jnp.asarray(sample[name]).dtype)
     return sample
 
@@ -214,9 +295,11 @@ def box_columns(sample: Sample, per_box: Sequence[str] = ()) -> tuple[str, ...]:
     They are "boxes", "boxes_valid", arrays whose names begin with "box_", and those of `per_box`.
     """
     names = []
+    counted = {f"{name}_length" for name in per_box}  # such as the points of each polygon
     for name, value in sample.items():
-        ours = name in ("boxes", VALID) or (name.startswith("box_") and jnp.ndim(value) > 0)
-        if ours or name in per_box:
+        ours = name in ("boxes", VALID) or name in per_box
+        many = jnp.ndim(value) > 0 and (name.startswith("box_") or name in counted)
+        if ours or many:
             names.append(name)
     return tuple(names)
 
@@ -232,7 +315,7 @@ def check_box_columns(transform: Any, sample: Sample) -> None:
                 f"`{column}` has a row for each box and would not go along with them: call it"
                 f" 'box_{column}', or write {name}(..., per_box=('{column}',))."
             )
-    for column in ("masks", "keypoints"):
+    for column in ("masks", "keypoints", "polygons"):
         if column not in per_box and jnp.shape(sample.get(column, 0))[:1] == rows:
             raise ValueError(
                 f"`{column}` has a row for each box and would not go along with them: write"

@@ -47,7 +47,7 @@ class Resampling(NamedTuple):
         """Return the settings of a run of both, None where they differ."""
         settings = []
         for mine, theirs in zip(self._plain(), other._plain()):
-            if mine is not None and theirs is not None and not _alike(mine, theirs):
+            if mine is not None and theirs is not None and not alike(mine, theirs):
                 return None
             settings.append(theirs if mine is None else mine)
         return Resampling(*settings)
@@ -97,7 +97,7 @@ class Run(NamedTuple):
             warp=total,
             resampling=resampling,
             source=self.source,
-            names=(*self.names, transform._title),
+            names=(*self.names, transform.title),
             shapeless=None if has_static_shape(total.canvas) else self.shapeless or transform,
         )
 
@@ -128,10 +128,10 @@ class Run(NamedTuple):
             )
 
 
-def _alike(mine: Any, theirs: Any) -> bool:
+def alike(mine: Any, theirs: Any) -> bool:
     """Return True for equal settings; arrays are equal where they are one."""
     if isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs):
-        return all(map(_alike, mine, theirs))
+        return all(map(alike, mine, theirs))
     if isinstance(mine, jax.Array) or isinstance(theirs, jax.Array):
         return mine is theirs
     return mine == theirs

@@ -31,8 +31,11 @@ from jaxaug.augment._base import (
     Kernel,
     Taps,
     find_taps,
+    is_pixels,
+    stored_as,
     sum_of_taps,
     tap_count,
+    top_level,
     unit,
 )
 from jaxaug.augment._cuda import warp as cuda_warp
@@ -72,7 +75,7 @@ def resample(
     """Read `image` [H, W, C] at the places that `warp` names.
 
     Args:
-      image: uint8, or any dtype of [0, 1] values.
+      image: uint8, uint16, or any dtype of [0, 1] values.
       extent: its used (height, width) as floats.
       warp: the pull map with its output canvas.
       interpolation: one of INTERPOLATIONS.
@@ -91,8 +94,8 @@ def resample(
             f"`fill` must be one number, or one per channel of the image {image.shape}, got {fill}."
         )
     if warp.integer_aligned or interpolation == "nearest":
-        pixels = jnp.round(filling * 255) if image.dtype == jnp.uint8 else filling
-        read = read_exactly(image, extent, warp, padding_mode, pixels.astype(image.dtype))
+        pixels = stored_as(filling, image.dtype)
+        read = read_exactly(image, extent, warp, padding_mode, pixels)
         return _finished(read, KERNELS.get(interpolation), epilogue)
     settings = _Interpolation(KERNELS[interpolation], padding_mode, epilogue)
     operands = (image, extent, warp, filling)
@@ -140,37 +143,54 @@ def read_exactly(
     )
 
 
+class Frame(NamedTuple):
+    """What stands for an image of which the map alone is asked: see `warp_image`."""
+
+    shape: tuple[int, int, int]
+
+
+class MappedFrame(NamedTuple):
+    """The map of a function of images, and how it pads."""
+
+    warp: Warp
+    padding_mode: str
+
+
 def warp_image(
-    image: Array,
+    image: Any,
     warp: Warp,
     interpolation: str = "bilinear",
     padding_mode: str = "constant",
     fill: float | Sequence[float] = 0.0,
-) -> Array:
+) -> Any:
     """Return `resample` of a plain image, all of it used, in the dtype of the image.
 
+    Of a `Frame` it returns the map itself.
+
     Raises:
-      TypeError: for integers other than uint8 that would be interpolated.
+      TypeError: for integers other than uint8 and uint16 that would be interpolated.
       ValueError: for an unknown interpolation or padding mode, and for anything but one image (h,
         w, c).
     """
     check_choice("interpolation", interpolation, INTERPOLATIONS)
     check_choice("padding_mode", padding_mode, PADDING_MODES)
+    if isinstance(image, Frame):
+        return MappedFrame(warp, padding_mode)
     image = jnp.asarray(image)
     if image.ndim != 3:
         raise ValueError(f"expected one image (h, w, channels), got {image.shape}.")
 
     interpolates = interpolation != "nearest" and not warp.integer_aligned
-    if interpolates and image.dtype != jnp.uint8 and not jnp.issubdtype(image.dtype, jnp.floating):
+    if interpolates and not is_pixels(image.dtype):
         got = f"{image.dtype}{list(image.shape)}"
         hint = "convert it with .astype('uint8'), or read it with interpolation='nearest'"
-        raise TypeError(f"expected a uint8 image, or a float image in [0, 1], got {got}: {hint}.")
+        raise TypeError(
+            f"expected a uint8 or uint16 image, or a float image in [0, 1], got {got}: {hint}."
+        )
 
     extent = (float(image.shape[0]), float(image.shape[1]))
     warped = resample(image, extent, warp, interpolation, padding_mode, fill)
-    if image.dtype == jnp.uint8 and warped.dtype != jnp.uint8:
-        warped = jnp.round(jnp.clip(warped, 0.0, 1.0) * 255)
-    return warped.astype(image.dtype)
+    return stored_as(warped, image.dtype)
 
 
 def unwarp(
@@ -233,7 +253,7 @@ def in_range(image: Array, interpolation: str) -> Array:
 
 
 def _clipped(image: Array, kernel: Kernel | None) -> Array:
-    if image.dtype == jnp.uint8 or kernel is None or not kernel.overshoots:
+    if top_level(image.dtype) is not None or kernel is None or not kernel.overshoots:
         return image
     return jnp.clip(image, 0.0, 1.0)
 
@@ -290,8 +310,9 @@ def _sum_taps(
         color = read_part(_read_separably, image, rows, columns)
     else:
         color = _read_plane(image, rows, columns)
-    if image.dtype == jnp.uint8:
-        color = color / 255
+    top = top_level(image.dtype)
+    if top is not None:
+        color = color / top
     if rows.coverage is None or columns.coverage is None:
         return color
     return color + (1.0 - _outer(rows.coverage, columns.coverage)) * fill

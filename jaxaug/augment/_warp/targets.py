@@ -4,26 +4,33 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 
 from jaxaug._checks import check_choice
-from jaxaug._typing import Array, Sample, Scalar
+from jaxaug._typing import Array, Sample
+from jaxaug._warn import warn_once
+from jaxaug.augment._base import Canvas, ImageInfo, is_pixels, stored_as
 from jaxaug.augment._warp.boxes import (
     as_boxes,
     as_points,
+    as_polygons,
     convert_bounding_box_format,
+    format_inside,
     given_alone,
     move_boxes,
     move_points,
 )
 from jaxaug.augment._warp.fusion import SettledResampling
 from jaxaug.augment._warp.interpolate import in_range, read_exactly, resample
+from jaxaug.augment._warp.sides import Swaps, check_swaps, swapped
 from jaxaug.augment._warp.warp import Warp
 from jaxaug.augment._xla import barrier
 
 MASK_FILL = 255  # what losses ignore by custom
-KINDS = ("image", "map", "mask", "masks", "boxes", "keypoints")
+KINDS = ("image", "map", "mask", "masks", "boxes", "keypoints", "polygons")
 _OWN_KIND = KINDS[2:]  # names that say their kind
 BOXES_ELSEWHERE = ("bbox", "bboxes")  # of boxes, in other libraries
+POINTS_ELSEWHERE = ("joints", "landmarks", "points")  # of keypoints
 _PLANES = ("map", "mask", "masks")  # kinds with pixels, beside images
 
 
@@ -33,11 +40,18 @@ class Targets(NamedTuple):
     Attributes:
       mask_fill, box_format: see `Compose`.
       added: (name, kind) of entries beside those whose name is their kind.
+      swap: what changes sides at a mirror, see `Compose`.
     """
 
     mask_fill: int = MASK_FILL
     box_format: str = "xyxy"
     added: tuple[tuple[str, str], ...] = ()
+    swap: Swaps = ()
+
+    @property
+    def inside(self) -> "Targets":
+        """The same for samples inside of a chain: boxes as xyxy, oriented ones as corners."""
+        return self._replace(box_format=format_inside(self.box_format))
 
     def kinds(self, sample: Sample) -> dict[str, str]:
         """Return the kind of each entry of `sample` that moves."""
@@ -49,14 +63,20 @@ class Targets(NamedTuple):
         return [name for name, kind in self.kinds(sample).items() if kind == "image"]
 
     def begin(self, sample: Sample, image: Array) -> Sample:
-        """Return `sample` with its targets checked, boxes as xyxy."""
+        """Return `sample` with its targets checked, boxes as they are `inside`."""
         begun = dict(sample)
         for name, kind in self.kinds(sample).items():
-            begun[name] = _checked(name, kind, jnp.asarray(sample[name]), image)
+            value = jnp.asarray(sample[name])
+            if kind == "boxes":
+                begun[name] = as_boxes(value, self.box_format)
+            else:
+                begun[name] = _checked(name, kind, value, image)
             if name == "boxes":
                 begun = given_alone(begun)
             if kind == "boxes":
-                begun[name] = convert_bounding_box_format(begun[name], self.box_format, "xyxy")
+                inside = self.inside.box_format
+                begun[name] = convert_bounding_box_format(begun[name], self.box_format, inside)
+        check_swaps(begun, self.swap)
         return begun
 
     def finish(self, sample: Sample, used: Array | None) -> Sample:
@@ -72,33 +92,37 @@ class Targets(NamedTuple):
                 fill = self._fill(kind, sample[name].dtype)
                 finished[name] = jnp.where(spread(used, kind, sample[name]), sample[name], fill)
             if kind == "boxes":
-                finished[name] = convert_bounding_box_format(sample[name], "xyxy", self.box_format)
+                inside = self.inside.box_format
+                finished[name] = convert_bounding_box_format(sample[name], inside, self.box_format)
         return finished
 
     def move(
-        self, sample: Sample, extent: tuple[Scalar, Scalar], warp: Warp, settings: SettledResampling
+        self, sample: Sample, source: ImageInfo, warp: Warp, settings: SettledResampling
     ) -> Sample:
         """Return `sample` with its targets moved as `warp` moves the image.
 
         Args:
           sample: with the targets. Everything else is left as it is.
-          extent: the used (height, width) of the source.
+          source: the image before the map.
           warp: the pull map.
           settings: those of the image's resample; masks are read with "nearest".
         """
         kinds = self.kinds(sample)
         _check_names(sample, kinds)
+        _tell_left_behind(sample, kinds, source.canvas)
         moved = dict(sample)
         for name, kind in kinds.items():
-            moved[name] = self._moved(kind, sample[name], extent, warp, settings)
-        return moved
+            moved[name] = self._moved(kind, sample[name], source.extent, warp, settings)
+            if kind == "polygons":
+                moved[name] = _vertices(name, moved, sample[name])
+        return swapped(moved, self.swap, warp.mirrors)
 
     def _moved(
         self, kind: str, value: Array, extent, warp: Warp, settings: SettledResampling
     ) -> Array:
         if kind == "boxes":
             return move_boxes(warp, value)
-        if kind == "keypoints":
+        if kind in ("keypoints", "polygons"):
             return move_points(warp, value)
         if kind == "image":
             return _moved_image(value, extent, warp, settings)
@@ -158,12 +182,33 @@ def _check_names(sample: Sample, moving: Mapping[str, str]) -> None:
             )
 
 
+def _tell_left_behind(sample: Sample, moving: Mapping[str, str], canvas: Canvas) -> None:
+    """Warn once of an entry that has the form of one that moves, and no kind."""
+    for name, value in sample.items():
+        shape = getattr(value, "shape", ())
+        planes = len(shape) in (2, 3) and shape[:2] == canvas
+        points = (
+            name in POINTS_ELSEWHERE
+            and shape[-1:] in ((2,), (3,))
+            and jnp.issubdtype(value.dtype, jnp.floating)
+        )
+        if name in moving or not (points or planes):
+            continue
+
+        kinds = '"keypoints"' if points else '"map", "mask" or "image"'
+        warn_once(
+            f"{name!r} {list(shape)} stays where it is while the image moves: give its kind, "
+            f"Compose(..., targets={{{name!r}: {kinds}}}), or leave it out.",
+            UserWarning,
+        )
+
+
 def _checked(name: str, kind: str, value: Array, image: Array) -> Array:
     """Return an entry; raise where it does not fit the image."""
-    if kind == "boxes":
-        return as_boxes(value)
     if kind == "keypoints":
         return as_points(value)
+    if kind == "polygons":
+        return as_polygons(name, value)
     height, width = image.shape[:2]
     frame = value.shape[1:] if kind == "masks" else value.shape[:2]
     if frame != (height, width) or value.ndim not in ((3,) if kind == "masks" else (2, 3)):
@@ -176,13 +221,32 @@ def _checked(name: str, kind: str, value: Array, image: Array) -> Array:
             f"`{name}` must be {expected} of its image's height and width: expected {shapes} beside"
             f" the image {image.shape}, got {value.shape}."
         )
-    if kind in ("image", "map") and value.dtype != jnp.uint8:
-        if not jnp.issubdtype(value.dtype, jnp.floating):
-            raise TypeError(
-                f"`{name}` is interpolated and must be uint8 or floats, got"
-                f' {value.dtype}: convert it, or name it a "mask" in `targets`.'
-            )
+    if kind in ("image", "map") and not is_pixels(value.dtype):
+        raise TypeError(
+            f"`{name}` is interpolated and must be uint8, uint16 or floats, got"
+            f' {value.dtype}: convert it, or name it a "mask" in `targets`.'
+        )
     return value
+
+
+def _vertices(name: str, moved: Sample, before: Array) -> Array:
+    """Return polygons of which the rows that "<name>_length" does not count are as before.
+
+    It counts points [...] of each polygon [..., k, 2], or polygons of [n, k, 2].
+    """
+    count = moved.get(f"{name}_length")
+    if count is None:
+        return moved[name]
+    count = jnp.asarray(count, jnp.int32)
+    counted = count.ndim  # the axis whose rows it counts
+    if count.shape != before.shape[:counted] or counted >= before.ndim - 1:
+        raise ValueError(
+            f"`{name}_length` must count the points of each polygon of `{name}` {before.shape},"
+            f" expected shape {before.shape[:-2]}, got {count.shape}."
+        )
+    row = lax.broadcasted_iota(jnp.int32, before.shape, counted)
+    rows = row < count.reshape(*count.shape, *[1] * (before.ndim - counted))
+    return jnp.where(rows, moved[name], before)
 
 
 def _moved_image(image: Array, extent, warp: Warp, settings: SettledResampling) -> Array:
@@ -197,9 +261,7 @@ def _moved_map(values: Array, extent, warp: Warp, settings: SettledResampling) -
     """Return numbers that are interpolated as the image; 0 outside of it."""
     planes = _planes_last("map", values)
     moved = resample(planes, extent, warp, settings.interpolation, settings.padding_mode, 0.0)
-    if values.dtype == jnp.uint8 and moved.dtype != jnp.uint8:
-        moved = jnp.round(jnp.clip(moved, 0.0, 1.0) * 255)
-    return _planes_first("map", barrier(moved.astype(values.dtype)), values.ndim)
+    return _planes_first("map", barrier(stored_as(moved, values.dtype)), values.ndim)
 
 
 def _planes_last(kind: str, value: Array) -> Array:

@@ -13,7 +13,15 @@ import jax.numpy as jnp
 from jaxaug._typing import Array, Scalar
 from jaxaug.augment._base import Canvas, ImageInfo
 from jaxaug.augment._warp.displacement import Displacement
-from jaxaug.augment.matrix import Matrix, about, inverse, is_static, product, transform_points
+from jaxaug.augment.matrix import (
+    Matrix,
+    about,
+    determinant,
+    inverse,
+    is_static,
+    product,
+    transform_points,
+)
 
 _Displacements = tuple[tuple[Displacement, Matrix], ...]
 Edges = tuple[Scalar, Scalar, Scalar, Scalar]  # top, left, bottom, right
@@ -113,6 +121,11 @@ class Warp(NamedTuple):
     def axis_aligned(self) -> bool:
         """True where the source x depends on x alone, and y on y."""
         return self.matrix.axis_aligned and not self.displacements
+
+    @property
+    def mirrors(self) -> Array | bool:
+        """True where left and right change sides: the map has a negative determinant."""
+        return determinant(self.undisplaced()) < 0
 
     def then(self, after: "Warp") -> "Warp":
         """Return this op, then `after`."""

@@ -10,10 +10,12 @@ The functions in lower case are the pure halves. An operator of your own derives
 
 from jaxaug.augment.audio._kind import AudioOp
 from jaxaug.augment.audio.filters import (
+    BandStop,
     HighPass,
     LowPass,
     Preemphasis,
     RoomImpulse,
+    band_stop,
     convolve,
     high_pass,
     low_pass,
@@ -30,7 +32,9 @@ from jaxaug.augment.audio.level import (
     gain,
 )
 from jaxaug.augment.audio.masks import SpecAugment, mask_bands, warp_time
+from jaxaug.augment.audio.mix import MixUp
 from jaxaug.augment.audio.noise import AddNoise, add_noise, white_noise
+from jaxaug.augment.audio.pitch import PitchShift, TimeStretch, pitch_shift, stretch
 from jaxaug.augment.audio.spectrum import (
     MFCC,
     AmplitudeToDB,
@@ -44,19 +48,23 @@ from jaxaug.augment.audio.spectrum import (
     spectrogram,
 )
 from jaxaug.augment.audio.timing import Speed, TimeMask, TimeShift, shift, silence, speed
+from jaxaug.augment.audio.trim import TrimSilence, nonsilent_region
 
 __all__ = [
     "MFCC",
     "AddNoise",
     "AmplitudeToDB",
     "AudioOp",
+    "BandStop",
     "Clip",
     "Gain",
     "HighPass",
     "LogMel",
     "LowPass",
     "MelSpectrogram",
+    "MixUp",
     "Normalize",
+    "PitchShift",
     "PolarityInversion",
     "Preemphasis",
     "RoomImpulse",
@@ -66,8 +74,11 @@ __all__ = [
     "Standardize",
     "TimeMask",
     "TimeShift",
+    "TimeStretch",
+    "TrimSilence",
     "add_noise",
     "amplitude_to_db",
+    "band_stop",
     "cepstrum",
     "clip",
     "convolve",
@@ -78,11 +89,14 @@ __all__ = [
     "low_pass_taps",
     "mask_bands",
     "mel_scale",
+    "nonsilent_region",
+    "pitch_shift",
     "preemphasis",
     "shift",
     "silence",
     "spectrogram",
     "speed",
+    "stretch",
     "warp_time",
     "white_noise",
 ]

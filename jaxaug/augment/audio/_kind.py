@@ -113,7 +113,7 @@ def used(info: AudioInfo) -> Array:
     return jnp.arange(info.samples, dtype=jnp.int32) < info.used
 
 
-def along(line: Array, audio: Array) -> Array:
+def along(line: Any, audio: Any) -> Any:
     """Return a line [N] with the axes of audio [N, ...]."""
     return line.reshape(-1, *(1 for _ in audio.shape[1:]))
 

@@ -20,9 +20,10 @@ from jaxaug.augment._base import (
     as_range_of,
     converter,
 )
+from jaxaug.augment._xla import rounded
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.audio._sums import total
-from jaxaug.augment.random import integers, uniform
+from jaxaug.augment.random import between, integers, uniform
 
 RATE = 16_000  # Hz: what models of speech take, and `decode.Audio` gives
 
@@ -119,6 +120,21 @@ def high_pass(audio: Array, cutoff: Scalar, *, rate: int = RATE, taps: int = 255
     return audio - low_pass(audio, cutoff, rate=rate, taps=taps)
 
 
+def band_stop(
+    audio: Array, low: Scalar, high: Scalar, *, rate: int = RATE, taps: int = 255
+) -> Array:
+    """Return audio without what lies between `low` and `high`: their `low_pass` and `high_pass`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> band_stop(jnp.ones(600), 1000.0, 2000.0).shape
+      (600,)
+    """
+    nyquist = rate / 2
+    band = low_pass_taps(high / nyquist, taps) - low_pass_taps(low / nyquist, taps)
+    return audio - _filtered(audio, band)
+
+
 @dataclass(frozen=True)
 class LowPass(AudioOp):
     """Take out what lies above a random frequency, as telephones do.
@@ -174,6 +190,48 @@ class HighPass(LowPass):
         """Return the filtered audio."""
         del info
         return high_pass(audio, params, rate=self.rate, taps=self.taps)
+
+
+@dataclass(frozen=True)
+class BandStop(AudioOp):
+    """Take a random band of frequencies out.
+
+    Args:
+      center: (low, high) of its middle, in Hz.
+      width: (low, high) of its width, in parts of its middle.
+      rate: of the audio, in Hz.
+      taps: of the filter, odd; more are steeper.
+      p: the probability of being applied.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> BandStop()(jax.random.key(0), jnp.ones(600)).shape
+      (600,)
+
+    Reference: the frequency masks of time-domain SpecAugment, as in audiomentations'
+      BandStopFilter.
+    """
+
+    center: Range = field(default=(200.0, 4000.0), metadata=converter(as_range_of, 0, 1e6))
+    width: Range = field(default=(0.5, 1.5), metadata=converter(as_range_of, 0, 2))
+    _: KW_ONLY
+    rate: int = field(default=RATE, metadata=converter(as_positive_int))
+    taps: int = field(default=255, metadata=converter(_as_taps))
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: AudioInfo) -> tuple[Array, Array]:
+        """Draw the ends of the band, at most half of the rate."""
+        del info
+        numbers = uniform(key, shape=(2,))
+        center = between(numbers[0], *self.center)
+        half = between(numbers[1], *self.width) * center / 2
+        nyquist = self.rate / 2
+        return jnp.minimum(center - half, nyquist), jnp.minimum(center + half, nyquist)
+
+    def apply(self, params: tuple[Array, Array], audio: Array, info: AudioInfo) -> Array:
+        """Return the filtered audio."""
+        del info
+        return band_stop(audio, *params, rate=self.rate, taps=self.taps)
 
 
 @dataclass(frozen=True)
@@ -237,8 +295,11 @@ def preemphasis(audio: Array, coefficient: Scalar = 0.97, like: str = "torchaudi
     """
     first, second = audio[:1], audio[1:2]
     before = _BEFORE[like]
-    start = 3 * first - second if before is None else first - coefficient * before(first, second)
-    return jnp.concatenate([start, audio[1:] - coefficient * audio[:-1]])
+    if before is None:
+        start = rounded(3 * first) - second
+    else:
+        start = first - rounded(coefficient * before(first, second))
+    return jnp.concatenate([start, audio[1:] - rounded(coefficient * audio[:-1])])
 
 
 @dataclass(frozen=True)

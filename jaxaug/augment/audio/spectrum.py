@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxaug._typing import Array, Key
 from jaxaug.augment._base import (
@@ -19,6 +20,7 @@ from jaxaug.augment._base import (
     as_positive_int,
     converter,
 )
+from jaxaug.augment._xla import rounded
 from jaxaug.augment.audio._conventions import (
     CONVENTIONS,
     LIKE,
@@ -82,12 +84,17 @@ def spectrogram(
     convention = CONVENTIONS[like]
     frames = _frames(audio, convention, n_fft, hop, win, length)
     spectrum = jnp.fft.rfft(frames, n_fft, axis=1)
+    return magnitudes(spectrum, power)
+
+
+def magnitudes(spectrum: Array, power: float = 1.0) -> Array:
+    """Return |spectrum|^power, of a power of 1 or 2."""
     squares = spectrum.real**2 + spectrum.imag**2
     if power == 2:
         return squares
     # The root has no slope at 0.
     positive = jnp.where(squares > 0, squares, 1.0)
-    return jnp.where(squares > 0, positive ** (power / 2), 0.0)
+    return jnp.where(squares > 0, jnp.sqrt(positive), 0.0)
 
 
 def _frames(
@@ -114,16 +121,20 @@ def _windowed(frames: Array, weights: np.ndarray) -> Array:
 
 
 def _bordered(audio: Array, border: str, width: int, length: Any) -> Array:
-    """Return audio [N + 2 width, ...] with a border about what is used."""
+    """Return audio [N + 2 width, ...] with a border about what is used, zero beyond its length."""
     samples = audio.shape[0]
+    bordered = jnp.pad(audio, ((width, width), *((0, 0) for _ in audio.shape[1:])))
     if border == "zero":
-        return jnp.pad(audio, ((width, width), *((0, 0) for _ in audio.shape[1:])))
+        return bordered
     last = jnp.asarray(samples if length is None else length, jnp.int32) - 1
-    place = jnp.arange(-width, samples + width, dtype=jnp.int32)
     period = jnp.maximum(2 * last, 1)
-    folded = jnp.abs((place + last) % period - last)
-    inside = (place <= last + width) & (last >= 0)
-    return jnp.where(along(inside, audio), jnp.take(audio, folded, axis=0, mode="clip"), 0.0)
+    away = jnp.arange(1, width + 1, dtype=jnp.int32)
+    # Only the ends are gathered: a gather of all samples takes as long as the transforms.
+    for place, start in ((-away[::-1], jnp.int32(0)), (last + away, last + 1 + width)):
+        folded = jnp.abs((place + last) % period - last)
+        end = jnp.take(audio, folded, axis=0, mode="clip")
+        bordered = lax.dynamic_update_slice_in_dim(bordered, end, start, axis=0)
+    return bordered
 
 
 def _as_kaldi(frames: Array) -> Array:
@@ -168,11 +179,24 @@ def mel_scale(
 def _projected(values: Array, table: np.ndarray) -> Array:
     """Return values [T, n, ...] times a table [n, m], [T, m, ...].
 
-    A dot would be tiled by the batch size, and its bits with it.
+    A dot would be tiled by the batch size, and its bits with it. One turn of the loop adds a number
+    to each column, from its first that is not zero on: of mel filters there are few.
     """
-    weights = jnp.asarray(table.astype(np.float32))
-    weights = weights.reshape(1, *table.shape, *(1 for _ in values.shape[2:]))
-    return jnp.sum(values[:, :, None] * weights, axis=1)
+    filled = table != 0
+    first = np.where(filled.any(axis=0), filled.argmax(axis=0), 0)
+    extent = np.where(filled, np.arange(len(table))[:, None] + 1, 0).max(axis=0) - first
+    place = first + np.arange(max(extent.max(), 1))[:, None]
+    inside = place < first + extent
+    place = np.minimum(place, len(table) - 1)
+    weights = np.where(inside, table[place, np.arange(table.shape[1])], 0.0).astype(np.float32)
+    places, weights = jnp.asarray(place, jnp.int32), jnp.asarray(weights)
+
+    def turn(k: Array, total: Array) -> Array:
+        read = jnp.take(values, places[k], axis=1, mode="clip")
+        return total + rounded(read * along(weights[k], values[0])[None])
+
+    start = values[:, :1] * 0 + jnp.zeros((1, table.shape[1], *values.shape[2:]), jnp.float32)
+    return lax.fori_loop(0, len(place), turn, start)
 
 
 def amplitude_to_db(

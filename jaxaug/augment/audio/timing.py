@@ -17,7 +17,7 @@ from jaxaug.augment._base import (
 from jaxaug.augment.audio._kind import AudioOp, along
 from jaxaug.augment.random import between, uniform
 
-_STEPS = 1000  # of a speed of 1: speeds are rational, and so is the place that each sample reads
+STEPS = 1000  # of a speed of 1: speeds are rational, and so is the place that each sample reads
 
 
 def shift(audio: Array, steps: Array | int, length: Array | int, mode: str = "wrap") -> Array:
@@ -87,7 +87,7 @@ def speed(audio: Array, thousandths: Array | int, fastest: float = 2.0) -> Array
       ((200,), 1.0)
     """
     samples = audio.shape[0]
-    return resample(audio, _STEPS, thousandths, samples=samples, shrink=fastest, design=PERTURB)
+    return resample(audio, STEPS, thousandths, samples=samples, shrink=fastest, design=PERTURB)
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class Speed(AudioOp):
     def make_params(self, key: Key, info: AudioInfo) -> Array:
         """Draw the speed in thousandths."""
         del info
-        return jnp.round(uniform(key, *self.factor) * _STEPS).astype(jnp.int32)
+        return jnp.round(uniform(key, *self.factor) * STEPS).astype(jnp.int32)
 
     def heard(self, params: Array, info: AudioInfo) -> AudioInfo:
         """Return the facts with the new length."""
-        length = resampled_length(info.used, _STEPS, params)
+        length = resampled_length(info.used, STEPS, params)
         return info._replace(length=jnp.minimum(length, info.samples))
 
     def apply(self, params: Array, audio: Array, info: AudioInfo) -> Array:

@@ -8,7 +8,7 @@ from jaxaug.augment._ops.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from jaxaug.augment._ops.erase import RandomErasing
 from jaxaug.augment._ops.flip import RandomHorizontalFlip
 from jaxaug.augment._ops.output import Normalize
-from jaxaug.augment._ops.policies import ThreeAugment
+from jaxaug.augment._ops.policies import RandAugment, ThreeAugment
 from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment.recipes._statistics import (
     CIFAR10_MEAN,
@@ -114,6 +114,45 @@ def deit3_train(
             RandomHorizontalFlip(),
             ThreeAugment(),
             ColorJitter(color_jitter, color_jitter, color_jitter),
+            Normalize(IMAGENET_MEAN, IMAGENET_STD, dtype, layout),
+        ]
+    )
+
+
+def convnext_train(
+    size: int = 224,
+    erase: float = 0.25,
+    dtype: Any = "float32",
+    layout: str = "HWC",
+) -> Compose:
+    """Return random resized crop, flip, timm's RandAugment, erasing by noise, normalization.
+
+    ConvNeXt is trained with the defaults, and mixes the batch:
+    `Loader(batch_transform=MixUpOrCutMix(1000))`, with its defaults of alpha 0.8 and 1.0. timm's
+    EfficientNets take `erase=0.2` and no mixing.
+
+    Args:
+      size: of the crop, in pixels.
+      erase: the probability of `RandomErasing`.
+      dtype, layout: of the output.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> convnext_train(32)(jax.random.key(0), jnp.zeros((40, 60, 3), jnp.uint8)).shape
+      (32, 32, 3)
+
+    Reference: Z. Liu et al., "A ConvNet for the 2020s", 2022; facebookresearch/ConvNeXt, main.py:
+      rand-m9-mstd0.5-inc1, reprob 0.25, remode pixel, bicubic. pytorch-image-models, training
+      commands of EfficientNet: rand-m9-mstd0.5, reprob 0.2, remode pixel.
+
+    Differs from EfficientNet's in increasing operations, "inc1", and in interpolation, there any.
+    """
+    return Compose(
+        [
+            RandomResizedCrop(size, interpolation="bicubic"),
+            RandomHorizontalFlip(),
+            RandAugment(2, 9.0, variant="timm", magnitude_std=0.5),
+            RandomErasing(erase, ratio=(0.3, 1 / 0.3), scale=(0.02, 1 / 3), value="random"),
             Normalize(IMAGENET_MEAN, IMAGENET_STD, dtype, layout),
         ]
     )

@@ -6,8 +6,7 @@ from jaxaug.augment._chain import Compose, Transform
 from jaxaug.augment._ops.crop import RandomCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip
 from jaxaug.augment._ops.output import Normalize
-from jaxaug.augment._ops.rescale import RandomResize
-from jaxaug.augment._ops.resize import Resize
+from jaxaug.augment._ops.resize import RandomResize, Resize
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
 
 _MAX_ASPECT = 4  # long side / short side that a resized image may have before it is shrunk

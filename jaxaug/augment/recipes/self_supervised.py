@@ -1,14 +1,17 @@
-"""Recipes of trainings without labels, which compare views of one image: SimCLR, BYOL, DINO."""
+"""Recipes of trainings without labels: views of one image (SimCLR, BYOL, DINO), masked parts (MAE,
+V-JEPA), pairs with texts (SigLIP).
+"""
 
 from typing import Any
 
 from jaxaug._checks import check_positive_int
-from jaxaug.augment._chain import Compose, MultiView, Transform
+from jaxaug.augment._chain import Compose, Frames, MultiView, Transform
 from jaxaug.augment._ops.blur import GaussianBlur
 from jaxaug.augment._ops.color import ColorJitter, RandomGrayscale
 from jaxaug.augment._ops.crop import RandomResizedCrop
 from jaxaug.augment._ops.flip import RandomHorizontalFlip
 from jaxaug.augment._ops.output import Normalize, ToFloat
+from jaxaug.augment._ops.resize import Resize
 from jaxaug.augment._ops.tone import RandomSolarize
 from jaxaug.augment.recipes._statistics import IMAGENET_MEAN, IMAGENET_STD
 
@@ -99,6 +102,7 @@ def dino(
     local_crops: int = 8,
     dtype: Any = "float32",
     layout: str = "HWC",
+    share: float = 0.4,
 ) -> MultiView:
     """Return "global_1", "global_2" (one large crop each) and "local" (small crops).
 
@@ -106,6 +110,8 @@ def dino(
       global_size, local_size: of the crops, in pixels.
       local_crops: how many small crops.
       dtype, layout: of the output.
+      share: of the image, the most that small crops show and the least of large ones; 0.32 for
+        DINOv2 and DINOv3.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -114,7 +120,8 @@ def dino(
       ((1, 32, 32, 3), (8, 16, 16, 3))
 
     Reference: M. Caron et al., "Emerging Properties in Self-Supervised Vision Transformers", 2021;
-      facebookresearch/dino, main_dino.py, `DataAugmentationDINO`.
+      facebookresearch/dino, main_dino.py, `DataAugmentationDINO`; the same of facebookresearch's
+      dinov2 (ssl_default_config.yaml: 0.32 and 0.05) and dinov3, dinov3/data/augmentations.py.
     """
 
     def view(crop: RandomResizedCrop, blur: float, *last: Transform) -> Compose:
@@ -128,8 +135,8 @@ def dino(
             ]
         )
 
-    large = RandomResizedCrop(global_size, scale=(0.4, 1.0), interpolation="bicubic")
-    small = RandomResizedCrop(local_size, scale=(0.05, 0.4), interpolation="bicubic")
+    large = RandomResizedCrop(global_size, scale=(share, 1.0), interpolation="bicubic")
+    small = RandomResizedCrop(local_size, scale=(0.05, share), interpolation="bicubic")
     solarize = RandomSolarize(_PIL_THRESHOLD, p=0.2)
     return MultiView(
         {
@@ -138,6 +145,74 @@ def dino(
             "local": (view(small, 0.5), local_crops),
         }
     )
+
+
+def mae_train(size: int = 224, dtype: Any = "float32", layout: str = "HWC") -> Compose:
+    """Return random resized crop, flip, normalization: what masked autoencoders are trained on.
+
+    Args:
+      size: of the crop, in pixels.
+      dtype, layout: of the output.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> mae_train(32)(jax.random.key(0), jnp.zeros((40, 60, 3), jnp.uint8)).shape
+      (32, 32, 3)
+
+    Reference: K. He et al., "Masked Autoencoders Are Scalable Vision Learners", 2021;
+      facebookresearch/mae, main_pretrain.py: scale (0.2, 1.0), bicubic.
+    """
+    return Compose(
+        [
+            RandomResizedCrop(size, scale=(0.2, 1.0), interpolation="bicubic"),
+            RandomHorizontalFlip(),
+            Normalize(IMAGENET_MEAN, IMAGENET_STD, dtype, layout),
+        ]
+    )
+
+
+def vjepa_train(size: int = 224, dtype: Any = "float32", layout: str = "HWC") -> Frames:
+    """Return random resized crop, flip, normalization, alike for all frames of a video.
+
+    Args:
+      size: of the crop, in pixels.
+      dtype, layout: of the output.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> vjepa_train(32)(jax.random.key(0), jnp.zeros((4, 40, 60, 3), jnp.uint8)).shape
+      (4, 32, 32, 3)
+
+    Reference: A. Bardes et al., "Revisiting Feature Prediction for Learning Visual Representations
+      from Video", 2024; facebookresearch/jepa, configs/pretrain/vitl16.yaml and
+      app/vjepa/transforms.py: scale (0.3, 1.0), aspect (0.75, 1.35), no policy, no erasing.
+    """
+    chain = Compose(
+        [
+            RandomResizedCrop(size, scale=(0.3, 1.0), ratio=(0.75, 1.35)),
+            RandomHorizontalFlip(),
+            Normalize(IMAGENET_MEAN, IMAGENET_STD, dtype, layout),
+        ]
+    )
+    return Frames(chain)
+
+
+def siglip(size: int = 224, dtype: Any = "float32", layout: str = "HWC") -> Compose:
+    """Return resize, aspect not kept, and values in [-1, 1]: images of pairs with texts.
+
+    Args:
+      size: of the square output, in pixels.
+      dtype, layout: of the output.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> siglip(32)(jax.random.key(0), jnp.zeros((40, 60, 3), jnp.uint8)).min().item()
+      -1.0
+
+    Reference: X. Zhai et al., "Sigmoid Loss for Language Image Pre-Training", 2023;
+      google-research/big_vision, `resize(224)|value_range(-1,1)`, in training and evaluation.
+    """
+    return Compose([Resize((size, size)), Normalize(0.5, 0.5, dtype, layout)])
 
 
 def _flip_and_color() -> list[Transform]:

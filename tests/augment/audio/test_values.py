@@ -1,5 +1,6 @@
 """The pure halves against oracles: NumPy in float64, SciPy; librosa and soxr where installed."""
 
+import importlib.util
 import math
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
+from jaxaug import augment
 from jaxaug._sinc import RESAMPLE, resample, resampled_length
 from jaxaug.augment import audio
 from tests.augment.audio.sounds import sound
@@ -37,6 +39,23 @@ def test_features_are_those_of_the_library(like):
         logarithms = np.maximum(logarithms, logarithms.max() - 80)
     expected = reference.cepstra(logarithms, 13, like)
     close(audio.MFCC(n_mels=40, like=like)(KEY, WAVE), expected, 1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 150, 900])
+def test_short_sounds_are_reflected_about_both_ends(length):
+    """As np.pad folds them, several times where they are shorter than half of a window."""
+    given = np.zeros(900, np.float32)
+    given[:length] = WAVE[:length]
+    padded = np.zeros(1300)
+    folded = np.pad(WAVE[:length].astype(np.float64), 200, mode="reflect")
+    padded[: len(folded)] = folded
+    frames = np.stack([padded[start : start + 400] for start in range(0, 901, 160)])
+    expected = reference.powers(frames, reference.windows("torchaudio", 400), 512)
+    sample = {"audio": given, "audio_length": jnp.int32(length)}
+    out = audio.Spectrogram(like="torchaudio")(KEY, sample)
+    used = int(out["audio_length"])
+    assert used == 1 + length // 160
+    close(out["audio"][:used], expected[:used], 2e-6)
 
 
 def test_magnitudes_and_decibels_of_them():
@@ -74,6 +93,18 @@ def test_filters_are_those_of_scipy(cutoff):
     low = scipy.signal.fftconvolve(WAVE.astype(np.float64), taps)[127:-127]
     close(audio.low_pass(jnp.asarray(WAVE), cutoff), low, 1e-6)
     close(audio.high_pass(jnp.asarray(WAVE), cutoff), WAVE - low, 1e-5)
+
+
+def test_a_stopped_band_is_that_of_two_filters_of_scipy():
+    low, high = (scipy.signal.firwin(255, cutoff / 8000) for cutoff in (500, 1500))
+    band = scipy.signal.fftconvolve(WAVE.astype(np.float64), high - low)[127:-127]
+    transform = audio.BandStop((1000, 1000), (1, 1))
+    close(transform(KEY, WAVE), WAVE - band, 1e-6)
+
+
+def test_a_band_above_half_of_the_rate_stops_nothing():
+    transform = audio.BandStop((6000, 6000), (0.5, 0.5), rate=8000)
+    close(transform(KEY, WAVE), WAVE, 1e-7)
 
 
 def test_a_room_is_a_convolution():
@@ -120,7 +151,10 @@ def tone(frequency, rate, samples):
     return np.sin(2 * np.pi * frequency * np.arange(samples) / rate)
 
 
-@pytest.mark.parametrize("rate", [8000, 22_050, 44_100, 48_000])
+MORE_RATES = [pytest.param(rate, marks=pytest.mark.slow) for rate in (11_025, 32_000, 96_000)]
+
+
+@pytest.mark.parametrize("rate", [8000, 22_050, 44_100, 48_000, *MORE_RATES])
 def test_resampling_passes_what_fits_and_stops_the_rest(rate):
     """0.1 dB up to 0.91 of the lower Nyquist frequency, -90 dB from it on."""
     divisor = math.gcd(rate, 16_000)
@@ -168,11 +202,87 @@ def test_a_speed_is_a_rate():
     np.testing.assert_allclose(got[200:-200], expected[200:-200], atol=2e-4)
 
 
+@pytest.mark.parametrize("thousandths", [800, 1000, 1370])
+def test_a_tempo_is_that_of_a_phase_vocoder_in_doubles(thousandths):
+    given = sound(2, 3000)
+    got = audio.stretch(jnp.asarray(given), 1000, thousandths, samples=3000 * 1000 // thousandths)
+    expected = reference.stretched(given, thousandths / 1000, 512)
+    close(got, expected[: len(got)], 2e-4)
+
+
+def test_a_pitch_is_a_ratio_of_frequencies():
+    given = tone(440, 16_000, 8000).astype(np.float32)
+    out = np.asarray(audio.PitchShift((7, 7))(KEY, given), np.float64)
+    assert out.shape == given.shape
+    spectrum = np.abs(np.fft.rfft(out[1000:-1000] * np.hanning(6000), 65536))
+    assert abs(spectrum.argmax() * 16_000 / 65536 - 440 * 2 ** (7 / 12)) < 0.5
+    assert 0.8 < np.abs(out[1000:-1000]).max() < 1.1
+
+
+@pytest.mark.parametrize("before, after", [(0, 900), (1234, 0), (777, 1500)])
+def test_silence_is_cut_off_where_librosa_does(before, after):
+    quiet = 1e-4 * np.random.default_rng(0).standard_normal(6000 + before + after)
+    given = quiet.astype(np.float32)
+    given[before : before + 6000] += WAVE
+    padded = {"audio": np.pad(given, (0, 700)), "audio_length": jnp.int32(len(given))}
+    out = audio.TrimSilence(40, hop=128)(KEY, padded)
+    start, length = reference.loud_region(given, 40, 128)
+    assert int(out["audio_length"]) == length
+    np.testing.assert_array_equal(out["audio"][:length], given[start : start + length])
+    assert not np.asarray(out["audio"])[length:].any()
+    if importlib.util.find_spec("librosa"):
+        import librosa
+
+        _, (first, last) = librosa.effects.trim(given, top_db=40, frame_length=512, hop_length=128)
+        assert (first, last - first) == (start, length)
+
+
+def test_silence_alone_is_cut_to_nothing():
+    out = audio.TrimSilence()(KEY, {"audio": np.zeros(3000, np.float32)})
+    assert int(out["audio_length"]) == 0
+
+
+def test_draws_behind_a_trim_see_what_is_left():
+    """A shift by half of the length, of a sound of which a third is silence."""
+    given = np.concatenate([WAVE, 0 * WAVE[:3000]])
+    chain = augment.Compose([audio.TrimSilence(60, hop=100), audio.TimeShift((0.5, 0.5))])
+    out = chain(KEY, {"audio": given})
+    length = int(out["audio_length"])
+    assert 6000 <= length <= 6200
+    np.testing.assert_array_equal(out["audio"][length // 2 : length // 2 + 2000], WAVE[:2000])
+
+
+def test_sounds_and_labels_are_mixed_by_one_weight():
+    group = {"audio": jnp.stack([jnp.asarray(WAVE), 2 * WAVE[::-1]]), "label": jnp.array([0, 2])}
+    group["audio_length"] = jnp.array([4000, 6000])
+    mixed = audio.MixUp(3)(KEY, group)
+    share = np.asarray(mixed["label"])[[0, 1], [0, 2]]
+    assert ((share > 0) & (share < 1)).all() and share[0] != share[1]
+    np.testing.assert_allclose(mixed["label"].sum(axis=1), 1, rtol=1e-6)
+    close(mixed["audio"][0], share[0] * WAVE + (1 - share[0]) * 2 * WAVE[::-1], 1e-6)
+    close(mixed["audio"][1], share[1] * 2 * WAVE[::-1] + (1 - share[1]) * WAVE, 1e-6)
+    assert mixed["audio_length"].tolist() == [6000, 6000]
+
+    alone = audio.MixUp(3)(KEY, {**group, "valid": jnp.array([True, False])})
+    np.testing.assert_array_equal(alone["audio"][0], WAVE)
+    assert alone["audio_length"][0] == 4000 and alone["label"][0].tolist() == [1, 0, 0]
+    never = audio.MixUp(3, p=0.0)(KEY, group)
+    np.testing.assert_array_equal(never["audio"], group["audio"])
+    with pytest.raises(ValueError, match="a group must have an 'audio', got the keys"):
+        audio.MixUp(3)(KEY, {"image": jnp.zeros((2, 8, 8, 3))})
+
+
+def test_chains_of_groups_take_sounds():
+    chain = augment.GroupCompose([audio.MixUp(), audio.LogMel(n_mels=20)])
+    group = {"audio": jnp.stack([jnp.asarray(WAVE), 2 * WAVE])}
+    assert chain(KEY, group)["audio"].shape == (2, 38, 20)
+
+
 def test_masks_are_drawn_within_what_is_used():
     transform = audio.SpecAugment(time_masks=1, frequency_masks=1, time_width=10)
     sample = {"audio": np.ones((60, 30), np.float32), "audio_length": jnp.int32(40)}
     keys = jax.random.split(KEY, 500)
-    out = np.asarray(jax.vmap(transform, (0, None))(keys, sample)["audio"])
+    out = np.asarray(jax.jit(jax.vmap(transform, (0, None)))(keys, sample)["audio"])
     hidden = (out[:, :40] == 0).all(axis=2)
     assert hidden.sum(axis=1).max() == 10 and (hidden.sum(axis=1) == 0).any()
     assert hidden.any(axis=0).all()  # every frame is hidden by some key
@@ -183,7 +293,9 @@ def test_masks_are_drawn_within_what_is_used():
 def test_a_warp_moves_one_frame_and_keeps_the_ends():
     ramp = np.arange(50, dtype=np.float32)[:, None]
     transform = audio.SpecAugment(0, 0, 0, 0, warp=5)
-    out = np.asarray(jax.vmap(transform, (0, None))(jax.random.split(KEY, 50), ramp))[..., 0]
+    out = np.asarray(jax.jit(jax.vmap(transform, (0, None)))(jax.random.split(KEY, 50), ramp))[
+        ..., 0
+    ]
     assert (np.diff(out, axis=1) > 0).all()
     assert (out[:, 0] == 0).all() and (out[:, -1] == 49).all()
     largest = np.abs(out - ramp[:, 0]).max(axis=1)

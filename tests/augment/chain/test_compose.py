@@ -364,12 +364,12 @@ def test_explain_of_an_image_with_other_than_three_channels():
         (
             np.zeros((8, 8, 3), np.int32),
             TypeError,
-            r"uint8 image, or a float image .*, got int32\[8, 8, 3\]",
+            r"uint16 image, or a float image .*, got int32\[8, 8, 3\]",
         ),
         (
-            np.zeros((8, 8, 3), np.uint16),
+            np.zeros((8, 8, 3), np.uint32),
             TypeError,
-            r"got uint16\[8, 8, 3\]: divide by its largest value, 65535 ",
+            r"got uint32\[8, 8, 3\]: convert 0 to 255 with .*uint8.*, 0 to 65535 ",
         ),
         (
             np.linspace(-1, 1, 192, dtype=np.float32).reshape(8, 8, 3),
@@ -379,7 +379,7 @@ def test_explain_of_an_image_with_other_than_three_channels():
         (
             {"pixels": 1},
             ValueError,
-            r"a sample must have an 'image' or an 'audio', got the keys \['pixels'\]",
+            r"a sample must have an 'image', an 'audio' or a 'volume', got the keys \['pixels'\]",
         ),
         (
             {"image": IMAGE, "size": np.zeros(2, np.float32)},

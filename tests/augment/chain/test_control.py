@@ -177,9 +177,9 @@ def test_crops_of_one_size_may_be_branches():
     ]
     out = augment.RandomChoice(crops)(jax.random.key(0), IMAGE)
     assert out.shape == (6, 6, 3)
-    with pytest.raises(ValueError, match="frames of one shape"):
+    with pytest.raises(ValueError, match="images of one shape"):
         augment.RandomChoice([augment.CenterCrop(6), NEGATIVE])(jax.random.key(0), IMAGE)
-    with pytest.raises(ValueError, match="frames of one shape"):
+    with pytest.raises(ValueError, match="images of one shape"):
         augment.RandomApply([augment.CenterCrop(6)])(jax.random.key(0), IMAGE)
 
 

@@ -140,7 +140,7 @@ WRONG = [
     (lambda: augment.ColorJitter(float("nan")), "`brightness` must be one number of at least 0"),
     (lambda: augment.JPEG((10.5, 20)), "`quality` must be one or two ints"),
     (lambda: augment.JPEG(0), "`quality`"),
-    (lambda: augment.ChannelDropout((1, 4)), "`channel_drop_range`"),
+    (lambda: augment.ChannelDropout((2, 1)), "`channel_drop_range`"),
     (lambda: augment.Morphological(3, "opening"), "`operation` must be"),
     (lambda: augment.CLAHE(tile_grid_size=0), "`tile_grid_size` must be"),
 ]

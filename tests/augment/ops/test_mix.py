@@ -445,7 +445,7 @@ def test_after_normalize_in_the_layout_of_the_model():
         ):
             mix(KEYS[0], {"image": jnp.zeros((mix.group_size, 3, 32, 32), jnp.bfloat16)})
     with pytest.raises(
-        TypeError, match=r"Mosaic needs uint8 images, got float32, which may be norm"
+        TypeError, match=r"Mosaic needs uint8 or uint16 images, got float32, which may be norm"
     ):
         A.Mosaic(32)(KEYS[0], {"image": jnp.zeros((4, 32, 32, 3))})
 

@@ -5,6 +5,7 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxaug import augment
 from jaxaug.augment import recipes
@@ -188,3 +189,43 @@ def test_one_resample_for_all_geometry():
     chain = recipes.yolo_train()[1].transforms[1]
     stages = chain.explain(augment.ImageInfo((1280, 1280), None, boxes))
     assert "RandomAffine, CenterCrop, RandomHorizontalFlip: " in stages
+
+
+# facebookresearch/detr, lyuwenyu/RT-DETR, Ghiasi et al., ultralytics: see the recipes.
+def test_numbers_of_detr_rtdetr_and_copy_paste():
+    flip, choice, sanitize, normalize = recipes.detr_train().transforms
+    assert (flip, sanitize, normalize) == (FLIP, SANITIZE, NORMALIZE)
+    plain, behind = choice.transforms
+    assert plain == behind.transforms[1]
+    assert plain.min_size == tuple(range(480, 801, 32)) and plain.max_size == 1333
+
+    schedule, flip, sanitize, _ = recipes.rtdetr_train().transforms
+    assert schedule.starts == (71,) and (flip, sanitize) == (FLIP, SANITIZE)
+    distort, zoom, crop, resize = schedule.transforms[0].transforms
+    assert resize == schedule.transforms[1] == augment.Resize((640, 640))
+    assert (distort.p, zoom.p, zoom.fill, zoom.side_range, crop.p) == (
+        0.5,
+        0.5,
+        0.0,
+        (1.0, 4.0),
+        0.8,
+    )
+
+    transform, batch_transform = recipes.copy_paste_train()
+    assert transform.transforms == recipes.lsj_train().transforms[:-1]
+    assert batch_transform.transforms[0] == augment.CopyAndPaste()
+    assert recipes.yolo_train(close_mosaic=490)[1].transforms[0].until == 490
+
+
+@pytest.mark.slow
+def test_rtdetr_stops_by_the_epoch():
+    boxes = jnp.array([[4.0, 4.0, 20.0, 16.0], [0.0] * 4])
+    image = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
+    chain = jax.jit(recipes.rtdetr_train(16, stop_epoch=3))
+    late = augment.Compose([augment.Resize((16, 16)), augment.ToFloat()])
+    expected = late(KEYS[0], {"image": image, "boxes": boxes})
+    for epoch in (2, 3):
+        out = chain(KEYS[0], {"image": image, "boxes": boxes, "epoch": jnp.int32(epoch)})
+        pixels = (out["image"], out["image"][:, ::-1])
+        same = min(float(jnp.abs(each - expected["image"]).max()) for each in pixels) < 1e-5
+        assert same == (epoch == 3) and out["boxes_valid"].tolist()[0]

@@ -270,3 +270,24 @@ def test_arguments_of_views():
     flips = augment.MultiView({"a": (augment.RandomHorizontalFlip(), 1)})
     with pytest.raises(ValueError, match="images of different sizes"):
         flips(KEY, {"image": IMAGE, "size": jnp.array([30, 44], jnp.int32)})
+
+
+# facebookresearch/mae, jepa, dinov2, ConvNeXt, google-research/big_vision: see the recipes.
+def test_numbers_of_the_newer_recipes():
+    crop, flip, normalize = recipes.mae_train().transforms
+    assert (crop.size, crop.scale, crop.interpolation) == ((224, 224), (0.2, 1.0), "bicubic")
+    assert flip.p == 0.5 and normalize == recipes.imagenet_eval().transforms[-1]
+    crop = recipes.vjepa_train().transform.transforms[0]
+    assert (crop.scale, crop.ratio, crop.interpolation) == ((0.3, 1.0), (0.75, 1.35), "bilinear")
+    resize, normalize = recipes.siglip().transforms
+    assert (resize.size, normalize.mean, normalize.std) == ((224, 224), (0.5,), (0.5,))
+    crops = [view[1].transforms[0] for view in recipes.dino(share=0.32).views]
+    assert [crop.scale for crop in crops] == [(0.32, 1.0), (0.32, 1.0), (0.05, 0.32)]
+    crop, _, policy, erase, _ = recipes.convnext_train().transforms
+    assert crop.interpolation == "bicubic" and (erase.p, erase.value) == (0.25, "random")
+    assert (policy.variant, policy.num_ops, policy.magnitude, policy.magnitude_std) == (
+        "timm",
+        2,
+        9.0,
+        0.5,
+    )

@@ -1,0 +1,41 @@
+"""Random transforms of volumes, CT, MRI or microscopy, as pure functions of (key, sample).
+
+A sample has a "volume" [D, H, W] or [D, H, W, C] and, if they are there, "labels" [D, H, W] of
+whole numbers and its "spacing", float32[3] in mm. One volume a call, batches through `jax.vmap`;
+`Compose` and the choices take these transforms as they take those of images.
+
+Spatial transforms that follow each other are one resample: the volume linearly, the labels by the
+nearest voxel. Volumes come out as float32: of uint8 and uint16 in [0, 1], of other numbers in their
+units. An operator of your own derives from `Spatial`, `Intensity` or `VolumeOp`.
+"""
+
+from jaxaug.augment.volume._kind import Border, Intensity, Spatial, VolumeOp, inverse, warp_of
+from jaxaug.augment.volume._warp import VolumeWarp
+from jaxaug.augment.volume.crop import CenterCrop, Crop, CropOrPad, ForegroundCrop
+from jaxaug.augment.volume.intensity import BiasField, Blur, Gamma, Noise, Standardize, Window
+from jaxaug.augment.volume.spatial import Affine, Elastic, Flip, QuarterTurn, Resize
+
+__all__ = [
+    "Affine",
+    "BiasField",
+    "Blur",
+    "Border",
+    "CenterCrop",
+    "Crop",
+    "CropOrPad",
+    "Elastic",
+    "Flip",
+    "ForegroundCrop",
+    "Gamma",
+    "Intensity",
+    "Noise",
+    "QuarterTurn",
+    "Resize",
+    "Spatial",
+    "Standardize",
+    "VolumeOp",
+    "VolumeWarp",
+    "Window",
+    "inverse",
+    "warp_of",
+]

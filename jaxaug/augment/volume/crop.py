@@ -1,0 +1,219 @@
+"""Parts of a volume: crops at random, in the middle, about what is labeled; pads."""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxaug._typing import Array, Key, Sample, Scalar
+from jaxaug.augment._base import (
+    LARGEST,
+    VolumeInfo,
+    as_choice,
+    as_number,
+    as_probability,
+    converter,
+)
+from jaxaug.augment.random import integer, uniform
+from jaxaug.augment.volume._fields import Size, as_size
+from jaxaug.augment.volume._kind import LABELS, Spatial, VolumeOp
+from jaxaug.augment.volume._warp import Shape, VolumeWarp
+from jaxaug.augment.volume.spatial import BORDERS
+
+
+@dataclass(frozen=True)
+class Crop(Spatial):
+    """Cut a part out of the volume at a random place.
+
+    Args:
+      size: (depth, height, width) of the part, or an int for a cube; at most that of the volume.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Crop(4)(jax.random.key(0), jnp.zeros((8, 9, 10), jnp.uint8)).shape
+      (4, 4, 4)
+
+    Reference: `monai.transforms.RandSpatialCrop`.
+    """
+
+    size: Size = field(metadata=converter(as_size))
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Array:
+        """Draw the first voxel, int32[3]."""
+        numbers = uniform(key, shape=(3,))
+        rooms = _rooms(self, info.shape, self.size)
+        return jnp.stack([integer(number, 0, room + 1) for number, room in zip(numbers, rooms)])
+
+    def warp(self, params: Array, info: VolumeInfo) -> VolumeWarp:
+        """Return p -> p + first."""
+        return _shifted(info, params.astype(jnp.float32), self.size)
+
+
+@dataclass(frozen=True)
+class CenterCrop(Spatial):
+    """Cut the middle out of the volume.
+
+    Args:
+      size: (depth, height, width) of the part, or an int for a cube; at most that of the volume.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> CenterCrop(1)(jax.random.key(0), jnp.arange(27.0).reshape(3, 3, 3)).ravel().tolist()
+      [13.0]
+    """
+
+    size: Size = field(metadata=converter(as_size))
+
+    def make_params(self, key: Key, info: VolumeInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def warp(self, params: None, info: VolumeInfo) -> VolumeWarp:
+        """Return p -> p + first."""
+        del params
+        rooms = _rooms(self, info.shape, self.size)
+        return _shifted(info, np.array([room // 2 for room in rooms], np.float32), self.size)
+
+
+@dataclass(frozen=True)
+class CropOrPad(Spatial):
+    """Bring every volume to one size without a resample: cut or padded on both sides alike.
+
+    Args:
+      size: (depth, height, width), or an int for a cube.
+      padding_mode: of what is added: "constant", "edge" or "reflect" (1234|321).
+      fill: of "constant", in the units of the volume; labels are 0 there.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> CropOrPad((1, 1, 4))(jax.random.key(0), jnp.ones((1, 1, 2))).ravel().tolist()
+      [0.0, 1.0, 1.0, 0.0]
+
+    Reference: `torchio.CropOrPad`, `monai.transforms.ResizeWithPadOrCrop`.
+    """
+
+    size: Size = field(metadata=converter(as_size))
+    _: KW_ONLY
+    padding_mode: str = field(default="constant", metadata=converter(as_choice, BORDERS))
+    fill: float = field(default=0.0, metadata=converter(as_number, -LARGEST, LARGEST))
+
+    def make_params(self, key: Key, info: VolumeInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def warp(self, params: None, info: VolumeInfo) -> VolumeWarp:
+        """Return p -> p + first, which is below 0 where there is padding."""
+        del params
+        first = [(side - wanted) // 2 for side, wanted in zip(info.shape, self.size)]
+        return _shifted(info, np.array(first, np.float32), self.size)
+
+
+class Focus(NamedTuple):
+    """Drawn parameters of `ForegroundCrop`: float32 numbers of [0, 1), the last [3]."""
+
+    foreground: Array
+    which: Array
+    place: Array
+
+
+@dataclass(frozen=True)
+class ForegroundCrop(VolumeOp):
+    """Cut out a part about a labeled voxel, or with probability 1 - `foreground` at any place.
+
+    Each voxel whose label is above 0 is as likely; the part is moved into the volume where it would
+    leave it. Where nothing is labeled the place is random. It reads the labels, which ends a run of
+    spatial transforms: put it before those.
+
+    Args:
+      size: (depth, height, width) of the part, or an int for a cube; at most that of the volume.
+      foreground: the probability of a labeled voxel in the middle.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> labels = jnp.zeros((8, 8, 8), jnp.int32).at[6, 1, 4].set(1)
+      >>> sample = {"volume": jnp.zeros((8, 8, 8)), "labels": labels}
+      >>> int(ForegroundCrop(2, 1.0)(jax.random.key(0), sample)["labels"].sum())
+      1
+
+    Reference: `monai.transforms.RandCropByPosNegLabel`, `torchio.LabelSampler`.
+
+    Differs from MONAI in any place, not one without a label, as the alternative.
+    """
+
+    size: Size = field(metadata=converter(as_size))
+    foreground: Scalar = field(default=0.5, metadata=converter(as_probability))
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Focus:
+        """Draw the kind of place, the labeled voxel, and the place elsewhere."""
+        del info
+        numbers = uniform(key, shape=(5,))
+        return Focus(numbers[0], numbers[1], numbers[2:])
+
+    def seen(self, params: Focus, info: VolumeInfo) -> VolumeInfo:
+        """Return the `VolumeInfo` of the part."""
+        del params
+        return info._replace(shape=self.size)
+
+    def change(self, params: Focus, sample: Sample, info: VolumeInfo) -> Sample:
+        """Return the part."""
+        if LABELS not in sample:
+            raise ValueError(
+                "ForegroundCrop needs 'labels' beside the volume, and there are none: take Crop."
+            )
+        rooms = jnp.array(_rooms(self, info.shape, self.size), jnp.int32)
+        anywhere = jnp.floor(params.place * (rooms + 1).astype(jnp.float32)).astype(jnp.int32)
+        marked = jnp.asarray(sample[LABELS]) > 0
+        marked = marked if marked.ndim == 3 else jnp.any(marked, axis=3)
+        voxel, any_marked = _marked_voxel(marked, params.which)
+        around = voxel - jnp.array(self.size, jnp.int32) // 2
+        first = jnp.where((params.foreground < self.foreground) & any_marked, around, anywhere)
+        first = jnp.clip(first, 0, rooms)
+        part = {name: _cut(sample[name], first, self.size) for name in ("volume", LABELS)}
+        return {**sample, **part}
+
+
+def _marked_voxel(marked: Array, number: Array) -> tuple[Array, Array]:
+    """Return (z, y, x) of the voxel at a quantile of those that are marked, and if there is one.
+
+    Counted by slices, then by rows of the slice, then along the row: one pass over the voxels.
+    """
+    rows = jnp.sum(marked, axis=2, dtype=jnp.int32)
+    slices = jnp.sum(rows, axis=1, dtype=jnp.int32)
+    total = jnp.sum(slices, dtype=jnp.int32)
+    rank = integer(number, 0, jnp.maximum(total, 1))
+
+    def within(counts: Array, rank: Array) -> tuple[Array, Array]:
+        reached = jnp.cumsum(counts, dtype=jnp.int32)
+        index = jnp.sum(reached <= rank, dtype=jnp.int32)
+        index = jnp.minimum(index, counts.shape[0] - 1)
+        return index, rank - (reached[index] - counts[index])
+
+    z, rank = within(slices, rank)
+    y, rank = within(rows[z], rank)
+    x, _ = within(marked[z, y].astype(jnp.int32), rank)
+    return jnp.stack([z, y, x]), total > 0
+
+
+def _cut(values: Array, first: Array, size: Shape) -> Array:
+    values = jnp.asarray(values)
+    rest = values.shape[3:]
+    starts = [*first, *(jnp.int32(0) for _ in rest)]
+    return lax.dynamic_slice(values, starts, (*size, *rest))
+
+
+def _shifted(info: VolumeInfo, first: Array | np.ndarray, size: Shape) -> VolumeWarp:
+    matrix = np.eye(3, dtype=np.float32)
+    return VolumeWarp.of(info, matrix, first, shape=size, diagonal=True, whole=True)
+
+
+def _rooms(transform: Spatial | VolumeOp, shape: Shape, size: Shape) -> list[int]:
+    """Return how far the first voxel of a part may lie along each axis."""
+    rooms = [side - wanted for side, wanted in zip(shape, size, strict=True)]
+    if min(rooms) < 0:
+        raise ValueError(
+            f"`size` of {type(transform).__name__} must fit into the volume of {shape}, got {size}:"
+            " put CropOrPad before it."
+        )
+    return rooms

@@ -1,0 +1,311 @@
+"""Values of voxels: windows, levels, gamma, bias fields, noise, blur."""
+
+import math
+from dataclasses import KW_ONLY, dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxaug._typing import Array, Key, Scalar
+from jaxaug.augment._base import (
+    LARGEST,
+    Range,
+    VolumeInfo,
+    as_flag,
+    as_int,
+    as_number,
+    as_range_of,
+    as_range_to,
+    as_symmetric_range,
+    converter,
+)
+from jaxaug.augment._xla import exact_sum
+from jaxaug.augment.matrix import is_static
+from jaxaug.augment.random import normal_field, uniform
+from jaxaug.augment.volume._kind import Intensity
+
+_SILENT = 1e-12  # of a deviation: below it a volume is one value
+
+
+@dataclass(frozen=True)
+class Window(Intensity):
+    """Bring the values of a window to [0, 1], and clip the others: (v - low) / (high - low).
+
+    Args:
+      low, high: in the units of the volume, such as -160 and 240 Hounsfield units for soft tissue.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Window(-100.0, 100.0)(jax.random.key(0), jnp.array([[[-999, 0, 50]]])).tolist()
+      [[[0.0, 0.5, 0.75]]]
+
+    Reference: `monai.transforms.ScaleIntensityRange`, `torchio.RescaleIntensity`.
+    """
+
+    low: Scalar = field(metadata=converter(as_number, -LARGEST, LARGEST))
+    high: Scalar = field(metadata=converter(as_number, -LARGEST, LARGEST))
+
+    def __post_init__(self):
+        super().__post_init__()
+        if is_static(self.low) and is_static(self.high) and self.high <= self.low:
+            raise ValueError(
+                f"`low` of Window must be below `high`, got {self.low} and {self.high}."
+            )
+
+    def make_params(self, key: Key, info: VolumeInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
+        """Return the values of the window."""
+        del params, info
+        return jnp.clip((volume - self.low) / (self.high - self.low), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Standardize(Intensity):
+    """Bring every volume to a mean of 0 and a standard deviation of 1; of channels, each.
+
+    Args:
+      nonzero: True takes the mean and the deviation of the voxels that are not 0, and leaves the
+        others 0: those of a head without the air about it.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Standardize()(jax.random.key(0), jnp.array([[[1.0, 3.0]]])).tolist()
+      [[[-1.0, 1.0]]]
+
+    Reference: `monai.transforms.NormalizeIntensity`, `torchio.ZNormalization`.
+    """
+
+    nonzero: bool = field(default=False, metadata=converter(as_flag))
+
+    def make_params(self, key: Key, info: VolumeInfo) -> None:
+        """Draw nothing."""
+        del key, info
+
+    def apply(self, params: None, volume: Array, info: VolumeInfo) -> Array:
+        """Return the standardized volume."""
+        del params, info
+        if volume.ndim == 3:
+            return self._standardized(volume)
+        return jnp.stack([self._standardized(volume[..., c]) for c in range(volume.shape[3])], 3)
+
+    def _standardized(self, volume: Array) -> Array:
+        counted = volume != 0 if self.nonzero else jnp.ones(volume.shape, bool)
+        share = _mean(counted.astype(jnp.float32))
+        mean = _mean(volume) / jnp.maximum(share, _SILENT)
+        centered = jnp.where(counted, volume - mean, 0.0)
+        variance = _mean(centered * centered) / jnp.maximum(share, _SILENT)
+        varies = variance > _SILENT**2
+        # The slope of a root at 0 is infinite: it is taken where there is a deviation alone.
+        deviation = jnp.sqrt(jnp.where(varies, variance, 1.0))
+        return jnp.where(varies, centered / deviation, 0.0)
+
+
+@dataclass(frozen=True)
+class Gamma(Intensity):
+    """Raise the values of [0, 1] to a random power; negative ones keep their sign.
+
+    Args:
+      gamma: (low, high), above 0, or one number; below 1 dark values become lighter.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Gamma((2.0, 2.0))(jax.random.key(0), jnp.array([[[0.5, -0.5]]])).round(4).tolist()
+      [[[0.25, -0.25]]]
+
+    Reference: `torchio.RandomGamma`, there by the logarithm of gamma.
+    """
+
+    gamma: Range = field(default=(0.74, 1.35), metadata=converter(as_range_of, 1e-3))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Array:
+        """Draw the power."""
+        del info
+        return uniform(key, *self.gamma)
+
+    def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
+        """Return the powers."""
+        del info
+        size = jnp.abs(volume)
+        power = jnp.exp(params * jnp.log(jnp.where(size > 0, size, 1.0)))
+        return jnp.where(size > 0, jnp.sign(volume) * power, 0.0)
+
+
+@dataclass(frozen=True)
+class BiasField(Intensity):
+    """Multiply the volume by the exponential of a random polynomial, as the coils of an MRI do.
+
+    The polynomial sum c_ijk z^i y^j x^k, i + j + k <= order, is of places in [-1, 1], the corner
+    voxels at its ends; of channels all have one field.
+
+    Args:
+      coefficients: v, of which each c is uniform on [-v, v], or a pair (low, high).
+      order: of the polynomial.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> BiasField()(jax.random.key(0), jnp.ones((4, 5, 6))).shape
+      (4, 5, 6)
+
+    Reference: K. Van Leemput et al., "Automated model-based tissue classification of MR images of
+      the brain", 1999; `torchio.RandomBiasField`.
+    """
+
+    coefficients: Range = field(default=0.5, metadata=converter(as_symmetric_range))
+    order: int = field(default=3, metadata=converter(as_int, 0))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Array:
+        """Draw the coefficients, float32[n], in the order of (i, j, k)."""
+        del info
+        return uniform(key, *self.coefficients, shape=(len(self._powers()),))
+
+    def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
+        """Multiply by the field."""
+        del info
+        lines = []
+        for axis in range(3):
+            line = np.linspace(-1, 1, volume.shape[axis], dtype=np.float64)
+            along = [1, 1, 1]
+            along[axis] = -1
+            lines.append(
+                [(line**n).astype(np.float32).reshape(along) for n in range(self.order + 1)]
+            )
+        # Horner-like: what depends on x alone is summed first, on lines.
+        total = jnp.zeros((), jnp.float32)
+        for i in range(self.order + 1):
+            plane = jnp.zeros((1, 1, 1), jnp.float32)
+            for j in range(self.order + 1 - i):
+                row = jnp.zeros((1, 1, 1), jnp.float32)
+                for k in range(self.order + 1 - i - j):
+                    row = row + params[self._powers().index((i, j, k))] * lines[2][k]
+                plane = plane + row * lines[1][j]
+            total = total + plane * lines[0][i]
+        bias = jnp.exp(total)
+        return volume * (bias if volume.ndim == 3 else bias[..., None])
+
+    def _powers(self) -> list[tuple[int, int, int]]:
+        top = range(self.order + 1)
+        return [(i, j, k) for i in top for j in top for k in top if i + j + k <= self.order]
+
+
+class NoiseDraw(NamedTuple):
+    """Drawn parameters of noise: the key of its voxels, and the standard deviation."""
+
+    key: Key
+    sigma: Array
+
+
+@dataclass(frozen=True)
+class Noise(Intensity):
+    """Add normal numbers to each value, or, of a magnitude in MRI, make it Rician.
+
+    Args:
+      sigma: (low, high), at least 0, the range of the standard deviation; one number for both.
+      rician: True takes sqrt((v + a)^2 + b^2) with a and b normal, False v + a.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> Noise(0.1)(jax.random.key(0), jnp.zeros((4, 5, 6))).shape
+      (4, 5, 6)
+
+    Reference: `monai.transforms.RandGaussianNoise`, `torchio.RandomNoise`.
+    """
+
+    sigma: Range = field(default=(0.0, 0.1), metadata=converter(as_range_of, 0.0))
+    rician: bool = field(default=False, metadata=converter(as_flag))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> NoiseDraw:
+        """Draw the key of the voxels and the standard deviation."""
+        del info
+        voxels, size = jax.random.split(key)
+        return NoiseDraw(voxels, uniform(size, *self.sigma))
+
+    def apply(self, params: NoiseDraw, volume: Array, info: VolumeInfo) -> Array:
+        """Add the noise."""
+        del info
+        if not self.rician:
+            return volume + params.sigma * _normal(params.key, volume.shape)
+        first, second = jax.random.split(params.key)
+        real = volume + params.sigma * _normal(first, volume.shape)
+        square = real * real + (params.sigma * _normal(second, volume.shape)) ** 2
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
+@dataclass(frozen=True)
+class Blur(Intensity):
+    """Blur by a Gaussian of a random width; the border is repeated.
+
+    Args:
+      sigma: (low, high), the range of the standard deviation in voxels; `high`, which fixes the
+        size of the kernel, is a number.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> bool(jnp.allclose(Blur((1.0, 1.0))(jax.random.key(0), jnp.ones((4, 5, 6))), 1.0))
+      True
+
+    Reference: `scipy.ndimage.gaussian_filter` with mode "nearest"; `monai.transforms.
+      RandGaussianSmooth`, `torchio.RandomBlur`.
+    """
+
+    sigma: Range = field(default=(0.0, 2.0), metadata=converter(as_range_to, 0.0))
+    _: KW_ONLY
+    p: float = 1.0
+
+    def make_params(self, key: Key, info: VolumeInfo) -> Array:
+        """Draw the standard deviation."""
+        del info
+        return uniform(key, *self.sigma)
+
+    def apply(self, params: Array, volume: Array, info: VolumeInfo) -> Array:
+        """Blur along each axis."""
+        del info
+        radius = math.ceil(_TRUNCATED * self.sigma[1])
+        offsets = np.arange(-radius, radius + 1, dtype=np.float32)
+        reach = jnp.floor(_TRUNCATED * params + 0.5)
+        weights = jnp.exp(-0.5 * (offsets / jnp.maximum(params, 1e-3)) ** 2)
+        weights = jnp.where(jnp.abs(offsets) <= reach, weights, 0.0)
+        weights = weights / jnp.sum(weights)
+        for axis in range(3):
+            volume = _correlated(volume, weights, axis)
+        return volume
+
+
+_TRUNCATED = 4.0  # deviations after which the kernel ends, as in scipy
+
+
+def _correlated(volume: Array, weights: Array, axis: int) -> Array:
+    """Return the sums of neighbors along an axis, its ends repeated."""
+    radius = weights.shape[0] // 2
+    length = volume.shape[axis]
+    line = np.arange(length)
+    total = jnp.zeros((), jnp.float32)
+    for tap in range(weights.shape[0]):
+        index = np.clip(line + tap - radius, 0, length - 1)
+        total = total + weights[tap] * jnp.take(volume, index, axis=axis, mode="clip")
+    return total
+
+
+def _mean(volume: Array) -> Array:
+    """Return the mean, the same for any size of a batch: sums in fixed point, slice by slice."""
+    largest = lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(volume)), 1e-30))
+    depth, height, width = volume.shape
+    sums = jax.vmap(exact_sum)(volume / largest) / (height * width)
+    return exact_sum(sums[None]) / depth * largest
+
+
+def _normal(key: Key, shape: tuple[int, ...]) -> Array:
+    """Return normal numbers for voxels."""
+    depth, height, *rest = shape
+    return normal_field(key, (depth * height, *rest)).reshape(shape)

@@ -1,0 +1,252 @@
+"""Volumes against scipy.ndimage and NumPy in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import ndimage
+from scipy.interpolate import BSpline
+
+from jaxaug import augment
+from jaxaug.augment import volume as vol
+
+SHAPE = (18, 20, 22)
+KEY = jax.random.key(3)
+RNG = np.random.default_rng(0)
+SMOOTH = ndimage.gaussian_filter(RNG.random(SHAPE), 1.0)
+VOLUME = ((SMOOTH - SMOOTH.min()) / np.ptp(SMOOTH)).astype(np.float32)
+LABELS = (VOLUME > 0.5).astype(np.int32) + 2 * (VOLUME > 0.7)
+SAMPLE = {"volume": jnp.asarray(VOLUME), "labels": jnp.asarray(LABELS)}
+ATOL = 1e-3  # of the range, 1
+
+
+def drawn(transform, info=None):
+    """Return what a transform draws for the sample."""
+    info = augment.VolumeInfo(SHAPE) if info is None else info
+    return jax.tree.map(np.float64, transform.make_params(KEY, info))
+
+
+def turned(degrees, axis):
+    """Return the counter-clockwise turn on the slices across an axis, for (z, y, x)."""
+    i, j = [other for other in range(3) if other != axis]
+    angle = np.deg2rad(degrees)
+    matrix = np.eye(3)
+    matrix[i, i] = matrix[j, j] = np.cos(angle)
+    matrix[i, j], matrix[j, i] = -np.sin(angle), np.sin(angle)
+    return matrix
+
+
+def affine_of(params, spacing=(1, 1, 1)):
+    """Return the inverse matrix, and the place of the output's origin, in voxel indices."""
+    shear = np.eye(3)
+    shear[~np.eye(3, dtype=bool)] = params.shear
+    turn = (
+        turned(params.degrees[2], 2) @ turned(params.degrees[1], 1) @ turned(params.degrees[0], 0)
+    )
+    forward = turn @ shear @ np.diag(params.scale)
+    forward = np.diag(1 / np.array(spacing)) @ forward @ np.diag(spacing)
+    back = np.linalg.inv(forward)
+    center = (np.array(SHAPE) - 1) / 2
+    return back, center - back @ (center + params.translate)
+
+
+def displaced(control, index):
+    """Return the places that a spline of displacements shows, index float64[3, ...]."""
+    control = np.float64(control)
+    weights = []
+    for axis in range(3):
+        cells = control.shape[1 + axis] - 3
+        knots = np.arange(-3, cells + 4)
+        place = (np.arange(SHAPE[axis]) + 0.5) * cells / SHAPE[axis]
+        basis = [BSpline.basis_element(knots[k : k + 5], False)(place) for k in range(cells + 3)]
+        weights.append(np.nan_to_num(np.array(basis)))
+    return index + np.einsum("dabc,az,by,cx->dzyx", control, *weights)
+
+
+def grid():
+    return np.stack(np.meshgrid(*map(np.arange, SHAPE), indexing="ij")).astype(np.float64)
+
+
+def check(out, places, mode="grid-constant"):
+    """Raise where a sample is not that of scipy at places [3, ...] of voxel indices."""
+    expected = ndimage.map_coordinates(np.float64(VOLUME), places, order=1, mode=mode)
+    np.testing.assert_allclose(out["volume"], expected, rtol=0, atol=ATOL)
+    labels = ndimage.map_coordinates(LABELS, places, order=0, mode="grid-constant")
+    near = np.abs((places + 0.5) - np.round(places + 0.5)).min(axis=0) < 1e-3
+    np.testing.assert_array_equal(np.asarray(out["labels"])[~near], labels[~near])
+    assert near.mean() < 0.05
+
+
+AFFINE = vol.Affine(25, (0.8, 1.2), 0.2, 3, isotropic=False)
+
+
+@pytest.mark.parametrize("spacing", [None, (3.0, 1.0, 0.5)])
+def test_affine_is_that_of_scipy(spacing):
+    sample = SAMPLE if spacing is None else {**SAMPLE, "spacing": jnp.array(spacing)}
+    info = augment.VolumeInfo(SHAPE, spacing=None if spacing is None else jnp.array(spacing))
+    params = augment.Compose([AFFINE]).make_params(KEY, info)
+    back, first = affine_of(jax.tree.map(np.float64, params[0].params), spacing or (1, 1, 1))
+    out = jax.jit(augment.Compose([AFFINE]))(KEY, sample)
+    places = np.einsum("ij,jzyx->izyx", back, grid()) + first[:, None, None, None]
+    check(out, places)
+
+
+def test_a_run_of_affine_and_elastic_is_one_resample_of_scipy():
+    elastic = vol.Elastic(6, (1.5, 2.5))
+    for chain in (augment.Compose([AFFINE, elastic]), augment.Compose([elastic, AFFINE])):
+        params = chain.make_params(KEY, augment.VolumeInfo(SHAPE))
+        places = grid()
+        for drawing in reversed(params):
+            if hasattr(drawing.params, "control"):
+                control = np.asarray(drawing.params.control)
+                field = displaced(control, grid()) - grid()
+                read = [ndimage.map_coordinates(f, places, order=1, mode="nearest") for f in field]
+                places = places + np.stack(read)
+            else:
+                back, first = affine_of(jax.tree.map(np.float64, drawing.params))
+                places = np.einsum("ij,jzyx->izyx", back, places) + first[:, None, None, None]
+        check(jax.jit(chain)(KEY, SAMPLE), places)
+        assert chain.explain(augment.VolumeInfo(SHAPE)).startswith("1 pass over the voxels")
+
+
+@pytest.mark.parametrize("mode, theirs", [("edge", "nearest"), ("reflect", "mirror")])
+def test_borders_are_those_of_scipy(mode, theirs):
+    shift = vol.Affine(translate=((4.3, 4.3), (-3.6, -3.6), (2.2, 2.2)), padding_mode=mode)
+    out = shift(KEY, SAMPLE["volume"])
+    moved = ndimage.shift(np.float64(VOLUME), (4.3, -3.6, 2.2), order=1, mode=theirs)
+    np.testing.assert_allclose(out, moved, rtol=0, atol=ATOL)
+
+
+def test_a_fill_may_be_learned():
+    def total(fill):
+        steps = [vol.Affine(20, translate=(3.0, 3.0), fill=fill), vol.Affine(9, fill=fill)]
+        return augment.Compose(steps)(KEY, VOLUME[:2, :3, :4]).sum()
+
+    two, three = jax.jit(lambda: (total(2.0), total(3.0)))()
+    found, slope = jax.jit(jax.value_and_grad(total))(jnp.float32(2.0))
+    np.testing.assert_allclose([found, slope], [two, three - two], rtol=1e-4)
+
+
+def test_whole_voxels_are_kept_to_the_bit():
+    chain = augment.Compose(
+        [
+            vol.Flip((0, 2), p=1.0),
+            vol.CropOrPad((20, 20, 20)),
+            vol.QuarterTurn((1, 2)),
+            vol.Crop(17),
+        ]
+    )
+    params = chain.make_params(KEY, augment.VolumeInfo(SHAPE))
+    turns, first = int(params[2].params), np.asarray(params[3].params)
+    for name, given in (("volume", VOLUME), ("labels", LABELS)):
+        expected = np.flip(given, (0, 2))
+        expected = np.pad(expected, ((1, 1), (0, 0), (0, 0)))[:, :, 1:21]
+        expected = np.rot90(expected, turns, (1, 2))
+        expected = expected[tuple(slice(start, start + 17) for start in first)]
+        np.testing.assert_array_equal(chain(KEY, SAMPLE)[name], expected)
+
+
+def test_resize_grows_as_scipy_and_shrinks_antialiased():
+    out = jax.jit(vol.Resize((36, 30, 40)))(KEY, SAMPLE)
+    zoom = np.array((36, 30, 40)) / SHAPE
+    expected = ndimage.zoom(np.float64(VOLUME), zoom, order=1, mode="nearest", grid_mode=True)
+    np.testing.assert_allclose(out["volume"], expected, rtol=0, atol=ATOL)
+
+    spaced = {**SAMPLE, "spacing": jnp.array([1.0, 2.0, 3.0])}
+    out = jax.jit(vol.Resize((5, 20, 11)))(KEY, spaced)
+    expected = np.float64(VOLUME)
+    for axis, side in ((0, 5), (2, 11)):
+        shrink = SHAPE[axis] / side
+        offset = (np.arange(SHAPE[axis]) + 0.5) - ((np.arange(side) + 0.5) * shrink)[:, None]
+        weights = np.maximum(0, 1 - np.abs(offset) / shrink)
+        weights /= weights.sum(axis=1, keepdims=True)
+        expected = np.moveaxis(np.tensordot(weights, expected, (1, axis)), 0, axis)
+    np.testing.assert_allclose(out["volume"], expected, rtol=0, atol=ATOL)
+    np.testing.assert_allclose(out["spacing"], [3.6, 2.0, 6.0], rtol=1e-6)
+    assert set(np.unique(out["labels"])) <= set(np.unique(LABELS))
+
+
+def test_inverse_brings_a_prediction_back():
+    chain = augment.Compose([vol.Flip(p=1.0), vol.Affine(20, (0.9, 1.1), 0.1), vol.Elastic(5, 1.0)])
+    info = augment.VolumeInfo(SHAPE)
+    params = chain.make_params(KEY, info)
+    out = chain.apply(params, SAMPLE)
+    warp = vol.warp_of(chain, params, info)
+    back = vol.inverse(out["volume"], warp, info)
+    inner = (slice(6, -6),) * 3
+    assert np.abs(back - VOLUME)[inner].mean() < 0.02  # two interpolations of a rough volume
+    places = warp.pull(warp.push(tuple(jnp.asarray(each + 0.5, jnp.float32) for each in grid())))
+    for place, each in zip(places, grid()):
+        np.testing.assert_allclose(np.asarray(place)[inner], (each + 0.5)[inner], atol=2e-2)
+    labels = vol.inverse(out["labels"], warp, info)
+    assert (np.asarray(labels) == LABELS)[inner].mean() > 0.9
+
+
+def test_foreground_crops_hold_the_labeled_voxel_and_each_is_as_likely():
+    labels = np.zeros(SHAPE, np.int32)
+    marked = [(0, 0, 0), (9, 10, 11), (17, 19, 21), (9, 10, 12)]
+    labels[tuple(np.transpose(marked))] = [1, 2, 3, 4]
+    sample = {"volume": jnp.asarray(VOLUME), "labels": jnp.asarray(labels)}
+    keys = jax.random.split(KEY, 400)
+    cut = jax.jit(jax.vmap(vol.ForegroundCrop((5, 5, 1), 1.0), (0, None)))(keys, sample)
+    found = np.asarray(cut["labels"]).reshape(400, -1).max(axis=1)
+    counts = np.bincount(found, minlength=5)
+    assert counts[0] == 0 and counts[1:].min() > 60
+    np.testing.assert_array_equal(
+        cut["volume"][found == 1], np.tile(VOLUME[:5, :5, :1], (counts[1], 1, 1, 1))
+    )
+    nothing = {**sample, "labels": jnp.zeros(SHAPE, jnp.int32)}
+    assert vol.ForegroundCrop(5, 1.0)(KEY, nothing)["volume"].shape == (5, 5, 5)
+
+
+def test_values_are_those_of_their_formulas():
+    given = np.float64(VOLUME)
+    blur = vol.Blur((0.3, 1.7))
+    out = jax.jit(blur)(KEY, VOLUME)
+    key = jax.random.fold_in(KEY, 0)
+    sigma = float(blur.make_params(key, augment.VolumeInfo(SHAPE)))
+    expected = ndimage.gaussian_filter(given, sigma, mode="nearest", truncate=4.0)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=ATOL)
+
+    bias = vol.BiasField(0.4, 2)
+    numbers = np.float64(bias.make_params(key, augment.VolumeInfo(SHAPE)))
+    z, y, x = np.meshgrid(*(np.linspace(-1, 1, side) for side in SHAPE), indexing="ij")
+    powers = [(i, j, k) for i in range(3) for j in range(3) for k in range(3) if i + j + k <= 2]
+    field = sum(c * z**i * y**j * x**k for c, (i, j, k) in zip(numbers, powers, strict=True))
+    np.testing.assert_allclose(jax.jit(bias)(KEY, VOLUME), given * np.exp(field), atol=1e-5)
+
+    masked = np.where(given > 0.4, 1000 * given, 0.0)
+    inside = masked[masked != 0]
+    out = vol.Standardize(nonzero=True)(KEY, masked.astype(np.float32))
+    expected = np.where(masked != 0, (masked - inside.mean()) / inside.std(), 0)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=2e-3)
+
+    ct = np.int16([[[-1000, -100, 40, 1200]]])
+    out = vol.Window(-100, 300)(KEY, ct)
+    np.testing.assert_allclose(out, [[[0, 0, 0.35, 1]]], atol=1e-6)
+    noisy = vol.Noise((0.1, 0.1), rician=True)(KEY, np.zeros(SHAPE, np.float32))
+    assert noisy.mean() == pytest.approx(0.1 * np.sqrt(np.pi / 2), rel=0.02)
+
+
+def test_a_volume_of_one_value_has_slopes():
+    slope = jax.grad(lambda value: vol.Standardize()(KEY, jnp.full((2, 3, 4), value)).sum())(3.0)
+    assert slope == 0.0
+
+
+def test_wrong_volumes_and_settings_say_so():
+    with pytest.raises(
+        ValueError, match=r"`labels` must have the depth.*\(18, 20, 22\), got \(2, 2"
+    ):
+        AFFINE(KEY, {**SAMPLE, "labels": jnp.zeros((2, 2, 2), jnp.int32)})
+    with pytest.raises(ValueError, match=r"less than half a cell, 1\.5 voxels"):
+        vol.Elastic(9, 4.0)(KEY, SAMPLE)
+    with pytest.raises(ValueError, match=r"`size` of Crop must fit .*put CropOrPad before it"):
+        vol.Crop(19)(KEY, SAMPLE)
+    with pytest.raises(ValueError, match="one length along the axes"):
+        vol.QuarterTurn()(KEY, SAMPLE)
+    with pytest.raises(ValueError, match="Affine needs a 'volume', and the sample has none"):
+        AFFINE(KEY, {"image": jnp.zeros((8, 8, 3))})
+    with pytest.raises(ValueError, match=r"`axes` must be some of 0 .*got \(3,\)"):
+        vol.Flip((3,))
+    with pytest.raises(ValueError, match=r"`low` of Window must be below `high`, got 3\.0 and 3"):
+        vol.Window(3, 3)
