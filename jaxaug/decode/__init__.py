@@ -5,12 +5,14 @@ from jaxaug.decode._declare import default_decoder
 from jaxaug.decode._draw import draw_integers, draw_uniform
 from jaxaug.decode._mask import Mask
 from jaxaug.decode._points import Boxes, Keypoints, stored_points
+from jaxaug.decode._tokens import Tokenized
 from jaxaug.decode._types import Encoded, ImageBatch, Ragged, Span
 from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.image.column import Image, share
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.host.decode_image import decode_image
 from jaxaug.decode.image.parse.headers import Headers, read_headers
+from jaxaug.decode.image.sides import Sides
 from jaxaug.decode.video.column import Video
 from jaxaug.decode.video.decode_video import decode_video
 
@@ -29,7 +31,9 @@ __all__ = [
     "Mask",
     "Ragged",
     "RowError",
+    "Sides",
     "Span",
+    "Tokenized",
     "Video",
     "decode_image",
     "decode_video",

@@ -16,6 +16,9 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Array, Device, Values
+from jaxaug.decode._types import Span
+
+WHOLE = np.iinfo(np.int64).max  # an end behind that of all values
 
 
 def release_nothing(readers: Any) -> None:
@@ -71,6 +74,10 @@ class Column(abc.ABC):
     def stored(self) -> "Sequence[Any] | None":
         """Return what an index has stored of all records, in parts; None if it does not."""
 
+    def summary(self) -> Any:
+        """Return what an index tells of all records at once, such as `Sides`; None for nothing."""
+        return None
+
 
 @dataclasses.dataclass(frozen=True)
 class ColumnDecoder:
@@ -82,11 +89,13 @@ class ColumnDecoder:
 
     Attributes:
       on_device: names of `forms` whose arrays are on the devices already.
+      reads_parts: `needed_bytes` may ask for less than all bytes of a value.
       in_flight: how many calls of `decode_rows` at once keep it busy; more would wait.
       counted: names that `Decoded.counts` has.
     """
 
     on_device: ClassVar[tuple[str, ...]] = ()
+    reads_parts: ClassVar[bool] = False
     in_flight: ClassVar[int] = 2
     counted: ClassVar[tuple[str, ...]] = ()
 
@@ -94,6 +103,14 @@ class ColumnDecoder:
     def draws(self) -> bool:
         """True if what `decode_rows` returns depends on `keys`: no record of it can be kept."""
         return False
+
+    @property
+    def reads(self) -> str | None:
+        """The column whose bytes this one decodes once more; None for its own.
+
+        So the sound of a video is an entry beside its frames, without a column in the source.
+        """
+        return None
 
     def follows(self) -> str | None:
         """Return the column that this one follows, as a mask does its image: its attribute `of`.
@@ -136,6 +153,17 @@ class ColumnDecoder:
     def running(self) -> Any:
         """What `Loader.decoders` shows of an opened decoder."""
         return self
+
+    def needed_bytes(self, stored: Any, span: "Span | None", keys: np.ndarray) -> np.ndarray:
+        """Return the bytes [begin, end) of n values that `decode_rows` will need, int64[n, 2].
+
+        Args:
+          stored: what an index has stored of them.
+          span: the part of each that the record is.
+          keys: as `decode_rows` will be given them.
+        """
+        del stored, span
+        return np.tile([0, WHOLE], (len(keys), 1))
 
     def check_rows(self, values: Values, stored: Any) -> tuple[Any, dict[int, str]]:
         """Return what the bytes tell before they are decoded, and row -> reason for bad ones.

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxaug._checks import is_int
 from jaxaug._typing import Array, Values
+from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, RowError, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded
@@ -38,8 +39,11 @@ class Mask(ColumnDecoder):
     A column that is an array [n, Hm, Wm(, C)] holds each mask at its top-left, at least as large as
     the stored image; it is placed on the device.
 
+    Of a video the column is an array with a mask for each of its frames, `Ragged` of [Hm, Wm] or
+    [n, F, Hm, Wm]; the entry has those of the frames that the row shows, [B, (count,) T, H, W].
+
     Args:
-      of: the column of the image.
+      of: the column of the image, or of the video.
       fill: what integers are outside of the image, and in rows that are not valid; bool has False,
         float 0.
       instances: the array is [n, k, Hm, Wm], a mask for each of k objects; its entry is [B, k, H,
@@ -61,6 +65,8 @@ class Mask(ColumnDecoder):
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> ColumnDecoder:
         """Return the decoder of masks of this column's kind, on the canvas of its image."""
         image = siblings[self.of]
+        if clips := clips_of(image):
+            return self._fit_clips(column, clips, image)
         if not isinstance(image, (Image, ImageArray)) or image.canvas is None:
             raise ValueError(
                 f"`of` of column {column.name!r} must name a column of images, got {self.of!r}."
@@ -97,6 +103,29 @@ class Mask(ColumnDecoder):
             fill=fill,
             blank_fill=self.fill,
             instances=self.instances,
+        )
+
+    def _fit_clips(
+        self, column: Column, clips: tuple[int, ...], video: ColumnDecoder
+    ) -> "MaskArray":
+        """Return the decoder of a column with a mask for each frame of a video."""
+        frame = None if isinstance(column.example, Encoded) else one_frame(column.example)
+        if frame is None or frame.ndim != 3 + self.instances:
+            got = "encoded bytes" if frame is None else f"rows {list(frame.shape[1:])}"
+            raise ValueError(
+                f"feature {column.name!r} must be arrays with a mask for each frame of its video, "
+                f"got {got}."
+            )
+        return MaskArray(
+            of=self.of,
+            shape=frame.shape[1:],
+            dtype=frame.dtype.name,
+            canvas=getattr(video, "canvas"),  # noqa: B009
+            fill=0 if self.instances else fill_of(frame.dtype, self.fill),
+            blank_fill=self.fill,
+            instances=self.instances,
+            clips=clips,
+            repeat=getattr(video, "pad", "last") == "last",
         )
 
     def _fit_encoded(self, column: Column, image: "Image | ImageArray") -> "EncodedMask":
@@ -249,6 +278,7 @@ class MaskArray(ColumnDecoder):
       fill: the value outside of the image.
       blank_fill: that of integers in rows that are not valid.
       instances: the first axis is that of objects.
+      clips, repeat: of a video, the shape of its clips, and whether they repeat the last frame.
     """
 
     of: str
@@ -258,9 +288,12 @@ class MaskArray(ColumnDecoder):
     fill: int
     blank_fill: int
     instances: bool
+    clips: tuple[int, ...] = ()
+    repeat: bool = False
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return {"stored": jax.ShapeDtypeStruct(self.shape, np.dtype(self.dtype))}
+        shape = (*self.clips, *self.shape)
+        return {"stored": jax.ShapeDtypeStruct(shape, np.dtype(self.dtype))}
 
     def blanks(self, name: str) -> Mapping[str, int]:
         return {} if self.instances else {name: self.blank_fill}
@@ -281,8 +314,10 @@ class MaskArray(ColumnDecoder):
         Raises:
           ValueError: one is smaller than its stored image.
         """
-        assert isinstance(values, np.ndarray)
         image = siblings[self.of].arrays
+        if self.clips:
+            values = rows_of_clips(values, image, self.repeat, self.fill)
+        assert isinstance(values, np.ndarray)
         if "size" in image:
             self._check(image, wanted & siblings[self.of].valid)
         return Decoded({"stored": values}, valid_rows({}, wanted), {})
@@ -316,7 +351,11 @@ class MaskArray(ColumnDecoder):
             image = {"size": sides, "original_size": sides, "orientation": jnp.uint8(1)}
         place = {name: image[name] for name in ("size", "original_size", "orientation")}
         place |= {"canvas": self.canvas, "fill": self.fill}
-        return {name: (place_masks if self.instances else place_mask)(mask, **place)}
+        placed = partial(place_masks if self.instances else place_mask, **place)
+        if not self.clips:
+            return {name: placed(mask)}
+        masks = jax.vmap(placed)(mask.reshape(-1, *self.shape))
+        return {name: masks.reshape(*self.clips, *masks.shape[1:])}
 
 
 def _first_dtype(column: Column) -> np.dtype:

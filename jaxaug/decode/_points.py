@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jaxaug._typing import Values
+from jaxaug.decode._clip_rows import clips_of, one_frame, rows_of_clips
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._types import Encoded, Ragged
 from jaxaug.decode.image.orientation import FLIP_X, FLIP_Y, TRANSPOSE
@@ -24,8 +25,12 @@ class Keypoints(ColumnDecoder):
     float32[B, ..., 2 or 3] on the image's canvas, flat ones [B, k, 2]. A keypoint of three zeros is
     padding and stays. Beside a `Ragged` column "<name>_length" counts points.
 
+    Of a video, the column has a row for each of its frames, `Ragged` of [k, 2 or 3] or [n, F, k, 2
+    or 3]; the entry has those of the frames that the row shows, [B, (count,) T, k, 2 or 3], zeros
+    where `pad="mask"` shows none.
+
     Args:
-      of: the column of the image.
+      of: the column of the image, or of the video.
       upright: the column is in pixels of the upright image, not of the stored file.
 
     Raises:
@@ -42,16 +47,35 @@ class Keypoints(ColumnDecoder):
     name: str = dataclasses.field(default="", repr=False)
     shape: tuple[int, ...] = dataclasses.field(default=(), repr=False)
     ragged: bool = dataclasses.field(default=False, repr=False)
+    # Of a video: the shape of its clips, and whether they repeat the last frame.
+    clips: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+    repeat: bool = dataclasses.field(default=False, repr=False)
 
     numbers: ClassVar[int] = 2  # of one of them
 
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Keypoints":
         """Return the decoder with the shape of the column."""
-        del siblings
         named = dataclasses.replace(self, name=column.name)
+        if clips := clips_of(siblings[self.of]):
+            return named._fit_clips(column.example, clips, siblings[self.of])
         values, _ = named._unflatten(column.example)
         ragged = isinstance(column.example, Ragged)
         return dataclasses.replace(named, shape=values.shape[1:], ragged=ragged)
+
+    def _fit_clips(
+        self, example: Values, clips: tuple[int, ...], video: ColumnDecoder
+    ) -> "Keypoints":
+        """Return the decoder of a column with a row for each frame of a video."""
+        frame = one_frame(example)
+        if not self._has_shape(frame):
+            raise ValueError(
+                f"feature {self.name!r} must have a row [k, {self.numbers}] for each frame of its "
+                f"video, got rows {list(frame.shape[1:])}: other data needs another name."
+            )
+        repeat = getattr(video, "pad", "last") == "last"
+        return dataclasses.replace(
+            self, shape=(*clips, *frame.shape[1:]), clips=clips, repeat=repeat
+        )
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the form of the points, and of their number where it varies."""
@@ -69,8 +93,13 @@ class Keypoints(ColumnDecoder):
         keys: np.ndarray,
     ) -> Decoded:
         """Return the points of n records on the canvases of their images."""
-        points, lengths = self._unflatten(values)
         image = siblings[self.of].arrays
+        if self.clips:
+            points = rows_of_clips(values, image, self.repeat).astype(np.float32)
+            flat = points.reshape(len(points), -1, points.shape[-1])
+            flat = self.moved(flat, _onto_canvas(image, self.upright))
+            return Decoded({"points": flat.reshape(points.shape)}, valid_rows({}, wanted), {})
+        points, lengths = self._unflatten(values)
         if "size" in image:
             points = self.moved(points, _onto_canvas(image, self.upright))
         arrays = {"points": points}
@@ -124,11 +153,12 @@ class Boxes(Keypoints):
     """Boxes of images: the description that `Loader(decode=)` takes, and sources declare.
 
     A column [n, k, 4] of xyxy in edge coordinates and absolute pixels of the stored file, or flat
-    [n, 4 k], becomes float32[B, k, 4] on the image's canvas. A box of four zeros is padding and
-    stays. Beside a `Ragged` column "<name>_length" counts boxes.
+    [n, 4 k], becomes float32[B, k, 4] on the image's canvas; one of oriented boxes [n, k, 8], their
+    four corners clockwise, [B, k, 8]. A box of zeros is padding and stays. Beside a `Ragged` column
+    "<name>_length" counts boxes. Of a video they are by frame, see `Keypoints`.
 
     Args:
-      of: the column of the image.
+      of: the column of the image, or of the video.
       upright: the column is in pixels of the upright image, not of the stored file.
 
     Raises:
@@ -142,15 +172,17 @@ class Boxes(Keypoints):
     numbers: ClassVar[int] = 4
 
     def moved(self, points: np.ndarray, move: Move) -> np.ndarray:
-        """Return the hulls of boxes float32[n, k, 4] after `move`."""
+        """Return the hulls of boxes float32[n, k, 4] after `move`, of [n, k, 8] the corners."""
         boxes = points
+        if boxes.shape[-1] == _CORNERS:
+            return _moved_corners(boxes, move)
         corners = move(boxes.reshape(len(boxes), -1, 2)).reshape(*boxes.shape[:2], 2, 2)
         hulls = np.concatenate([corners.min(axis=2), corners.max(axis=2)], axis=-1)
         padding = (boxes == 0).all(axis=-1, keepdims=True)
         return np.where(padding, np.float32(0), hulls).astype(np.float32)
 
     def _has_shape(self, values: np.ndarray) -> bool:
-        return values.ndim == 3 and values.shape[-1] == 4
+        return values.ndim == 3 and values.shape[-1] in (4, _CORNERS)
 
 
 def stored_points(
@@ -199,7 +231,7 @@ _DECODERS: Mapping[str, Keypoints] = {"boxes": Boxes(), "keypoints": Keypoints()
 
 def _onto_canvas(image: Mapping[str, np.ndarray], upright: bool) -> Move:
     """Return what turns points of stored files upright, and scales them to the canvas."""
-    scale = image["size"] / image["original_size"].astype(np.float32)
+    scale = image["size"] / np.maximum(image["original_size"], 1).astype(np.float32)
 
     def move(points: np.ndarray) -> np.ndarray:
         if not upright:
@@ -208,6 +240,27 @@ def _onto_canvas(image: Mapping[str, np.ndarray], upright: bool) -> Move:
         return points * scale[:, None, ::-1]
 
     return move
+
+
+_CORNERS = 8  # the numbers of an oriented box
+_MIRRORED = (1, 0, 3, 2)  # the corners of a mirrored one, clockwise from its first again
+
+
+def _moved_corners(boxes: np.ndarray, move: Move) -> np.ndarray:
+    """Return oriented boxes float32[n, k, 8] after `move`."""
+    before = boxes.reshape(*boxes.shape[:2], 4, 2)
+    after = move(boxes.reshape(len(boxes), -1, 2)).reshape(before.shape)
+    mirrored = _turns_right(before) != _turns_right(after)
+    after = np.where(mirrored[..., None, None], after[:, :, _MIRRORED], after).reshape(boxes.shape)
+    padding = (boxes == 0).all(axis=-1, keepdims=True)
+    return np.where(padding, np.float32(0), after).astype(np.float32)
+
+
+def _turns_right(corners: np.ndarray) -> np.ndarray:
+    """Return True where corners [..., 4, 2] run clockwise on the screen."""
+    first = corners[..., 2, :] - corners[..., 0, :]
+    second = corners[..., 3, :] - corners[..., 1, :]
+    return first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0] > 0
 
 
 def _transpose(points: np.ndarray, orientation: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ class Span(NamedTuple):
     Attributes:
       start, end: float64[n]; an end of `inf` is that of the file.
       unit: "seconds", by the stream's own clock, or "frames" of a video, counted from 0.
+      channel: int64[n], of a sound the one channel that the record is, -1 for all; None for all.
 
     Example:
       >>> Span(np.array([0.0, 2.5]), np.array([2.5, np.inf])).take(slice(1, 2)).start.tolist()
@@ -26,14 +27,18 @@ class Span(NamedTuple):
     start: np.ndarray
     end: np.ndarray
     unit: str = "seconds"
+    channel: "np.ndarray | None" = None
 
     def take(self, rows: "slice | np.ndarray") -> "Span":
         """Return some of the spans."""
-        return self._replace(start=self.start[rows], end=self.end[rows])
+        channel = None if self.channel is None else self.channel[rows]
+        return self._replace(start=self.start[rows], end=self.end[rows], channel=channel)
 
     def text(self, row: int) -> str:
         """Return a span for messages."""
-        return f"{self.start[row]:g} to {self.end[row]:g} {self.unit}"
+        part = f"{self.start[row]:g} to {self.end[row]:g} {self.unit}"
+        channel = -1 if self.channel is None else int(self.channel[row])
+        return part if channel < 0 else f"{part} of channel {channel}"
 
 
 class Encoded(NamedTuple):
@@ -47,6 +52,8 @@ class Encoded(NamedTuple):
       lengths: uint64[n], the bytes of each image.
       owner: an object that keeps that memory alive (a list of bytes, an mmap, a staging buffer).
       span: the part of each that the record is; None where all of them are whole.
+      begins: int64[n], the byte of each file that its bytes begin with, where a source was asked
+        for parts of them; None where all of them are whole.
 
     Example:
       >>> encoded = Encoded.from_bytes([b"abc", b"de"])
@@ -58,6 +65,7 @@ class Encoded(NamedTuple):
     lengths: np.ndarray
     owner: Any
     span: "Span | None" = None
+    begins: "np.ndarray | None" = None
 
     @classmethod
     def from_bytes(
@@ -111,12 +119,14 @@ class Encoded(NamedTuple):
 
     def __reduce__(self):
         views = map(self.view, range(len(self.lengths)))
-        return _rebuild_encoded, (b"".join(views), np.asarray(self.lengths, np.uint64), self.span)
+        lengths = np.asarray(self.lengths, np.uint64)
+        return _rebuild_encoded, (b"".join(views), lengths, self.span, self.begins)
 
     def take(self, rows: "slice | np.ndarray") -> "Encoded":
         """Return some of the images."""
         span = None if self.span is None else self.span.take(rows)
-        return Encoded(self.addresses[rows], self.lengths[rows], self.owner, span)
+        begins = None if self.begins is None else self.begins[rows]
+        return Encoded(self.addresses[rows], self.lengths[rows], self.owner, span, begins)
 
     @classmethod
     def join(cls, parts: "Sequence[Encoded]") -> "Encoded":
@@ -127,7 +137,16 @@ class Encoded(NamedTuple):
         """
         addresses = np.concatenate([part.addresses for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
-        return cls(addresses, lengths, [part.owner for part in parts], _join_spans(parts))
+        begins = None
+        if any(part.begins is not None for part in parts):
+            begins = np.concatenate([part.first_bytes for part in parts])
+        owners = [part.owner for part in parts]
+        return cls(addresses, lengths, owners, _join_spans(parts), begins)
+
+    @property
+    def first_bytes(self) -> np.ndarray:
+        """The byte of each file that its bytes begin with, int64[n]."""
+        return np.zeros(len(self.lengths), np.int64) if self.begins is None else self.begins
 
     def view(self, row: int) -> memoryview:
         """Return the bytes of image `row`, which are readable as long as the owner lives."""
@@ -135,12 +154,12 @@ class Encoded(NamedTuple):
 
 
 class Ragged(NamedTuple):
-    """Arrays that differ in their first axis, one for each record.
+    """Arrays that differ in their first axis, or lists of encoded values, one for each record.
 
     In a batch they are padded to `max_length`, and "<name>_length" tells how long each is.
 
     Attributes:
-      values: [sum(lengths), ...], the records' arrays one after the other.
+      values: [sum(lengths), ...], the records' arrays one after the other; or `Encoded` of as many.
       lengths: int64[n], how long each is.
       max_length: the longest of all records, the same in every read; a longer one is cut.
       fill: the value behind the end.
@@ -151,10 +170,21 @@ class Ragged(NamedTuple):
       ([[1, 2], [0, 0], [3, 0]], [3, 1, 2])
     """
 
-    values: np.ndarray
+    values: Any
     lengths: np.ndarray
     max_length: int
     fill: int = 0
+
+    @classmethod
+    def join(cls, parts: "Sequence[Ragged]") -> "Ragged":
+        """Return the records of several parts, one after the other, of the largest `max_length`."""
+        values = [part.values for part in parts]
+        encoded = isinstance(values[0], Encoded)
+        return parts[0]._replace(
+            values=Encoded.join(values) if encoded else np.concatenate(values),
+            lengths=np.concatenate([part.lengths for part in parts]),
+            max_length=max(part.max_length for part in parts),
+        )
 
     @classmethod
     def from_padded(cls, padded: np.ndarray, lengths: np.ndarray, fill: int = 0) -> "Ragged":
@@ -168,9 +198,10 @@ class Ragged(NamedTuple):
         lengths = self.lengths[rows]
         starts = (np.cumsum(self.lengths) - self.lengths)[rows]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return self._replace(
-            values=self.values[np.repeat(starts, lengths) + within], lengths=lengths
-        )
+        chosen = np.repeat(starts, lengths) + within
+        encoded = isinstance(self.values, Encoded)
+        values = self.values.take(chosen) if encoded else self.values[chosen]
+        return self._replace(values=values, lengths=lengths)
 
     def padded(self) -> np.ndarray:
         """Return the records as one array [n, max_length, ...]."""
@@ -230,13 +261,21 @@ def _join_spans(parts: Sequence[Encoded]) -> Span | None:
     whole = [(np.zeros(count), np.full(count, np.inf)) for count in counts]
     bounds = [part.span[:2] if part.span else each for part, each in zip(parts, whole)]
     start, end = (np.concatenate(each) for each in zip(*bounds))
-    return Span(start, end, units.pop())
+    channels = [None if part.span is None else part.span.channel for part in parts]
+    channel = None
+    if any(each is not None for each in channels):
+        every = [np.full(n, -1) if each is None else each for each, n in zip(channels, counts)]
+        channel = np.concatenate(every)
+    return Span(start, end, units.pop(), channel)
 
 
-def _rebuild_encoded(data: bytes, lengths: np.ndarray, span: Span | None) -> Encoded:
+def _rebuild_encoded(
+    data: bytes, lengths: np.ndarray, span: Span | None, begins: np.ndarray | None
+) -> Encoded:
     """Return images that lie one after the other in `data`."""
     first = np.uint64(np.frombuffer(data, np.uint8).ctypes.data if data else 0)
-    return Encoded(np.cumsum(lengths, dtype=np.uint64) - lengths + first, lengths, data, span)
+    addresses = np.cumsum(lengths, dtype=np.uint64) - lengths + first
+    return Encoded(addresses, lengths, data, span, begins)
 
 
 _EMPTY = np.zeros(0, np.uint8)

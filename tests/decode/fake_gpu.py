@@ -293,7 +293,8 @@ def gpu(monkeypatch):
     return gpu
 
 
-def make_backend(backend, devices, canvas_shape, num_threads, deterministic):
+def make_backend(backend, devices, canvas, form, num_threads, deterministic):
+    canvas_shape = (*canvas, form.count)
     return "nvjpeg", nvjpeg_backend.NvjpegBackend(devices, canvas_shape, num_threads, deterministic)
 
 
@@ -309,7 +310,7 @@ def check(decoder, images):
     if isinstance(images, Encoded):
         images = [bytes(images.view(row)) for row in range(len(images.lengths))]
     for row, image in enumerate(images):
-        expected = on_canvas(image, decoder.channels)
+        expected = on_canvas(image, decoder.form.count)
         np.testing.assert_array_equal(
             pixels[row, : expected.shape[0], : expected.shape[1]], expected
         )
@@ -327,7 +328,7 @@ def check_fitted(decoder, images, *, levels=1.5):
     pixels = np.asarray(batch.pixels).astype(int)
     assert batch.valid.all()
     for row, image in enumerate(images):
-        expected = on_canvas(image, decoder.channels)
+        expected = on_canvas(image, decoder.form.count)
         height, width = expected.shape[:2]
         assert np.abs(pixels[row, :height, :width] - expected).mean() < levels, row
         assert not pixels[row, height:].any() and not pixels[row, :, width:].any()

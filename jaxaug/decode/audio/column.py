@@ -17,11 +17,16 @@ from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
 from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._draw import draw_integers
 from jaxaug.decode._types import Encoded
-from jaxaug.decode.audio.headers import AudioError, Header, read_header
+from jaxaug.decode.audio.facts import AudioError
+from jaxaug.decode.audio.part import Part, find_part
 from jaxaug.decode.audio.read import read_window, to_floats
+from jaxaug.decode.audio.stream import SoundStream
+from jaxaug.decode.video.column import Video
 from jaxaug.errors import PrecisionWarning
 
 _SAMPLED_RECORDS = 1000  # looked at where a setting is left to the data
+_SAMPLED_VIDEOS = 32
+_INT32 = 2**31 - 1  # what `resample` computes places in
 _LONGEST = 30.0  # seconds of a clip whose length is left to the data
 
 
@@ -29,15 +34,20 @@ _LONGEST = 30.0  # seconds of a clip whose length is left to the data
 class Audio(ColumnDecoder):
     """Clips of sounds: the description that `Loader(decode=)` takes, and sources declare.
 
-    A column of encoded sounds, WAV, FLAC, MP3, Ogg Vorbis or Opus by content, becomes `<name>`
-    float32[B, N] in [-1, 1], or [B, N, channels], "<name>_length" int32[B], how many of the N
+    A column of encoded sounds, WAV (also RF64 and W64, A-law, mu-law, ADPCM), AIFF, AU, CAF,
+    SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC or M4A by content, becomes `<name>` float32[B, N] in
+    [-1, 1], or [B, N, channels], "<name>_length" int32[B], how many of the N
     samples are sound, "<name>_start" float32[B], where the clip begins in seconds, and
     "<name>_rate" int32[B], the rate that the file has. Where that is another one, the clip is
     resampled on the device. With a `count` of clips, [B, count, N] and [B, count].
 
-    Only the clip is decoded where the format can seek: WAV and FLAC; of others what lies before it,
-    too. Integers of at most 16 bits go to the device as such. A file of 24 hours takes no more
-    memory than its clip.
+    Where the source gives spans (`Manifest`, `FileList(spans="seconds")`, `Encoded.span`), a record
+    is that part of its file, or of one channel of it; clips lie in it and `start` counts from
+    there, while "<name>_start" is that of the file.
+
+    Only the clip is decoded, of MP3 and AAC with a few frames before it. Integers of at most 16
+    bits, and MP3, which is decoded to them, go to the device as such. A file of 24 hours takes no
+    more memory than its clip.
 
     Args:
       rate: of the clips, in Hz.
@@ -51,11 +61,16 @@ class Audio(ColumnDecoder):
       pad: what follows a sound that is shorter than its clip: "zero", or "repeat", the sound again
         (its length is N then).
       max_rate: the highest rate of a file; None for that of 1,000 records.
+      of: the column of videos whose sound it is, `decode={"video": Video(), "audio":
+        Audio(of="video", seconds=2.0)}`: each clip begins at the time of the first frame of the
+        video's clip, and `start` and `count` are those of the video. Where the sound begins later
+        than the video, zeros come first.
       num_threads: that decode; None for one for each CPU.
 
     Raises:
       ValueError: an argument is wrong.
-      ImportError: FLAC and MP3 without miniaudio, Ogg without soundfile.
+      ImportError: FLAC and MP3 without miniaudio, Ogg and ADPCM without soundfile, AAC and M4A
+        without PyAV.
 
     Example:
       >>> import io, jax, wave
@@ -80,6 +95,7 @@ class Audio(ColumnDecoder):
     channels: str = "mono"
     pad: str = "zero"
     max_rate: int | None = None
+    of: str | None = None
     num_threads: int | None = dataclasses.field(default=None, repr=False)
     # Set by `fit`: channels of the arrays, int16 or float32, and whether rates differ.
     width: int = dataclasses.field(default=1, repr=False)
@@ -104,6 +120,16 @@ class Audio(ColumnDecoder):
                 f'`start` must be "random", "uniform" or seconds of at least 0, got {self.start!r}.'
             )
 
+    @property
+    def draws(self) -> bool:
+        """True if clips begin at random."""
+        return self.start == "random" and self.of is None
+
+    @property
+    def reads(self) -> str | None:
+        """The column of videos whose sound it is."""
+        return self.of
+
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Audio":
         """Return the decoder with what the first records tell: rates, channels, lengths."""
         if not isinstance(column.example, Encoded):
@@ -111,25 +137,54 @@ class Audio(ColumnDecoder):
                 f"column {column.name!r} must be encoded sounds, got"
                 f" {type(column.example).__name__}: arrays of samples need no decoder."
             )
-        found = [header for part in column.sample(_SAMPLED_RECORDS) for header in _good(part)]
-        rates = {header.rate for header in found} | {self.max_rate or self.rate}
-        stored = max((header.channels for header in found), default=1)
+        span = column.example.span if self.of is None else None
+        if span is not None and span.unit != "seconds":
+            raise ValueError(f"column {column.name!r}: spans of sounds must be in seconds.")
+        count = self.count
+        if self.of is not None:
+            count = _clips_of(self.of, siblings)
+            if self.seconds is None and self.samples is None:
+                raise ValueError(f"`seconds` must be given with `of`={self.of!r}.")
+        looked_at = _SAMPLED_VIDEOS if self.of is not None else _SAMPLED_RECORDS
+        found = [part for values in column.sample(looked_at) for part in self._good(values)]
+        rates = {part.header.rate for part in found} | {self.max_rate or self.rate}
+        stored = max((part.channels for part in found), default=1)
         width = {"mono": 1, "stereo": 2}.get(self.channels, stored)
-        kept = all(header.exact and header.channels in (1, width) for header in found)
+        kept = all(part.header.exact and part.channels in (1, width) for part in found)
         return dataclasses.replace(
             self,
             seconds=None,
             samples=self._samples(found),
+            count=count,
             max_rate=self.max_rate or max(rates),
             width=width,
             exact=bool(found) and kept,
             resampled=rates != {self.rate},
         )
 
-    def _samples(self, found: Sequence[Header]) -> int:
+    def part(self, values: Encoded, row: int) -> Part:
+        """Return what a record is of its file; of a video, all of its sound.
+
+        Raises:
+          AudioError: the file cannot be decoded, or has no such part.
+        """
+        return find_part(values.view(row), values.span if self.of is None else None, row)
+
+    def _good(self, values: Values) -> list[Part]:
+        """Return what is known of the records that can be read."""
+        assert isinstance(values, Encoded)
+        found = []
+        for row in range(len(values.lengths)):
+            try:
+                found.append(self.part(values, row))
+            except AudioError:
+                continue
+        return found
+
+    def _samples(self, found: Sequence[Part]) -> int:
         if self.samples is not None:
             return self.samples
-        longest = max((header.frames / header.rate for header in found), default=1.0)
+        longest = max((part.frames / part.header.rate for part in found), default=1.0)
         seconds = min(longest, _LONGEST) if self.seconds is None else self.seconds
         return max(1, round(seconds * self.rate))
 
@@ -147,6 +202,11 @@ class Audio(ColumnDecoder):
         """Return the samples of a file of `rate` that a clip takes, without margins."""
         assert self.samples is not None
         return -(-self.samples * rate // self.rate)
+
+    def ratio(self, rate: int) -> tuple[int, int]:
+        """Return the rate of the clips over another one, without a common divisor."""
+        divisor = math.gcd(rate, self.rate)
+        return self.rate // divisor, rate // divisor
 
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of the samples, of their number, and of where they are from."""
@@ -211,12 +271,12 @@ class Audio(ColumnDecoder):
         return jnp.where(used, audio, 0.0), length
 
     def original(self, values: Values) -> np.ndarray:
-        """Return the whole sound of one record, float32[frames, channels], up to 30 seconds."""
+        """Return the sound of one record, float32[frames, channels], up to 30 seconds."""
         assert isinstance(values, Encoded)
         data = values.view(0)
-        header = read_header(data)
-        stop = min(header.frames, round(_LONGEST * header.rate))
-        return read_window(data, header, 0, stop, exact=False)
+        part = self.part(values, 0)
+        stop = min(part.end, part.begin + round(_LONGEST * part.header.rate))
+        return part.of(read_window(data, part.header, part.begin, stop, exact=False))
 
 
 class AudioReader:
@@ -236,32 +296,39 @@ class AudioReader:
     def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
         """Return the headers of n sounds; see `ColumnDecoder`."""
         del stored
-        headers = [self._header(values.view(row)) for row in range(len(values.lengths))]
-        bad = [row for row, header in enumerate(headers) if isinstance(header, AudioError)]
-        return headers, {row: str(headers[row]) for row in bad}
+        parts = [self._part(values, row) for row in range(len(values.lengths))]
+        bad = [row for row, part in enumerate(parts) if isinstance(part, AudioError)]
+        return parts, {row: str(parts[row]) for row in bad}
 
-    def _header(self, data: memoryview) -> Header | AudioError:
-        """Return what a file tells, or why it cannot be decoded."""
+    def _part(self, values: Encoded, row: int) -> Part | AudioError:
+        """Return what a record is of its file, or why it cannot be decoded."""
         try:
-            header = read_header(data)
-            self._check(header)
+            part = self._audio.part(values, row)
+            self._check(part)
         except AudioError as error:
             return error
-        return header
+        return part
 
-    def _check(self, header: Header) -> None:
+    def _check(self, part: Part) -> None:
         """Raise AudioError where a sound does not fit into the arrays of the column."""
         audio = self._audio
+        rate, channels = part.header.rate, part.channels
         highest = audio.max_rate or audio.rate
-        if header.rate > highest or not (audio.resampled or header.rate == audio.rate):
+        if rate > highest or not (audio.resampled or rate == audio.rate):
             raise AudioError(
-                f"its rate is {header.rate} Hz, those of the records looked at are at most"
-                f" {highest}: give Audio(max_rate={header.rate})"
+                f"its rate is {rate} Hz, those of the records looked at are at most"
+                f" {highest}: give Audio(max_rate={rate})"
             )
-        if audio.channels == "as stored" and header.channels != audio.width:
-            raise AudioError(f"it has {header.channels} channels, others {audio.width}")
-        if audio.channels == "stereo" and header.channels > 2:
-            raise AudioError(f'it has {header.channels} channels: take them to "mono"')
+        up, down = audio.ratio(rate)
+        if (up + 1) * down > _INT32:
+            raise AudioError(
+                f"its rate, {rate} Hz, has no small ratio to {audio.rate}, that of the clips:"
+                " resample the file"
+            )
+        if audio.channels == "as stored" and channels != audio.width:
+            raise AudioError(f"it has {channels} channels, others {audio.width}")
+        if audio.channels == "stereo" and channels > 2:
+            raise AudioError(f'it has {channels} channels: take them to "mono"')
 
     def decode_rows(
         self,
@@ -272,8 +339,8 @@ class AudioReader:
         keys: np.ndarray,
     ) -> Decoded:
         """Return the clips of n sounds; see `ColumnDecoder`."""
-        del siblings
         forms = self._audio.forms().items()
+        times = None if self._audio.of is None else siblings[self._audio.of].arrays["time"]
         arrays = {key: np.zeros((len(wanted), *f.shape), f.dtype) for key, f in forms}
         arrays["ratio"][:] = 1
 
@@ -281,7 +348,12 @@ class AudioReader:
             try:
                 if isinstance(checked[row], AudioError):
                     raise checked[row]
-                self._decode(values.view(row), checked[row], keys[row : row + 1], arrays, row)
+                part = checked[row]
+                if times is None:
+                    starts = self._starts(part, keys[row : row + 1])
+                else:
+                    starts = self._starts_of(part, values.view(row), times[row])
+                self._decode(values.view(row), part, starts, arrays, row)
             except AudioError as error:
                 return str(error)
 
@@ -304,18 +376,20 @@ class AudioReader:
             "its samples are rounded to 16 bits, which the records looked at have at most"
         )
         kept = (1, self._audio.width)
-        return {r: lossy for r in rows if not checked[r].exact or checked[r].channels not in kept}
+        return {
+            row: lossy
+            for row in rows
+            if not checked[row].header.exact or checked[row].channels not in kept
+        }
 
     def _decode(
-        self, data: memoryview, header: Header, key: np.ndarray, arrays: dict[str, Any], row: int
+        self, data: memoryview, part: Part, starts: np.ndarray, arrays: dict[str, Any], row: int
     ) -> None:
-        """Write the clips of one sound into row `row` of the arrays."""
-        audio = self._audio
+        """Write the clips of one sound that begin at some of its samples into the arrays."""
+        audio, header = self._audio, part.header
         window = audio.window(header.rate)
-        starts = self._starts(header, window, key)
-        lengths = np.minimum(header.frames - starts, window)
-        divisor = math.gcd(header.rate, audio.rate)
-        arrays["ratio"][row] = audio.rate // divisor, header.rate // divisor
+        lengths = np.clip(part.end - starts, 0, window)
+        arrays["ratio"][row] = audio.ratio(header.rate)
         arrays["rate"][row] = header.rate
         single = audio.count is None
         arrays["length"][row] = lengths[0] if single else lengths
@@ -326,23 +400,30 @@ class AudioReader:
             # Where all of them fit, the file's integers go to the device as they are.
             exact = audio.exact and header.exact
             last = start + window + audio.margin
-            samples = read_window(data, header, start - audio.margin, last, exact)
+            samples = part.of(read_window(data, header, start - audio.margin, last, exact))
             clip[: len(samples)] = self._mixed(samples, clip)
 
-    def _starts(self, header: Header, window: int, key: np.ndarray) -> np.ndarray:
+    def _starts_of(self, part: Part, data: memoryview, times: np.ndarray) -> np.ndarray:
+        """Return the first samples int64[count] of the clips at the frames' times of a video."""
+        with SoundStream(data) as stream:
+            begin = stream.first
+        first = times.reshape(self._audio.count or 1, -1)[:, 0].astype(np.float64)
+        return np.round((first - begin) * part.header.rate).astype(np.int64)
+
+    def _starts(self, part: Part, key: np.ndarray) -> np.ndarray:
         """Return the first samples of the clips of one sound, int64[count]."""
         start, count = self._audio.start, self._audio.count or 1
-        last = max(0, header.frames - window)
+        last = max(0, part.frames - self._audio.window(part.header.rate))
         if start == "random":
-            return draw_integers(key, np.arange(count), high=last + 1)
+            return part.begin + draw_integers(key, np.arange(count), high=last + 1)
         if start == "uniform":
             parts = np.array([0.5]) if count == 1 else np.linspace(0, 1, count)
-            return np.round(parts * last).astype(np.int64)
-        first = round(float(start) * header.rate)
-        if first >= header.frames:
-            seconds = header.frames / header.rate
+            return part.begin + np.round(parts * last).astype(np.int64)
+        first = round(float(start) * part.header.rate)
+        if first >= part.frames:
+            seconds = part.frames / part.header.rate
             raise AudioError(f"it ends after {seconds:g} seconds, before `start`, {start:g}")
-        return np.full(count, first, np.int64)
+        return np.full(count, part.begin + first, np.int64)
 
     def _mixed(self, samples: np.ndarray, clip: np.ndarray) -> np.ndarray:
         """Return samples [n, stored channels] in the channels and the dtype of a clip."""
@@ -365,13 +446,9 @@ def _to_int16(samples: np.ndarray) -> np.ndarray:
     return np.clip(np.round(samples * 2.0**15), -(2**15), 2**15 - 1).astype(np.int16)
 
 
-def _good(part: Values) -> list[Header]:
-    """Return the headers of the records that can be read."""
-    assert isinstance(part, Encoded)
-    found = []
-    for row in range(len(part.lengths)):
-        try:
-            found.append(read_header(part.view(row)))
-        except AudioError:
-            continue
-    return found
+def _clips_of(name: str, siblings: Mapping[str, ColumnDecoder]) -> int | None:
+    """Return the clips of a video, None for one without an axis of its own."""
+    video = siblings.get(name)
+    if not isinstance(video, Video):
+        raise ValueError(f"`of` must name a column that Video decodes, got {name!r}.")
+    return None if video.count == 1 else video.count

@@ -1,44 +1,20 @@
 """What the first bytes of a sound file tell: format, rate, channels, length. Nothing is decoded."""
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_UNTIL_THE_END = (0, 0xFFFFFFFF)  # what recorders to a pipe write for a length
+from jaxaug.decode._memory_file import MemoryFile
+from jaxaug.decode.audio import chunks, mp3
+from jaxaug.decode.audio.facts import AudioError, Header
+from jaxaug.decode.audio.libraries import soundfile
+from jaxaug.decode.audio.stream import stream_header
+from jaxaug.decode.video.container import EBML, FIRST_BOXES
+
+_W64 = b"riff" + bytes.fromhex("2e91cf11a5d628db04c10000")
 _MAX_CHANNELS = 64
 _MAX_RATE = 1_000_000
+_MAX_FRAMES = 1 << 48  # nine years at the highest rate; places are drawn among 2^53
+_OGG_PROBES = 8  # places of a file where its pages must be those of one stream
 _OPUS_RATES = (8000, 12_000, 16_000, 24_000, 48_000)  # that Opus decodes to; it counts at the last
-
-
-class AudioError(ValueError):
-    """Why a file is no sound that can be decoded: its text is the reason of a bad record."""
-
-
-class Header(NamedTuple):
-    """What a file tells.
-
-    Attributes:
-      kind: "wav", "flac", "mp3", "vorbis" or "opus".
-      rate: samples a second.
-      channels: of the file.
-      frames: samples of each channel.
-      bits: of a sample of integers, 0 for others.
-      start, width: of a WAV file's samples: where they begin, and bytes of each.
-    """
-
-    kind: str
-    rate: int
-    channels: int
-    frames: int
-    bits: int = 0
-    start: int = 0
-    width: int = 0
-
-    @property
-    def exact(self) -> bool:
-        """True where int16 holds every sample."""
-        return 0 < self.bits <= 16
 
 
 def read_header(data: memoryview) -> Header:
@@ -54,74 +30,62 @@ def read_header(data: memoryview) -> Header:
         raise AudioError(f"its rate is {header.rate} Hz, not 1 to {_MAX_RATE}")
     if header.frames <= 0:
         raise AudioError("it holds no samples")
+    if header.frames > _MAX_FRAMES:
+        raise AudioError(f"its header tells of {header.frames} samples, more than {_MAX_FRAMES}")
     return header
 
 
 def _parse(data: memoryview) -> Header:
-    start = bytes(data[:12])
+    start = bytes(data[:16])
     if not start:
         raise AudioError("it is empty or could not be read")
     try:
-        if start[:4] in (b"RIFF", b"RF64") and start[8:12] == b"WAVE":
-            return _wav(data)
-        if start[:4] == b"fLaC":
-            return _flac(data)
-        if start[:4] == b"OggS":
-            return _ogg(data)
+        header = _known(start, data)
     except (struct.error, IndexError):
         raise AudioError(f"its header is cut off after {len(data)} bytes") from None
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, AudioError):
+            raise
+        raise AudioError(f"its header is damaged: {error}") from None
+    if header.kind == "av":
+        return stream_header(data)
+    return _blocks(data, header) if header.kind == "blocks" else header
+
+
+def _known(start: bytes, data: memoryview) -> Header:
+    """Return the header by the first bytes of a file."""
+    name, form = start[:4], start[8:12]
+    if name in (b"RIFF", b"RF64", b"BW64") and form == b"WAVE":
+        return chunks.wav(data)
+    if name == b"FORM" and form in (b"AIFF", b"AIFC"):
+        return chunks.aiff(data)
+    if start == _W64:
+        return chunks.w64(data)
+    for begin, read in _BY_NAME.items():
+        if start.startswith(begin):
+            return read(data)
+    if len(start) > 1 and start[0] == 0xFF and start[1] & 0xF6 == 0xF0:
+        return stream_header(data)  # AAC
     if start[:3] == b"ID3" or (start[0] == 0xFF and len(start) > 1 and start[1] & 0xE0 == 0xE0):
         return _mp3(data)
-    raise AudioError(f"it is no WAV, FLAC, MP3, Ogg Vorbis or Opus: it begins with {start[:4]!r}")
-
-
-def _chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (name, start, length) of the chunks of a RIFF file."""
-    place = 12
-    while place + 8 <= len(data):
-        name, length = struct.unpack_from("<4sI", data, place)
-        yield name, place + 8, length
-        place += 8 + length + length % 2
-
-
-def _wav(data: memoryview) -> Header:
-    found = None
-    for name, start, length in _chunks(data):
-        if name == b"fmt ":
-            found = struct.unpack_from("<HHIIHH", data, start)
-            if found[0] == _EXTENSIBLE:
-                found = (struct.unpack_from("<H", data, start + 24)[0], *found[1:])
-        if name != b"data":
-            continue
-        if found is None:
-            raise AudioError("its samples come before their format")
-        return _wav_header(found, start, length, len(data) - start)
-    raise AudioError("it is a WAV file without samples")
-
-
-def _wav_header(found: tuple[int, ...], start: int, length: int, there: int) -> Header:
-    encoding, channels, rate, _, block, bits = found
-    good = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}.get(encoding, ())
-    if bits not in good or block != channels * bits // 8 or block == 0:
-        raise AudioError(
-            f"its encoding {encoding:#x} of {bits} bits is not read: PCM and float are"
-        )
-    if length in _UNTIL_THE_END:
-        length = there
-    if length > there:
-        raise AudioError(f"it is cut off: {there} of {length} bytes of samples are there")
-    integers = bits if encoding == _PCM else 0
-    return Header("wav", rate, channels, length // block, integers, start, bits // 8)
+    if start[4:8] in FIRST_BOXES or name == EBML or (name, form) == (b"RIFF", b"AVI "):
+        return stream_header(data)
+    raise AudioError(
+        "it is no WAV, RF64, W64, AIFF, AU, CAF, SPHERE, FLAC, MP3, Ogg Vorbis, Opus, AAC or M4A:"
+        f" it begins with {start[:4]!r}"
+    )
 
 
 def _flac(data: memoryview) -> Header:
     if bytes(data[4:5])[0] & 0x7F:
         raise AudioError("its first block is no STREAMINFO")
     packed = int.from_bytes(data[18:26], "big")
-    if len(data) < 26:
+    if len(data) < 42:
         raise AudioError(f"its header is cut off after {len(data)} bytes")
     rate, channels = packed >> 44, (packed >> 41 & 7) + 1
     bits, frames = (packed >> 36 & 31) + 1, packed & (1 << 36) - 1
+    if not frames:
+        raise AudioError("its header does not tell its length: encode it again, not to a pipe")
     return Header("flac", rate, channels, frames, bits)
 
 
@@ -131,40 +95,71 @@ def _ogg(data: memoryview) -> Header:
     serial = bytes(data[14:18])
     if packet.startswith(b"\x01vorbis"):
         channels, rate = struct.unpack_from("<BI", packet, 11)
-        return Header("vorbis", rate, channels, _last_position(data, serial))
+        return Header("vorbis", rate, channels, _ogg_end(data, serial))
     if packet.startswith(b"OpusHead"):
         skipped, given = struct.unpack_from("<HI", packet, 10)
         # The lowest rate that holds what was encoded, as libsndfile decodes it.
         rate = next((rate for rate in _OPUS_RATES if rate >= given), _OPUS_RATES[-1])
-        frames = (_last_position(data, serial) - skipped) * rate // _OPUS_RATES[-1]
+        frames = (_ogg_end(data, serial) - skipped) * rate // _OPUS_RATES[-1]
         return Header("opus", rate, packet[9], frames)
     raise AudioError("it is Ogg, but neither Vorbis nor Opus")
 
 
-def _last_position(data: memoryview, serial: bytes) -> int:
-    """Return the number of samples at the end of the last page of a stream."""
-    end = len(data)
-    while end > 0:
-        # Pages have at most 65,307 bytes; a part of two of them holds a whole one.
-        start = max(0, end - 131_072)
-        part = bytes(data[start:end])
-        place = part.rfind(b"OggS")
-        while place >= 0:
-            if part[place + 14 : place + 18] == serial and len(part) >= place + 14:
-                position = struct.unpack_from("<q", part, place + 6)[0]
-                if position >= 0:
-                    return position
-            place = part.rfind(b"OggS", 0, place)
-        end = start
-    return 0
+def _ogg_end(data: memoryview, serial: bytes) -> int:
+    """Return the position of the last sample of the stream, which must be the only one.
+
+    Raises:
+      AudioError: other streams follow it, so that decoders would give the first one alone.
+    """
+    found = []
+    for part in range(1, _OGG_PROBES + 1):
+        stream, position = _page_before(data, len(data) * part // _OGG_PROBES)
+        if stream:
+            found.append(position)
+        if stream not in (serial, b"") or found != sorted(found):
+            raise AudioError("its Ogg holds several streams one after the other: split it")
+    return found[-1] if found else 0
+
+
+def _page_before(data: memoryview, place: int) -> tuple[bytes, int]:
+    """Return the stream, and the position of the last sample, of a page that begins before a place.
+
+    The stream is empty where there is no such page with a position nearby.
+    """
+    # Pages have at most 65,307 bytes; a part of two of them holds a whole one.
+    start = max(0, place - 131_072)
+    part = bytes(data[start:place])
+    found = part.rfind(b"OggS\0")
+    while found >= 0:
+        if found + 18 <= len(part):
+            position = struct.unpack_from("<q", part, found + 6)[0]
+            if position >= 0:
+                return part[found + 14 : found + 18], position
+        found = part.rfind(b"OggS\0", 0, found)
+    return b"", 0
 
 
 def _mp3(data: memoryview) -> Header:
-    from jaxaug.decode.audio.libraries import miniaudio
+    stream = mp3.find_frames(data)
+    # miniaudio decodes to 16 bits.
+    return Header("mp3", stream.rate, stream.channels, stream.frames, 16, table=stream)
 
-    library = miniaudio()
+
+def _blocks(data: memoryview, header: Header) -> Header:
+    """Return the header of ADPCM with the length that libsndfile finds."""
+    library = soundfile()
     try:
-        info = library.mp3_get_info(bytes(data))
-    except library.DecodeError as error:
-        raise AudioError(f"it is no MP3 that can be decoded: {error}") from None
-    return Header("mp3", info.sample_rate, info.nchannels, info.num_frames)
+        with library.SoundFile(MemoryFile(data)) as file:
+            return header._replace(frames=file.frames)
+    except library.LibsndfileError as error:
+        raise AudioError(f"it is damaged: {error}") from None
+
+
+_BY_NAME = {
+    b"fLaC": _flac,
+    b"OggS": _ogg,
+    b".snd": chunks.au,
+    b"dns.": chunks.au,
+    b"caff": chunks.caf,
+    b"NIST_1A\n": chunks.sphere,
+}

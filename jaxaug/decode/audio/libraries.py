@@ -1,4 +1,4 @@
-"""The optional libraries that decode sound: miniaudio for FLAC and MP3, soundfile for Ogg."""
+"""The optional libraries that decode sound."""
 
 import importlib
 from typing import Any
@@ -8,16 +8,21 @@ from jaxaug._install import install_command
 
 def miniaudio() -> Any:
     """Return the module miniaudio: FLAC and MP3, twice as fast there as in libsndfile."""
-    return _library("miniaudio", "FLAC and MP3")
+    return _library("miniaudio", "FLAC and MP3 need")
 
 
 def soundfile() -> Any:
-    """Return the module soundfile: Ogg Vorbis and Opus."""
-    return _library("soundfile", "Ogg Vorbis and Opus")
+    """Return the module soundfile: Ogg Vorbis and Opus, ADPCM."""
+    return _library("soundfile", "Ogg Vorbis, Opus and ADPCM need")
+
+
+def av() -> Any:
+    """Return the module av, PyAV: AAC and what else FFmpeg reads, the sound of videos."""
+    return _library("av", "AAC, M4A and the sound of a video need")
 
 
 def _library(name: str, what: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"{what} need {name}: {install_command('audio')}") from error
+        raise ImportError(f"{what} {name}: {install_command('audio')}") from error

@@ -1,12 +1,15 @@
 """Windows of the samples of files: only what is needed is decoded where the format can seek."""
 
-import io
+import functools
 from typing import Any
 
 import numpy as np
 
-from jaxaug.decode.audio.headers import AudioError, Header
+from jaxaug.decode._memory_file import MemoryFile
+from jaxaug.decode.audio import mp3
+from jaxaug.decode.audio.facts import G711, AudioError, Header
 from jaxaug.decode.audio.libraries import miniaudio, soundfile
+from jaxaug.decode.audio.stream import SoundStream
 
 _S16, _F32 = 2, 5  # of miniaudio's ma_format
 _ZERO_OF_8_BITS = 128
@@ -28,7 +31,7 @@ def read_window(data: memoryview, header: Header, start: int, stop: int, exact: 
     first, last = max(start, 0), min(stop, header.frames)
     if last <= first:
         return window
-    read = {"wav": _wav, "flac": _miniaudio, "mp3": _miniaudio}.get(header.kind, _soundfile)
+    read = _READERS[header.kind]
     samples = read(data, header, first, last - first, exact)
     if len(samples) != last - first:
         end = first + len(samples)
@@ -37,31 +40,44 @@ def read_window(data: memoryview, header: Header, start: int, stop: int, exact: 
     return window
 
 
-def _wav(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
+def _plain(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     block = header.width * header.channels
     raw = np.frombuffer(data, np.uint8, count * block, header.start + first * block)
-    values = _numbers(raw, header.width, header.bits == 0, exact)
-    return values.reshape(count, header.channels)
-
-
-def _numbers(raw: np.ndarray, width: int, floating: bool, exact: bool) -> np.ndarray:
-    """Return the numbers that bytes hold: integers of up to 16 bits at 16 where `exact`."""
-    if floating:
-        numbers = raw.view(f"<f{width}")
+    numbers = _numbers(raw, header.coding)
+    if numbers.dtype.kind == "f":
         if not (np.abs(numbers) <= np.finfo(np.float32).max).all():
             raise AudioError("it is damaged: it holds values that are no numbers of float32")
-        return numbers.astype(np.float32)
-    if width == 1:
-        numbers = (raw.astype(np.int16) - _ZERO_OF_8_BITS) * 256
-    elif width == 2:
-        numbers = raw.view("<i2")
-    elif width == 3:
+        numbers = numbers.astype(np.float32)
+    numbers = numbers.astype(np.int16) if exact else to_floats(numbers)
+    return numbers.reshape(count, header.channels)
+
+
+def _numbers(raw: np.ndarray, coding: str) -> np.ndarray:
+    """Return the numbers that bytes hold: floats, or integers of 16 or 32 bits, the upper ones."""
+    if coding in G711:
+        return _g711(coding)[raw]
+    if coding == "|u1":
+        return (raw.astype(np.int16) - _ZERO_OF_8_BITS) * 256
+    if coding[1:] == "i1":
+        return raw.view(np.int8).astype(np.int16) * 256
+    if coding[1:] == "i3":
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
-        wide[:, 1:] = raw.reshape(-1, 3)
-        numbers = wide.view("<i4")[:, 0]
-    else:
-        numbers = raw.view("<i4")
-    return numbers if exact else to_floats(numbers)
+        wide[:, slice(0, 3) if coding[0] == ">" else slice(1, 4)] = raw.reshape(-1, 3)
+        return wide.view(f"{coding[0]}i4")[:, 0]
+    return raw.view(coding)
+
+
+@functools.cache
+def _g711(coding: str) -> np.ndarray:
+    """Return the int16[256] of ITU-T G.711: a sign, three bits of exponent and four of mantissa."""
+    code = np.arange(256) ^ (0x55 if coding == "alaw" else 0xFF)
+    exponent, mantissa = code >> 4 & 7, code & 15
+    if coding == "ulaw":
+        size = (((mantissa << 3) + 132) << exponent) - 132
+        return np.where(code & 0x80, -size, size).astype(np.int16)
+    line = (mantissa << 4) + 8
+    size = np.where(exponent == 0, line, (line + 256) << np.maximum(exponent - 1, 0))
+    return np.where(code & 0x80, size, -size).astype(np.int16)
 
 
 def to_floats(numbers: np.ndarray) -> np.ndarray:
@@ -71,16 +87,30 @@ def to_floats(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype(np.float32) * np.float32(2.0 ** (1 - 8 * numbers.dtype.itemsize))
 
 
-def _miniaudio(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
+def _mp3(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
+    samples = mp3.read_window(data, header.table, first, count)
+    return samples if exact else to_floats(samples)
+
+
+def _stream(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
+    with SoundStream(data) as stream:
+        samples = stream.read(first, count)
+    return samples if exact else to_floats(samples)
+
+
+def _flac(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
     library = miniaudio()
     lib, ffi = library.lib, library.ffi
     decoder = ffi.new("ma_decoder *")
     config = lib.ma_decoder_config_init(_S16 if exact else _F32, 0, 0)
+    config.encodingFormat = lib.ma_encoding_format_flac  # else what fails is tried as MP3
     config_place = ffi.new("ma_decoder_config *", config)
     source = ffi.from_buffer(data)
     if lib.ma_decoder_init_memory(source, len(data), config_place, decoder):
         raise AudioError(f"it is no {header.kind.upper()} that can be decoded")
     try:
+        if decoder.outputChannels != header.channels:
+            raise AudioError(f"it is damaged: it has {decoder.outputChannels} channels inside")
         if first and lib.ma_decoder_seek_to_pcm_frame(decoder, first):
             raise AudioError(f"it is damaged: sample {first} of {header.frames} cannot be reached")
         return _read_all(lib, ffi, decoder, header.channels, count, exact)
@@ -104,13 +134,28 @@ def _read_all(
 
 
 def _soundfile(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
-    del exact
     library = soundfile()
     try:
-        with library.SoundFile(io.BytesIO(data)) as file:
-            if file.channels != header.channels or file.samplerate != header.rate:
-                raise AudioError("its stream differs from its header")
+        with library.SoundFile(MemoryFile(data)) as file:
+            found = file.channels, file.samplerate, file.frames
+            if found != (header.channels, header.rate, header.frames):
+                raise AudioError(
+                    f"its stream, {found[2]} samples of {found[0]} channels at {found[1]} Hz, is"
+                    f" not what its header tells, {header.frames} of {header.channels} at"
+                    f" {header.rate}"
+                )
             file.seek(first)
-            return file.read(count, dtype="float32", always_2d=True)
+            return file.read(count, dtype="int16" if exact else "float32", always_2d=True)
     except library.LibsndfileError as error:
         raise AudioError(f"it is damaged: {error}") from None
+
+
+_READERS = {
+    "plain": _plain,
+    "flac": _flac,
+    "mp3": _mp3,
+    "vorbis": _soundfile,
+    "opus": _soundfile,
+    "blocks": _soundfile,
+    "av": _stream,
+}

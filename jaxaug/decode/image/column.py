@@ -12,38 +12,50 @@ from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Array, Device, Values
 from jaxaug._warn import warn_user
 from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
-from jaxaug.decode._types import Encoded
+from jaxaug.decode._types import Encoded, Ragged
 from jaxaug.decode.image.decoder import Decoder
 from jaxaug.decode.image.fit import fit_size
-from jaxaug.decode.image.host.decode_image import decode_image
+from jaxaug.decode.image.form import AS_STORED, COLORS, PixelForm, pixel_form
+from jaxaug.decode.image.host.decode_image import decode_as
+from jaxaug.decode.image.list import EachImage, ImageList
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers, read_headers
+from jaxaug.decode.image.sides import Sides, sides_of
+from jaxaug.errors import DecodeError
 
 _SAMPLED_RECORDS = 1000  # looked at where no index holds all headers
-_PERCENTILE = 95
+_SHARE = 0.95  # of the images, whose sides a canvas has at least
 _MULTIPLE = 64
 _MAX_SIDE = 1024  # 256 canvases of 1,024 x 1,024 take 0.8 GB; photographs of phones would take 12
 _DEFAULT_CANVAS = (512, 512)  # of a column without a good image
-_CHANNELS = {"rgb": 3, "gray": 1}
+_MAX_TRIES = 100  # records looked at for the first good image
 
 
 @dataclasses.dataclass(frozen=True)
 class Image(ColumnDecoder):
     """Images on static canvases: the description that `Loader(decode=)` takes, and sources declare.
 
-    A column of encoded images becomes `<name>` uint8[B, H, W, channels], each upright at the
+    A column of encoded images becomes `<name>` [B, H, W, channels], each upright at the
     top-left of a canvas of zeros, "size" int32[B, 2], its used (height, width), and
     "original_size", that of the upright image before it was shrunk to the canvas. Of a column named
     otherwise than "image" the latter are called "<name>_size" and "<name>_original_size", unless it
     is `like` another one.
 
+    A column of lists of images, `Ragged` of `Encoded`, becomes [B, k, H, W, channels], k its
+    `max_length`, with sizes [B, k, 2] and "<name>_length" int32[B]; see `augment.Compose` for one
+    draw for all of them, or one for each.
+
     A column that is an array [n, H, W(, C)] goes to the device as it is, without sizes; gray uint8
-    is repeated to three channels there unless `output` is "gray".
+    is repeated to three channels there where `channels` is "rgb".
 
     Args:
       canvas: (H, W) in pixels; larger images are shrunk to it, antialiased, with their aspect kept.
         None: the size of the images where all have one, else what fits 95 per cent of them on each
         side, rounded up to 64, at most 1,024.
-      output: "rgb", or "gray" for one channel.
+      channels: "rgb", "gray", "rgba", n numbers a pixel, or "as stored" for as many as the first
+        good image has: another number is a bad record. None is "rgb", or with `bands` their number.
+      dtype: "uint8", "uint16" or "float32", which hold a file's numbers as they are; see `Decoder`.
+      bands: the numbers of a pixel that are taken, counted from 0, such as (3, 2, 1).
+      page: of a file of several images, counted from 0.
       like: another column of images, whose canvas this one has, and whose size each of its images:
         one of another size is a bad record. None for none.
       backend, num_threads, max_pixels, truncated, deterministic: see `Decoder`; `deterministic`
@@ -64,7 +76,10 @@ class Image(ColumnDecoder):
     """
 
     canvas: tuple[int, int] | None = None
-    output: str = "rgb"
+    channels: str | int | None = None
+    dtype: str = "uint8"
+    bands: tuple[int, ...] | None = None
+    page: int = 0
     like: str | None = None
     # Not part of what processes compare: hosts may differ.
     backend: str = dataclasses.field(default="auto", repr=False)
@@ -83,7 +98,9 @@ class Image(ColumnDecoder):
             object.__setattr__(self, "canvas", tuple(int(side) for side in self.canvas))
         if self.canvas is not None:
             check_size("canvas", self.canvas)
-        check_choice("output", self.output, tuple(_CHANNELS))
+        form = self.form
+        object.__setattr__(self, "channels", form.channels)
+        object.__setattr__(self, "bands", form.bands)
         check_choice("backend", self.backend, ("auto", "nvjpeg", "host"))
         check_choice("truncated", self.truncated, ("error", "accept"))
         check_choice("deterministic", self.deterministic, (None, False, True))
@@ -96,25 +113,41 @@ class Image(ColumnDecoder):
         return self.like
 
     @property
-    def channels(self) -> int:
-        """Channels of a canvas."""
-        return _CHANNELS[self.output]
+    def form(self) -> PixelForm:
+        """What the pixels of a canvas are."""
+        return pixel_form(self.channels, self.dtype, self.bands, self.page)
 
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> ColumnDecoder:
         """Return the decoder with its canvas, or the one of arrays of pixels."""
         if isinstance(column.example, np.ndarray):
             return _fit_array(self, column)
+        if isinstance(column.example, Ragged) and isinstance(column.example.values, Encoded):
+            return self._fit_list(column)
         if not isinstance(column.example, Encoded):
             raise TypeError(
                 f"column {column.name!r} must be encoded images or an array of pixels, got "
                 f"{type(column.example).__name__}."
             )
+        fitted = self
+        if self.channels == AS_STORED:
+            fitted = dataclasses.replace(self, channels=_first_count(column, self))
+        if fitted.like is not None:
+            return fitted._fit_like(column.name, siblings[fitted.like])
+        if fitted.canvas is not None:
+            return fitted
+        canvas, uniform = pick_canvas(column, fitted.form)
+        return dataclasses.replace(fitted, canvas=canvas, sizes_vary=not uniform)
+
+    def _fit_list(self, column: Column) -> ImageList:
+        """Return the decoder of lists of such images."""
         if self.like is not None:
-            return self._fit_like(column.name, siblings[self.like])
-        if self.canvas is not None:
-            return self
-        canvas, uniform = pick_canvas(column)
-        return dataclasses.replace(self, canvas=canvas, sizes_vary=not uniform)
+            raise ValueError(
+                f"`like` of column {column.name!r} must be left out for lists of images, got "
+                f"{self.like!r}."
+            )
+        image = self.fit(EachImage(column), {})
+        most = column.example.max_length
+        return ImageList(dataclasses.replace(image, sizes_vary=False), most)
 
     def _fit_like(self, name: str, other: ColumnDecoder) -> "Image":
         if self.canvas is not None:
@@ -133,7 +166,7 @@ class Image(ColumnDecoder):
         """Return the forms of a canvas, of its sizes and of the EXIF orientation."""
         assert self.canvas is not None
         return {
-            "pixels": jax.ShapeDtypeStruct((*self.canvas, self.channels), np.uint8),
+            "pixels": jax.ShapeDtypeStruct((*self.canvas, self.form.count), np.dtype(self.dtype)),
             "size": jax.ShapeDtypeStruct((2,), np.int32),
             "original_size": jax.ShapeDtypeStruct((2,), np.int32),
             "orientation": jax.ShapeDtypeStruct((), np.uint8),
@@ -149,7 +182,10 @@ class Image(ColumnDecoder):
             num_threads=self.num_threads,
             max_pixels=self.max_pixels,
             deterministic=deterministic if self.deterministic is None else self.deterministic,
-            output=self.output,
+            channels=self.channels,
+            dtype=self.dtype,
+            bands=self.bands,
+            page=self.page,
             truncated=self.truncated,
         )
         return ImageReader(decoder, self.like)
@@ -182,7 +218,8 @@ class Image(ColumnDecoder):
     def original(self, values: Values) -> np.ndarray:
         """Return the whole upright image of one record."""
         assert isinstance(values, Encoded)
-        return decode_image(values.view(0), self.output, self.max_pixels, truncated=self.truncated)
+        pixels = decode_as(values, self.form, self.max_pixels, self.truncated)
+        return pixels[..., 0] if pixels.shape[2] == 1 else pixels
 
     def notes(
         self, name: str, spec: Mapping[str, Any], ignores: Callable[[str, str], bool]
@@ -274,7 +311,10 @@ def share(decoder: Decoder, deterministic: bool) -> tuple[Image, ImageReader]:
         )
     image = Image(
         canvas=decoder.canvas,
-        output="rgb" if decoder.channels == 3 else "gray",
+        channels=decoder.form.channels,
+        dtype=decoder.form.dtype,
+        bands=decoder.form.bands,
+        page=decoder.form.page,
         backend=decoder.backend,
         max_pixels=decoder.max_pixels,
         truncated=decoder.truncated,
@@ -305,11 +345,13 @@ class ImageArray(ColumnDecoder):
       shape: (H, W) or (H, W, C).
       dtype: by name.
       channels: of the entry, to which one channel is repeated.
+      bands: channels that are taken; None for all.
     """
 
     shape: tuple[int, ...]
     dtype: str
     channels: int
+    bands: tuple[int, ...] | None = None
 
     counted = ("shrunk",)
 
@@ -340,6 +382,8 @@ class ImageArray(ColumnDecoder):
         image = row["pixels"]
         if image.ndim == 2:
             image = image[..., None]
+        if self.bands is not None:
+            image = image[..., jnp.asarray(self.bands)]
         return {name: jnp.broadcast_to(image, (*image.shape[:2], self.channels))}
 
     def original(self, values: Values) -> np.ndarray:
@@ -363,23 +407,62 @@ def _fit_array(image: Image, column: Column) -> ImageArray:
             f"{image.canvas}."
         )
     channels = shape[2] if len(shape) == 3 else 1
-    if channels == 1 and dtype == np.uint8 and image.output == "rgb":
+    _check_array(image, column.name, channels, dtype)
+    if image.bands is not None:
+        return ImageArray(shape, dtype.name, len(image.bands), image.bands)
+    if channels == 1 and dtype == np.uint8 and image.channels == "rgb":
         channels = 3
     return ImageArray(shape, dtype.name, channels)
 
 
-def pick_canvas(column: Column) -> tuple[tuple[int, int], bool]:
+def _check_array(image: Image, name: str, channels: int, dtype: np.dtype) -> None:
+    """Raise ValueError where a form is asked for that an array of pixels has not."""
+    form = image.form
+    reason = "" if form.channels in COLORS else form.misfit(channels)
+    if form.dtype not in ("uint8", dtype.name):
+        reason = f"it is {dtype.name}, and dtype={form.dtype!r} was asked for: cast the array"
+    if form.page:
+        reason = f"it has no pages, and page={form.page} was asked for"
+    if reason:
+        raise ValueError(f"column {name!r} is an array of pixels, which are not decoded: {reason}.")
+
+
+def _first_count(column: Column, image: Image) -> int:
+    """Return how many numbers a pixel of the first good image has.
+
+    Raises:
+      ValueError: none of the first records is one.
+    """
+    for values in column.first(_MAX_TRIES):
+        assert isinstance(values, Encoded)
+        try:
+            return decode_as(values, image.form, image.max_pixels, image.truncated).shape[2]
+        except DecodeError:
+            continue
+    raise ValueError(
+        f"`channels` of column {column.name!r} must be a number, as none of the first "
+        f"{_MAX_TRIES} records is a good image that would tell it, got {AS_STORED!r}."
+    )
+
+
+def pick_canvas(column: Column, form: PixelForm) -> tuple[tuple[int, int], bool]:
     """Return the canvas of a column of encoded images, and whether all looked at have its size.
 
-    Where an index holds all headers, all are used; else those of 1,000 records.
+    Where an index tells all sides, or holds all headers, all are used; else those of 1,000 records.
     """
-    stored = column.stored()
+    sides = column.summary() if form.is_usual else None
+    if sides is not None:
+        return canvas_of_sides(sides)
+    stored = column.stored() if form.is_usual else None
     if stored is None:
-        stored = [read_headers(part) for part in column.sample(_SAMPLED_RECORDS)]
-    return canvas_of(np.concatenate([_good_sizes(headers) for headers in stored]))
+        parts = column.sample(_SAMPLED_RECORDS)
+        stored = [read_headers(part, form=form) for part in parts]
+    sizes = [np.zeros((0, 2), np.int32), *map(good_sizes, stored)]  # lists may have no image
+    return canvas_of(np.concatenate(sizes))
 
 
-def _good_sizes(headers: Headers) -> np.ndarray:
+def good_sizes(headers: Headers) -> np.ndarray:
+    """Return int32[k, 2], (height, width) of the images that are good, upright."""
     return headers.original_size()[headers.kind != BAD]
 
 
@@ -397,14 +480,18 @@ def canvas_of(sizes: np.ndarray, decoder: str = "Image") -> tuple[tuple[int, int
       >>> canvas_of(np.array([[300, 400], [300, 401]]))
       ((320, 448), False)
     """
-    if not len(sizes):
+    return canvas_of_sides(sides_of(sizes), decoder)
+
+
+def canvas_of_sides(found: Sides, decoder: str = "Image") -> tuple[tuple[int, int], bool]:
+    """Return what `canvas_of` returns by how many images have which sides."""
+    if not len(found.heights):
         return _DEFAULT_CANVAS, True
 
-    uniform = bool((sizes == sizes[0]).all())
-    # "higher": a side that an image really has
-    sides = np.percentile(sizes, _PERCENTILE, axis=0, method="higher").astype(int).tolist()
+    uniform = found.uniform
+    sides = found.quantile(_SHARE)
     if uniform:
-        height, width = fit_size(sizes[:1], (_MAX_SIDE, _MAX_SIDE))[0].tolist()
+        height, width = fit_size(np.array([sides]), (_MAX_SIDE, _MAX_SIDE))[0].tolist()
     else:
         height, width = (min(-(-side // _MULTIPLE) * _MULTIPLE, _MAX_SIDE) for side in sides)
 

@@ -20,6 +20,7 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, ImageBatch
 from jaxaug.decode.image.backend import Backend, DecodedPixels
 from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.form import PixelForm, pixel_form
 from jaxaug.decode.image.host.host_backend import HostBackend
 from jaxaug.decode.image.parse.headers import BAD, MAX_PIXELS, Headers
 from jaxaug.decode.image.parse.stored_headers import confirm_headers
@@ -44,7 +45,9 @@ class Decoder:
 
     **Formats.** The host reads JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM, PBM, ICO
     (largest image), CUR, DDS, PCX, PSD, QOI, TGA, XBM, XPM, and where this Pillow has the codecs,
-    JPEG 2000 and AVIF. A format is recognized by the first bytes, a TGA by its footer.
+    JPEG 2000 and AVIF. With the extra `deep` also TIFF of any bands and bits, JPEG XL, HEIC, frames
+    of DICOM, and all bits of JPEG 2000 and AVIF; without it PAM, PFM, and arrays of NPY and NPZ. A
+    format is recognized by the first bytes, a TGA by its footer.
 
     **Memory.** A batch takes H x W x channels bytes per image, and several batches may be in
     flight. With "nvjpeg", the canvases lie outside of the memory that JAX reserves, as do the
@@ -71,17 +74,26 @@ class Decoder:
         32 times `max_pixels`, and more than 2^32.
       deterministic: the pixels of an image depend on its bytes alone. This always holds with
         "host". With "nvjpeg" it needs GPUs with JPEG engines; without them, "auto" takes "host".
-      output: "rgb", or "gray" for canvases of one channel: the Y channel of a gray or YCbCr JPEG,
-        which costs no color conversion and a third of the memory; else 0.299 R + 0.587 G + 0.114 B.
-        Y differs from Pillow's `convert("L")` where RGB values are rounded or clipped: 0.01 levels
-        in the mean of 100 photographs, at most 19.
+      channels: "rgb"; "gray" for canvases of one channel: the Y channel of a gray or YCbCr JPEG,
+        which costs no color conversion and a third of the memory, else 0.299 R + 0.587 G + 0.114 B
+        (Y differs from Pillow's `convert("L")` where RGB values are rounded or clipped: 0.01 levels
+        in the mean of 100 photographs, at most 19); "rgba", opaque where a file has no alpha; or n,
+        the n numbers that each pixel of a file has: palettes are not looked up then. None is "rgb",
+        or with `bands` their number.
+      dtype: "uint8", "uint16" or "float32". Numbers stay as the file has them, and nothing is
+        scaled: 8 and 12 bits are 0 to 255 and 0 to 4,095 in each. As uint8, more bits keep their
+        upper 8, with a PrecisionWarning; signed integers and floats are bad images but for float32.
+        Colors of fewer than 8 bits fill 8. Other dtypes than uint8 are decoded on the host.
+      bands: the numbers of a pixel that are taken, in that order, counted from 0 as in an array
+        (GDAL counts from 1).
+      page: of a file of several images, counted from 0.
       truncated: a JPEG without its end marker is bad ("error"), or is decoded as far as it goes, by
         host threads with every backend ("accept"). What is missing is gray, or a coarser image of
         a progressive one. Other damage counts as ever.
 
     Attributes:
       canvas: (H, W).
-      channels: of the canvases, 3 or 1.
+      form: what the pixels are.
 
     Raises:
       ValueError: an argument is wrong.
@@ -107,7 +119,10 @@ class Decoder:
         num_threads: int | None = None,
         max_pixels: int = MAX_PIXELS,
         deterministic: bool = False,
-        output: str = "rgb",
+        channels: str | int | None = None,
+        dtype: str = "uint8",
+        bands: Sequence[int] | None = None,
+        page: int = 0,
         truncated: str = "error",
     ):
         if isinstance(canvas, (tuple, list, np.ndarray)):
@@ -121,19 +136,17 @@ class Decoder:
         check_positive_int("max_pixels", max_pixels)
         check_positive_int("num_threads", threads)
         check_choice("deterministic", deterministic, (False, True))
-        check_choice("output", output, ("rgb", "gray"))
         check_choice("truncated", truncated, ("error", "accept"))
 
         self.canvas = canvas
-        self.channels = 3 if output == "rgb" else 1
+        self.form = pixel_form(channels, dtype, bands, page)
         self.on_error = on_error
         self.max_pixels = max_pixels
         self.truncated = truncated
         self.deterministic = deterministic
         self.devices = _check_devices(devices)
-        canvas_shape = (*self.canvas, self.channels)
         self.backend, self._backend = _make_backend(
-            backend, self.devices, canvas_shape, threads, deterministic
+            backend, self.devices, self.canvas, self.form, threads, deterministic
         )
 
         self._warned = False
@@ -216,7 +229,7 @@ class Decoder:
         # batch, and concurrent checks would hand it to each other every time. It costs as much as
         # a tenth of Python's time with eight GPUs, and more than the checks gain side by side.
         with self._checking:
-            return confirm_headers(encoded, stored, self.max_pixels, self.truncated)
+            return confirm_headers(encoded, stored, self.max_pixels, self.truncated, self.form)
 
     def decode_rows(
         self,
@@ -233,7 +246,7 @@ class Decoder:
             all.
 
         Returns:
-          Decoded, with the arrays "pixels" (one uint8[n / d, H, W, channels] for each of d
+          Decoded, with the arrays "pixels" (one [n / d, H, W, channels] for each of d
           devices), "size" and "original_size" int32[n, 2], and "orientation" uint8[n], the EXIF
           orientation that was applied; a bad image has the canvas as its sizes, and orientation 1.
 
@@ -267,6 +280,8 @@ class Decoder:
 
         pixels = self._backend.decode(encoded, headers, size)
         decoded = _with_sizes(pixels, headers, bad, size, original_size, self.canvas)
+        if self.form.dtype != "uint8":
+            decoded = decoded._replace(warnings={})
         return self._count(decoded, pixels.counts, wanted), pixels.borrowed
 
     @property
@@ -389,7 +404,8 @@ def _with_sizes(
 def _make_backend(
     backend: str,
     devices: list[Device],
-    canvas_shape: tuple[int, int, int],
+    canvas: tuple[int, int],
+    form: PixelForm,
     num_threads: int,
     deterministic: bool,
 ) -> tuple[str, Backend]:
@@ -400,14 +416,20 @@ def _make_backend(
             f"`devices` must be NVIDIA GPUs for backend='nvjpeg', got {devices}: where there "
             f"is one, {install_gpu_command()}; else take 'auto' or 'host'."
         )
-    if backend == "host" or not on_gpus:
-        return "host", HostBackend(devices, canvas_shape, num_threads)
+    if backend == "nvjpeg" and not form.is_usual:
+        raise ValueError(
+            "`backend` must be 'auto' or 'host' for other pixels than uint8 of \"rgb\" or "
+            "\"gray\", which the JPEG engines do not give, got 'nvjpeg'."
+        )
+    if backend == "host" or not on_gpus or not form.is_usual:
+        return "host", HostBackend(devices, canvas, num_threads, form)
     from jaxaug.decode.image.nvjpeg.nvjpeg_backend import NvjpegBackend
     from jaxaug.decode.native.cuda import CudaError
     from jaxaug.decode.native.libnvjpeg import NvjpegError
     from jaxaug.decode.native.load_library import LibraryError
 
     try:
+        canvas_shape = (*canvas, form.count)
         return "nvjpeg", NvjpegBackend(devices, canvas_shape, num_threads, deterministic)
     except (LibraryError, NvjpegError, CudaError) as error:
         if backend == "nvjpeg":
@@ -415,7 +437,7 @@ def _make_backend(
         warn_once(
             f"jaxaug decodes on the host, because the GPU's JPEG engines cannot be used: {error}"
         )
-        return "host", HostBackend(devices, canvas_shape, num_threads)
+        return "host", HostBackend(devices, canvas, num_threads, form)
 
 
 def _copy_and_release(decoded: Decoded) -> list[jax.Array]:

@@ -45,10 +45,9 @@ _PALETTE_FORMS = {1: "P;1", 4: "P;4", 8: "P"}
 
 # Tags of TIFF 6.0, and a value.
 _BITS_PER_SAMPLE = 258
-_SAMPLES_PER_PIXEL = 277
 _PLANAR_CONFIGURATION = 284
+_SAMPLE_FORMAT = 339
 _SEPARATE = 2
-_MAX_SAMPLES = 4
 
 # SOC and SIZ up to the number of components, of each of which three bytes follow: ITU-T T.800 A.5.1
 _JPEG2000_SIZE = re.compile(rb"\xff\x4f\xff\x51.{36}(..)", re.DOTALL)
@@ -74,10 +73,7 @@ def open_image(data: memoryview | bytes, format: str) -> "Image.Image":
         _restore_bits(image, format, data)
         return image
     except Exception as error:  # Pillow's parsers raise nearly every exception
-        said = _said(error)
-        if format == "TIFF":
-            said += _refused_samples(data)
-        raise DecodeError(f"{format}: {said}") from error
+        raise DecodeError(f"{format}: {_said(error)}") from error
 
 
 def _said(error: Exception) -> str:
@@ -100,7 +96,7 @@ def read_header(data: memoryview, format: str) -> tuple[int, int, int, int]:
     Raises:
       DecodeError: the header is not one of that format, or has no pixels.
     """
-    if format == "JPEG2000" and not _JPEG2000_WHOLE.search(data):
+    if format == "JPEG2000" and not has_end(data):
         raise DecodeError(f"{format}: truncated, no end of the codestream (EOC) behind a tile")
 
     image = open_image(data, format)
@@ -120,6 +116,11 @@ def read_header(data: memoryview, format: str) -> tuple[int, int, int, int]:
     return height, width, orientation if orientation in range(1, 9) else 1, bits
 
 
+def has_end(data: memoryview) -> bool:
+    """Return True if the codestream of a JPEG 2000 has an end behind a tile."""
+    return _JPEG2000_WHOLE.search(data) is not None
+
+
 def _bits(image: "Image.Image", data: memoryview, format: str) -> int:
     """Return the bits a sample of an image that is not loaded yet, from 8 on."""
     bits = 8
@@ -128,6 +129,8 @@ def _bits(image: "Image.Image", data: memoryview, format: str) -> int:
     elif format == "PPM":
         deep = _has_16_bits(image, format)  # of 65535 it tells no highest number
         bits = _highest_number(image, format).bit_length() or (16 if deep else 8)
+    elif format == "AVIF":
+        bits = _avif_bits(data)
     elif format in ("TIFF", "JPEG2000"):
         bits = _stored_bits(image, format, data)
     return min(max(8, bits), _MAX_BITS)
@@ -172,6 +175,19 @@ def upright_gray(
         deep = _deep_gray(image, format)
         image = _upright(image, format, orientation)
         return image if image.mode == "L" else _to_rgb(image, format, deep).convert("L")
+
+
+def upright_alpha(data: memoryview | bytes, format: str, orientation: int) -> "Image.Image | None":
+    """Return the alpha of an image in mode L, None where it has none.
+
+    Raises:
+      DecodeError: see `upright_rgb`.
+    """
+    with _as_decode_error(format):
+        image = _upright(open_image(data, format), format, orientation)
+        if image.mode in ("1", "P", "L", "RGB") and "transparency" in image.info:
+            image = image.convert("RGBA")
+        return image.getchannel("A") if "A" in image.getbands() else None
 
 
 def upright_unchanged(data: memoryview | bytes, format: str, orientation: int) -> np.ndarray:
@@ -399,11 +415,13 @@ def _restore_palette(image: Any, data: memoryview | bytes) -> None:
 
 
 def _restore_planes(image: Any, data: memoryview | bytes) -> None:
-    """Read planes of 16 bits as such.
+    """Read planes of 16 bits as such, and refuse signed numbers of 8 and 16.
 
     Without compression, Pillow reads all planes with 8, and refuses the one plane of gray. It has
     no codec for planes of CMYK with 16, and so refuses these.
     """
+    if 2 in image.tag_v2.get(_SAMPLE_FORMAT, ()) and image.mode != "I":
+        raise ValueError("its numbers are signed, which Pillow does not see")
     planes = image.tag_v2.get(_PLANAR_CONFIGURATION) == _SEPARATE
     if not planes or set(image.tag_v2.get(_BITS_PER_SAMPLE, ())) != {16}:
         return
@@ -437,25 +455,13 @@ def _stored_bits(image: Any, format: str, data: memoryview | bytes) -> int:
     return max(_jpeg2000_depths(data), default=0)
 
 
-def _refused_samples(data: memoryview | bytes) -> str:
-    """Return what to add to Pillow's words about a TIFF that it does not open; "" if it is damaged.
-
-    The first directory of the file tells the number of samples a pixel.
-    """
-    order = "big" if data[:2] == b"MM" else "little"
-    start = int.from_bytes(data[4:8], order)
-    entries = int.from_bytes(data[start : start + 2], order)
-    found = {}
-    for at in range(start + 2, min(start + 2 + 12 * entries, len(data) - 11), 12):
-        tag = int.from_bytes(data[at : at + 2], order)
-        found[tag] = int.from_bytes(data[at + 8 : at + 10], order)
-    samples = found.get(_SAMPLES_PER_PIXEL, 1)
-    if samples <= _MAX_SAMPLES:
-        return ""
-    return (
-        f" ({samples} samples a pixel; read are gray, palettes, RGB, RGBA, CMYK of 8 or 16 bits: "
-        "give other bands as a feature, an array, beside an image of three of them)"
-    )
+def _avif_bits(data: memoryview | bytes) -> int:
+    """Return the bits a sample of the first AV1 configuration: AV1-ISOBMFF 2.3.3."""
+    found = _AV1_CONFIGURATION.search(data)
+    if found is None:
+        return 8
+    flags = found[1][0]
+    return 8 + 2 * (flags >> 6 & 1) * (1 + (flags >> 5 & 1))
 
 
 def _low_zeros(format: str, data: memoryview | bytes) -> int:
@@ -485,9 +491,9 @@ def _with_form(tile: Any, form: str) -> Any:
 # ---- the limit on pixels, and the plugins
 
 _ARRAYS_ADVICE = (
-    "images are read of 8 bits, and of 12 or 16, whose upper 8 are kept. Convert it to 8 bits over "
-    "the range that you need, or give the pixels as a feature, an array that decode_image(data, "
-    '"unchanged") reads'
+    "as uint8, images are read of 8 bits, and of 12 or 16, whose upper 8 are kept. Take "
+    "decode.Image(channels='gray', dtype='float32'), or convert it to 8 bits over the range that "
+    "you need"
 )
 
 
@@ -544,5 +550,6 @@ _PLUGINS: dict[str, tuple[str, str, str | None]] = {
     "XBM": ("XbmImagePlugin", "XbmImageFile", None),
     "XPM": ("XpmImagePlugin", "XpmImageFile", None),
 }
+_AV1_CONFIGURATION = re.compile(rb"av1C\x81.(.)", re.DOTALL)
 # SOT and EOC, ITU-T T.800 A.2: no two bytes of a packet are like a marker above FF8F.
 _JPEG2000_WHOLE = re.compile(rb"\xff\x90.*\xff\xd9", re.DOTALL)

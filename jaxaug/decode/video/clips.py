@@ -68,7 +68,8 @@ class Clips:
         begins = [0] * self.count
         if not self.overlap:
             bounds = np.arange(self.count + 1) * len(seconds) // self.count
-            begins, ends = bounds[:-1].tolist(), bounds[1:].tolist()
+            begins = bounds[:-1].tolist()
+            ends = np.maximum(bounds[1:], bounds[:-1] + 1).tolist()  # not all have a frame
         clips = []
         for number, (begin, end) in enumerate(zip(begins, ends)):
             within = seconds[begin:end]

@@ -49,7 +49,7 @@ def whole_chroma(chroma: Plane, size: tuple[int, int], siting: Any = (0, 0)) -> 
     values = chroma.astype(np.uint16)
     if chroma.shape[-2:] == size:
         return values << _SIXTEENTHS
-    return _doubled(_doubled(values, -2, size[0], siting[0]), -1, size[1], siting[1])
+    return doubled(doubled(values, -1, size[1], siting[1]), -2, size[0], siting[0])
 
 
 def to_rgb(
@@ -76,6 +76,14 @@ def to_rgb(
       >>> to_rgb(white, gray, gray, 0, 0).tolist()
       [[[255, 255, 255]]]
     """
+    levels = rgb_levels(luma, cb, cr, matrix, full_range, shown)
+    return luma.__array_namespace__().stack(levels, axis=-1)
+
+
+def rgb_levels(
+    luma: Plane, cb: Plane, cr: Plane, matrix: Any, full_range: Any, shown: Any = True
+) -> list[Plane]:
+    """Return the channels uint8[..., H, W] of `to_rgb`."""
     xp = luma.__array_namespace__()
     table = xp.asarray(_coefficients())[matrix, full_range]
     scale, cr_red, cb_green, cr_green, cb_blue = (table[k] for k in range(5))
@@ -87,11 +95,18 @@ def to_rgb(
     gray = xp.where(shown, gray, np.int32(-(2**30)))  # far below zero in each channel
     sums = (gray + cr * cr_red, gray + cb * cb_green + cr * cr_green, gray + cb * cb_blue)
     levels = [xp.clip(each >> (_SHIFT + _SIXTEENTHS), 0, 255) for each in sums]
-    return xp.stack([each.astype(np.uint8) for each in levels], axis=-1)
+    return [each.astype(np.uint8) for each in levels]
 
 
-def _doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
-    """Return four times the values, interpolated between neighbors of an axis."""
+def doubled(values: Plane, axis: int, length: int, siting: Any) -> Plane:
+    """Return four times the values, interpolated between neighbors of an axis.
+
+    Args:
+      values: uint16[...], at most a sixteenth of what it holds.
+      axis: negative.
+      length: of the axis in the result, twice that of the values or one less.
+      siting: of the axis, see `whole_chroma`.
+    """
     xp = values.__array_namespace__()
     axis += values.ndim
     whole = (slice(None),) * axis

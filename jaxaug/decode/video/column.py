@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxaug._checks import check_choice, check_positive_int, check_size
 from jaxaug._typing import Array, Device, Values
@@ -19,15 +18,19 @@ from jaxaug.decode._cpus import usable_cpus
 from jaxaug.decode._types import Encoded, Span
 from jaxaug.decode.image.column import canvas_of
 from jaxaug.decode.image.fit import fit_size
+from jaxaug.decode.image.host.canvas_pool import CanvasPool
 from jaxaug.decode.video.clips import EARLY, Clips
-from jaxaug.decode.video.color import to_rgb, whole_chroma
 from jaxaug.decode.video.container import find_container
+from jaxaug.decode.video.convert import frames_to_rgb
 from jaxaug.decode.video.decode_video import MAX_PIXELS, decode_video
 from jaxaug.decode.video.host import Frame, decode_frames
 from jaxaug.decode.video.planes import Planes, fit_planes, write_planes
+from jaxaug.decode.video.stored import StoredVideos, table_of
 from jaxaug.decode.video.stream import VideoFile, import_av
+from jaxaug.decode.video.table import Table
 from jaxaug.errors import DecodeError
 
+_FREE_BATCHES = 3  # whose memory waits for others
 _SAMPLED_VIDEOS = 32  # whose first frames are looked at
 
 
@@ -56,7 +59,8 @@ class Video(ColumnDecoder):
       count: clips of a row.
       start: where a clip begins, among the frames at which all of it lies in the video: "random";
         "uniform", the middles of `count` equal parts; "center"; or the number of a frame.
-      overlap: False cuts the video into `count` equal parts, with a clip in each.
+      overlap: False cuts the video into `count` equal parts, with a clip in each; a part has a
+        frame at least, so those of a video of fewer frames share them.
       pad: behind the end of a video that is shorter than a clip: "last" repeats its last frame,
         "mask" leaves zeros.
       canvas: (H, W) in pixels; larger videos are shrunk to it, antialiased, with their aspect kept.
@@ -87,6 +91,7 @@ class Video(ColumnDecoder):
     # Set by `fit`: True where a video has chroma of the size of its luma, and so the canvases.
     whole_chroma: bool = dataclasses.field(default=False, repr=False)
 
+    reads_parts = True
     in_flight = 1  # a batch keeps all threads busy
     counted = ("shrunk", "frames_decoded")
 
@@ -118,6 +123,11 @@ class Video(ColumnDecoder):
             overlap=self.overlap,
         )
 
+    @property
+    def clip_shape(self) -> tuple[int, ...]:
+        """The shape of a row's frames, (T,) or (count, T)."""
+        return (self.frames,) if self.count == 1 else (self.count, self.frames)
+
     def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Video":
         """Return the decoder with its canvas, and the form of its chroma."""
         del siblings
@@ -134,12 +144,30 @@ class Video(ColumnDecoder):
         canvas = self.canvas or canvas_of(sizes, "Video")[0]
         return dataclasses.replace(self, canvas=canvas, whole_chroma=whole)
 
+    def needed_bytes(
+        self, stored: StoredVideos | None, span: Span | None, keys: np.ndarray
+    ) -> np.ndarray:
+        """Return the bytes of the groups of pictures that the clips need, where that is known."""
+        found = super().needed_bytes(stored, span, keys)
+        if stored is None:
+            return found
+        for row in range(len(keys)):
+            table = table_of(stored.tables[row])
+            if table is None:
+                continue
+            try:
+                clips = _shown(self.clips, table, span, row, keys[row : row + 1])
+                found[row] = table.bytes_of(np.unique(clips[clips >= 0]))
+            except DecodeError:  # told when it is decoded
+                continue
+        return found
+
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the forms of planes, of the frames' numbers and times, of sizes and colors."""
         assert self.canvas is not None
         height, width = self.canvas
         chroma = self.canvas if self.whole_chroma else (-(-height // 2), -(-width // 2))
-        clips = (self.frames,) if self.count == 1 else (self.count, self.frames)
+        clips = self.clip_shape
         return {
             "luma": jax.ShapeDtypeStruct((*clips, height, width), np.uint8),
             "chroma": jax.ShapeDtypeStruct((*clips, 2, *chroma), np.uint8),
@@ -148,6 +176,7 @@ class Video(ColumnDecoder):
             "size": jax.ShapeDtypeStruct((2,), np.int32),
             "original_size": jax.ShapeDtypeStruct((2,), np.int32),
             "color": jax.ShapeDtypeStruct((4,), np.int8),  # of `Color`
+            "orientation": jax.ShapeDtypeStruct((), np.uint8),
         }
 
     def open(self, devices: Sequence[Device], deterministic: bool) -> "VideoReader":
@@ -160,18 +189,11 @@ class Video(ColumnDecoder):
     ) -> dict[str, Array]:
         """Return the clips in RGB, zero outside of the video and where it has ended."""
         del siblings
-        assert self.canvas is not None
-        height, width = self.canvas
         size = jnp.where(valid, row["size"], jnp.asarray(self.canvas, jnp.int32))
-        color = row["color"].astype(jnp.int32)
-        # The barrier has chroma computed once, not for each channel of a pixel.
-        chroma = lax.optimization_barrier(whole_chroma(row["chroma"], self.canvas, color[2:]))
-        cb, cr = chroma[..., 0, :, :], chroma[..., 1, :, :]
-        inside = (jnp.arange(height)[:, None] < size[0]) & (jnp.arange(width)[None] < size[1])
         shown = row["frame"] >= 0 if self.pad == "mask" else jnp.ones_like(row["frame"], bool)
-        shown = shown[..., None, None] & lax.broadcast(inside, (1,) * shown.ndim)
+        color = row["color"].astype(jnp.int32)
         found = (
-            to_rgb(row["luma"], cb, cr, color[0], color[1], shown),
+            frames_to_rgb(row["luma"], row["chroma"], shown, size, color),
             row["frame"],
             row["time"],
             size,
@@ -224,6 +246,19 @@ def _part(seconds: np.ndarray, span: Span | None, row: int) -> tuple[int, int]:
     return begin, end
 
 
+def _shown(clips: Clips, table: Table, span: Span | None, row: int, key: np.ndarray) -> np.ndarray:
+    """Return the frames that a row shows, int64[count, frames], -1 behind the end of its part.
+
+    Raises:
+      DecodeError: there are none.
+    """
+    begin, end = _part(table.seconds, span, row)
+    found = clips.numbers(table.seconds[begin:end], key)
+    if (found < 0).all():
+        raise DecodeError(f"it has {end - begin} frames, none from `start` on")
+    return np.where(found < 0, -1, found + begin)
+
+
 class VideoReader:
     """The host half of `Video`: a pool of threads, a row for each.
 
@@ -236,39 +271,59 @@ class VideoReader:
     def __init__(self, video: Video):
         self.running = video
         self._clips = video.clips
+        forms = video.forms()
+        # Outside of a frame's size is what an earlier one has left: it is never shown.
+        self._memory = {
+            name: CanvasPool(forms[name].shape, _FREE_BATCHES) for name in ("luma", "chroma")
+        }
         self._pool = ThreadPoolExecutor(
             video.num_threads or usable_cpus(), thread_name_prefix="jaxaug-video"
         )
         self._process = os.getpid()
 
-    def check_rows(self, values: Encoded, stored: Any) -> tuple[None, dict[int, str]]:
-        """Return the rows whose bytes are no whole video; see `ColumnDecoder`."""
-        del stored
+    def check_rows(
+        self, values: Encoded, stored: StoredVideos | None
+    ) -> tuple[StoredVideos, dict[int, str]]:
+        """Return what is stored, and the rows whose bytes are no whole video.
+
+        A video was whole when its table was made.
+        """
+        count = len(values.lengths)
+        stored = stored or StoredVideos(np.full(count, b"", object))
         failures = {}
-        for row in range(len(values.lengths)):
+        for row in range(count):
+            if stored.tables[row] and values.lengths[row]:
+                continue
             try:
+                if values.first_bytes[row]:
+                    raise DecodeError("it has changed since it was indexed")
                 find_container(values.view(row))
             except DecodeError as error:
                 failures[row] = error.reason
-        return None, failures
+        return stored, failures
 
     def decode_rows(
         self,
         values: Encoded,
-        checked: Any,
+        checked: StoredVideos,
         siblings: Mapping[str, Decoded],
         wanted: np.ndarray,
         keys: np.ndarray,
     ) -> Decoded:
         """Return the clips of n videos; see `ColumnDecoder`."""
-        del checked, siblings
+        del siblings
         if os.getpid() != self._process:
             raise RuntimeError("this Loader was made before this process was forked: make it anew.")
-        forms = self.running.forms().items()
-        arrays = {name: np.zeros((len(wanted), *form.shape), form.dtype) for name, form in forms}
+        arrays = {
+            name: self._memory[name].take(len(wanted)).pixels
+            if name in self._memory
+            else np.zeros((len(wanted), *form.shape), form.dtype)
+            for name, form in self.running.forms().items()
+        }
         arrays["frame"][:] = -1
         rows = np.flatnonzero(wanted).tolist()
-        outcomes = list(self._pool.map(partial(self._decode_row, values, keys, arrays), rows))
+        decode = partial(self._decode_row, values, checked, keys, arrays)
+        outcomes = list(self._pool.map(decode, rows))
         failures = {row: found for row, found in zip(rows, outcomes) if isinstance(found, str)}
         valid = valid_rows(failures, wanted)
         shrunk = (arrays["size"] != arrays["original_size"]).any(axis=1) & valid
@@ -279,60 +334,58 @@ class VideoReader:
         return Decoded(arrays, valid, failures, counts=counts)
 
     def _decode_row(
-        self, values: Encoded, keys: np.ndarray, arrays: Mapping[str, np.ndarray], row: int
+        self,
+        values: Encoded,
+        stored: StoredVideos,
+        keys: np.ndarray,
+        arrays: Mapping[str, np.ndarray],
+        row: int,
     ) -> str | int:
         """Put the clips of a row into the arrays; return what is wrong, or the frames decoded."""
         arrays = {name: array[row : row + 1] for name, array in arrays.items()}
         try:
-            with VideoFile(values.view(row), self.running.max_pixels) as video:
-                begin, end = _part(video.seconds, values.span, row)
-                self._fill(video, (begin, end), keys[row : row + 1], arrays)
+            table = table_of(stored.tables[row])
+            begin = int(values.first_bytes[row])
+            with VideoFile(values.view(row), self.running.max_pixels, table, begin) as video:
+                clips = _shown(self._clips, video.table, values.span, row, keys[row : row + 1])
+                self._fill(video, clips, arrays)
                 return video.packets_read
         except DecodeError as error:
-            for array in arrays.values():
-                array[...] = 0
+            for name in arrays.keys() - self._memory.keys():
+                arrays[name][...] = 0
             arrays["frame"][...] = -1
             return error.reason
 
-    def _fill(
-        self,
-        video: VideoFile,
-        part: tuple[int, int],
-        key: np.ndarray,
-        arrays: dict[str, np.ndarray],
-    ) -> None:
-        """Decode the clips of the frames [begin, end) of one video."""
-        begin, end = part
-        clips = self._clips.numbers(video.seconds[begin:end], key)
-        if (clips < 0).all():
-            raise DecodeError(f"it has {end - begin} frames, none from `start` on")
-        clips = np.where(clips < 0, -1, clips + begin)
+    def _fill(self, video: VideoFile, clips: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
+        """Decode the clips int64[count, frames] of one video, -1 behind its end."""
         arrays["frame"][...] = clips.reshape(arrays["frame"].shape)
         shown = np.where(clips < 0, clips.max(axis=1, keepdims=True), clips)
-        arrays["time"][...] = video.seconds[shown].reshape(arrays["time"].shape)
+        arrays["time"][...] = video.table.seconds[shown].reshape(arrays["time"].shape)
         if self.running.pad == "mask":
             shown = clips
 
         places = shown.reshape(-1)
         luma = arrays["luma"].reshape(-1, *arrays["luma"].shape[-2:])
         chroma = arrays["chroma"].reshape(-1, *arrays["chroma"].shape[-3:])
-        for frame in decode_frames(video, np.unique(places[places >= 0])):
-            planes = self._fitted(frame.planes, arrays)
-            for place in np.flatnonzero(places == frame.number).tolist():
+        size = None
+        for number, planes in decode_frames(video, np.unique(places[places >= 0])):
+            size = size or self._size(planes, arrays)
+            planes = fit_planes(planes, size, self.running.whole_chroma)
+            arrays["color"][:] = planes.color
+            for place in np.flatnonzero(places == number).tolist():
                 write_planes(planes, luma[place], chroma[place])
 
-    def _fitted(self, planes: Planes, arrays: dict[str, np.ndarray]) -> Planes:
-        """Return a frame at its size on the canvas; note its sizes and what its values mean."""
+    def _size(self, planes: Planes, arrays: dict[str, np.ndarray]) -> tuple[int, int]:
+        """Return the size of a video's frames on the canvas; note it, and what it was."""
         assert self.running.canvas is not None
-        original = np.array([planes.luma.shape], np.int32)
-        size = fit_size(original, self.running.canvas)
+        arrays["original_size"][:] = original = np.array([planes.luma.shape], np.int32)
+        arrays["orientation"][:] = planes.orientation
+        arrays["size"][:] = size = fit_size(original, self.running.canvas)
         height, width = size[0].tolist()
-        planes = fit_planes(planes, (height, width), self.running.whole_chroma)
-        arrays["original_size"][:] = original
-        arrays["size"][:] = size
-        arrays["color"][:] = planes.color
-        return planes
+        return height, width
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads, and free the memory that no batch holds."""
         self._pool.shutdown(cancel_futures=True)
+        for pool in self._memory.values():
+            pool.close()

@@ -8,9 +8,9 @@ import struct
 
 from jaxaug.errors import DecodeError
 
-_FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
+FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof")
 _MAX_BOXES = 100_000  # looked at; a fragmented hour has thousands
-_EBML = b"\x1aE\xdf\xa3"
+EBML = b"\x1aE\xdf\xa3"
 _SEGMENT = b"\x18S\x80g"
 
 
@@ -27,10 +27,10 @@ def find_container(data: memoryview) -> str:
     head = bytes(data[:12])
     if not head:
         raise DecodeError("the file is empty")
-    if head[4:8] in _FIRST_BOXES:
+    if head[4:8] in FIRST_BOXES:
         _check_boxes(data)
         return "mov"
-    if head[:4] == _EBML:
+    if head[:4] == EBML:
         _check_segment(data)
         return "matroska"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":

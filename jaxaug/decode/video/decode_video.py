@@ -56,7 +56,7 @@ def decode_video(
     if frames is not None and times is not None:
         raise ValueError("`times` must be left out beside `frames`, got both.")
     with VideoFile(memoryview(data).cast("B"), max_pixels) as video:
-        numbers = _numbers(video.seconds, frames, times)
+        numbers = _numbers(video.table.seconds, frames, times)
         found = {frame.number: _rgb(frame.planes) for frame in decode_frames(video, numbers)}
     return np.stack([found[number] for number in numbers.tolist()])
 

@@ -5,17 +5,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxaug.decode.video.color import whole_chroma
+from jaxaug.decode.video.table import Codec
 from jaxaug.errors import DecodeError
 
-# FFmpeg's formats of separate planes whose chroma has half or all of the size of luma.
-_HALF = ("yuv420p", "yuvj420p", "yuv420p10le", "yuv420p12le")
-_WHOLE = ("yuv444p", "yuvj444p", "yuv444p10le", "yuv444p12le")
+# FFmpeg's formats of separate planes whose chroma has half or all of the size of luma: their bits.
+_BITS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10, "yuv420p12le": 12}
+_BITS |= {"yuv444p": 8, "yuvj444p": 8, "yuv444p10le": 10, "yuv444p12le": 12}
 _FULL_RANGE = ("yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p")
 # FFmpeg's AVColorSpace and AVColorRange, which are ISO/IEC 23091-2 table 4.
 _BT709 = (1, 7)
 _BT2020 = (9, 10)
 _WIDE = 2  # the range 0 to 255
 BT601, BT709, BT2020 = 0, 1, 2
+_ORIENTATIONS = (1, 8, 3, 6)  # of EXIF 2.3, by counter-clockwise quarter turns
 Size = tuple[int, int]  # (height, width)
 
 
@@ -41,14 +43,16 @@ class Planes(NamedTuple):
       luma: uint8[h, w].
       chroma: uint8[2, ceil(h / 2), ceil(w / 2)] or, of 4:4:4, uint8[2, h, w], (Cb, Cr).
       color: what they mean.
+      orientation: the EXIF orientation that turned it.
     """
 
     luma: np.ndarray
     chroma: np.ndarray
     color: Color
+    orientation: int = 1
 
 
-def planes_of(frame: Any, left: bool) -> Planes:
+def planes_of(frame: Any, codec: Codec) -> Planes:
     """Return the planes of a frame of PyAV; other formats than 4:2:0 and 4:4:4 become 4:4:4.
 
     Of more than 8 bits the upper ones are kept, rounded. Where the stream does not tell its matrix
@@ -56,40 +60,44 @@ def planes_of(frame: Any, left: bool) -> Planes:
 
     Args:
       frame: of PyAV.
-      left: chroma of half the size lies on the left of two columns, not between them.
+      codec: of its stream.
 
     Raises:
       DecodeError: it is turned by another angle than quarter turns.
     """
-    turns, rest = divmod(frame.rotation, 90)
+    rotation = frame.rotation if codec.rotation is None else codec.rotation
+    turns, rest = divmod(rotation, 90)
     if rest:
-        raise DecodeError(f"it is turned by {frame.rotation} degrees, not by quarter turns")
-    full_range = frame.format.name in _FULL_RANGE or int(frame.color_range) == _WIDE
+        raise DecodeError(f"it is turned by {rotation} degrees, not by quarter turns")
+    name = frame.format.name
+    full_range = name in _FULL_RANGE or int(frame.color_range) == _WIDE
     # Turned, the pixel that has chroma for itself at an odd end would be the first.
     odd = turns % 4 and (frame.height % 2 or frame.width % 2)
-    if odd or frame.format.name not in (*_HALF, *_WHOLE):
-        frame = frame.reformat(format="yuvj444p" if full_range else "yuv444p")
-    depth = frame.format.components[0].bits
-    luma, *chroma = (np.rot90(_plane(plane, depth), turns) for plane in frame.planes[:3])
-    siting = (0, -1 if left and chroma[0].shape != luma.shape else 0)
+    if odd or name not in _BITS:
+        name = "yuvj444p" if full_range else "yuv444p"
+        frame = frame.reformat(format=name)
+    luma, cb, cr = (_plane(plane, _BITS[name], turns) for plane in frame.planes[:3])
+    chroma = np.empty((2, *cb.shape), np.uint8)
+    chroma[0], chroma[1] = cb, cr
+    siting = (0, -1 if codec.chroma_left and cb.shape != luma.shape else 0)
     for _ in range(turns % 4):
         siting = (-siting[1], siting[0])
     color = Color(_matrix(int(frame.colorspace)), int(full_range), *siting)
-    return Planes(luma, np.stack(chroma), color)
+    return Planes(luma, chroma, color, _ORIENTATIONS[turns % 4])
 
 
 def _matrix(space: int) -> int:
     return BT709 if space in _BT709 else BT2020 if space in _BT2020 else BT601
 
 
-def _plane(plane: Any, depth: int) -> np.ndarray:
-    """Return a plane as uint8[h, w]: a view of FFmpeg's memory, or rounded of more bits."""
-    stored = np.uint8 if depth == 8 else np.dtype("<u2")
+def _plane(plane: Any, bits: int, turns: int) -> np.ndarray:
+    """Return a plane as uint8[h, w], turned: a view of FFmpeg's memory, or rounded of more bits."""
+    stored = np.uint8 if bits == 8 else np.dtype("<u2")
     values = np.frombuffer(plane, stored).reshape(plane.height, -1)[:, : plane.width]
-    if depth == 8:
-        return values
-    rounded = (values + np.uint16(1 << depth - 9)) >> np.uint16(depth - 8)
-    return np.minimum(rounded, 255).astype(np.uint8)
+    if bits > 8:
+        rounded = (values + np.uint16(1 << bits - 9)) >> np.uint16(bits - 8)
+        values = np.minimum(rounded, 255).astype(np.uint8)
+    return np.rot90(values, turns) if turns else values
 
 
 def fit_planes(planes: Planes, size: Size, whole: bool) -> Planes:
@@ -100,7 +108,7 @@ def fit_planes(planes: Planes, size: Size, whole: bool) -> Planes:
       size: of the result.
       whole: chroma of the size of luma is asked for, else of half of it.
     """
-    luma, chroma, color = planes
+    luma, chroma, color, orientation = planes
     if whole and chroma.shape[1:] != luma.shape:
         sixteenths = whole_chroma(chroma, luma.shape, (color.rows, color.columns))
         chroma = ((sixteenths + 8) >> 4).astype(np.uint8)
@@ -108,7 +116,7 @@ def fit_planes(planes: Planes, size: Size, whole: bool) -> Planes:
     if chroma.shape[1:] != used:
         chroma = np.stack([_shrunk(plane, used) for plane in chroma])
         color = color._replace(rows=0, columns=0)
-    return Planes(_shrunk(luma, size), chroma, color)
+    return Planes(_shrunk(luma, size), chroma, color, orientation)
 
 
 def write_planes(planes: Planes, luma: np.ndarray, chroma: np.ndarray) -> None:

@@ -1,90 +1,24 @@
-"""A video opened by PyAV: the table of its frames, and the packets that some of them need."""
+"""A video at hand: its table, and the packets that some of its frames need."""
 
-import dataclasses
 import importlib
 from collections.abc import Iterator
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxaug._install import install_command
+from jaxaug.decode._memory_file import MemoryFile
 from jaxaug.decode.video.container import find_container
 from jaxaug.decode.video.references import References
+from jaxaug.decode.video.table import NONE, Codec, Run, Table
 from jaxaug.errors import DecodeError
 
 _MAX_PACKETS = 1_000_000  # of a video: nine hours at 30 frames/s
 _IO_BYTES = 1 << 18  # read at a time
+_MAX_LEAD = 64  # bytes of a container between where it says that a packet is and the packet
 # Codecs whose chroma lies on the left of two columns where the stream does not say more: ITU-T
 # H.264 and H.265 figure E-1, ISO/IEC 13818-2 section 6.1.1.8, ISO/IEC 14496-2; so has "vpcC".
 _CHROMA_LEFT = ("h264", "hevc", "mpeg2video", "mpeg4")
-_NONE = np.iinfo(np.int64).min  # of a packet without a time
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """The packets of a video, in the order in which they are decoded.
-
-    Attributes:
-      times: int64[k], when each is shown, in units of the stream.
-      starts: int64[k], when each is decoded, by which containers seek.
-      keys: bool[k], True where decoding may begin.
-      shown: bool[k], False for packets that an edit list or the codec hides.
-    """
-
-    times: np.ndarray
-    starts: np.ndarray
-    keys: np.ndarray
-    shown: np.ndarray
-
-    @cached_property
-    def timed(self) -> bool:
-        """True if every frame has a time of its own, by which it can be found."""
-        times = self.times[self.shown]
-        return bool((times != _NONE).all()) and len(np.unique(times)) == len(times)
-
-    def frames(self) -> np.ndarray:
-        """Return the packet int64[n] of each frame, in the order in which they are shown."""
-        packets = np.flatnonzero(self.shown)
-        return packets[np.argsort(self.times[packets], kind="stable")] if self.timed else packets
-
-
-class Run(NamedTuple):
-    """Packets that follow each other, from one where decoding may begin.
-
-    Attributes:
-      first, last: numbers of packets.
-      wanted: of those whose frames are asked for.
-    """
-
-    first: int
-    last: int
-    wanted: frozenset[int]
-
-
-def plan_runs(table: Table, packets: np.ndarray) -> list[Run]:
-    """Return the runs of packets, one for each key packet, that frames with these packets need.
-
-    A frame that comes in decoding after a key packet and is shown before it belongs to the key
-    packet before: in an open group of pictures it refers to that group.
-
-    Args:
-      table: all packets.
-      packets: int64[m], of the frames that are asked for.
-
-    Raises:
-      DecodeError: there is no key packet before one of them.
-    """
-    keys = np.flatnonzero(table.keys)
-    groups: dict[int, list[int]] = {}
-    for packet in sorted(set(packets.tolist())):
-        before = keys[keys <= packet]
-        if table.timed:
-            before = before[table.times[before] <= table.times[packet]]
-        if not len(before):
-            raise DecodeError("frames cannot be decoded: no key frame comes before them")
-        groups.setdefault(int(before[-1]), []).append(packet)
-    return [Run(key, wanted[-1], frozenset(wanted)) for key, wanted in sorted(groups.items())]
 
 
 class VideoFile:
@@ -93,40 +27,38 @@ class VideoFile:
     Args:
       data: the bytes of the file, which must stay as they are until `close`.
       max_pixels: more in a frame are refused.
+      table: what is known of it; None to have it read from the file.
+      begin: the byte of the file that `data` begins with; another than 0 needs a table.
 
     Attributes:
       table: of its packets.
-      seconds: float64[n], the time of each frame.
       packets_read: how many `packets` gave, all in all.
-      stream: of PyAV.
+      whole: False where the file does not hold the packets as they are decoded.
 
     Raises:
       DecodeError: no video, more pixels or packets than allowed, or none.
       ImportError: PyAV is not installed.
     """
 
-    def __init__(self, data: memoryview, max_pixels: int):
+    def __init__(
+        self, data: memoryview, max_pixels: int, table: Table | None = None, begin: int = 0
+    ):
         self.packets_read = 0
+        self._max_pixels = max_pixels
+        self.whole = True
         self._data = data
-        self._kind = find_container(data)
-        self._limit = {"max_pixels": str(max_pixels)}
-        self._open()
+        self._begin = begin
+        self._container: Any = None
+        self._context: Any = None
         try:
-            context = self.stream.codec_context
-            if context.width * context.height > max_pixels:
-                raise DecodeError(
-                    f"{context.height} x {context.width} pixels are more than "
-                    f"max_pixels={max_pixels}"
-                )
-            self.table = self._read_table()
-            self.frames = self.table.frames()
-            if not len(self.frames):
-                raise DecodeError("it has no frames")
-            self.seconds = self._seconds()
-            self._references = References(context.name, context.extradata)
+            if table is None:
+                table = self._read(max_pixels)
+            else:
+                check_pixels(table.codec.height, table.codec.width, max_pixels)
+            self.table = table
         except BaseException as error:
             self.close()
-            raise _as_decode_error(error) from None
+            raise as_decode_error(error) from None
 
     def __enter__(self) -> "VideoFile":
         return self
@@ -136,101 +68,161 @@ class VideoFile:
 
     def close(self) -> None:
         """Free what FFmpeg holds."""
-        self.container.close()
+        self._context = None
+        if self._container is not None:
+            self._container.close()
 
     @property
-    def chroma_left(self) -> bool:
-        """True where chroma lies on the left of two columns, as the codec has it by default."""
-        codec = self.stream.codec_context.name
-        return codec in _CHROMA_LEFT or (codec == "vp9" and self._kind == "mov")
+    def context(self) -> Any:
+        """PyAV's context that decodes the packets, the same each time."""
+        if self._context is None:
+            self._context = make_context(self.table.codec, self._max_pixels)
+        return self._context
 
-    def _open(self) -> None:
-        file = _File(self._data)
-        av = import_av()
-        options: dict[str, Any] = {"format": self._kind, "options": self._limit}
-        if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
-            options["metadata_errors"] = "replace"
-        try:
-            self.container = av.open(file, buffer_size=_IO_BYTES, **options)
-        except Exception as error:
-            raise _as_decode_error(error) from None
-        self.stream = self.container.streams.best("video")
-        if self.stream is None or self.stream.codec_context is None:
-            self.container.close()
-            raise DecodeError("it has no video stream that can be decoded")
-        self.stream.codec_context.thread_count = 1  # rows are decoded side by side
-
-    def _read_table(self) -> Table:
-        times: list[int] = []
-        starts: list[int] = []
-        keys: list[bool] = []
-        shown: list[bool] = []
-        hides = self.stream.codec_context.name == "vp8"
-        for packet in self._demux():
-            if len(times) == _MAX_PACKETS:
-                raise DecodeError(f"it has more than {_MAX_PACKETS:,} frames")
-            times.append(_NONE if packet.pts is None else packet.pts)
-            starts.append(times[-1] if packet.dts is None else packet.dts)
-            keys.append(packet.is_keyframe)
-            hidden = hides and not memoryview(packet)[0] & 16  # show_frame, RFC 6386 section 9.1
-            shown.append(not (packet.is_discard or hidden))
-        return Table(
-            np.array(times, np.int64),
-            np.array(starts, np.int64),
-            np.array(keys, bool),
-            np.array(shown, bool),
-        )
-
-    def _demux(self) -> Iterator[Any]:
-        """Yield the packets of the stream that hold something."""
-        return (packet for packet in self.container.demux(self.stream) if packet.size)
-
-    def _seconds(self) -> np.ndarray:
-        if self.table.timed:
-            return self.table.times[self.frames] * float(self.stream.time_base)
-        rate = self.stream.average_rate or 25
-        return np.arange(len(self.frames)) / float(rate)
-
-    def runs(self, numbers: np.ndarray) -> list[Run]:
-        """Return the runs of packets that frames int64[m] need."""
-        packets = self.frames[numbers]
-        if self.table.timed:
-            return plan_runs(self.table, packets)
-        # No packet tells which frame it will be: all that come before the last one, in order.
-        last = int(packets.max())
-        return [Run(0, len(self.table.times) - 1, frozenset(range(last + 1)))]
-
-    def packets(self, run: Run) -> Iterator[Any]:
-        """Yield the packets of a run that its wanted frames need, of PyAV.
+    def packets(self, run: Run) -> Iterator[tuple[int, memoryview]]:
+        """Yield the packets of a run that its wanted frames need, with their numbers.
 
         Those to which no frame refers are left out.
-        """
-        for number, packet in self._numbered(run.first):
-            if number > run.last:
-                return
-            if number in run.wanted or not self._references.droppable(packet):
-                self.packets_read += 1
-                yield packet
 
-    def _numbered(self, first: int) -> Iterator[tuple[int, Any]]:
-        """Yield the packets from one on, with their numbers."""
-        if self.table.timed:
-            time = int(self.table.times[first])
-            self.container.seek(int(self.table.starts[first]), stream=self.stream, backward=True)
-            packets = self._demux()
-            for packet in packets:
-                if packet.is_keyframe and packet.pts >= time:
-                    break
-            else:
-                packet = None
-            if packet is not None and packet.pts == time:
-                yield first, packet
-                yield from enumerate(packets, first + 1)
-                return
-        # Some containers cannot seek: from the start.
-        self.container.close()
-        self._open()
-        yield from ((n, packet) for n, packet in enumerate(self._demux()) if n >= first)
+        Raises:
+          DecodeError: the bytes end before one of them.
+        """
+        for number in self.table.needed(run):
+            start = int(self.table.offsets[number]) - self._begin
+            stop = start + int(self.table.sizes[number])
+            if start < 0 or stop > len(self._data):
+                raise DecodeError("its bytes are not those that were indexed")
+            self.packets_read += 1
+            yield number, self._data[start:stop]
+
+    def _read(self, max_pixels: int) -> Table:
+        """Open the file and return its table."""
+        kind = find_container(self._data)
+        self._container = _open(self._data, kind, max_pixels)
+        stream = self._container.streams.best("video")
+        if stream is None or stream.codec_context is None:
+            raise DecodeError("it has no video stream that can be decoded")
+        self._context = stream.codec_context
+        self._context.thread_count = 1  # rows are decoded side by side
+        self._context.options = {"max_pixels": str(max_pixels)}  # the stream may say more later
+        check_pixels(self._context.height, self._context.width, max_pixels)
+        table, packets = read_table(self._container, stream, kind, self._data)
+        if packets:  # the container changes them: Matroska may leave out how each of them begins
+            self.whole = False
+            self._data = memoryview(b"".join(packets))
+        return table
+
+
+def read_table(
+    container: Any, stream: Any, kind: str, data: memoryview
+) -> tuple[Table, list[bytes | memoryview]]:
+    """Return the table of a stream, and the packets if the file does not hold them as they are.
+
+    Raises:
+      DecodeError: there are no frames, or too many.
+    """
+    context = stream.codec_context
+    references = References(context.name, context.extradata)
+    rows: list[tuple[int, ...]] = []
+    packets: list[bytes | memoryview] = []
+    inside = True
+    for packet in container.demux(stream):
+        if not packet.size:
+            continue
+        if len(rows) == _MAX_PACKETS:
+            raise DecodeError(f"it has more than {_MAX_PACKETS:,} frames")
+        content = bytes(packet)
+        offset = _place(data, packet.pos, content)
+        inside = inside and offset >= 0 and not packet.has_sidedata("new_extradata")
+        # show_frame, RFC 6386 section 9.1
+        hidden = packet.is_discard or (context.name == "vp8" and not content[0] & 16)
+        time = NONE if packet.pts is None else packet.pts
+        idle = references.droppable(packet)
+        rows.append((time, packet.is_keyframe, not hidden, idle, offset, len(content)))
+        packets.append(content if offset < 0 else data[offset : offset + len(content)])
+    times, keys, shown, idle, offsets, sizes = np.array(rows, np.int64).reshape(-1, 6).T
+    if not shown.any():
+        raise DecodeError("it has no frames")
+    if not inside:
+        offsets = np.cumsum(sizes) - sizes
+    flags = {"keys": keys == 1, "shown": shown == 1, "idle": idle == 1}
+    table = Table(
+        codec=_codec(context, kind),
+        unit=float(stream.time_base),
+        rate=float(stream.average_rate or 25),
+        times=times,
+        offsets=offsets,
+        sizes=sizes,
+        **flags,
+    )
+    return table, [] if inside else packets
+
+
+def _place(data: memoryview, position: int | None, content: bytes) -> int:
+    """Return where a packet is in a file, -1 if it is not there as it is."""
+    start = max(0, position or 0)
+    near = bytes(data[start : start + _MAX_LEAD + len(content)])
+    for lead in range(_MAX_LEAD):
+        if near.startswith(content, lead):
+            return start + lead
+    return -1
+
+
+def _codec(context: Any, kind: str) -> Codec:
+    """Return what a stream says of how it is decoded."""
+    try:
+        tag = context.codec_tag
+    except UnicodeDecodeError:
+        tag = ""
+    return Codec(
+        name=context.name,
+        extradata=context.extradata or b"",
+        height=context.height,
+        width=context.width,
+        tag=tag,
+        pixels=context.pix_fmt or "",
+        space=int(context.colorspace),
+        range=int(context.color_range),
+        chroma_left=context.name in _CHROMA_LEFT or (context.name == "vp9" and kind == "mov"),
+    )
+
+
+def make_context(codec: Codec, max_pixels: int) -> Any:
+    """Return a context of PyAV for packets of a codec, as the container would have made it.
+
+    Raises:
+      DecodeError: this FFmpeg has no such decoder.
+    """
+    av = import_av()
+    try:
+        context = av.CodecContext.create(codec.name, "r")
+    except ValueError as error:
+        raise DecodeError(f"FFmpeg has no decoder {codec.name!r}") from error
+    if codec.extradata:
+        context.extradata = codec.extradata
+    context.width, context.height = codec.width, codec.height
+    if codec.tag:
+        context.codec_tag = codec.tag
+    if codec.pixels:
+        context.pix_fmt = codec.pixels
+    context.colorspace, context.color_range = codec.space, codec.range
+    context.thread_count = 1  # rows are decoded side by side
+    context.options = {"max_pixels": str(max_pixels)}
+    return context
+
+
+def check_pixels(height: int, width: int, max_pixels: int) -> None:
+    """Raise DecodeError where a frame has more pixels than are allowed."""
+    if height * width > max_pixels:
+        raise DecodeError(f"{height} x {width} pixels are more than max_pixels={max_pixels}")
+
+
+def _open(data: memoryview, kind: str, max_pixels: int) -> Any:
+    av = import_av()
+    options: dict[str, Any] = {"format": kind, "options": {"max_pixels": str(max_pixels)}}
+    if int(av.__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
+        options["metadata_errors"] = "replace"
+    return av.open(MemoryFile(data), buffer_size=_IO_BYTES, **options)
 
 
 def import_av() -> Any:
@@ -245,29 +237,8 @@ def import_av() -> Any:
         raise ImportError(f"videos need PyAV: {install_command('video')}.") from error
 
 
-def _as_decode_error(error: BaseException) -> BaseException:
+def as_decode_error(error: BaseException) -> BaseException:
     """Return an error of FFmpeg as what it says about the bytes."""
     if isinstance(error, import_av().FFmpegError):
         return DecodeError(f"FFmpeg cannot read it: {getattr(error, 'strerror', None) or error}")
     return error
-
-
-class _File:
-    """Bytes in memory as a file, without a copy of all of them."""
-
-    def __init__(self, data: memoryview):
-        self._data = data
-        self._place = 0
-
-    def read(self, size: int) -> bytes:
-        chunk = bytes(self._data[self._place : self._place + size])
-        self._place += len(chunk)
-        return chunk
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        start = (0, self._place, len(self._data))[whence]
-        self._place = max(0, start + offset)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place

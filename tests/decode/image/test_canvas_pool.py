@@ -84,7 +84,7 @@ def test_what_a_computation_reads_is_not_written_to():
 
 
 def test_an_exception_in_the_midst_leaves_nothing(monkeypatch):
-    def fail(data, header, size, canvas):
+    def fail(data, header, size, canvas, form):
         canvas[:] = 255
         raise RuntimeError("in the midst")
 

@@ -178,9 +178,7 @@ def test_avif_stands_upright():
     np.testing.assert_array_equal(decode_image(file), with_pillow(file))
 
 
-@pytest.mark.parametrize(
-    "kind, codec", [("AVIF", "avif"), ("JPEG2000", "jpg_2000"), ("WEBP", "webp")]
-)
+@pytest.mark.parametrize("kind, codec", [("AVIF", "avif"), ("WEBP", "webp")])
 def test_a_codec_that_this_pillow_lacks_is_named(monkeypatch, kind, codec):
     file = save(Image.fromarray(PICTURE), kind)
     supported = [name for name in features.get_supported() if name != codec]
@@ -445,10 +443,10 @@ def test_deep_white_of_jpeg_2000_is_not_black(channels):
         exact = deep.reshape(64, 64) * (255 / 65535)
         np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
         return
-    assert "JPEG2000: RGB" in read_headers(Encoded.from_bytes([file])).reason[0]
-    for mode in ("rgb", "gray", "unchanged"):
-        with pytest.raises(DecodeError, match=r"white Pillow makes black: .* Convert it to 8"):
-            decode_image(file, mode)
+    stored = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_UNCHANGED)
+    stored = stored[..., [2, 1, 0, 3][:channels]]
+    np.testing.assert_array_equal(decode_image(file, "unchanged"), stored)
+    np.testing.assert_array_equal(decode_image(file), stored[..., :3] >> 8)
 
 
 @pytest.mark.parametrize("bits", [9, 10, 12, 15, 16])
@@ -461,10 +459,6 @@ def test_gray_of_jpeg_2000_keeps_its_numbers(bits):
     for place in (file.find(b"ihdr") + 14, file.find(b"\xff\x4f\xff\x51") + 42):
         assert file[place] == 15
         file[place] = bits - 1
-    if bits == 9:
-        with pytest.raises(DecodeError, match="JPEG2000: L of 9 bits, whose white Pillow makes"):
-            decode_image(file)
-        return
     np.testing.assert_array_equal(decode_image(file, "unchanged"), numbers)
     exact = numbers * (255 / (2**bits - 1))
     np.testing.assert_allclose(decode_image(file, "gray"), exact, atol=1)
@@ -728,12 +722,11 @@ def test_bad_bytes_raise_with_their_count(file):
         decode_image(file)
 
 
-def test_what_pillow_misses_is_no_bare_number():
-    """Its KeyError says no more than the tag."""
+def test_a_palette_that_is_missing_is_named():
     file = save(Image.fromarray(PICTURE).quantize(16), "TIFF")
     tag = struct.pack("<HH", 320, 3)  # ColorMap, of SHORTs
     assert file.count(tag) == 1
-    with pytest.raises(DecodeError, match="TIFF: KeyError: 320"):
+    with pytest.raises(DecodeError, match=r"TIFF: .*no palette"):
         decode_image(file.replace(tag, struct.pack("<HH", 318, 3)))
 
 

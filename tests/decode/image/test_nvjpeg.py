@@ -679,11 +679,11 @@ def test_host_threads_shrink_and_turn_as_the_host_does(gpu, canvas, output):
         for orientation in range(1, 9)
     ]
     cpu = jax.devices("cpu")[:1]
-    with Decoder(canvas, "nvjpeg", gpu, output=output) as decoder:
+    with Decoder(canvas, "nvjpeg", gpu, channels=output) as decoder:
         held = decoder.stats["device_bytes"]
         for _ in range(2):  # memory that was used before
             found = decoder.decode(images)
-            with Decoder(canvas, "host", cpu, output=output) as host:
+            with Decoder(canvas, "host", cpu, channels=output) as host:
                 expected = host.decode(images)
             np.testing.assert_array_equal(found.size, expected.size)
             difference = np.asarray(found.pixels).astype(int) - np.asarray(expected.pixels)
@@ -716,7 +716,7 @@ def test_a_card_of_24_gb_keeps_to_a_tenth_of_it(gpu, monkeypatch):
 
 def gray_host_pixels(images: list[bytes], canvas: tuple[int, int]) -> np.ndarray:
     cpu = jax.devices("cpu")[:1]
-    with Decoder(canvas, "host", cpu, on_error="mask", output="gray") as decoder:
+    with Decoder(canvas, "host", cpu, on_error="mask", channels="gray") as decoder:
         return np.asarray(decoder.decode(images).pixels)
 
 
@@ -727,7 +727,7 @@ def test_the_engines_y_is_libjpeg_turbos(gpu):
     images = [*forms.values(), *sweep().values()]
     canvas = (512, 512)
     worst = 0
-    with Decoder(canvas, "nvjpeg", gpu, deterministic=True, output="gray") as decoder:
+    with Decoder(canvas, "nvjpeg", gpu, deterministic=True, channels="gray") as decoder:
         for first in range(0, len(images), 64):
             part = images[first : first + 64]
             batch = decoder.decode(part)
@@ -744,7 +744,7 @@ def test_the_engines_y_is_libjpeg_turbos(gpu):
 def test_larger_and_turned_gray_images_are_resampled_as_pillow_does(gpu, canvas):
     images = whole_images()
     worst = 0
-    with Decoder(canvas, "nvjpeg", gpu, deterministic=True, output="gray") as decoder:
+    with Decoder(canvas, "nvjpeg", gpu, deterministic=True, channels="gray") as decoder:
         for _ in range(2):
             batch = decoder.decode(images)
             pixels = np.asarray(batch.pixels)
@@ -762,7 +762,7 @@ def test_narrow_and_bad_images_leave_nothing_on_gray_canvases(gpu):
     sizes = [(1, 1), (9, 1), (9, 2), (9, 3), (1, 3), (300, 2), (1000, 9)]
     images = [encode(noisy(n, *size)[..., 0]) for n, size in enumerate(sizes)]
     images = [*images, b"no image", encode(noisy(9), "PNG")[:300]]
-    with Decoder((64, 64), "nvjpeg", gpu, on_error="mask", output="gray") as decoder:
+    with Decoder((64, 64), "nvjpeg", gpu, on_error="mask", channels="gray") as decoder:
         for _ in range(3):
             decoder.decode([encode(np.full((64, 64), 255, np.uint8))] * len(images))
             batch = decoder.decode(images)

@@ -37,6 +37,12 @@ def test_clips_without_overlap_lie_in_parts_of_the_video():
     assert short[:, 0].tolist() == [0, 33, 66] and (short[:2, 5] == -1).all()
 
 
+def test_parts_of_a_video_with_fewer_frames_have_one_each():
+    for count in (1, 2, 3):
+        clips = shown(Video(frames=2, stride=1, count=4, overlap=False), SECONDS[:count])
+        assert clips[:, 0].tolist() == [number * count // 4 for number in range(4)]
+
+
 def test_fixed_starts():
     assert shown(Video(frames=2, stride=1, start="center"))[0].tolist() == [49, 50]
     assert shown(Video(frames=2, stride=1, start=7))[0].tolist() == [7, 8]

@@ -6,7 +6,9 @@ import pytest
 
 from jaxaug.decode import decode_video
 from jaxaug.decode.video.color import to_rgb, whole_chroma
+from jaxaug.decode.video.convert import _whole, frames_to_rgb
 from jaxaug.decode.video.planes import Color, Planes, fit_planes, planes_of, write_planes
+from jaxaug.decode.video.table import Codec
 from tests.reference import video as reference
 from tests.videos import all_frames, kind, picture
 
@@ -68,7 +70,7 @@ def test_colors_are_those_that_were_encoded(name):
 def test_more_bits_are_rounded():
     frame = all_frames(kind("10 bits"))[3]
     wide = frame.to_ndarray()[: frame.height].astype(float)
-    luma = planes_of(frame, left=False).luma
+    luma = planes_of(frame, Codec()).luma
     assert np.abs(luma - wide / 4).max() <= 0.5
 
 
@@ -76,7 +78,7 @@ def test_more_bits_are_rounded():
 @pytest.mark.parametrize("name", ["h264", "odd", "4:4:4"])
 def test_a_frame_on_a_canvas_is_the_frame_alone(name, whole):
     """The chroma of the edge is interpolated as if nothing were beside it."""
-    found = planes_of(all_frames(kind(name))[5], left=True)
+    found = planes_of(all_frames(kind(name))[5], Codec(chroma_left=True))
     size = found.luma.shape
     if name == "4:4:4" and not whole:
         pytest.skip("its chroma is shrunk to half")
@@ -104,3 +106,25 @@ def test_large_frames_are_shrunk_as_pillow_shrinks_them():
     expected = Image.fromarray(luma).resize((40, 30), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(small.luma, expected)
     assert small.chroma.shape == (2, 15, 20) and small.color == Color(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("canvas", [(6, 8), (5, 7)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_stages_for_cpus_give_what_one_computation_gives(canvas, whole):
+    rng = np.random.default_rng(0)
+    height, width = canvas
+    halves = canvas if whole else (-(-height // 2), -(-width // 2))
+    luma = rng.integers(0, 256, (2, 3, *canvas), np.uint8)
+    chroma = rng.integers(0, 256, (2, 3, 2, *halves), np.uint8)
+    shown = np.array([[True, True, False], [True, False, True]])
+    size = np.array([height - 1, width], np.int32)
+    inside = (np.arange(height) < height - 1)[:, None] & np.ones(width, bool)
+    stages = jax.jit(frames_to_rgb)
+    for color in ([0, 0, 0, -1], [1, 1, 1, 0], [2, 0, -1, 1]):
+        color = np.array(color, np.int32)
+        large = whole_chroma(chroma, canvas, color[2:].astype(np.int64))
+        planes = large[..., 0, :, :], large[..., 1, :, :]
+        mask = shown[..., None, None] & inside
+        expected = to_rgb(luma, *planes, color[0], color[1], mask)
+        np.testing.assert_array_equal(stages(luma, chroma, shown, size, color), expected)
+        np.testing.assert_array_equal(_whole(luma, chroma, shown, size, color), expected)

@@ -132,3 +132,56 @@ def test_many_openings_leave_nothing():
     before = process.memory_info().rss
     open_many(300)
     assert process.memory_info().rss - before < 8 * 2**20
+
+
+def with_box_renamed(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Return an MP4 in which the first box of a name has another."""
+    start = data.index(old)
+    return data[:start] + new + data[start + 4 :]
+
+
+def test_an_encrypted_video_has_a_reason():
+    """Its packets are noise, under the name that ISO 23001-7 gives encrypted video."""
+    data = kind("h264")
+    start = data.index(b"mdat") + 4
+    noise = np.random.default_rng(0).integers(0, 256, len(data) - start, np.uint8).tobytes()
+    moov = data.index(b"moov")
+    noisy = data[:start] + noise[: moov - 4 - start] + data[moov - 4 :]
+    for broken in (noisy, with_box_renamed(noisy, b"avc1", b"encv")):
+        assert reason(broken)
+
+
+def test_times_that_repeat_or_run_backwards_give_each_frame_once():
+    data = bytearray(kind("h264"))
+    start = data.index(b"ctts") + 12  # of composition offsets, ISO 14496-12 section 8.6.1.3
+    for place in range(3):
+        data[start + 8 * place + 4 : start + 8 * place + 8] = (0).to_bytes(4, "big")
+    frames = decode_video(bytes(data))  # the edit list hides those that are early now
+    assert frames.shape == (28, 48, 64, 3)
+    whole = decode_video(kind("h264"))
+    assert all((frame == whole).all(axis=(1, 2, 3)).any() for frame in frames)
+
+
+def test_more_packets_than_are_allowed_are_refused(monkeypatch):
+    monkeypatch.setattr("jaxaug.decode.video.stream._MAX_PACKETS", 20)
+    assert reason(kind("h264")) == "it has more than 20 frames"
+
+
+@pytest.mark.slow
+def test_ten_thousand_clips_leave_nothing(tmp_path):
+    psutil = pytest.importorskip("psutil")
+    from jaxaug import Loader
+    from jaxaug.decode import Video
+    from jaxaug.iterators import VideoFolder
+    from tests.iterators.loaders import one_device
+
+    for number in range(4):
+        (tmp_path / f"{number}.mp4").write_bytes(video(12, (32, 32), **GOPS))
+    process = psutil.Process()
+    with Loader(VideoFolder(tmp_path), 4, decode=Video(frames=2), sharding=one_device()) as loader:
+        for _ in loader.steps(500):
+            pass
+        before = process.memory_info().rss
+        for _ in loader.steps(2500):
+            pass
+    assert process.memory_info().rss - before < 32 * 2**20

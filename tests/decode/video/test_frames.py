@@ -13,7 +13,8 @@ import pytest
 from jaxaug.decode.video.host import decode_frames
 from jaxaug.decode.video.planes import planes_of
 from jaxaug.decode.video.references import References
-from jaxaug.decode.video.stream import Table, VideoFile, plan_runs
+from jaxaug.decode.video.stream import VideoFile
+from jaxaug.decode.video.table import Codec, Table, plan_runs
 from jaxaug.errors import DecodeError
 from tests.videos import KINDS, all_frames, kind, turned, video
 
@@ -38,7 +39,7 @@ def test_any_frames_are_those_of_the_whole_video(name):
         found, _ = decoded(data, numbers)
         assert set(found) == set(numbers.tolist())
         for number, planes in found.items():
-            whole = planes_of(expected[number], left=False)
+            whole = planes_of(expected[number], Codec())
             np.testing.assert_array_equal(planes.luma, whole.luma)
             np.testing.assert_array_equal(planes.chroma, whole.chroma)
 
@@ -47,14 +48,14 @@ def test_any_frames_are_those_of_the_whole_video(name):
 def test_times_are_those_of_the_stream(name):
     expected = [frame.time for frame in all_frames(kind(name))]
     with VideoFile(memoryview(kind(name)), MAX_PIXELS) as file:
-        np.testing.assert_allclose(file.seconds, expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(file.table.seconds, expected, rtol=0, atol=1e-9)
 
 
 def test_a_later_start_and_a_variable_rate_are_what_was_written():
     for name in ("variable rate", "later start", "later start mkv"):
         with VideoFile(memoryview(kind(name)), MAX_PIXELS) as file:
             times = np.array(KINDS[name]["times"]) / 1000
-            np.testing.assert_allclose(file.seconds, times, rtol=0, atol=1e-4)
+            np.testing.assert_allclose(file.table.seconds, times, rtol=0, atol=1e-4)
 
 
 def test_only_packets_of_wanted_groups_are_decoded_and_no_idle_b_frames():
@@ -71,8 +72,10 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
     # in decoding order, shown at: I0 P3 B1 B2 | I6 B4 B5
     times = np.array([0, 3, 1, 2, 6, 4, 5])
     keys = np.array([1, 0, 0, 0, 1, 0, 0], bool)
-    table = Table(times, times, keys, np.ones(7, bool))
-    assert table.frames().tolist() == [0, 2, 3, 1, 5, 6, 4]
+    none = np.zeros(7, np.int64)
+    flags = {"keys": keys, "shown": np.ones(7, bool), "idle": np.zeros(7, bool)}
+    table = Table(times=times, **flags, offsets=none, sizes=none)
+    assert table.frames.tolist() == [0, 2, 3, 1, 5, 6, 4]
     (run,) = plan_runs(table, np.array([5]))
     assert (run.first, run.last) == (0, 5)
     runs = plan_runs(table, np.array([4, 2]))
@@ -85,7 +88,7 @@ def test_key_frames_of_open_groups_are_not_where_leading_frames_begin():
 @pytest.mark.parametrize("name", ["h264", "4:4:4"])
 def test_turned_videos_are_upright(name, degrees):
     found, _ = decoded(turned(kind(name), degrees), [7])
-    stored = planes_of(all_frames(kind(name))[7], left=False)
+    stored = planes_of(all_frames(kind(name))[7], Codec())
     np.testing.assert_array_equal(found[7].luma, np.rot90(stored.luma, -degrees // 90))
     chroma = np.rot90(stored.chroma, -degrees // 90, axes=(1, 2))
     np.testing.assert_array_equal(found[7].chroma, chroma)
@@ -105,11 +108,11 @@ def test_an_edit_list_hides_frames():
     expected = all_frames(cut)
     assert len(expected) == 25
     with VideoFile(memoryview(cut), MAX_PIXELS) as file:
-        assert len(file.frames) == 25
-        assert file.seconds[0] == expected[0].time
+        assert len(file.table.frames) == 25
+        assert file.table.seconds[0] == expected[0].time
     found, _ = decoded(cut, [0, 3])
     for number in (0, 3):
-        luma = planes_of(all_frames(kind("h264"))[number + 5], left=False).luma
+        luma = planes_of(all_frames(kind("h264"))[number + 5], Codec()).luma
         np.testing.assert_array_equal(found[number].luma, luma)
 
 
@@ -168,7 +171,7 @@ def test_idle_b_frames_of_hevc_are_not_decoded(container, layers, monkeypatch):
     numbers = [4, 11, 20]
     found, packets = decoded(data, numbers)
     for number in numbers:
-        whole = planes_of(expected[number], left=False)
+        whole = planes_of(expected[number], Codec())
         np.testing.assert_array_equal(found[number].luma, whole.luma)
         np.testing.assert_array_equal(found[number].chroma, whole.chroma)
     monkeypatch.setattr(References, "droppable", lambda self, packet: False)

@@ -13,7 +13,7 @@ class Canvas(NamedTuple):
     """The canvas of one image.
 
     Attributes:
-      pixels: uint8[H, W, channels].
+      pixels: [H, W, channels].
       covered: int32[2], the (height, width) at the top left that may hold an image; the rest is
         zero.
     """
@@ -48,7 +48,7 @@ class Canvases(NamedTuple):
     """The canvases of one batch on one device.
 
     Attributes:
-      pixels: uint8[n, H, W, channels]; the memory is free for another batch when the last array
+      pixels: [n, H, W, channels]; the memory is free for another batch when the last array
         that views it is gone, and JAX's arrays with it.
       covered: int32[n, 2], see `Canvas`.
     """
@@ -72,19 +72,21 @@ class CanvasPool:
     which keep the NumPy array that they view, computations, or views of users.
 
     Args:
-      canvas_shape: (H, W, channels).
+      canvas_shape: (H, W, channels), or another.
       max_free: blocks that may wait for a batch.
+      dtype: of the pixels.
     """
 
-    def __init__(self, canvas_shape: tuple[int, int, int], max_free: int):
+    def __init__(self, canvas_shape: tuple[int, ...], max_free: int, dtype: str = "uint8"):
         self._canvas_shape = canvas_shape
+        self._dtype = np.dtype(dtype)
         # Only its atomic operations are used: a destructor may run in the midst of any line.
         self._free = deque[_Block](maxlen=max_free)
         self._closed = False
 
     def take(self, rows: int) -> Canvases:
         """Return canvases for so many rows."""
-        block = self._find(rows) or _Block(rows, self._canvas_shape)
+        block = self._find(rows) or _Block(rows, self._canvas_shape, self._dtype)
         return Canvases(np.asarray(_Lease(self, block)), block.covered)
 
     def give_back(self, block: "_Block") -> None:
@@ -114,12 +116,14 @@ class _Block:
     Args:
       rows: canvases.
       canvas_shape: (H, W, channels) of each.
+      dtype: of the pixels.
     """
 
-    def __init__(self, rows: int, canvas_shape: tuple[int, int, int]):
+    def __init__(self, rows: int, canvas_shape: tuple[int, ...], dtype: np.dtype):
         self.shape = (rows, *canvas_shape)
+        self.dtype = dtype
         self.covered = np.zeros((rows, 2), np.int32)
-        self._memory = np.zeros(math.prod(self.shape) + _ALIGNMENT, np.uint8)
+        self._memory = np.zeros(math.prod(self.shape) * dtype.itemsize + _ALIGNMENT, np.uint8)
         address = self._memory.ctypes.data
         self.address = address + -address % _ALIGNMENT
 
@@ -135,7 +139,7 @@ class _Lease:
         self._block = block
         self.__array_interface__ = {
             "version": 3,
-            "typestr": "|u1",
+            "typestr": block.dtype.str,
             "data": (block.address, False),
             "shape": block.shape,
         }

@@ -8,6 +8,10 @@ from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._warn import precision_warning, warn_user
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image import pillow
+from jaxaug.decode.image.deep.convert import to_dtype
+from jaxaug.decode.image.deep.read import decode_deep, decode_stored
+from jaxaug.decode.image.deep.shrink import shrink
+from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
 from jaxaug.decode.image.host.turbojpeg import (
     check_jpeg_strictly,
     decode_jpeg,
@@ -15,7 +19,7 @@ from jaxaug.decode.image.host.turbojpeg import (
     suits_turbojpeg,
 )
 from jaxaug.decode.image.orientation import TRANSPOSE, upright
-from jaxaug.decode.image.parse.headers import BAD, JPEG, MAX_PIXELS, Headers, read_headers
+from jaxaug.decode.image.parse.headers import BAD, DEEP, JPEG, MAX_PIXELS, Headers, read_headers
 from jaxaug.decode.image.parse.jpeg_rules import GRAY, YCBCR
 from jaxaug.decode.image.parse.other_formats import format_of
 from jaxaug.errors import DecodeError
@@ -33,8 +37,8 @@ def decode_image(
 
     Args:
       data: the encoded bytes: JPEG, PNG, WebP, BMP, GIF (first frame), TIFF, PPM, PGM or PBM, ICO
-        (largest image), CUR, DDS, PCX, PSD, QOI, TGA with its footer, XBM or XPM, and where this
-        Pillow has the codecs, JPEG 2000 and AVIF.
+        (largest image), CUR, DDS, PCX, PSD, QOI, TGA with its footer, XBM or XPM, where this Pillow
+        has the codecs, JPEG 2000 and AVIF, and what `Decoder` reads with the extra `deep`.
       mode: "rgb" for colors, "gray" for luma, "unchanged" for what the file stores, as class
         numbers and depth maps need it.
       max_pixels: an image whose header promises more pixels is refused before anything is
@@ -55,7 +59,9 @@ def decode_image(
       "unchanged": uint8[h, w] of gray and of palettes, whose numbers stay, also those of 1, 2 and 4
       bits, and of a PGM or PPM whose highest number is not 255; uint16[h, w] of gray with 16 bit;
       uint8[h, w, 2] of gray with alpha; uint8[h, w, 3] of RGB; uint8[h, w, 4] of RGB with alpha,
-      and of CMYK with 255 for full ink; int32 and float32[h, w] of such TIFF files.
+      and of CMYK with 255 for full ink; int32 and float32[h, w] of such TIFF files; of formats that
+      Pillow does not read, such as JPEG XL or DICOM, [h, w] or [h, w, n] in the file's own dtype,
+      where these are colors of unsigned integers: `Decoder(dtype="float32")` reads other numbers.
 
     Raises:
       DecodeError: the bytes are no such image, or a truncated one, or one of too many pixels. With
@@ -101,6 +107,20 @@ def decode_image(
     return row[..., 0] if mode == "gray" else row
 
 
+def decode_as(encoded: Encoded, form: PixelForm, max_pixels: int, truncated: str) -> np.ndarray:
+    """Return the first of some images whole and upright, [h, w, channels] in a form.
+
+    Raises:
+      DecodeError: it is bad, or cannot have that form.
+    """
+    headers = read_headers(encoded.take(slice(0, 1)), max_pixels, truncated, form)
+    if headers.kind[0] == BAD:
+        raise DecodeError(headers.reason[0])
+    height, width = headers.original_size()[0].tolist()
+    pixels = _decode_form(encoded.view(0), headers.row(0), (height, width), form)
+    return pixels.astype(form.dtype, copy=False)
+
+
 def _check_strictly(data: memoryview, header: Headers) -> None:
     """Raise DecodeError for a JPEG that libjpeg warns of; Pillow raises for other formats."""
     from PIL import ImageFile
@@ -124,6 +144,9 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
     Raises:
       DecodeError: the pixels cannot be read, or Pillow would change them.
     """
+    if header.kind == DEEP:
+        pixels = decode_stored(data, format_of(data) or "")
+        return pixels[..., 0] if pixels.shape[2] == 1 else pixels
     if suits_turbojpeg(header):
         height, width = header.original_size().tolist()
         gray = header.color == GRAY
@@ -140,18 +163,29 @@ def decode_unchanged(data: memoryview, header: Headers) -> np.ndarray:
     return despite_damage(decode, data, header)
 
 
-def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: np.ndarray) -> None:
+def decode_into(
+    data: memoryview,
+    header: Headers,
+    size: tuple[int, int],
+    row: np.ndarray,
+    form: PixelForm | None = None,
+) -> None:
     """Decode one image to the top-left of its canvas; the rest of the canvas is not touched.
 
     Args:
       data: the bytes of one image.
       header: `Headers.row(i)` of a good image.
       size: (h, w) of the upright image on the canvas, from `fit_size`.
-      row: uint8[H, W, 3] for RGB or uint8[H, W, 1] for luma, C contiguous.
+      row: [H, W, channels] in the dtype of the form, C contiguous.
+      form: of the pixels; None for uint8, RGB of three channels or luma of one.
 
     Raises:
       DecodeError: the pixels cannot be read; the canvas may be partly written.
     """
+    if header.kind == DEEP or form is not None:
+        height, width = size
+        row[:height, :width] = _decode_form(data, header, size, form or USUAL[row.shape[2]])
+        return
     if suits_turbojpeg(header):
         _decode_with_turbojpeg(data, header, size, row)
         return
@@ -160,6 +194,48 @@ def decode_into(data: memoryview, header: Headers, size: tuple[int, int], row: n
     channels = row.shape[2]
     image = despite_damage(lambda data: _open_upright(data, header, channels), data, header)
     row[:height, :width] = _shrink(image, size, image.size)
+
+
+def _decode_form(
+    data: memoryview, header: Headers, size: tuple[int, int], form: PixelForm
+) -> np.ndarray:
+    """Return the upright pixels [h, w, channels] of an image in any form, shrunk to `size`."""
+    if header.kind == DEEP:
+        stored_size = (int(header.height), int(header.width))
+        return decode_deep(data, format_of(data) or "", stored_size, form, size)
+    if form.channels in COLORS:
+        return _decode_colors(data, header, size, str(form.channels))
+
+    numbers = decode_unchanged(data, header)
+    numbers = numbers.reshape(*numbers.shape[:2], -1)
+    reason = form.misfit(numbers.shape[2])
+    if reason:
+        raise DecodeError(f"{format_of(data) or 'JPEG'}: {reason}")
+    if form.bands is not None:
+        numbers = numbers[..., list(form.bands)]
+    pixels = shrink(numbers, size, numbers.dtype, None)
+    return to_dtype(pixels, int(header.precision), form.dtype)
+
+
+def _decode_colors(
+    data: memoryview, header: Headers, size: tuple[int, int], channels: str
+) -> np.ndarray:
+    """Return uint8[h, w, channels], the colors of an image of 8 bits."""
+    pixels = np.empty((*size, COLORS[channels]), np.uint8)
+    if channels != "rgba":
+        decode_into(data, header, size, pixels)
+        return pixels
+
+    colors = np.empty((*size, 3), np.uint8)
+    decode_into(data, header, size, colors)
+    pixels[..., :3] = colors
+    pixels[..., 3] = 255
+    if header.kind != JPEG:
+        format = format_of(data) or ""
+        alpha = pillow.upright_alpha(data, format, int(header.orientation))
+        if alpha is not None:
+            pixels[..., 3] = _shrink(alpha, size, alpha.size)[..., 0]
+    return pixels
 
 
 def jpeg_scale(header: Headers, size: tuple[int, int]) -> int | None:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxaug._typing import Device
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image.backend import DecodedPixels
+from jaxaug.decode.image.form import PixelForm
 from jaxaug.decode.image.host.canvas_pool import Canvas, CanvasPool
 from jaxaug.decode.image.host.decode_image import decode_into
 from jaxaug.decode.image.parse.headers import BAD, Headers
@@ -24,8 +25,9 @@ class HostBackend:
 
     Args:
       devices: the rows are divided equally among them, in order.
-      canvas_shape: (H, W, channels); 3 channels for RGB, 1 for luma.
+      canvas: (H, W).
       num_threads: at least 1; the threads start with the first batch.
+      form: of the pixels.
     """
 
     in_flight = 1  # a batch keeps all threads busy
@@ -33,10 +35,12 @@ class HostBackend:
     bytes_held = 0
 
     def __init__(
-        self, devices: Sequence[Device], canvas_shape: tuple[int, int, int], num_threads: int
+        self, devices: Sequence[Device], canvas: tuple[int, int], num_threads: int, form: PixelForm
     ):
         self._devices = devices
-        self._memory = CanvasPool(canvas_shape, _FREE_BATCHES * len(devices))
+        self._form = None if form.is_usual else form
+        shape = (*canvas, form.count)
+        self._memory = CanvasPool(shape, _FREE_BATCHES * len(devices), form.dtype)
         self._num_threads = num_threads
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="jaxaug-decode")
 
@@ -79,7 +83,7 @@ class HostBackend:
                 fit = (int(size[row, 0]), int(size[row, 1]))
                 canvas.make_room(fit)
                 try:
-                    decode_into(encoded.view(row), headers.row(row), fit, canvas.pixels)
+                    decode_into(encoded.view(row), headers.row(row), fit, canvas.pixels, self._form)
                     canvas.covered[:] = fit
                 except DecodeError as error:
                     canvas.clear()

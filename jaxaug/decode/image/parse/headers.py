@@ -1,11 +1,14 @@
 """The headers of images, and which images are good: decided from bytes before any is decoded."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxaug.decode._types import Encoded, memory_view
 from jaxaug.decode.image import pillow
+from jaxaug.decode.image.deep import read as deep
+from jaxaug.decode.image.form import COLORS, USUAL, PixelForm
 from jaxaug.decode.image.orientation import upright_size
 from jaxaug.decode.image.parse.jpeg import JpegColumns, check_jpeg, check_jpegs
 from jaxaug.decode.image.parse.jpeg_rules import LOSSLESS
@@ -23,6 +26,7 @@ from jaxaug.errors import DecodeError
 BAD = 0
 JPEG = 1
 OTHER = 2
+DEEP = 3
 
 # 400 MB as RGB. The largest common camera makes 108 million pixels, and a host has more memory.
 MAX_PIXELS = 2**27
@@ -31,6 +35,8 @@ _MAX_SCANS = 32
 # Up to so many JPEGs are read one by one, which takes less time than numpy's calls for all at once.
 _MAX_LOOPED_JPEGS = 16
 
+# The first element of a file meta group, or of a data set: DICOM PS3.5 7.1.2.
+_DICOM_GROUP = re.compile(rb"[\x02\x08]\0.\0(UL|OB|UI|CS|DA|[\0-\xff]\0\0\0)", re.DOTALL)
 _NO_REASON = np.array("", object)
 
 
@@ -38,7 +44,7 @@ class Headers(NamedTuple):
     """The headers of n images as numpy columns; only `reason` counts for a bad image.
 
     Attributes:
-      kind: uint8, `BAD`, `JPEG`, or `OTHER` (a format that Pillow decodes).
+      kind: uint8, `BAD`, `JPEG`, `OTHER` (Pillow decodes it) or `DEEP` (a reader of `deep/`).
       height, width: int32, as the file stores them, before EXIF is applied.
       orientation: uint8, the EXIF orientation 1..8.
       coding: uint8, the number of the JPEG's SOF marker: 0 baseline, 1 extended, 2 progressive,
@@ -84,7 +90,10 @@ class Headers(NamedTuple):
 
 
 def read_headers(
-    encoded: Encoded, max_pixels: int = MAX_PIXELS, truncated: str = "error"
+    encoded: Encoded,
+    max_pixels: int = MAX_PIXELS,
+    truncated: str = "error",
+    form: PixelForm = USUAL[3],
 ) -> Headers:
     """Check the bytes of n images and read their headers.
 
@@ -96,6 +105,7 @@ def read_headers(
       encoded: n images in readable host memory; nothing outside of them is read.
       max_pixels: an image of more pixels is bad.
       truncated: a JPEG without its end marker is bad ("error") or good ("accept").
+      form: the pixels that are asked for; an image that cannot have it is bad.
 
     Returns:
       Headers of n rows; bad images raise no error.
@@ -133,7 +143,9 @@ def read_headers(
         rows = np.array(left, np.int64)
     if rows.size:
         _read_jpegs(headers, starts, stops, rows=rows, max_scanned=max_scanned, truncated=truncated)
-    _read_others(headers, encoded, starts, stops, max_pixels)
+    if not form.is_usual:
+        _refuse_jpegs(headers, form)
+    _read_others(headers, encoded, starts, stops, max_pixels, form)
     return limit_pixels(headers, max_pixels)
 
 
@@ -258,6 +270,7 @@ def _read_others(
     starts: np.ndarray,
     stops: np.ndarray,
     max_pixels: int,
+    form: PixelForm,
 ) -> None:
     """Read the rows that are no JPEGs."""
     others = headers.kind == BAD
@@ -270,8 +283,17 @@ def _read_others(
     heads = read_windows(starts[rows], HEAD, stops[rows]).tolist()
     for row, head in zip(rows.tolist(), heads):
         data = encoded.view(row)
-        format = format_of(head[: len(data)]) or format_of(data)
+        format = format_of(data)
+        if not form.is_usual and format in deep.FORMATS:
+            _open_deep(headers, row, data, format, form, max_pixels)
+            continue
+        if form.page and format is not None:
+            _refuse(headers, row, f"{format}: {form.misfit(1)}")
+            continue
         size = None
+        if format in deep.ALONE:
+            _open_deep(headers, row, data, format, form, max_pixels)
+            continue
         if format in SIZES and pillow.has_codec(format):
             size = SIZES[format](data, head)
         if size and size[0] * size[1] <= max_pixels:
@@ -279,6 +301,9 @@ def _read_others(
             _fill_other(headers, row, size, bits=max(8, bits))
         else:
             _open_other(headers, row, data, format, max_pixels)
+            # What Pillow does not read may have colors that a reader of its own does.
+            if headers.kind[row] == BAD and format in deep.MORE_THAN_PILLOW:
+                _open_deep(headers, row, data, format, form, max_pixels)
 
 
 def _open_other(
@@ -294,6 +319,8 @@ def _open_other(
         reason = f"not an image jaxaug knows (it begins with {start!r})"
         if len(data) > 18 and is_like_tga(bytes(data[:18])):
             reason += "; a TGA is known by its footer alone, which this has not: save it with one"
+        if _DICOM_GROUP.match(data):
+            reason += "; a DICOM without its preamble, 128 bytes and DICM: save it with one"
         _refuse(headers, row, reason)
         return
     size = stated_size(data, format) or (0, 0)
@@ -305,6 +332,33 @@ def _open_other(
         _fill_other(headers, row, (height, width), orientation=orientation, bits=bits)
     except DecodeError as error:
         _refuse(headers, row, error.reason)
+
+
+def _open_deep(
+    headers: Headers, row: int, data: memoryview, format: str, form: PixelForm, max_pixels: int
+) -> None:
+    """Read a file that a reader of its own decodes at full depth."""
+    headers.reason[row] = ""
+    try:
+        layout = deep.read_layout(data, format, form, max_pixels)
+    except DecodeError as error:
+        _refuse(headers, row, error.reason)
+        return
+    size = (layout.height, layout.width)
+    _fill_other(headers, row, size, orientation=layout.orientation, bits=max(8, layout.bits))
+    if not layout.by_pillow:
+        headers.kind[row] = DEEP
+
+
+def _refuse_jpegs(headers: Headers, form: PixelForm) -> None:
+    """Refuse good JPEGs that have not as many numbers a pixel as are asked for."""
+    if form.channels in COLORS and not form.page:
+        return
+    for row in (headers.kind == JPEG).nonzero()[0].tolist():
+        found = int(headers.components[row])
+        reason = form.misfit(found)
+        if reason:
+            _refuse(headers, row, f"JPEG: {reason}")
 
 
 def _fill_other(

@@ -33,7 +33,9 @@ _PNG_KEYWORDS = frozenset(
 _MAX_TEXT = 2**20  # bytes of a color profile, or before the pixels, that Pillow always reads
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
-_AVIF_BRANDS = (b"avif", b"avis", b"mif1", b"msf1")  # the last two are of HEIF containers, too
+_AVIF_BRANDS = {b"avif", b"avis"}
+_HEIF_BRANDS = {b"mif1", b"msf1"}  # of the container alone
+_HEIC_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"}
 _TGA_FOOTER = b"TRUEVISION-XFILE.\0"
 _MAGIC = tuple(
     (re.compile(pattern, re.DOTALL), name)
@@ -43,7 +45,9 @@ _MAGIC = tuple(
         (rb"BM", "BMP"),
         (rb"II[*+]\0|MM\0[*+]", "TIFF"),
         (rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n", "JPEG2000"),
-        (rb"P[1-6][ \t\r\n\v\f]", "PPM"),
+        (rb"P[1-7fF][ \t\r\n\v\f]", "PPM"),
+        (rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n", "JPEGXL"),
+        (rb"\x93NUMPY|PK\x03\x04", "NPY"),
         (rb"\0\0\x01\0(?!\0\0)", "ICO"),
         (rb"\0\0\x02\0(?!\0\0)", "CUR"),  # a TGA has zeros there
         (rb"8BPS\0\x01", "PSD"),
@@ -63,15 +67,29 @@ def format_of(data: memoryview | bytes) -> str | None:
       >>> format_of(memoryview(b"GIF89a..."))
       'GIF'
     """
+    if bytes(data[128:132]) == b"DICM":  # before it, any bytes, those of a TIFF too
+        return "DICOM"
     head = bytes(data[:16])
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WEBP"
-    if head[4:8] == b"ftyp" and head[8:12] in _AVIF_BRANDS:
-        return "AVIF"
+    if head[4:8] == b"ftyp":
+        return _heif_format(data)
     known = next((name for magic, name in _MAGIC if magic.match(head)), None)
     if known is None and data[-len(_TGA_FOOTER) :] == _TGA_FOOTER:
         return "TGA"
     return known
+
+
+def _heif_format(data: memoryview | bytes) -> str | None:
+    """Return the format of a file that begins with a box of brands, the first of which counts."""
+    size = min(int.from_bytes(bytes(data[:4]), "big"), len(data), 256)
+    brands = [bytes(data[8:12]), *(bytes(data[at : at + 4]) for at in range(16, size, 4))]
+    for brand in brands:
+        if brand in _AVIF_BRANDS:
+            return "AVIF"
+        if brand in _HEIC_BRANDS:
+            return "HEIC"
+    return "AVIF" if brands[0] in _HEIF_BRANDS else None
 
 
 def is_like_tga(head: bytes) -> bool:

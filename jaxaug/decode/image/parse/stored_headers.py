@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxaug.decode._types import Encoded
 from jaxaug.decode.image import pillow
+from jaxaug.decode.image.form import USUAL, PixelForm
 from jaxaug.decode.image.parse.headers import (
     JPEG,
     MAX_PIXELS,
@@ -38,6 +39,7 @@ def confirm_headers(
     stored: Headers | None,
     max_pixels: int = MAX_PIXELS,
     truncated: str = "error",
+    form: PixelForm = USUAL[3],
 ) -> Headers:
     """Return the headers of n images, read anew where the stored ones are not those of the file.
 
@@ -45,7 +47,7 @@ def confirm_headers(
       encoded: n images.
       stored: of the same images, from an earlier `read_headers`; `reason` is not used. None to read
         all of them.
-      max_pixels, truncated: see `read_headers`.
+      max_pixels, truncated, form: see `read_headers`. Those stored are of the usual form.
 
     Returns:
       Headers of n rows. For a JPEG, coding, precision, sides, components and sampling are those of
@@ -58,8 +60,8 @@ def confirm_headers(
       "not an image jaxaug knows (it begins with b'hello')"
     """
     count = len(encoded.lengths)
-    if stored is None or count <= _MAX_READ_ANEW:
-        return read_headers(encoded, max_pixels, truncated)
+    if stored is None or count <= _MAX_READ_ANEW or not form.is_usual:
+        return read_headers(encoded, max_pixels, truncated, form)
 
     starts = encoded.addresses.astype(np.int64)
     stops = starts + encoded.lengths.astype(np.int64)

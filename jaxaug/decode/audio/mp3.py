@@ -1,0 +1,409 @@
+"""MP3 by its frames: their places, what an encoder added, and windows of what they hold.
+
+A frame is decoded with what the ones before it left: up to 511 bytes of data that lie in them (the
+"bit reservoir"), and the overlap of one more. So a window is decoded from a few frames before it,
+with frames of silence before these which only fill the reservoir, and has the bits of the whole
+file.
+
+References: ISO/IEC 11172-3 section 2.4 and 13818-3 section 2.4 (layers 1 to 3); G. Bouvigne, "Mp3
+info tag rev 1" (Xing, Info and LAME); Fraunhofer, "VBRI".
+"""
+
+import math
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode.audio.facts import AudioError
+from jaxaug.decode.audio.libraries import miniaudio
+
+_SYNC = b"\xff"
+_MONO = 3  # of the two bits of a mode
+_FIXED = 0xFFFE0C00  # bits of a header that all frames of a stream share: version, layer, rate
+_UNPACK = struct.Struct(">I").unpack_from
+_PATTERN = 512  # frames after which the rest of a constant rate is guessed; it repeats after 441
+_MAX_WAIT = 1 << 15
+_MAX_SEARCHED = 1 << 20  # bytes without a frame
+_RESERVOIR = 511
+_DECODER_DELAY = 529  # samples, which gapless players take off too: 528 and one
+_GAPLESS = (b"LAME", b"Lavf", b"Lavc")  # encoders that tell how many samples they added
+_RATES = (44_100, 48_000, 32_000)
+_MPEG1 = {
+    1: (32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448),
+    2: (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
+    3: (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+}
+_MPEG2 = {
+    1: (32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
+    2: (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    3: (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+
+
+class Stream(NamedTuple):
+    """The frames of a file.
+
+    Attributes:
+      rate, channels: of all frames.
+      layer: 1 to 3.
+      samples: of each channel in a frame.
+      starts, ends: int64[n], the places of the frames.
+      skipped: samples that the encoder and the decoder put before the sound.
+      frames: samples of the sound.
+      word: the header of the first frame of sound.
+    """
+
+    rate: int
+    channels: int
+    layer: int
+    samples: int
+    starts: np.ndarray
+    ends: np.ndarray
+    skipped: int
+    frames: int
+    word: int
+
+
+def find_frames(data: memoryview) -> Stream:
+    """Return the frames of a file.
+
+    Raises:
+      AudioError: there are none, or fewer than the file says, or their channels change.
+    """
+    place = _find_frame(data, _behind_tags(data))
+    if place < 0:
+        raise AudioError("it is no MP3 that can be decoded: it has no frames of a known length")
+    word = _word(data, place)
+    format_ = _Format(word)
+    places = _walk(data, place, format_)
+    told, skipped, added = None, 0, 0
+    if len(places):
+        tag = bytes(data[int(places[0, 0]) : int(places[0, 1])])
+        told, skipped, added = _read_tag(tag, format_.side)
+        if told is not None:  # it holds no sound
+            places = places[1:]
+    if len(places):
+        word = _word(data, int(places[0, 0]))  # a tag may have another mode
+        format_ = _Format(word)
+    modes = np.frombuffer(data, np.uint8)[places[:, 0] + 3] >> 6
+    if ((modes == _MONO) != (format_.channels == 1)).any():
+        raise AudioError("its frames have one channel and two: decode it to a file of one kind")
+    if told and len(places) < told - 1:
+        raise AudioError(f"it is cut off: {len(places)} of {told} frames are there")
+    frames = max(0, len(places) * format_.samples - skipped - added)
+    return Stream(
+        format_.rate,
+        format_.channels,
+        format_.layer,
+        format_.samples,
+        places[:, 0],
+        places[:, 1],
+        skipped,
+        frames,
+        word,
+    )
+
+
+class _Format:
+    """What a frame's header tells of all frames.
+
+    Attributes:
+      lengths: bytes of a frame by the bits of rate and padding, 0 for what is none.
+      side: bytes behind the header before the data of layer 3.
+    """
+
+    def __init__(self, word: int):
+        version = word >> 19 & 3  # 3: MPEG-1, 2: MPEG-2, 0: 2.5
+        self.layer = 4 - (word >> 17 & 3)
+        self.rate = _RATES[word >> 10 & 3] >> {3: 0, 2: 1, 0: 2}[version]
+        self.channels = 1 if word >> 6 & 3 == _MONO else 2
+        first = version == 3
+        self.samples = {1: 384, 2: 1152, 3: 1152 if first else 576}[self.layer]
+        self.side = (17, 32)[self.channels - 1] if first else (9, 17)[self.channels - 1]
+        unit = 4 if self.layer == 1 else 1
+        self.lengths = [0] * 32
+        self._kilobits = (_MPEG1 if first else _MPEG2)[self.layer]
+        for number, kilobits in enumerate(self._kilobits, 1):
+            units = self.samples // (8 * unit) * kilobits * 1000 // self.rate
+            self.lengths[2 * number] = units * unit
+            self.lengths[2 * number + 1] = (units + 1) * unit
+
+    def by_header(self, fixed: int) -> dict[int, int]:
+        """Return the lengths by the first 24 bits of the headers of a stream."""
+        free = (0, 0x100, 0x10000, 0x10100)  # a private bit, and that of a checksum
+        bits = [(number >> 1) << 12 | (number & 1) << 9 for number in range(len(self.lengths))]
+        return {
+            (fixed | bits[number] | other) >> 8: length
+            for number, length in enumerate(self.lengths)
+            if length
+            for other in free
+        }
+
+    def kilobits(self, length: int) -> int:
+        """Return the rate of the frame of a length without padding, or with it."""
+        return self._kilobits[self.lengths.index(length) // 2 - 1]
+
+
+def is_frame(word: int) -> bool:
+    """Return True for the header of a frame of a known length."""
+    return (
+        word >> 21 == 0x7FF
+        and word >> 19 & 3 != 1
+        and word >> 17 & 3 != 0
+        and word >> 12 & 15 not in (0, 15)
+        and word >> 10 & 3 != 3
+    )
+
+
+def _word(data: memoryview, place: int) -> int:
+    return int.from_bytes(data[place : place + 4], "big") if place + 4 <= len(data) else 0
+
+
+def _behind_tags(data: memoryview) -> int:
+    """Return where the tags of ID3v2 at the beginning end."""
+    place = 0
+    while bytes(data[place : place + 3]) == b"ID3" and place + 10 <= len(data):
+        size = 0
+        for digit in data[place + 6 : place + 10]:
+            size = size << 7 | digit & 0x7F
+        footer = 10 if data[place + 5] & 0x10 else 0
+        place += 10 + size + footer
+    return place
+
+
+def _find_frame(data: memoryview, place: int, fixed: int | None = None) -> int:
+    """Return the next place of a frame that another one, or the end, follows; -1 for none.
+
+    Args:
+      data: the file.
+      place: where the search begins.
+      fixed: of the frames of the stream; None for any.
+    """
+    part = bytes(data[place : place + _MAX_SEARCHED])
+    found = part.find(_SYNC)
+    while found >= 0:
+        word = _word(data, place + found)
+        if is_frame(word) and fixed in (None, word & _FIXED):
+            end = place + found + _Format(word).lengths[word >> 11 & 30 | word >> 9 & 1]
+            after = _word(data, end)
+            follows = is_frame(after) and not (after ^ word) & _FIXED
+            # What comes first may be the only one, before something else.
+            if follows or end == len(data) or (end < len(data) and not found and fixed is None):
+                return place + found
+        found = part.find(_SYNC, found + 1)
+    return -1
+
+
+def _walk(data: memoryview, place: int, format_: _Format) -> np.ndarray:
+    """Return the places of the frames from one on, int64[n, 2]: where each begins and ends."""
+    fixed = _word(data, place) & _FIXED
+    lengths = format_.by_header(fixed)
+    pattern = _Pattern(data, fixed, format_)
+    parts = [np.zeros((0, 2), np.int64)]
+    while 0 <= place <= len(data) - 4:
+        places = _walk_some(data, place, lengths, pattern.wait)
+        if not len(places):
+            place = _find_frame(data, place, fixed)  # tags at the end, or damage
+            continue
+        parts.append(places)
+        if len(places) == pattern.wait:
+            places = pattern.after(places)
+            parts.append(places)
+        place = int(parts[-1][-1, 1] if len(parts[-1]) else parts[-2][-1, 1])
+    found = np.concatenate(parts)
+    return found[found[:, 1] <= len(data)]
+
+
+def _walk_some(data: memoryview, place: int, lengths: dict[int, int], most: int) -> np.ndarray:
+    """Return the places int64[n, 2] of frames that follow each other, `most` at most."""
+    starts = []
+    last = len(data) - 4
+    length = lengths.get
+    for _ in range(most):
+        found = length(_UNPACK(data, place)[0] >> 8) if place <= last else None
+        if found is None:
+            break
+        starts.append(place)
+        place += found
+    bounds = np.array([*starts, place], np.int64)
+    return np.stack([bounds[:-1], bounds[1:]], axis=1)
+
+
+class _Pattern:
+    """Finds the frames of a constant rate many at a time.
+
+    Their lengths alternate between two, as the ends of frames of the exact length, rounded down,
+    do; after some frames it is known where in that pattern they are. All are compared with what
+    their headers say.
+
+    Attributes:
+      wait: frames to look at one by one before the next try.
+    """
+
+    def __init__(self, data: memoryview, fixed: int, format_: _Format):
+        self._bytes = np.frombuffer(data, np.uint8)
+        self._fixed = fixed >> 8
+        self._format = format_
+        self.wait = _PATTERN
+
+    def after(self, places: np.ndarray) -> np.ndarray:
+        """Return the frames int64[n, 2] behind the last one of some, as far as the pattern goes."""
+        found = places[-_PATTERN:]
+        if np.ptp(found[:, 1] - found[:, 0]) > 4:  # of layer 1, where padding has the most bytes
+            self.wait = min(2 * self.wait, _MAX_WAIT)
+            return found[:0]
+        starts = self._guess(found)
+        ends = np.append(starts, 0)[1:]
+        read = [self._bytes[starts + k].astype(np.int64) for k in range(3)]
+        words = read[0] << 16 | read[1] << 8 | read[2]
+        lengths = np.array(self._format.lengths)[words >> 3 & 30 | words >> 1 & 1]
+        good = (words & (_FIXED >> 8) == self._fixed) & (starts + lengths == ends)
+        count = len(good) if good.all() else int(np.argmin(good))
+        self.wait = _PATTERN if count else min(2 * self.wait, _MAX_WAIT)
+        return np.stack([starts, ends], axis=1)[:count]
+
+    def _guess(self, found: np.ndarray) -> np.ndarray:
+        """Return where the frames behind some should begin, int64[n], all inside of the file."""
+        lengths = found[:, 1] - found[:, 0]
+        shortest = int(lengths.min())
+        kilobits = self._format.kilobits(shortest)
+        units = kilobits * 1000 * self._format.samples
+        per = 8 * self._format.rate
+        divisor = math.gcd(units, per)
+        units, per = units // divisor, per // divisor
+        steps = np.arange(len(found) + 1)
+        ends = np.append(found[:, 0], found[-1, 1]) - found[0, 0]
+        # The first frame begins at a part of a byte, of which `per` make one.
+        low = max(0, int((ends * per - steps * units).max()))
+        count = max(0, (len(self._bytes) - int(found[0, 0])) * per // units - 1)
+        steps = np.arange(len(found), max(count, len(found)))
+        starts = found[0, 0] + (steps * units + low) // per
+        return starts[: int(np.searchsorted(starts, len(self._bytes) - 4))]
+
+
+def _read_tag(frame: bytes, side: int) -> tuple[int | None, int, int]:
+    """Return what a first frame tells instead of sound, if it does.
+
+    Returns:
+      How many frames follow, 0 for unknown and None for a frame of sound; samples before and behind
+      the sound that are none of it.
+    """
+    place = 4 + side
+    if frame[place : place + 4] in (b"Xing", b"Info"):
+        flags = int.from_bytes(frame[place + 4 : place + 8], "big")
+        count = int.from_bytes(frame[place + 8 : place + 12], "big") if flags & 1 else 0
+        end = place + 8 + sum(size for bit, size in enumerate((4, 4, 100, 4)) if flags >> bit & 1)
+        if frame[end : end + 4] not in _GAPLESS or len(frame) < end + 24:
+            return count, 0, 0
+        both = int.from_bytes(frame[end + 21 : end + 24], "big")
+        return count, (both >> 12) + _DECODER_DELAY, max(0, (both & 0xFFF) - _DECODER_DELAY)
+    if frame[36:40] == b"VBRI":
+        return int.from_bytes(frame[50:54], "big"), 0, 0
+    return None, 0, 0
+
+
+def read_window(data: memoryview, stream: Stream, first: int, count: int) -> np.ndarray:
+    """Return samples int16[count, channels] of a stream, from one on.
+
+    Raises:
+      AudioError: frames cannot be decoded.
+    """
+    size = stream.samples
+    begin = first + stream.skipped
+    wanted = begin // size
+    end = -(-(begin + count) // size)
+    lead = _lead(data, stream, wanted)
+    filler, fillers = _filler(stream)
+    frames = filler + _bytes_of(data, stream, slice(lead, end))
+    expected = (fillers + end - lead) * size
+    decoded = _decode(frames, expected, stream.channels)
+    if len(decoded) != expected:
+        raise AudioError("it is damaged: some of its frames cannot be decoded")
+    start = begin + (fillers - lead) * size
+    samples = decoded[start : start + count]
+    if lead == 0:
+        samples[: max(0, _unknown(data, stream) * size - begin)] = 0
+    return samples
+
+
+def _data_bytes(data: memoryview, stream: Stream, frame: int) -> int:
+    """Return the bytes of a frame that are data of layer 3: what may serve as a reservoir."""
+    start = int(stream.starts[frame])
+    checked = 0 if data[start + 1] & 1 else 2  # a checksum lies behind the header
+    return int(stream.ends[frame]) - start - 4 - checked - _Format(stream.word).side
+
+
+def _lead(data: memoryview, stream: Stream, frame: int) -> int:
+    """Return the frame from which to decode so that those from `frame` on have all that they need:
+    two whole frames of overlap, and a full reservoir for the first of these.
+    """
+    lead = max(0, frame - 2)
+    missing = _RESERVOIR if stream.layer == 3 else 0
+    while missing > 0 and lead > 0:
+        lead -= 1
+        missing -= _data_bytes(data, stream, lead)
+    return lead
+
+
+def _unknown(data: memoryview, stream: Stream) -> int:
+    """Return how many frames at the beginning use data from before the file, as where it was cut
+    out of a longer one: players are silent there.
+    """
+    if stream.layer != 3:
+        return 0
+    before = unknown = 0
+    for frame in range(len(stream.starts)):
+        start = int(stream.starts[frame]) + (4 if data[int(stream.starts[frame]) + 1] & 1 else 6)
+        begin = data[start]  # "main_data_begin": 9 bits of MPEG-1, 8 of MPEG-2
+        if stream.samples == 1152:
+            begin = begin << 1 | data[start + 1] >> 7
+        if begin > before:
+            unknown = frame + 1
+        before += _data_bytes(data, stream, frame)
+        if before >= _RESERVOIR:
+            break
+    return unknown
+
+
+def _filler(stream: Stream) -> tuple[bytes, int]:
+    """Return frames of silence that fill the reservoir with zeros, and how many these are.
+
+    Without them the decoder leaves out frames for which it has no reservoir, and nothing tells
+    which.
+    """
+    if stream.layer != 3:
+        return b"", 0
+    format_ = _Format(stream.word)
+    highest = 14
+    word = stream.word & ~0xF200 | 0x10000 | highest << 12  # neither padding nor checksum
+    length = format_.lengths[2 * highest]
+    count = -(-_RESERVOIR // (length - 4 - format_.side))
+    return (word.to_bytes(4, "big") + bytes(length - 4)) * count, count
+
+
+def _bytes_of(data: memoryview, stream: Stream, frames: slice) -> bytes:
+    """Return frames one behind the other, without what lies between them."""
+    starts, ends = stream.starts[frames], stream.ends[frames]
+    if (starts[1:] == ends[:-1]).all():
+        return bytes(data[int(starts[0]) : int(ends[-1])])
+    return b"".join(data[start:end] for start, end in zip(starts.tolist(), ends.tolist()))
+
+
+def _decode(frames: bytes, count: int, channels: int) -> np.ndarray:
+    """Return up to so many samples int16[count, channels] of frames."""
+    library = miniaudio()
+    lib, ffi = library.lib, library.ffi
+    decoder = ffi.new("ma_dr_mp3 *")
+    source = ffi.from_buffer(frames)
+    if not lib.ma_dr_mp3_init_memory(decoder, source, len(frames), ffi.NULL):
+        raise AudioError("it is no MP3 that can be decoded")
+    try:
+        if decoder.channels != channels:
+            raise AudioError("it is damaged: its channels change")
+        samples = np.empty((count, channels), np.int16)
+        place = ffi.cast("ma_int16 *", samples.ctypes.data)
+        found = lib.ma_dr_mp3_read_pcm_frames_s16(decoder, count, place)
+    finally:
+        lib.ma_dr_mp3_uninit(decoder)
+    return samples[:found]

@@ -1,0 +1,188 @@
+"""Sound that FFmpeg reads: AAC, M4A, Matroska, and the sound of a video, by the times of its
+packets.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jaxaug.decode._memory_file import MemoryFile
+from jaxaug.decode.audio.facts import AudioError, Header
+from jaxaug.decode.audio.libraries import av
+from jaxaug.decode.video.container import find_container
+from jaxaug.errors import DecodeError
+
+_IO_BYTES = 1 << 18  # read at a time
+_MAX_PACKETS = 20_000_000  # of a sound: days of it
+_LEAD = (
+    0.1,
+    4096,
+)  # seconds and samples before a window that codecs need; Opus: RFC 7845 section 4.6
+_SAME_TIME = 0.003  # seconds within which packets follow each other, as Matroska rounds to 1 ms
+_SCALES = {"u8": 2.0**-7, "s16": 2.0**-15, "s32": 2.0**-31, "s64": 2.0**-63}
+
+
+def container_of(data: memoryview) -> str:
+    """Return FFmpeg's name of the container of a sound or a video.
+
+    Raises:
+      AudioError: it is none, or is cut.
+    """
+    head = bytes(data[:4])
+    if head == b"caff":
+        return "caf"
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
+        return "aac"
+    try:
+        return find_container(data)
+    except DecodeError as error:
+        raise AudioError(error.reason) from None
+
+
+def stream_header(data: memoryview) -> Header:
+    """Return the header of a file that FFmpeg reads.
+
+    Raises:
+      AudioError: it has no sound, or none that can be decoded.
+    """
+    with SoundStream(data) as stream:
+        bits = 16 if stream.kind == "s16" else 0
+        return Header("av", stream.rate, stream.channels, stream.frames, bits)
+
+
+class SoundStream:
+    """The main sound of a file; a context manager.
+
+    Samples are counted from the first one that is played. FFmpeg leaves out what an encoder put
+    before it.
+
+    Args:
+      data: the bytes of the file, which must stay as they are until `close`.
+
+    Attributes:
+      rate, channels: of the sound.
+      kind: of FFmpeg's samples: "flt", "s16", ...
+
+    Raises:
+      AudioError: it has no sound, or none that can be decoded.
+      ImportError: PyAV is not installed.
+    """
+
+    def __init__(self, data: memoryview):
+        self._data = data
+        self._failures = av().FFmpegError
+        self._options: dict[str, Any] = {"format": container_of(data), "buffer_size": _IO_BYTES}
+        if int(av().__version__.split(".")[0]) < 19:  # later ones decode metadata when asked for it
+            self._options["metadata_errors"] = "replace"
+        self._open()
+        context = self._stream.codec_context
+        self.rate, self.channels = context.sample_rate, context.channels
+        self.kind = context.format.name.removesuffix("p") if context.format else ""
+        self._step = float(self._stream.time_base)
+
+    def _open(self) -> None:
+        try:
+            self._container = av().open(MemoryFile(self._data), **self._options)
+        except self._failures as error:
+            raise _damaged(error) from None
+        self._stream = self._container.streams.best("audio")
+        if self._stream is None or self._stream.codec_context is None:
+            self.close()
+            raise AudioError("it has no sound that can be decoded")
+        self._stream.codec_context.thread_count = 1  # rows are decoded side by side
+
+    def __enter__(self) -> "SoundStream":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free what FFmpeg holds."""
+        self._container.close()
+
+    @property
+    def first(self) -> float:
+        """The time of the first sample, in seconds of the file's clock."""
+        return (self._stream.start_time or 0) * self._step
+
+    @cached_property
+    def frames(self) -> int:
+        """The samples of each channel, by the times of all packets."""
+        end = 0.0
+        try:
+            for number, packet in enumerate(self._container.demux(self._stream)):
+                if number > _MAX_PACKETS:
+                    raise AudioError(f"it has more than {_MAX_PACKETS:,} packets")
+                if packet.size and packet.pts is not None:
+                    end = max(end, (packet.pts + (packet.duration or 0)) * self._step)
+        except self._failures as error:
+            raise _damaged(error) from None
+        return max(0, round((end - self.first) * self.rate))
+
+    def read(self, first: int, count: int) -> np.ndarray:
+        """Return samples [count, channels] from one on, zero where there are none.
+
+        Returns:
+          int16 where FFmpeg has that, else float32.
+
+        Raises:
+          AudioError: they cannot be decoded.
+        """
+        samples = np.zeros((count, self.channels), np.int16 if self.kind == "s16" else np.float32)
+        try:
+            self._go_before(first / self.rate - _LEAD[0] - _LEAD[1] / self.rate)
+            for start, found in self._placed():
+                if start >= first + count:
+                    break
+                skipped = max(0, first - start)
+                found = found[skipped:]
+                start = max(start - first, 0)
+                found = found[: count - start]
+                samples[start : start + len(found)] = found
+        except self._failures as error:
+            raise _damaged(error) from None
+        return samples
+
+    def _go_before(self, seconds: float) -> None:
+        """Go to a packet at or before a time of the sound."""
+        if seconds > 0:
+            place = round((self.first + seconds) / self._step)
+            self._container.seek(place, stream=self._stream, backward=True)
+        else:  # what an encoder put before the sound lies before its first time, too
+            self.close()
+            self._open()
+
+    def _placed(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield what is decoded from here on, with the number of the first sample of each."""
+        following = None
+        for frame in self._container.decode(self._stream):
+            if frame.layout.nb_channels != self.channels or frame.sample_rate != self.rate:
+                raise AudioError("it is damaged: its rate or its channels change")
+            place = following
+            if frame.pts is not None:
+                place = round((frame.pts * float(frame.time_base) - self.first) * self.rate)
+                if following is not None and abs(place - following) <= _SAME_TIME * self.rate:
+                    place = following
+            found = _samples_of(frame)
+            following = (place or 0) + len(found)
+            yield place or 0, found
+
+
+def _samples_of(frame: Any) -> np.ndarray:
+    """Return the samples [n, channels] of a frame: int16, or float32 in [-1, 1]."""
+    values = frame.to_ndarray()
+    channels = frame.layout.nb_channels
+    values = values.T if frame.format.is_planar else values.reshape(-1, channels)
+    kind = frame.format.name.removesuffix("p")
+    if kind == "s16":
+        return values
+    if kind == "u8":
+        values = values.astype(np.float32) - 128
+    return values.astype(np.float32) * np.float32(_SCALES.get(kind, 1.0))
+
+
+def _damaged(error: Any) -> AudioError:
+    return AudioError(f"FFmpeg cannot read it: {getattr(error, 'strerror', None) or error}")

@@ -1,0 +1,81 @@
+"""Frames of DICOM files, by pydicom and the codecs that it finds: stored values, not rescaled.
+
+Reference: DICOM PS3.3 C.7.6.3 (image pixel), PS3.10 7.1 (preamble).
+"""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from jaxaug.decode.image.deep.layout import Layout
+from jaxaug.decode.image.deep.libraries import library, missing
+from jaxaug.errors import DecodeError
+
+_COLORS = {"MONOCHROME1": "gray", "MONOCHROME2": "gray", "RGB": "rgb"}
+_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+
+
+def read_layout(data: memoryview, page: int) -> Layout:
+    """Return the layout of a frame.
+
+    Raises:
+      DecodeError: the file has no such frame, or no codec of its syntax is installed.
+    """
+    dataset = _read(data)
+    found = [name for name in _PIXELS if name in dataset]
+    if not found:
+        raise DecodeError("DICOM: it has no pixels")
+    for name in ("Rows", "Columns", "BitsAllocated"):
+        if not isinstance(dataset.get(name), int):
+            raise DecodeError(f"DICOM: it does not tell its {name}")
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    if page >= frames:
+        raise DecodeError(f"DICOM: it has {frames} frames, and page={page} was asked for, from 0")
+    _check_codec(dataset)
+    allocated = dataset.BitsAllocated
+    kind = "i" if dataset.get("PixelRepresentation", 0) == 1 else "u"
+    kind = kind if found == ["PixelData"] else "f"
+    samples = int(dataset.get("SamplesPerPixel") or 1)
+    photometric = str(dataset.get("PhotometricInterpretation", ""))
+    colors = "rgb" if photometric.startswith("YBR") else _COLORS.get(photometric, "")
+    padding = dataset.get("PixelPaddingValue")
+    return Layout(
+        height=dataset.Rows,
+        width=dataset.Columns,
+        samples=samples,
+        dtype=np.dtype(f"{kind}{max(1, allocated // 8)}"),
+        bits=allocated if kind == "f" else int(dataset.get("BitsStored") or allocated),
+        colors=colors,
+        inverted=photometric == "MONOCHROME1",
+        nodata=float(padding) if isinstance(padding, int) else None,
+        place=page,
+    )
+
+
+def _read(data: memoryview) -> Any:
+    if reason := missing("pydicom", "DICOM images"):
+        raise DecodeError(reason)
+    return library("pydicom").dcmread(io.BytesIO(data))
+
+
+def _check_codec(dataset: Any) -> None:
+    """Raise DecodeError unless a codec for the transfer syntax is there."""
+    syntax = getattr(dataset.file_meta, "TransferSyntaxUID", None)
+    if syntax is None:
+        raise DecodeError("DICOM: it does not tell its transfer syntax")
+    if not syntax.is_encapsulated:
+        return
+    try:
+        decoder = library("pydicom.pixels").get_decoder(syntax)
+    except NotImplementedError:
+        raise DecodeError(f"DICOM: pydicom does not read {syntax.name}") from None
+    if not decoder.is_available:
+        need = "; ".join(decoder.missing_dependencies)
+        raise DecodeError(f"DICOM: {syntax.name} needs a codec of pydicom: {need}")
+
+
+def decode(data: memoryview, layout: Layout) -> np.ndarray:
+    """Return [h, w, samples], the stored values; YBR becomes RGB."""
+    pixels = library("pydicom.pixels").pixel_array(_read(data), index=layout.place)
+    return pixels.reshape(layout.height, layout.width, layout.samples)

@@ -1,0 +1,100 @@
+"""JPEG 2000 of any bits and number of components, by OpenJPEG in imagecodecs.
+
+Reference: ITU-T T.800 A.5.1 (SIZ), I.5.3 (the header of a JP2).
+"""
+
+import re
+import struct
+
+import numpy as np
+
+from jaxaug.decode.image import pillow
+from jaxaug.decode.image.deep.boxes import box, boxes
+from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
+from jaxaug.decode.image.deep.libraries import library, missing
+from jaxaug.errors import DecodeError
+
+_CODESTREAM = re.compile(rb"\xff\x4f\xff\x51")
+_SIZ = struct.Struct(">HHIIIIIIIIH")
+# Samples -> what they are, where nothing says more.
+_USUAL = {1: ("gray", ""), 2: ("gray", "straight"), 3: ("rgb", ""), 4: ("rgb", "straight")}
+_PROFILE = 2  # METH of a colour specification box
+_CMYK, _SYCC = 12, 18  # EnumCS of a colour specification box
+_ALPHA = {1: "straight", 2: "premultiplied"}  # Typ of a channel definition
+
+
+def read_layout(data: memoryview, page: int) -> Layout:
+    """Return the layout of a codestream, or of that of a JP2."""
+    if page:
+        raise DecodeError(f"JPEG2000: it has one image, and page={page} was asked for")
+    if reason := missing("imagecodecs", "JPEG 2000 images of more than 8 bits"):
+        raise DecodeError(reason)
+    if not pillow.has_end(data):
+        raise DecodeError("JPEG2000: truncated, no end of the codestream (EOC) behind a tile")
+    codestream = box(data, b"jp2c") or data  # boxes before it may hold others
+    found = _CODESTREAM.search(codestream)
+    if found is None:
+        raise DecodeError("JPEG2000: no codestream (SOC, SIZ)")
+    _, _, right, bottom, left, top, *_, samples = _SIZ.unpack_from(codestream, found.end())
+    at = found.end() + _SIZ.size
+    components = bytes(codestream[at : at + 3 * samples])
+    depths = {depth for depth in components[::3]}
+    sampled = set(components[1::3]) | set(components[2::3])
+    height, width = bottom - top, right - left
+    if len(components) != 3 * samples or not samples or min(height, width) < 1:
+        raise DecodeError(f"JPEG2000: {width} x {height} pixels of {samples} components")
+    if len(depths) > 1 or sampled != {1}:
+        by_pillow = max(depth & 127 for depth in depths) < 8 and samples <= 4
+        if not by_pillow:
+            raise DecodeError("JPEG2000: its components differ in bits or in size")
+    bits = 1 + (max(depths) & 127)
+    kind = "i" if max(depths) & 128 else "u"
+    size = 1 if bits <= 8 else 2 if bits <= 16 else 4
+    header = box(data, b"jp2h")
+    colors, alpha, palette = _colors(header, samples)
+    return Layout(
+        height=height,
+        width=width,
+        samples=samples,
+        dtype=np.dtype(f"{kind}{size}"),
+        bits=bits,
+        colors=colors,
+        alpha=alpha,
+        by_pillow=palette or len(depths) > 1 or sampled != {1},
+    )
+
+
+def _colors(header: memoryview | None, samples: int) -> tuple[str, str, bool]:
+    """Return what the samples are, which alpha they have, and if Pillow must convert them."""
+    colors, alpha = _USUAL.get(samples, ("", ""))
+    if header is None:
+        return colors, alpha, False
+    special = False
+    for name, content in boxes(header):
+        if name == b"pclr" or (name == b"colr" and content[0] == _PROFILE and samples == 1):
+            special = True  # OpenJPEG makes colors of these
+        if name == b"colr" and content[0] == 1:
+            model = int.from_bytes(content[3:7], "big")
+            special |= model == _SYCC
+            if model == _CMYK:
+                colors, alpha = "cmyk", ""
+        if name == b"cdef":
+            alpha = _defined_alpha(content, colors)
+    return colors, alpha, special
+
+
+def _defined_alpha(content: memoryview, colors: str) -> str:
+    """Return the alpha that a channel definition says of the sample behind the colors."""
+    behind = COLOR_SAMPLES[colors]
+    count = int.from_bytes(content[:2], "big")
+    for at in range(2, min(2 + 6 * count, len(content) - 5), 6):
+        channel, kind, _ = struct.unpack_from(">HHH", content, at)
+        if channel == behind:
+            return _ALPHA.get(kind, "")
+    return ""
+
+
+def decode(data: memoryview, layout: Layout) -> np.ndarray:
+    """Return [h, w, samples] of a codestream."""
+    pixels = library("imagecodecs").jpeg2k_decode(data, numthreads=1)
+    return pixels.reshape(layout.height, layout.width, -1)

@@ -1,0 +1,68 @@
+"""Shrinking pixels of any depth and number of channels, antialiased; what has no data is left out.
+
+The filter is that of `PIL.Image.resize` with BILINEAR, a triangle as wide as the scale: the 8-bit
+images of other decoders are shrunk by it as well.
+"""
+
+import numpy as np
+
+Size = tuple[int, int]
+
+
+def shrink(pixels: np.ndarray, size: Size, dtype: np.dtype, nodata: float | None) -> np.ndarray:
+    """Return pixels [h, w, channels] at a smaller size (height, width).
+
+    Where some pixels have no data, the mean is that of the others; where none has, it is `nodata`,
+    or NaN. Each channel is by itself, also alpha.
+
+    Args:
+      dtype: of the result; integers are rounded to the nearest.
+      nodata: the number of pixels without data; NaN always is.
+
+    Example:
+      >>> shrink(np.array([[[1.0], [3.0]]]), (1, 1), np.dtype(np.float32), nodata=3)[0, 0]
+      array([1.], dtype=float32)
+    """
+    if pixels.shape[:2] == size:
+        return pixels
+    channels = [
+        _shrink_channel(pixels[..., k], size, dtype, nodata) for k in range(pixels.shape[2])
+    ]
+    return np.stack(channels, axis=-1)
+
+
+def _shrink_channel(
+    channel: np.ndarray, size: Size, dtype: np.dtype, nodata: float | None
+) -> np.ndarray:
+    if dtype == np.uint8 and nodata is None:
+        return _resize(channel.astype(np.uint8), size)
+
+    empty = np.zeros(channel.shape, np.bool_) if nodata is None else channel == nodata
+    if channel.dtype.kind == "f":
+        empty = empty | np.isnan(channel)
+    numbers = channel.astype(np.float32)
+    if not empty.any():
+        return _as(_resize(numbers, size), dtype)
+
+    numbers[empty] = 0
+    weight = _resize((~empty).astype(np.float32), size)
+    sums = _resize(numbers, size)
+    none = weight <= 0
+    mean = sums / np.where(none, 1, weight)
+    mean[none] = np.nan if nodata is None else nodata
+    return _as(mean, dtype)
+
+
+def _resize(channel: np.ndarray, size: Size) -> np.ndarray:
+    from PIL import Image
+
+    height, width = size
+    image = Image.fromarray(np.ascontiguousarray(channel))
+    return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+
+
+def _as(numbers: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "f":
+        return numbers.astype(dtype, copy=False)
+    limits = np.iinfo(dtype)
+    return np.clip(np.floor(numbers + 0.5), limits.min, limits.max).astype(dtype)

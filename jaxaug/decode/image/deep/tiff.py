@@ -1,0 +1,328 @@
+"""TIFF, BigTIFF and GeoTIFF: any number of bands, integers and floats, one page of several.
+
+Pixels without compression are read where they lie, and common compressions by imagecodecs; tifffile
+reads all others.
+
+Reference: TIFF 6.0, Adobe 1992; TIFF Technical Note 3 (floats); GDAL's GTiff driver (nodata).
+"""
+
+import io
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxaug.decode.image.deep.layout import COLOR_SAMPLES, Layout
+from jaxaug.decode.image.deep.libraries import library, missing
+from jaxaug.decode.image.deep.tiff_tags import Tags, read_tags
+from jaxaug.errors import DecodeError
+
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
+_FILL_ORDER, _STRIP_OFFSETS, _ORIENTATION, _SAMPLES = 266, 273, 274, 277
+_ROWS_PER_STRIP, _STRIP_COUNTS, _PLANAR, _PREDICTOR, _PALETTE = 278, 279, 284, 317, 320
+_TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS = 322, 323, 324, 325
+_EXTRA_SAMPLES, _SAMPLE_FORMAT, _DEPTH, _NODATA = 338, 339, 32997, 42113
+
+_UNCOMPRESSED = 1
+# Of imagecodecs; libdeflate is a third faster than zlib.
+_CODECS = {5: "lzw_decode", 8: "deflate_decode", 32946: "deflate_decode"}
+_CODECS |= {32773: "packbits_decode", 50000: "zstd_decode"}
+_JPEG = 7
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE_COLOR, _MASK, _CMYK, _YCBCR = range(7)
+_CIELAB = 8
+_COLORS = {_WHITE_IS_ZERO: "gray", _BLACK_IS_ZERO: "gray", _RGB: "rgb", _CMYK: "cmyk"}
+_COLORS |= {_PALETTE_COLOR: "palette", _MASK: "gray"}
+_ALPHA = {1: "premultiplied", 2: "straight"}
+_KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 5: "c", 6: "c"}  # SampleFormat
+_MAX_BITS = 64
+_MAX_SAMPLES = 65535
+_MAX_SIDE = 2**31 - 1
+_MAX_PADDING = 2**28  # bytes of a tile beyond four times those of its image
+
+
+class Directory(NamedTuple):
+    """Where the pixels of a page lie.
+
+    Attributes:
+      page: its number.
+      stored: the dtype in the file, byte order included; None where only tifffile reads it.
+      compression, predictor: of each part.
+      planes: 1, or the number of samples where each is a plane of its own.
+      part: (height, width) of a strip or a tile.
+      tiled: parts at the right and bottom are whole, too.
+      offsets, counts: of the parts, plane by plane.
+    """
+
+    page: int
+    stored: np.dtype | None
+    compression: int
+    predictor: int
+    planes: int
+    part: tuple[int, int]
+    tiled: bool
+    offsets: np.ndarray
+    counts: np.ndarray
+
+
+def read_layout(data: memoryview, page: int) -> Layout:
+    """Return the layout of a page.
+
+    Raises:
+      DecodeError: its directory is damaged, or its pixels lie beyond the end of the file.
+    """
+    tags = read_tags(data, page)
+    height, width = tags.number(_HEIGHT, 0), tags.number(_WIDTH, 0)
+    samples = tags.number(_SAMPLES, 1)
+    if not (1 <= height <= _MAX_SIDE and 1 <= width <= _MAX_SIDE and 1 <= samples <= _MAX_SAMPLES):
+        raise DecodeError(f"TIFF: {width} x {height} pixels of {samples} numbers")
+    if tags.number(_DEPTH, 1) != 1:
+        raise DecodeError("TIFF: it is a volume (ImageDepth), no image")
+    dtype, bits = _dtype(tags, samples)
+    photometric = tags.number(_PHOTOMETRIC, _BLACK_IS_ZERO)
+    compression = tags.number(_COMPRESSION, _UNCOMPRESSED)
+    colors, alpha = _colors(tags, photometric, compression, samples)
+    place = _directory(tags, page, (height, width), samples, dtype, bits)
+    palette = _palette(tags, bits)
+    if colors == "palette" and palette is None:
+        raise DecodeError("TIFF: there is no palette (tag 320) for its colors")
+    orientation = tags.number(_ORIENTATION, 1)
+    layout = Layout(
+        height=height,
+        width=width,
+        samples=samples,
+        dtype=dtype,
+        bits=bits,
+        colors=colors,
+        alpha=alpha,
+        orientation=orientation if 1 <= orientation <= 8 else 1,
+        inverted=photometric == _WHITE_IS_ZERO,
+        nodata=_nodata(tags, dtype),
+        palette=palette,
+        by_pillow=_is_for_pillow(photometric, compression, bits),
+        place=place,
+    )
+    _check_parts(layout, place, len(data))
+    return layout
+
+
+def _dtype(tags: Tags, samples: int) -> tuple[np.dtype, int]:
+    """Return the dtype of the numbers in this machine, and the bits of the file."""
+    bits = set(tags.numbers(_BITS, [1])[:samples])
+    formats = set(tags.numbers(_SAMPLE_FORMAT, [1])[:samples])
+    if len(bits) != 1 or len(formats) != 1:
+        raise DecodeError(f"TIFF: its samples differ, they have {sorted(bits)} bits")
+    (count,), (code,) = bits, formats
+    kind = _KINDS.get(code, "")
+    sizes = {"u": (8, 16, 32, 64), "i": (8, 16, 32, 64), "f": (16, 32, 64), "c": (64, 128)}
+    size = next((size for size in sizes.get(kind, ()) if count <= size), 0)
+    if count < 1 or not size:
+        raise DecodeError(f"TIFF: samples of {count} bits and format {code} are not read")
+    if kind != "u" and count not in (size, 24):
+        raise DecodeError(f"TIFF: {count} bits are no number of format {code}")
+    return np.dtype(f"{kind}{size // 8}"), count
+
+
+def _colors(tags: Tags, photometric: int, compression: int, samples: int) -> tuple[str, str]:
+    """Return what the samples of a pixel are, and what the one behind the colors is."""
+    colors = _COLORS.get(photometric, "")
+    if photometric in (_YCBCR, _CIELAB):
+        colors = "rgb"  # what they are decoded to
+    count = COLOR_SAMPLES[colors] or samples
+    extra = tags.numbers(_EXTRA_SAMPLES, [])
+    alpha = _ALPHA.get(extra[0], "") if extra and samples > count else ""
+    if count > samples or (colors == "gray" and samples > 2):
+        return "", ""  # bands: nothing says which of them are colors
+    return colors, alpha
+
+
+def _nodata(tags: Tags, dtype: np.dtype) -> float | None:
+    """Return what GDAL has written of pixels without data, None where no pixel can be that."""
+    try:
+        number = float(tags.text(_NODATA))
+    except ValueError:
+        return None
+    if dtype.kind in "ui":
+        limits = np.iinfo(dtype)
+        return number if limits.min <= number <= limits.max else None
+    return float(dtype.type(number)) if dtype.kind == "f" else None
+
+
+def _directory(
+    tags: Tags,
+    page: int,
+    size: tuple[int, int],
+    samples: int,
+    dtype: np.dtype,
+    bits: int,
+) -> Directory:
+    tiled = _TILE_WIDTH in tags.entries
+    height, width = size
+    part = (min(tags.number(_ROWS_PER_STRIP, height), height), width)
+    if tiled:
+        part = (tags.number(_TILE_HEIGHT, 0), tags.number(_TILE_WIDTH, 0))
+    planes = samples if tags.number(_PLANAR, 1) == 2 else 1
+    pixel = samples // planes * dtype.itemsize
+    if min(part) < 1 or (part[0] * part[1] - 4 * height * width) * pixel > _MAX_PADDING:
+        raise DecodeError(f"TIFF: parts of {part[1]} x {part[0]} pixels")
+    strips = _TILE_OFFSETS not in tags.entries  # some writers of tiles have these, too
+    offsets = tags.array(_STRIP_OFFSETS if strips else _TILE_OFFSETS)
+    counts = tags.array(_STRIP_COUNTS if strips else _TILE_COUNTS)
+    if offsets is None:
+        raise DecodeError("TIFF: nothing says where its pixels lie")
+    whole = dtype.itemsize * 8 == bits and tags.number(_FILL_ORDER, 1) == 1
+    return Directory(
+        page=page,
+        stored=np.dtype(tags.order + dtype.str[1:]) if whole else None,
+        compression=tags.number(_COMPRESSION, _UNCOMPRESSED),
+        predictor=tags.number(_PREDICTOR, 1),
+        planes=planes,
+        part=part,
+        tiled=tiled,
+        offsets=offsets.astype(np.int64),
+        counts=np.zeros(0, np.int64) if counts is None else counts.astype(np.int64),
+    )
+
+
+def _is_for_pillow(photometric: int, compression: int, bits: int) -> bool:
+    """Return True for colors of 8 bits that Pillow converts: CIELab, YCbCr without JPEG."""
+    if photometric == _YCBCR:
+        return compression != _JPEG
+    return photometric == _CIELAB and bits == 8
+
+
+def _palette(tags: Tags, bits: int) -> np.ndarray | None:
+    """Return the colors of a palette, uint8[k, 3].
+
+    Its numbers have 16 bits; some writers fill only the lower 8.
+    """
+    numbers = tags.array(_PALETTE)
+    if numbers is None or len(numbers) != 3 * 2**bits:
+        return None
+    colors = numbers.reshape(3, -1).T
+    if colors.max() < 256:
+        return colors.astype(np.uint8)
+    return (colors >> 8).astype(np.uint8)
+
+
+def _check_parts(layout: Layout, place: Directory, size: int) -> None:
+    """Raise DecodeError unless all parts are there, inside of the file."""
+    across = -(-layout.width // place.part[1])
+    down = -(-layout.height // place.part[0])
+    wanted = place.planes * across * down
+    if len(place.offsets) < wanted:
+        raise DecodeError(f"TIFF: {len(place.offsets)} parts of {wanted}")
+    counts = _part_bytes(layout, place)[:wanted]
+    if len(counts) < wanted:
+        raise DecodeError(f"TIFF: the bytes of {len(counts)} parts of {wanted} are known")
+    ends = place.offsets[:wanted] + counts
+    beyond = np.flatnonzero((place.offsets[:wanted] < 0) | (counts < 0) | (ends > size))
+    if beyond.size:
+        raise DecodeError(
+            f"TIFF: truncated, part {beyond[0]} ends at byte {ends[beyond[0]]} of {size}"
+        )
+
+
+def _part_bytes(layout: Layout, place: Directory) -> np.ndarray:
+    """Return the bytes of each part; those without compression follow from its size."""
+    if place.compression != _UNCOMPRESSED or place.stored is None:
+        return place.counts
+    rows = np.full(len(place.offsets), place.part[0])
+    if not place.tiled:
+        down = -(-layout.height // place.part[0])
+        last = layout.height - (down - 1) * place.part[0]
+        rows[down - 1 :: down] = last
+    each = place.part[1] * layout.dtype.itemsize * layout.samples // place.planes
+    sparse = place.offsets == 0  # GDAL: a part that was never written
+    return np.where(sparse, 0, rows * each)
+
+
+def decode(data: memoryview, layout: Layout) -> np.ndarray:
+    """Return [h, w, samples] of a page, in its own numbers; those of fewer bits from 0 on.
+
+    Raises:
+      DecodeError: a part is damaged, or a library is missing.
+    """
+    place = layout.place
+    if place.stored is None or not _is_common(place):
+        return _by_tifffile(data, layout)
+    view = _view(data, layout)
+    if view is not None:
+        return view
+    if place.compression == _UNCOMPRESSED:
+        return _read_parts(data, layout)
+    try:
+        return _read_parts(data, layout)
+    except Exception:  # tifffile forgives more, and says more
+        return _by_tifffile(data, layout)
+
+
+def _is_common(place: Directory) -> bool:
+    """Return True for parts that need a codec and the predictor of integers at most."""
+    if place.compression == _UNCOMPRESSED:
+        return place.predictor == 1
+    return place.compression in _CODECS and place.predictor in (1, 2)
+
+
+def _view(data: memoryview, layout: Layout) -> np.ndarray | None:
+    """Return the pixels where they lie, None unless they follow each other in the file."""
+    place = layout.place
+    if place.compression != _UNCOMPRESSED or place.tiled or place.planes > 1:
+        return None
+    follow = np.diff(place.offsets) == _part_bytes(layout, place)[:-1]
+    if not follow.all() or not place.offsets[0]:
+        return None
+    count = layout.height * layout.width * layout.samples
+    pixels = np.frombuffer(data, place.stored, count, int(place.offsets[0]))
+    return pixels.reshape(layout.height, layout.width, layout.samples)
+
+
+def _read_parts(data: memoryview, layout: Layout) -> np.ndarray:
+    """Return the pixels of all strips or tiles."""
+    place = layout.place
+    each = layout.samples // place.planes
+    pixels = np.empty((layout.height, layout.width, layout.samples), layout.dtype)
+    rows, columns = place.part
+    part = 0
+    for plane in range(place.planes):
+        for top in range(0, layout.height, rows):
+            for left in range(0, layout.width, columns):
+                target = pixels[top : top + rows, left : left + columns, plane : plane + each]
+                _fill_part(data, layout, part, target)
+                part += 1
+    return pixels
+
+
+def _fill_part(data: memoryview, layout: Layout, part: int, target: np.ndarray) -> None:
+    """Write the pixels of a part to their place [h, w, k] in the image."""
+    place = layout.place
+    start = int(place.offsets[part])
+    if start == 0:  # GDAL: a part that was never written
+        target[:] = 0 if layout.nodata is None else layout.nodata
+        return
+    height, width, each = target.shape
+    shape = (place.part[0] if place.tiled else height, place.part[1], each)
+    raw: memoryview | bytes = data[start:]
+    if place.compression != _UNCOMPRESSED:
+        codec = getattr(library("imagecodecs"), _CODECS[place.compression])
+        stop = start + int(place.counts[part])
+        raw = codec(data[start:stop], out=math.prod(shape) * layout.dtype.itemsize)
+    pixels = np.frombuffer(raw, place.stored, math.prod(shape)).reshape(shape)
+    if place.predictor == 2:
+        native = pixels.astype(layout.dtype)
+        pixels = library("imagecodecs").delta_decode(native, axis=-2, out=native)
+    target[:] = pixels[:height, :width]
+
+
+def _by_tifffile(data: memoryview, layout: Layout) -> np.ndarray:
+    """Return the pixels of any page that tifffile reads."""
+    for name in ("tifffile", "imagecodecs"):
+        if reason := missing(name, "TIFF images with compression, or of unusual bits"):
+            raise DecodeError(reason)
+    with library("tifffile").TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[layout.place.page]
+        pixels = page.asarray(maxworkers=1)
+        axes = page.axes
+    if axes.startswith("S"):  # planes
+        pixels = np.moveaxis(pixels, 0, -1)
+    pixels = pixels.reshape(layout.height, layout.width, layout.samples)
+    return pixels.view(np.uint8) if pixels.dtype == np.bool_ else pixels

@@ -1,0 +1,180 @@
+"""What is known of a video: how its packets are decoded, where they lie, and which a frame needs.
+
+It is read from the file once, and may be kept in an index.
+"""
+
+import dataclasses
+import json
+import struct
+import zlib
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug.errors import DecodeError
+
+NONE = np.iinfo(np.int64).min  # of a packet without a time
+_HEAD = struct.Struct("<I")  # the length of the JSON in front of the packets
+_FLAGS = ("keys", "shown", "idle")  # of a packet, a bit each
+
+
+@dataclasses.dataclass(frozen=True)
+class Codec:
+    """How the packets of a stream are decoded.
+
+    Attributes:
+      name: of FFmpeg's decoder.
+      extradata: the codec's own header, in MP4 and Matroska an "avcC" or "hvcC".
+      height, width: in pixels, as they are stored.
+      tag, pixels: the container's name of the codec, and FFmpeg's of the format of the pixels.
+      space, range: FFmpeg's AVColorSpace and AVColorRange as the container has them.
+      rotation: counter-clockwise degrees that make frames upright; None where each of them tells.
+      chroma_left: chroma of half the size lies on the left of two columns, not between them.
+    """
+
+    name: str = ""
+    extradata: bytes = b""
+    height: int = 0
+    width: int = 0
+    tag: str = ""
+    pixels: str = ""
+    space: int = 2
+    range: int = 0
+    rotation: int | None = None
+    chroma_left: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """The packets of a video, in the order in which they are decoded.
+
+    Attributes:
+      codec: how they are decoded.
+      unit: seconds of a unit of `times`.
+      rate: frames a second, by which frames are timed that have no times of their own.
+      times: int64[k], when each is shown.
+      keys: bool[k], True where decoding may begin.
+      shown: bool[k], False for packets that an edit list or the codec hides.
+      idle: bool[k], True for packets to which no other refers.
+      offsets, sizes: int64[k], the place of each in the file, in bytes.
+    """
+
+    codec: Codec = Codec()
+    unit: float = 1.0
+    rate: float = 25.0
+    times: np.ndarray
+    keys: np.ndarray
+    shown: np.ndarray
+    idle: np.ndarray
+    offsets: np.ndarray
+    sizes: np.ndarray
+
+    @cached_property
+    def timed(self) -> bool:
+        """True if every frame has a time of its own, by which it can be found."""
+        times = self.times[self.shown]
+        return bool((times != NONE).all()) and len(np.unique(times)) == len(times)
+
+    @cached_property
+    def frames(self) -> np.ndarray:
+        """The packet int64[n] of each frame, in the order in which they are shown."""
+        packets = np.flatnonzero(self.shown)
+        return packets[np.argsort(self.times[packets], kind="stable")] if self.timed else packets
+
+    @cached_property
+    def seconds(self) -> np.ndarray:
+        """The time float64[n] of each frame."""
+        if self.timed:
+            return self.times[self.frames] * self.unit
+        return np.arange(len(self.frames)) / self.rate
+
+    def turned(self, rotation: int) -> "Table":
+        """Return the table of frames that are all turned alike."""
+        return dataclasses.replace(self, codec=dataclasses.replace(self.codec, rotation=rotation))
+
+    def runs(self, numbers: np.ndarray) -> "list[Run]":
+        """Return the runs of packets that frames int64[m] need."""
+        packets = self.frames[numbers]
+        if self.timed:
+            return plan_runs(self, packets)
+        # No packet tells which frame it will be: all that come before the last one, in order.
+        last = int(packets.max())
+        return [Run(0, len(self.times) - 1, frozenset(range(last + 1)))]
+
+    def needed(self, run: "Run") -> list[int]:
+        """Return the packets of a run without those that are idle and not wanted."""
+        numbers = range(run.first, run.last + 1)
+        return [each for each in numbers if each in run.wanted or not self.idle[each]]
+
+    def bytes_of(self, numbers: np.ndarray) -> tuple[int, int]:
+        """Return the bytes [begin, end) of the file in which all lies that frames int64[m] need."""
+        packets = [packet for run in self.runs(numbers) for packet in self.needed(run)]
+        offsets = self.offsets[packets]
+        return int(offsets.min()), int((offsets + self.sizes[packets]).max())
+
+    def to_bytes(self) -> bytes:
+        """Return the table for an index; `from_bytes` is its inverse.
+
+        Behind the codec as JSON are, by packet, differences of times, gaps between packets, sizes
+        and flags, which mostly repeat, compressed.
+        """
+        codec = dataclasses.asdict(self.codec) | {"extradata": self.codec.extradata.hex()}
+        head = json.dumps([codec, self.unit, self.rate]).encode()
+        flags = sum(getattr(self, name).astype(np.int64) << k for k, name in enumerate(_FLAGS))
+        times = np.diff(self.times, prepend=0)  # wraps around `NONE`, and back
+        gaps = np.diff(self.offsets, prepend=0) - np.append(0, self.sizes[:-1])
+        rows = np.stack([times, gaps, self.sizes, flags]).astype("<i8")
+        return _HEAD.pack(len(head)) + head + zlib.compress(rows.tobytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Table":
+        """Return what `to_bytes` gave."""
+        (length,) = _HEAD.unpack_from(data)
+        start = _HEAD.size + length
+        codec, unit, rate = json.loads(data[_HEAD.size : start])
+        codec = Codec(**codec | {"extradata": bytes.fromhex(codec["extradata"])})
+        rows = np.frombuffer(zlib.decompress(data[start:]), "<i8").reshape(4, -1)
+        times, gaps, sizes, flags = rows
+        packets: dict[str, Any] = {name: (flags >> k & 1 == 1) for k, name in enumerate(_FLAGS)}
+        packets |= {"times": np.cumsum(times), "sizes": sizes}
+        packets["offsets"] = np.cumsum(gaps + np.append(0, sizes[:-1]))
+        return cls(codec=codec, unit=unit, rate=rate, **packets)
+
+
+class Run(NamedTuple):
+    """Packets that follow each other, from one where decoding may begin.
+
+    Attributes:
+      first, last: numbers of packets.
+      wanted: of those whose frames are asked for.
+    """
+
+    first: int
+    last: int
+    wanted: frozenset[int]
+
+
+def plan_runs(table: Table, packets: np.ndarray) -> list[Run]:
+    """Return the runs of packets, one for each key packet, that frames with these packets need.
+
+    A frame that comes in decoding after a key packet and is shown before it belongs to the key
+    packet before: in an open group of pictures it refers to that group.
+
+    Args:
+      table: all packets.
+      packets: int64[m], of the frames that are asked for.
+
+    Raises:
+      DecodeError: there is no key packet before one of them.
+    """
+    keys = np.flatnonzero(table.keys)
+    groups: dict[int, list[int]] = {}
+    for packet in sorted(set(packets.tolist())):
+        before = keys[keys <= packet]
+        if table.timed:
+            before = before[table.times[before] <= table.times[packet]]
+        if not len(before):
+            raise DecodeError("frames cannot be decoded: no key frame comes before them")
+        groups.setdefault(int(before[-1]), []).append(packet)
+    return [Run(key, wanted[-1], frozenset(wanted)) for key, wanted in sorted(groups.items())]

@@ -1,0 +1,270 @@
+"""Formats of sound files beside libsndfile and FFmpeg, and files that once gave something wrong."""
+
+import fractions
+import io
+import struct
+
+import numpy as np
+import pytest
+
+pytest.importorskip("av")
+pytest.importorskip("miniaudio")
+pytest.importorskip("soundfile")
+
+import av
+import soundfile
+
+from jaxaug.decode.audio.facts import AudioError
+from jaxaug.decode.audio.headers import read_header
+from jaxaug.decode.audio.read import read_window
+from tests.decode.audio.sounds import decoded, encoded, wave
+
+PLAIN = [
+    *[("WAV", kind) for kind in ("ALAW", "ULAW")],
+    *[("AIFF", kind) for kind in ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT")],
+    *[("AIFF", kind) for kind in ("DOUBLE", "ALAW", "ULAW")],
+    *[("AU", kind) for kind in ("PCM_S8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "ULAW", "ALAW")],
+    *[("CAF", kind) for kind in ("PCM_S8", "PCM_16", "PCM_24", "FLOAT", "DOUBLE", "ULAW", "ALAW")],
+    *[("W64", kind) for kind in ("PCM_U8", "PCM_16", "PCM_24", "FLOAT", "ULAW")],
+    *[("NIST", kind) for kind in ("PCM_S8", "PCM_16", "PCM_24", "PCM_32", "ULAW", "ALAW")],
+    *[(box, kind) for box in ("WAV", "W64") for kind in ("IMA_ADPCM", "MS_ADPCM")],
+    ("AIFF", "IMA_ADPCM"),
+]
+
+
+def written(container, subtype, samples, rate=16_000, **options):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format=container, subtype=subtype, **options)
+    return buffer.getvalue()
+
+
+def by_ffmpeg(samples, rate, codec, container):
+    """Return the bytes of a file of samples [frames, channels] as FFmpeg writes it."""
+    layout = "mono" if samples.shape[1] == 1 else "stereo"
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container) as file:
+        stream = file.add_stream(codec, rate=rate, layout=layout)
+        context = stream.codec_context
+        planes = np.ascontiguousarray(samples.T, np.float32)
+        frame = av.AudioFrame.from_ndarray(planes, format="fltp", layout=layout)
+        frame.sample_rate, frame.pts, frame.time_base = rate, 0, fractions.Fraction(1, rate)
+        resampler = av.AudioResampler(
+            context.format.name, context.layout, rate, frame_size=context.frame_size or None
+        )
+        for part in (*resampler.resample(frame), *resampler.resample(None), None):
+            file.mux(stream.encode(part))
+    return buffer.getvalue()
+
+
+def all_of(data, exact=False):
+    header = read_header(memoryview(data))
+    return header, read_window(memoryview(data), header, 0, header.frames, exact)
+
+
+@pytest.mark.parametrize("container, subtype", PLAIN)
+def test_formats_are_what_libsndfile_reads(container, subtype):
+    for channels in (1, 2):
+        data = written(container, subtype, wave(1, 3000, channels))
+        expected = decoded(data)
+        header, whole = all_of(data)
+        assert (header.rate, header.channels, header.frames) == (16_000, channels, len(expected))
+        np.testing.assert_array_equal(whole, expected)
+        part = read_window(memoryview(data), header, 1234, 2345, exact=False)
+        np.testing.assert_array_equal(part, expected[1234:2345])
+        if header.exact:
+            integers = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)[0]
+            np.testing.assert_array_equal(all_of(data, exact=True)[1], integers)
+        for end in (3, 20, 40, len(data) // 2):
+            with pytest.raises(AudioError, match=r"cut off|is damaged|without|no WAV|no samples"):
+                header = read_header(memoryview(data[:end]))
+                read_window(memoryview(data[:end]), header, 0, header.frames, exact=False)
+
+
+def test_every_code_of_g711():
+    for subtype in ("ALAW", "ULAW"):
+        data = bytearray(written("WAV", subtype, np.zeros((256, 1))))
+        data[-256:] = bytes(range(256))
+        np.testing.assert_array_equal(all_of(bytes(data))[1], decoded(bytes(data)))
+
+
+@pytest.mark.parametrize("order", [">", "<"])
+def test_byte_orders(order):
+    endian = {">": "BIG", "<": "LITTLE"}[order]
+    for container in ("AIFF", "AU", "CAF", "NIST"):
+        for subtype in ("PCM_16", "PCM_24"):
+            data = written(container, subtype, wave(1, 500), endian=endian)
+            np.testing.assert_array_equal(all_of(data)[1], decoded(data))
+
+
+def test_what_lies_behind_the_samples_is_no_sound():
+    """RF64 says the length of its samples in another chunk; more chunks follow them."""
+    for container in ("RF64", "WAV", "AIFF"):
+        data = written(container, "PCM_16", wave(1, 1001))
+        tail = struct.pack("<4sI" if container != "AIFF" else ">4sI", b"junk", 500) + bytes(500)
+        np.testing.assert_array_equal(all_of(data + bytes(len(data) % 2) + tail)[1], decoded(data))
+
+
+def lying(container, name, place, value):
+    """Return a file of 100 samples with other bytes behind a name in it, and a tail."""
+    subtype = "VORBIS" if container == "OGG" else "PCM_24"
+    data = bytearray(written(container, subtype, wave(1, 100)))
+    begin = data.rindex(name) + place
+    data[begin : begin + len(value)] = value
+    return memoryview(bytes(data) + bytes(500))
+
+
+@pytest.mark.parametrize(
+    "file, reason",
+    [
+        (("AIFF", b"SSND", 8, struct.pack(">I", 400)), "damaged: its samples have -100 bytes"),
+        (("W64", b"data", 16, struct.pack("<Q", 5)), "damaged: its samples have -19 bytes"),
+        (("CAF", b"data", 4, struct.pack(">q", 3)), "damaged: its samples have -1 bytes"),
+        (("CAF", b"desc", 28, struct.pack(">I", 4)), "'lpcm' of 24 bits in 4 bytes is not read"),
+        (("OGG", b"OggS", 6, struct.pack("<q", 1 << 62)), "4611686018427387904 samples, more than"),
+    ],
+)
+def test_headers_that_lie_are_named(file, reason):
+    with pytest.raises(AudioError, match=reason):
+        read_header(lying(*file))
+
+
+@pytest.mark.parametrize("codec, container", [("aac", "adts"), ("aac", "ipod"), ("alac", "ipod")])
+def test_what_ffmpeg_alone_reads(codec, container):
+    data = by_ffmpeg(wave(1, 60_001, 2, 44_100), 44_100, codec, container)
+    with av.open(io.BytesIO(data)) as file:
+        frames = [frame.to_ndarray() for frame in file.decode(audio=0)]
+    expected = np.concatenate(frames, axis=1).T
+    if expected.dtype.kind == "i":
+        expected = expected / np.float32(2.0 ** (8 * expected.dtype.itemsize - 1))
+    header, whole = all_of(data)
+    assert (header.rate, header.channels) == (44_100, 2)
+    assert len(expected) - 1024 <= header.frames <= len(expected)
+    np.testing.assert_array_equal(whole, expected[: header.frames])
+    for start in (1, 20_000, 41_234):
+        window = read_window(memoryview(data), header, start, start + 9000, exact=False)
+        # FFmpeg draws the noise of AAC from a state of its own.
+        part = whole[start : start + 9000]
+        np.testing.assert_allclose(window, part, rtol=0, atol=2e-4 if codec == "aac" else 0)
+
+
+def test_opus_of_ffmpeg():
+    for rate, frames in ((16_000, 5001), (48_000, 300), (48_000, 96_001)):
+        data = by_ffmpeg(wave(1, frames, 1, rate), rate, "libopus", "ogg")
+        header, whole = all_of(data)
+        assert (header.rate, header.frames) == (rate, frames)
+        np.testing.assert_array_equal(whole, decoded(data))
+
+
+def test_chained_ogg_is_named():
+    for first, second in (("vorbis", "vorbis"), ("opus", "opus"), ("vorbis", "opus")):
+        data = encoded(first, wave(1, 9000), 48_000) + encoded(second, wave(2, 5000), 48_000)
+        with pytest.raises(AudioError, match=r"several streams|is not what its header tells"):
+            all_of(data)
+    twice = 2 * encoded("vorbis", wave(1, 9000), 48_000)
+    with pytest.raises(AudioError, match=r"several streams|is not what its header tells"):
+        all_of(twice)
+
+
+MP3 = encoded("mp3", wave(1, 30_000, 2), 48_000)
+
+
+def test_mp3_before_something_else_keeps_its_last_frame():
+    expected = all_of(MP3)[1]
+    assert len(expected) == 30_000
+    for tail in (bytes(1000), b"TAG" + bytes(125), b"\xff" * 400, b"\xff\xfb\x90"):
+        np.testing.assert_array_equal(all_of(MP3 + tail)[1], expected)
+    tag = b"ID3\x04\x00\x00\x00\x00\x02\x00" + bytes(256)
+    np.testing.assert_array_equal(all_of(tag + MP3)[1], expected)
+
+
+def test_mp3_of_a_tag_alone_is_named():
+    stream = read_header(memoryview(MP3)).table
+    with pytest.raises(AudioError, match="cut off: 0 of"):
+        read_header(memoryview(MP3[: stream.starts[0]]))
+    info = bytearray(MP3[: stream.starts[0]])
+    place = info.index(b"Info") if b"Info" in info else info.index(b"Xing")
+    info[place + 8 : place + 12] = bytes(4)
+    with pytest.raises(AudioError, match="it holds no samples"):
+        read_header(memoryview(bytes(info)))
+
+
+def test_mp3_whose_channels_change_is_named():
+    mono = encoded("mp3", wave(1, 30_000), 48_000)
+    start = read_header(memoryview(mono)).table.starts[0]
+    with pytest.raises(AudioError, match="its frames have one channel and two"):
+        read_header(memoryview(MP3 + mono[start:]))
+    tagged = mono[:start] + MP3[read_header(memoryview(MP3)).table.starts[0] :]
+    assert read_header(memoryview(tagged)).channels == 2  # the mode of a tag is not that of sound
+
+
+def test_mp3_that_is_cut_is_named():
+    with pytest.raises(AudioError, match=r"cut off: \d+ of \d+ frames are there"):
+        read_header(memoryview(MP3[: len(MP3) // 2]))
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000, 24_000, 44_100])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_windows_of_mp3_have_the_bits_of_the_whole(rate, mode):
+    rng = np.random.default_rng(rate)
+    noise = 0.3 * rng.standard_normal((8 * rate, 2)).cumsum(axis=0) % 0.8 - 0.4
+    data = written("MP3", "MPEG_LAYER_III", noise, rate, bitrate_mode=mode, compression_level=0.7)
+    header, whole = all_of(data, exact=True)
+    expected = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)[0]
+    assert header.frames == len(expected)
+    np.testing.assert_allclose(whole / np.float32(32768), expected, atol=1e-4)
+    starts = rng.integers(0, header.frames - 500, 40)
+    for start in (0, 1, *starts.tolist()):
+        window = read_window(memoryview(data), header, start, start + 500, exact=True)
+        np.testing.assert_array_equal(window, whole[start : start + 500])
+
+
+def test_mp3_cut_out_of_a_longer_one_is_silent_where_data_is_missing():
+    """The first frames use the reservoir of frames that are not there."""
+    stream = read_header(memoryview(MP3)).table
+    part = MP3[stream.starts[9] :]
+    header, found = all_of(part)
+    expected = decoded(part)
+    assert header.frames == len(expected) == (len(stream.starts) - 9) * 1152
+    np.testing.assert_allclose(found[9 * 1152 :], expected[9 * 1152 :], atol=1e-4)
+    assert not found[:1152].any()
+
+
+def test_a_flac_that_ends_early_is_not_decoded_as_the_mp3_in_it():
+    """Which may have more channels than the memory for its samples."""
+    facts = (16_000 << 44 | 15 << 36 | 40_000).to_bytes(8, "big")  # mono, of 16 bits
+    info = b"\0\0\0\x22" + struct.pack(">HH", 4096, 4096) + bytes(6) + facts + bytes(16)
+    data = memoryview(b"fLaC" + info + b"\x06\0\0\0" + MP3)
+    with pytest.raises(AudioError, match="no FLAC that can be decoded"):
+        read_window(data, read_header(data), 0, 100, exact=True)
+
+
+def constant(frames):
+    """Return MP3 of 128 kbit/s at 44.1 kHz."""
+    lengths = np.diff(np.arange(frames + 1) * 128_000 * 1152 // (8 * 44_100)).tolist()
+    heads = [bytes([0xFF, 0xFB, 0x90 | (length - 417) << 1, 0xC0]) for length in lengths]
+    return b"".join(head + bytes(length - 4) for head, length in zip(heads, lengths))
+
+
+def test_mp3_that_ends_where_its_frames_are_guessed():
+    for count in (511, 512, 513, 514, 515):
+        assert len(read_header(memoryview(constant(count))).table.starts) == count
+    other = bytearray(constant(600))
+    other[read_header(memoryview(bytes(other))).table.starts[550] + 2] |= 4  # of 48 kHz
+    assert len(read_header(memoryview(bytes(other))).table.starts) == 599
+
+
+def test_frames_of_a_constant_rate_are_found_many_at_a_time():
+    for rate in (44_100, 22_050, 48_000):
+        noise = np.random.default_rng(rate).uniform(-0.3, 0.3, (16 * rate, 1))
+        options = {"bitrate_mode": "CONSTANT", "compression_level": 0.9}
+        data = written("MP3", "MPEG_LAYER_III", noise, rate, **options)
+        header = read_header(memoryview(data))
+        assert header.frames == len(decoded(data)) and header.table.ends[-1] == len(data)
+        assert len(set(np.diff(header.table.starts))) <= 2
+        frames = [data[start:end] for start, end in zip(header.table.starts, header.table.ends)]
+        assert all(frame[:2] in (b"\xff\xfb", b"\xff\xf3") for frame in frames)
+        for place in (3, len(frames) // 2, len(frames) - 3):  # what is damaged is left out
+            start = int(header.table.starts[place])
+            damaged = data[:start] + bytes(7) + data[start + 7 :]
+            found = read_header(memoryview(damaged)).table.starts
+            np.testing.assert_array_equal(found, np.delete(header.table.starts, place))

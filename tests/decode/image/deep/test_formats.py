@@ -1,0 +1,321 @@
+"""JPEG 2000, JPEG XL, AVIF, HEIC, DICOM, Netpbm and NPY, beside the formats' own libraries."""
+
+import io
+import sys
+import warnings
+
+import imagecodecs
+import numpy as np
+import PIL.Image
+import pillow_heif
+import pydicom
+import pytest
+from pydicom.data import get_testdata_file
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian
+
+from jaxaug.decode import Encoded, decode_image, read_headers
+from jaxaug.decode.image.deep import libraries
+from jaxaug.errors import DecodeError, PrecisionWarning
+from tests.decode.image.deep.files import decode, numbers, reason
+from tests.images import encode, picture
+
+
+def levels(bits: int, *shape: int) -> np.ndarray:
+    """Numbers of so many bits."""
+    return numbers(*shape, dtype="uint16") >> (16 - bits)
+
+
+def npy(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, pixels)
+    return file.getvalue()
+
+
+def dicom(pixels: np.ndarray, bits: int = 16, **tags) -> bytes:
+    """A DICOM of frames [n, h, w] without compression."""
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID = meta.MediaStorageSOPInstanceUID = "1.2.3"
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    dataset = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
+    frames, dataset.Rows, dataset.Columns = pixels.shape
+    dataset.NumberOfFrames = frames
+    dataset.SamplesPerPixel = 1
+    dataset.PhotometricInterpretation = "MONOCHROME2"
+    dataset.PixelRepresentation = int(pixels.dtype.kind == "i")
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, bits, bits - 1
+    for name, value in tags.items():
+        setattr(dataset, name, value)
+    dataset.PixelData = pixels.tobytes()
+    file = io.BytesIO()
+    dataset.save_as(file, enforce_file_format=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("bits", [10, 12, 16])
+def test_numbers_are_those_that_were_written(bits):
+    gray, color, clear = (levels(bits, *shape) for shape in ((9, 14), (9, 14, 3), (9, 14, 4)))
+    bands = levels(bits, 9, 14, 13)
+    files = []
+    for stored in (gray, color, clear, bands):
+        for codec in ("j2k", "jp2"):
+            options = {"level": 0, "reversible": True, "codecformat": codec}
+            files.append((imagecodecs.jpeg2k_encode(stored, bitspersample=bits, **options), stored))
+        if stored.shape[-1] != 13:
+            options = {"lossless": True, "bitspersample": bits}
+            files.append((imagecodecs.jpegxl_encode(stored, **options), stored))
+        if bits < 16 and stored.shape[-1] != 13:
+            form = "400" if stored.ndim == 2 else "444"
+            options = {"level": 100, "bitspersample": bits, "pixelformat": form}
+            files.append((imagecodecs.avif_encode(stored, **options), stored))
+    for file, stored in files:
+        stored = stored.reshape(9, 14, -1)
+        found = decode(file, channels=stored.shape[2], dtype="uint16")
+        np.testing.assert_array_equal(found, stored)
+        headers = read_headers(Encoded.from_bytes([file]))
+        assert headers.precision[0] == bits or stored.shape[2] == 13
+    for file in [file for file, stored in files if stored is color]:
+        with pytest.warns(PrecisionWarning, match=f"{bits} bits"):
+            found = decode_image(file)
+        assert np.abs(found - (color / (2**bits - 1) * 255)).max() <= 1
+
+
+def jp2() -> tuple[bytes, np.ndarray]:
+    """A JPEG 2000 of 16 bits in its boxes, and its numbers."""
+    stored = levels(16, 9, 14)
+    options = {"level": 0, "reversible": True, "codecformat": "jp2", "bitspersample": 16}
+    return imagecodecs.jpeg2k_encode(stored, **options), stored
+
+
+def test_jpeg_2000_gives_no_8_bits_for_16():
+    """Pillow converts colors with a profile; the numbers are those of the file."""
+    file, stored = jp2()
+    at = file.index(b"colr") + 4
+    profiled = file[:at] + b"\2" + file[at + 1 :]
+    assert "to 8 bits of 16: take dtype='uint8'" in reason(
+        profiled, channels="gray", dtype="uint16"
+    )
+    found = decode(profiled, channels=1, dtype="uint16")[..., 0]
+    np.testing.assert_array_equal(found, stored)
+
+
+def test_the_codestream_of_jpeg_2000_is_that_of_its_box():
+    """Not the one of a preview in another box before it."""
+    file, stored = jp2()
+    preview = imagecodecs.jpeg2k_encode(levels(12, 5, 6), level=0, codecformat="j2k")
+    box = (24 + len(preview)).to_bytes(4, "big") + b"uuid" + bytes(16) + preview
+    at = file.index(b"jp2c") - 4
+    found = decode(file[:at] + box + file[at:], channels=1, dtype="uint16")[..., 0]
+    np.testing.assert_array_equal(found, stored)
+
+
+def test_floats_of_jpeg_xl_and_pfm():
+    pixels = numbers(9, 14, 3, dtype="float32")
+    found = decode(imagecodecs.jpegxl_encode(pixels, lossless=True), dtype="float32")
+    np.testing.assert_array_equal(found, pixels)
+    for order, scale in (("<", b"-1"), (">", b"1")):
+        stored = pixels[::-1].astype(f"{order}f4").tobytes()
+        np.testing.assert_array_equal(
+            decode(b"PF\n14 9\n" + scale + b"\n" + stored, dtype="float32"), pixels
+        )
+    assert "float32, which uint16 does not hold" in reason(b"PF 14 9 1\n" + stored, dtype="uint16")
+    assert "truncated" in reason(b"PF 14 9 1\n" + stored[:-1], dtype="float32")
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_jpeg_xl_is_upright(orientation):
+    """As libjxl gives it: made of a JPEG, it has the orientation of its EXIF."""
+    exif = PIL.Image.Exif()
+    exif[274] = orientation
+    jpeg = encode(picture(0, 20, 30), exif=exif)
+    file = imagecodecs.jpegxl_encode_jpeg(jpeg, numthreads=1)
+    found = decode(file, channels=3).astype(int)
+    assert found.shape == decode(jpeg).shape
+    assert np.abs(found - decode(jpeg)).mean() < 2
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_heic_is_libheifs(bits):
+    """Its wrapper fills 16 bits with zeros behind those of the file."""
+    options = pillow_heif.options
+    before = options.SAVE_HDR_TO_12_BIT
+    options.SAVE_HDR_TO_12_BIT = bits == 12
+    smooth = np.asarray(picture(0, 32, 48), np.uint16) << (bits - 8)
+    try:
+        pixels = smooth << (16 - bits) if bits > 8 else smooth.astype(np.uint8)
+        mode = "RGB;16" if bits > 8 else "RGB"
+        image = pillow_heif.from_bytes(mode=mode, size=(48, 32), data=pixels.tobytes())
+        file = io.BytesIO()
+        image.save(file, quality=-1, chroma=444, matrix_coefficients=0)
+    finally:
+        options.SAVE_HDR_TO_12_BIT = before
+    found = decode(file.getvalue(), dtype="uint16")
+    np.testing.assert_array_equal(found, smooth)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        np.testing.assert_array_equal(decode_image(file.getvalue()), smooth >> (bits - 8))
+
+
+def test_pages_of_a_heic_begin_with_the_primary_image():
+    images = pillow_heif.HeifFile()
+    for level in (50, 100, 200):
+        images.add_from_pillow(PIL.Image.new("L", (64, 64), level))
+    file = io.BytesIO()
+    images.save(file, primary_index=1, quality=-1)
+    pages = [decode(file.getvalue(), channels="gray", page=page)[0, 0, 0] for page in range(3)]
+    np.testing.assert_allclose(pages, [100, 50, 200], atol=1)
+
+
+def test_dicom_gives_frames_of_stored_values():
+    """Not rescaled; MONOCHROME1 is inverted as a color; padding has no data."""
+    frames = numbers(2, 9, 14, dtype="int16")
+    for page in (0, 1):
+        file = dicom(frames, RescaleSlope=2, RescaleIntercept=-1024)
+        found = decode(file, channels=1, dtype="float32", page=page)[..., 0]
+        np.testing.assert_array_equal(found, frames[page])
+    assert "it has 2 frames, and page=2" in reason(file, channels=1, page=2)
+    deep = levels(12, 1, 9, 14)
+    file = dicom(deep, 12, PhotometricInterpretation="MONOCHROME1")
+    np.testing.assert_array_equal(decode(file, channels=1, dtype="uint16")[..., 0], deep[0])
+    found = decode(file, channels="gray", dtype="uint16")[..., 0]
+    np.testing.assert_array_equal(found, 4095 - deep[0])
+    half = np.full((1, 8, 8), 50, np.int16)
+    half[:, :4] = -2000
+    found = decode(dicom(half, PixelPaddingValue=-2000), (4, 4), channels=1, dtype="float32")
+    assert (found[2:] == 50).all() and (found[0] == -2000).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["CT_small.dcm", "JPEG2000.dcm", "SC_rgb_rle.dcm", "MR_small_RLE.dcm"]
+)
+def test_dicom_is_pydicoms(name):
+    path = get_testdata_file(name)
+    expected = pydicom.dcmread(path).pixel_array
+    with open(path, "rb") as file:
+        data = file.read()
+    found = decode(
+        data,
+        expected.shape[:2],
+        channels=expected.shape[2] if expected.ndim == 3 else 1,
+        dtype="float32",
+    )
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+
+
+def test_odd_dicom_files_are_named():
+    whole = dicom(levels(12, 1, 9, 14), 12)
+    form = {"channels": 1, "dtype": "uint16"}
+    assert reason(whole, **form) == ""
+    assert "not an image jaxaug knows" in reason(whole[128:], **form)
+    no_preamble = reason(whole[132:], **form)
+    assert "DICOM without its preamble" in no_preamble
+    assert "DICOM" in reason(whole[:200], **form)
+    empty = pydicom.dcmread(io.BytesIO(whole))
+    del empty.PixelData
+    file = io.BytesIO()
+    empty.save_as(file)
+    assert "it has no pixels" in reason(file.getvalue(), **form)
+
+
+@pytest.mark.parametrize("highest", [1, 5, 255, 1023, 65535])
+def test_netpbm_of_any_highest_number(highest):
+    """As text and as bytes; colors of fewer than 8 bits fill 8, as Pillow has it."""
+    rng = np.random.default_rng(0)
+    for samples, kinds in ((1, (b"P2", b"P5")), (3, (b"P3", b"P6")), (5, (b"P7",))):
+        pixels = rng.integers(0, highest + 1, (9, 14, samples), np.uint16)
+        stored = pixels.astype(">u2" if highest > 255 else "u1").tobytes()
+        for kind in kinds:
+            if kind == b"P7":
+                head = f"P7\nWIDTH 14\nHEIGHT 9\nDEPTH 5\nMAXVAL {highest}\nENDHDR\n".encode()
+            else:
+                head = kind + f" # a comment\n14 9\n{highest}\n".encode()
+            text = " ".join(map(str, pixels.ravel())).encode()
+            file = head + (text if kind in (b"P2", b"P3") else stored)
+            found = decode(file, channels=samples, dtype="uint16")
+            np.testing.assert_array_equal(found, pixels)
+            assert kind in (b"P2", b"P3") or "truncated" in reason(file[:-1], channels=samples)
+            if samples == 3 and highest < 256:
+                expected = np.asarray(PIL.Image.open(io.BytesIO(file)))
+                np.testing.assert_array_equal(
+                    decode(file, channels="rgb", dtype="uint16"), expected
+                )
+    bits = rng.random((9, 13)) < 0.5
+    packed = b"P4 13 9\n" + np.packbits(bits, axis=1).tobytes()
+    text = b"P1 13 9\n" + b"".join(b"%d" % bit for bit in bits.ravel())
+    for file in (packed, text):
+        np.testing.assert_array_equal(decode(file, channels=1)[..., 0], bits)
+        found = decode(file, channels="gray", dtype="uint16")[..., 0]
+        np.testing.assert_array_equal(found, 255 * ~bits)
+
+
+def test_netpbm_numbers_outside_of_their_range_are_damage():
+    """Also those of a text that a byte would hold by its lower bits."""
+    for file in (b"P2 2 1 255 256 0 ", b"P2 2 1 255 -1 0 ", b"P5 2 1 7 \x08\0"):
+        with pytest.raises(DecodeError, match=r"PPM: it has numbers .* not 0 to (255|7)"):
+            decode(file, channels=1)
+
+
+def test_arrays_are_not_decoded():
+    """NPY of any order, and the arrays of an NPZ by number."""
+    for dtype in ("uint8", "uint16", ">u2", "int16", "float16", "float64"):
+        pixels = numbers(9, 14, 5, dtype=np.dtype(dtype).newbyteorder("=")).astype(dtype)
+        for stored in (pixels, np.asfortranarray(pixels)):
+            found = decode(npy(stored), channels=5, dtype="float32")
+            np.testing.assert_array_equal(found, pixels.astype(np.float32))
+    deep = numbers(9, 14)
+    np.testing.assert_array_equal(decode(npy(deep), channels=1, dtype="uint16")[..., 0], deep)
+    np.testing.assert_array_equal(decode(npy(deep > 9), channels="gray")[..., 0], 255 * (deep > 9))
+    file = io.BytesIO()
+    np.savez_compressed(file, a=deep, b=deep[::-1, :, None])
+    for page, expected in ((0, deep), (1, deep[::-1])):
+        found = decode(file.getvalue(), channels=1, dtype="uint16", page=page)
+        np.testing.assert_array_equal(found[..., 0], expected)
+    assert "it has 2 arrays, and page=2" in reason(file.getvalue(), page=2)
+    assert "truncated" in reason(npy(deep)[:-1], channels=1)
+    assert "images are numbers [h, w]" in reason(npy(numbers(3)), channels=1)
+    objects = io.BytesIO()
+    np.save(objects, np.array([[None]]), allow_pickle=True)
+    assert "images are numbers" in reason(objects.getvalue(), channels=1)
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    """By the verdict on a file that needs it; 8 bits go on without."""
+    deep = imagecodecs.png_encode(levels(16, 9, 14))
+    jpeg_xl = imagecodecs.jpegxl_encode(picture(0, 9, 14))
+    frame = dicom(levels(12, 1, 9, 14))
+    libraries.library.cache_clear()
+    for name in ("imagecodecs", "tifffile", "pillow_heif", "pydicom"):
+        monkeypatch.setitem(sys.modules, name, None)
+    try:
+        assert "PNG images of 16 bits need imagecodecs: pip install" in reason(deep, dtype="uint16")
+        assert reason(encode(picture(0, 9, 14), "PNG"), dtype="uint16") == ""
+        assert "JPEG XL images need imagecodecs" in reason(jpeg_xl)
+        assert "DICOM images need pydicom" in reason(frame, channels=1)
+    finally:
+        libraries.library.cache_clear()
+
+
+def test_headers_that_contradict_themselves_are_bad():
+    """None of them ends a run: each is a bad image before it is decoded."""
+    frame = levels(12, 1, 9, 14)
+    form = {"channels": 1, "dtype": "float32"}
+    assert "300 bits in each uint16" in reason(dicom(frame, BitsStored=300), **form)
+    assert "14 x 0 pixels" in reason(dicom(frame, Rows=0), **form)
+    file = io.BytesIO()
+    header = {"descr": "<u2", "fortran_order": False, "shape": (-9, -14)}
+    np.lib.format.write_array_header_1_0(file, header)
+    assert "-14 x -9 pixels" in reason(file.getvalue() + bytes(252), **form)
+    assert "14 x 0 pixels" in reason(b"P5 14 0 65535 ", **form)
+    options = {"level": 0, "reversible": True, "codecformat": "jp2", "bitspersample": 12}
+    color = imagecodecs.jpeg2k_encode(levels(12, 9, 14, 3), **options)
+    srgb, cmyk = (b"colr\1\0\0\0\0\0" + bytes([code]) for code in (16, 12))
+    assert color.count(srgb) == 1
+    cut = reason(color.replace(srgb, cmyk), channels="rgb", dtype="uint16")
+    assert "3 numbers a pixel, where cmyk takes 4" in cut
+
+
+def test_an_animation_of_deep_colors_is_refused():
+    file = imagecodecs.avif_encode(levels(10, 3, 9, 14, 3), level=100, bitspersample=10)
+    assert "it is an animation" in reason(file, dtype="uint16")
+    with pytest.raises(DecodeError, match="it is an animation"):
+        decode(file, dtype="uint16")

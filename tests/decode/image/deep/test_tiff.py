@@ -1,0 +1,209 @@
+"""TIFF of any numbers, beside tifffile and what was written."""
+
+import io
+import itertools
+import struct
+
+import jax
+import numpy as np
+import PIL.Image
+import pytest
+import tifffile
+
+from jaxaug.decode import Decoder, decode_image
+from jaxaug.errors import DecodeError
+from tests.decode.image.deep.files import decode, numbers, reason, tiff
+from tests.images import picture
+
+DTYPES = ("uint8", "int8", "uint16", "int16", "float16", "float32", "float64")
+STORAGE = (
+    (None, None),
+    ("zlib", None),
+    ("zlib", 2),
+    ("lzw", 2),
+    ("zstd", None),
+    ("packbits", None),
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_are_those_that_were_written(dtype):
+    """Chunky or planes, strips or tiles, both byte orders, compressed, predicted."""
+    pixels = numbers(30, 40, 3, dtype=dtype)
+    files = []
+    for (compression, predictor), planes, tile, order in itertools.product(
+        STORAGE, (False, True), (None, (16, 32)), "<>"
+    ):
+        options = {"compression": compression, "predictor": predictor, "byteorder": order}
+        if predictor and pixels.dtype.kind == "f":
+            options["predictor"] = 3
+        stored = pixels.transpose(2, 0, 1).copy() if planes else pixels
+        options |= {"planarconfig": "separate" if planes else "contig"}
+        options |= {"tile": tile} if tile else {"rowsperstrip": 7}
+        files.append(tiff(stored, bigtiff=order == ">", **options))
+    one = jax.devices("cpu")[:1]
+    with Decoder((30, 40), devices=one, num_threads=1, channels=3, dtype="float32") as decoder:
+        found = np.asarray(decoder.decode(files).pixels)
+    np.testing.assert_array_equal(found, np.broadcast_to(pixels.astype(np.float32), found.shape))
+
+
+def test_pages_are_images_of_their_own():
+    file = io.BytesIO()
+    pages = [numbers(8, 9, dtype="uint16"), numbers(5, 6, 2, dtype="float32")]
+    with tifffile.TiffWriter(file) as writer:
+        writer.write(pages[0], photometric="minisblack")
+        writer.write(pages[1], photometric="minisblack", planarconfig="contig")
+    found = decode(file.getvalue(), channels=1, dtype="uint16")
+    np.testing.assert_array_equal(found[..., 0], pages[0])
+    found = decode(file.getvalue(), channels=2, dtype="float32", page=1)
+    np.testing.assert_array_equal(found, pages[1])
+    assert "it has 2 pages, and page=2" in reason(file.getvalue(), channels=2, page=2)
+
+
+@pytest.mark.parametrize("nodata, dtype", [(-9999, "float32"), (np.nan, "float32"), (0, "uint16")])
+def test_what_has_no_data_is_in_no_mean(nodata, dtype):
+    """A shrink by 2 is the mean of the four pixels and, by a quarter, of their neighbors."""
+    pixels = np.full((8, 8), 50, dtype)
+    pixels[:4] = nodata
+    pixels[4:, :2] = nodata
+    text = "nan" if np.isnan(nodata) else str(nodata)
+    file = tiff(pixels, extratags=[(42113, "s", 0, text, True)])
+    found = decode(file, (4, 4), channels=1, dtype=dtype)[..., 0]
+    assert (found[2:, 1:] == 50).all()
+    np.testing.assert_array_equal(found[0], np.full(4, nodata, dtype))
+    plain = decode(tiff(pixels), (4, 4), channels=1, dtype=dtype)[..., 0]
+    assert np.isnan(nodata) or (plain[2:, 1] != 50).all()
+    np.testing.assert_array_equal(decode(file, channels=1, dtype=dtype)[..., 0], pixels)
+
+
+def test_white_may_be_zero_and_bits_may_be_reversed():
+    """Colors are turned around at full depth; numbers are those of the file."""
+    deep = numbers(5, 6)
+    white = tiff(deep, photometric="miniswhite")
+    np.testing.assert_array_equal(decode(white, channels="gray", dtype="uint16")[..., 0], ~deep)
+    np.testing.assert_array_equal(decode(white, channels=1, dtype="uint16")[..., 0], deep)
+    reverse = np.array([int(f"{number:08b}"[::-1], 2) for number in range(256)], np.uint8)
+    pixels = picture(0, 5, 6)
+    file = tiff(reverse[pixels], photometric="rgb")
+    unit, order = struct.pack("<HHIH", 296, 3, 1, 1), struct.pack("<HHIH", 266, 3, 1, 2)
+    assert file.count(unit) == 1
+    file = file.replace(unit, order)
+    for form in ({"channels": 3}, {"dtype": "uint16"}, {}):
+        np.testing.assert_array_equal(decode(file, **form), pixels)
+    bits = np.random.default_rng(0).random((9, 13)) < 0.5
+    file = tiff(bits, photometric="miniswhite")
+    np.testing.assert_array_equal(decode(file, channels=1)[..., 0], bits)
+    np.testing.assert_array_equal(decode(file, channels="gray", page=0)[..., 0], 255 * ~bits)
+    np.testing.assert_array_equal(decode(file, channels="rgba")[..., 0], 255 * ~bits)
+
+
+def test_alpha_may_be_multiplied_into_the_colors():
+    """Colors are divided by it, as Pillow does for 8 bits; numbers are those of the file."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (6, 7, 4), np.uint8)
+    pixels[..., :3] = pixels[..., :3] * (pixels[..., 3:] / 255)
+    straight = tiff(pixels, photometric="rgb", extrasamples=["unassalpha"])
+    np.testing.assert_array_equal(decode(straight, channels="rgba", dtype="uint16"), pixels)
+    multiplied = tiff(pixels, photometric="rgb", extrasamples=["assocalpha"])
+    np.testing.assert_array_equal(decode(multiplied, channels=4, dtype="uint16"), pixels)
+    expected = np.asarray(PIL.Image.open(io.BytesIO(multiplied)).convert("RGBA")).astype(int)
+    found = decode(multiplied, channels="rgba", dtype="uint16").astype(int)
+    assert np.abs(found - expected)[pixels[..., 3] > 0].max() <= 1
+    deep = tiff(pixels.astype(np.uint16) * 257, photometric="rgb", extrasamples=["assocalpha"])
+    found = decode(deep, channels="rgba", dtype="uint16")
+    alpha = pixels[..., 3:].astype(float)
+    exact = np.minimum(65535.0 * pixels[..., :3] / np.where(alpha, alpha, 1), 65535) * (alpha > 0)
+    assert np.abs(found[..., :3] - exact).max() <= 0.5
+
+
+def test_palettes_give_colors_or_their_numbers():
+    for colors in (4, 16, 200):
+        image = PIL.Image.fromarray(picture(1, 20, 30)).quantize(colors)
+        buffer = io.BytesIO()
+        image.save(buffer, "TIFF")
+        file = buffer.getvalue()
+        expected = np.asarray(image.convert("RGB"))
+        np.testing.assert_array_equal(decode(file, dtype="uint16"), expected)
+        np.testing.assert_array_equal(decode(file, channels=1)[..., 0], np.asarray(image))
+
+
+def test_no_data_is_told_by_the_numbers_of_the_file():
+    """Not by a color that is equal: of a palette, and where white is zero."""
+    tag = {"extratags": [(42113, "s", 0, "0", True)]}
+    pixels = np.ones((8, 8), np.uint8)
+    pixels[:, ::2] = 2
+    palette = np.zeros((3, 256), np.uint16)
+    palette[0, 1] = palette[1, 2] = 65535
+    options = {"photometric": "palette", "colormap": palette}
+    plain = decode(tiff(pixels, **options), (4, 4), dtype="uint16")
+    np.testing.assert_array_equal(
+        decode(tiff(pixels, **options, **tag), (4, 4), dtype="uint16"), plain
+    )
+    for dtype in ("uint16", "int16"):
+        white = np.full((8, 8), 50, dtype)
+        white[:4] = 0
+        file = tiff(white, photometric="miniswhite", **tag)
+        found = decode(file, (4, 4), channels="gray", dtype="float32")[..., 0]
+        limits = np.iinfo(dtype)
+        total = float(limits.max) + limits.min
+        assert (found[2:] == total - 50).all() and (found[0] == total).all()
+
+
+@pytest.mark.parametrize(
+    "nodata, expected, dtype",
+    [("-7", -7, "int16"), ("nan", np.nan, "float32"), ("-9999", 0, "uint8"), ("nan", 0, "uint8")],
+)
+def test_tiles_that_were_never_written_have_no_data(nodata, expected, dtype):
+    """GDAL writes an offset of 0 for them; what no pixel can be is 0."""
+    pixels = numbers(16, 32, dtype=dtype)
+    file = tiff(pixels, tile=(16, 16), extratags=[(42113, "s", 0, nodata, True)])
+    with tifffile.TiffFile(io.BytesIO(file)) as opened:
+        tag = opened.pages[0].tags[324]
+    sparse = bytearray(file)
+    sparse[tag.valueoffset + 4 : tag.valueoffset + 8] = bytes(4)
+    found = decode(bytes(sparse), channels=1, dtype="float32")[..., 0]
+    np.testing.assert_array_equal(found[:, :16], pixels[:, :16])
+    np.testing.assert_array_equal(found[:, 16:], np.full((16, 16), expected))
+
+
+def test_signed_numbers_are_no_colors():
+    """Pillow takes them for unsigned ones, without a word."""
+    file = tiff(numbers(4, 5, dtype="int8"))
+    with pytest.raises(DecodeError, match=r"its pixels are int8.*dtype='float32'"):
+        decode_image(file)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_signed_colors_have_an_end_of_their_own(dtype):
+    """Full brightness is the largest number, and white as zero exchanges it with the smallest."""
+    pixels = numbers(4, 5, dtype=dtype)
+    white = tiff(pixels, photometric="miniswhite")
+    found = decode(white, channels="gray", dtype="float32")[..., 0]
+    np.testing.assert_array_equal(found, -1.0 - pixels)
+    found = decode(tiff(pixels), channels="rgba", dtype="float32")
+    np.testing.assert_array_equal(found[..., 0], pixels)
+    assert (found[..., 3] == np.iinfo(dtype).max).all()
+
+
+def test_damage_is_found_in_the_header():
+    """Before anything is decoded or allocated."""
+    whole = tiff(numbers(30, 40, 3), photometric="rgb")
+    form = {"dtype": "uint16"}
+    assert "part 0 ends at byte" in reason(whole[:-100], **form)
+    assert "truncated, a directory" in reason(whole[:8], **form)
+    packed = tiff(numbers(30, 40, 3), photometric="rgb", compression="zlib")
+    assert "truncated, part 0" in reason(packed[:-100], **form)
+    assert reason(packed, **form) == ""
+    at = packed.index(struct.pack("<HHI", 257, 4, 1))
+    tall = packed[: at + 8] + struct.pack("<I", 10**6) + packed[at + 12 :]
+    assert "1 parts of" in reason(tall, **form) or "parts" in reason(tall, **form)
+    wide = tiff(numbers(4, 4, 200, dtype="uint8"), tile=(16, 16), compression="zlib")
+    for tag in (322, 323):
+        at = wide.index(struct.pack("<HHI", tag, 4, 1)) + 8
+        wide = wide[:at] + struct.pack("<I", 2048) + wide[at + 4 :]
+    assert "parts of 2048 x 2048 pixels" in reason(wide, channels=200)
+    broken = bytearray(packed)
+    broken[-2000:-1900] = bytes(100)
+    assert reason(bytes(broken), **form) == ""
+    with pytest.raises(DecodeError, match="TIFF: "):
+        decode(bytes(broken), **form)
