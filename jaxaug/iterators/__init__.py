@@ -9,6 +9,7 @@ from jaxaug.iterators.export.to_tf import to_tf
 from jaxaug.iterators.export.to_torch import to_torch
 from jaxaug.iterators.loader.keys import sample_keys
 from jaxaug.iterators.loader.loader import Loader
+from jaxaug.iterators.samplers.buckets import Buckets
 from jaxaug.iterators.samplers.mix import Mix, Repeat
 from jaxaug.iterators.samplers.sampler import (
     Blocks,
@@ -25,12 +26,23 @@ from jaxaug.iterators.sources.filelist import FileList
 from jaxaug.iterators.sources.files import Files
 from jaxaug.iterators.sources.folder import AudioFolder, ImageFolder, VideoFolder
 from jaxaug.iterators.sources.iterable import FromIterable
+from jaxaug.iterators.sources.manifest import Manifest
 from jaxaug.iterators.sources.memory import InMemory
+from jaxaug.iterators.sources.packed.litdata import LitData
+from jaxaug.iterators.sources.packed.mds import MDS
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.paired import PairedFolders
 from jaxaug.iterators.sources.parquet import Parquet
-from jaxaug.iterators.sources.protocol import Far, Indexed, Source, Stream
+from jaxaug.iterators.sources.protocol import (
+    Far,
+    Indexed,
+    Parted,
+    Partial,
+    Source,
+    Stream,
+    Summarized,
+)
 from jaxaug.iterators.sources.random_access import RandomAccess
 from jaxaug.iterators.sources.renamed import Renamed
 from jaxaug.iterators.sources.split import split
@@ -38,10 +50,12 @@ from jaxaug.iterators.sources.subset import Subset
 from jaxaug.iterators.sources.tfds import TFDS
 
 __all__ = [
+    "MDS",
     "TFDS",
     "ArrayRecord",
     "AudioFolder",
     "Blocks",
+    "Buckets",
     "Coco",
     "Concat",
     "Far",
@@ -51,10 +65,14 @@ __all__ = [
     "ImageFolder",
     "InMemory",
     "Indexed",
+    "LitData",
     "Loader",
+    "Manifest",
     "Mix",
     "PairedFolders",
     "Parquet",
+    "Parted",
+    "Partial",
     "RandomAccess",
     "Renamed",
     "Repeat",
@@ -64,6 +82,7 @@ __all__ = [
     "Source",
     "Stream",
     "Subset",
+    "Summarized",
     "TFRecord",
     "VideoFolder",
     "WebDataset",

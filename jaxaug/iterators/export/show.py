@@ -9,7 +9,14 @@ import numpy as np
 
 from jaxaug._checks import check_positive_int
 from jaxaug._install import install_command
-from jaxaug.iterators.export.viewable import color_of, planes, rgb_of, viewable, visible_points
+from jaxaug.iterators.export.viewable import (
+    color_of,
+    planes,
+    rgb_of,
+    sound_of,
+    viewable,
+    visible_points,
+)
 from jaxaug.sharding._layout import local_shards
 
 if TYPE_CHECKING:
@@ -17,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CLIPPED_QUIETLY = 0.5  # beyond [0, 1], which noise and bright colors may be
-_MOST_CHANNELS = 8  # of a waveform; what has more beside time is features
 _MASK_WEIGHT = 0.4
 _SHOWN_SHARES = 2  # of a soft label
 _TILE_INCHES = 2.2
@@ -40,8 +46,9 @@ def show(
     "box_labels", "mask" and "masks" as transparent colors, and "keypoints". A row whose "valid" is
     False is called "not valid". Of a batch that spans processes, the rows of this process are
     shown. Of a "video" some frames are drawn side by side, of several clips those of the first. Of
-    a batch of sounds alone its "audio" is drawn: waveforms as lines, features as pictures with time
-    to the right and low frequencies below. Needs matplotlib, the extra "show".
+    a batch of sounds alone its "audio" is drawn: waveforms as lines above their spectrogram,
+    features as pictures, with time to the right and low frequencies below. Needs matplotlib, the
+    extra "show".
 
     Args:
       batch: of a Loader, or of `to_numpy`; "image" [n, h, w, C] or [n, C, h, w], or "audio" [n, N],
@@ -194,14 +201,15 @@ def _draw(
 
 
 def _draw_sound(axes: "Axes", sample: Mapping[str, Any]) -> None:
-    """Draw the used part of a waveform, or of features."""
-    audio = sample["audio"][: int(sample.get("audio_length", len(sample["audio"])))]
-    if audio.ndim == 1 or audio.shape[1] <= _MOST_CHANNELS:
-        axes.plot(audio, linewidth=0.5)
-        axes.set_ylim(-1, 1)
-        return
-    features = audio if audio.ndim == 2 else audio.mean(axis=2)
-    axes.imshow(features.T, origin="lower", aspect="auto")
+    """Draw the used part of a waveform above its spectrogram, or of features."""
+    waves, picture = sound_of(sample)
+    bins, frames = picture.shape
+    extent = (0, frames, 0, bins)
+    if waves is not None:
+        extent = (0, max(len(waves), 1), -3, -1)
+        axes.plot(waves, linewidth=0.5)
+        axes.set_ylim(-3, 1)
+    axes.imshow(picture, origin="lower", aspect="auto", extent=extent)
 
 
 def _draw_box(

@@ -7,6 +7,10 @@ import numpy as np
 
 COLORS = ("#ffd60a", "#00e5ff", "#ff4dd2", "#7cff4d", "#ff8c42", "#b794ff")
 _CHANNELS = (1, 3, 4)
+_MOST_WAVES = 8  # channels of a waveform; what has more beside time is features
+_FRAME = 512  # samples of a frame of a spectrogram
+_MOST_FRAMES = 256
+_RANGE = 8.0  # decades of power that are seen
 _IGNORED = 255  # of masks: no class, by custom
 
 
@@ -39,6 +43,36 @@ def viewable(
         values = pixels.astype(np.float32) * np.asarray(std) + np.asarray(mean)
         pixels = np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
     return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
+
+
+def sound_of(sample: Mapping[str, Any]) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return what is used of the "audio": its waveform [N, C], None of features, and a picture.
+
+    The picture is float[bins, T] in [0, 1], low frequencies first: the features, or the logarithms
+    of a spectrogram.
+    """
+    audio = np.asarray(sample["audio"], np.float32)
+    audio = audio[: int(sample.get("audio_length", len(audio)))]
+    if audio.ndim == 1 or audio.shape[1] <= _MOST_WAVES:
+        waves = audio.reshape(len(audio), -1)
+        return waves, _scaled(_spectrogram(waves.mean(axis=1)))
+    return None, _scaled((audio if audio.ndim == 2 else audio.mean(axis=2)).T)
+
+
+def _spectrogram(samples: np.ndarray) -> np.ndarray:
+    """Return log10 of the powers of some frames, [bins, T], down to `_RANGE` below the largest."""
+    count = min(_MOST_FRAMES, 1 + len(samples) // (_FRAME // 4))
+    padded = np.pad(samples, _FRAME // 2)
+    starts = np.linspace(0, len(samples), count).astype(int)
+    frames = padded[starts[:, None] + np.arange(_FRAME)] * np.hanning(_FRAME)
+    power = np.abs(np.fft.rfft(frames)).T ** 2
+    return np.log10(np.maximum(power, max(power.max(), 1e-20) * 10**-_RANGE))
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    """Return finite values brought to [0, 1]."""
+    low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
+    return (values - low) / (high - low if high > low else 1.0)
 
 
 def planes(sample: Mapping[str, Any], canvas: tuple[int, ...]) -> list[tuple[int, np.ndarray]]:

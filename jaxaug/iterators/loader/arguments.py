@@ -173,15 +173,21 @@ def check_draws(keep: str, decoders: Mapping[str, ColumnDecoder]) -> None:
             )
 
 
-def make_sampler(shuffle: bool | Sampler, count: int, seed: int) -> Sampler:
+def make_sampler(shuffle: bool | Sampler, count: int, seed: int, batch_size: int) -> Sampler:
     """Return the sampler of a source of `count` records.
 
     Raises:
-      ValueError: `shuffle` is a sampler for another source.
+      ValueError: `shuffle` is a sampler for another source, or for other batches.
     """
     if isinstance(shuffle, bool):
         return Shuffled(count, seed) if shuffle else Sequential(count)
     check_sampler(shuffle, count)
+    wanted = getattr(shuffle, "batch_size", batch_size)
+    if wanted % batch_size:
+        raise ValueError(
+            f"`batch_size` must be that of `shuffle`, {wanted}, or divide it, got {batch_size}:"
+            " batches would hold records of several buckets."
+        )
     return shuffle
 
 

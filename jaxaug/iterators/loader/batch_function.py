@@ -99,7 +99,9 @@ class BatchFunction(NamedTuple):
     ) -> dict[str, Any]:
         assert self.batch_transform is not None
         size = group_size(self.batch_transform)
-        batch = batch | {"valid": rows["valid"]}
+        epochs = rows["words"][:, 0].astype(jnp.int32)
+        given = "epoch" in batch
+        batch = {"epoch": epochs} | batch | {"valid": rows["valid"]}
         count = len(rows["valid"]) // size
         groups = jax.tree.map(lambda x: x.reshape(count, size, *x.shape[1:]), batch)
         words = rows["words"][::size]  # of the first row of each group
@@ -107,6 +109,8 @@ class BatchFunction(NamedTuple):
         mixed = self._mapped(self.batch_transform)(keys, groups)
         if isinstance(mixed, dict):
             mixed.pop("valid", None)
+            if not given:
+                mixed.pop("epoch", None)
         _check_output("batch_transform", mixed)
         _check_group(mixed, size)
 

@@ -27,7 +27,7 @@ class Form(NamedTuple):
       kind: "array", "Encoded" or "Ragged".
       dtype: of an array, or of ragged values.
       shape: of a record's array; of ragged values that of one of them.
-      max_length: of ragged values.
+      max_length: of ragged values, and of lists of encoded ones; 0 for no lists.
     """
 
     kind: str
@@ -37,7 +37,8 @@ class Form(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "Encoded":
-            return "encoded bytes"
+            many = f"lists of up to {self.max_length} " if self.max_length else ""
+            return f"{many}encoded bytes"
         most = f"up to {self.max_length} x " if self.kind == "Ragged" else ""
         return f"{most}{self.dtype}{list(self.shape)}"
 
@@ -56,6 +57,8 @@ def form_of(values: Values) -> Form:
         return Form("Encoded")
     if isinstance(values, Ragged):
         each = values.values
+        if isinstance(each, Encoded):
+            return Form("Encoded", max_length=values.max_length)
         return Form("Ragged", each.dtype, each.shape[1:], values.max_length)
     return Form("array", values.dtype, values.shape[1:])
 
@@ -76,11 +79,7 @@ def put_rows(values: Values, rows: np.ndarray, others: Values) -> Values:
         return Encoded.join([values, others]).take(_places(values, rows))
 
     if isinstance(values, Ragged) and isinstance(others, Ragged):
-        joined = values._replace(
-            values=np.concatenate([values.values, others.values]),
-            lengths=np.concatenate([values.lengths, others.lengths]),
-        )
-        return joined.take(_places(values, rows))
+        return Ragged.join([values, others]).take(_places(values, rows))
 
     assert isinstance(values, np.ndarray) and isinstance(others, np.ndarray)
     values = values.copy()
@@ -97,6 +96,9 @@ def _places(values: Values, rows: np.ndarray) -> np.ndarray:
 
 def without_bytes(values: Values, rows: np.ndarray) -> Values:
     """Return a column whose encoded values have length 0 where `rows` (bool[n]) is True."""
+    if isinstance(values, Ragged) and isinstance(values.values, Encoded):
+        images = without_bytes(values.values, np.repeat(rows, values.lengths))
+        return values._replace(values=images)
     if not isinstance(values, Encoded):
         return values
     return values._replace(lengths=np.where(rows, np.uint64(0), values.lengths))
@@ -148,7 +150,7 @@ def narrow_columns(columns: Columns, indices: np.ndarray) -> dict[str, Values]:
                 f"`source` must give one row of column {name!r} for each of {indices.size} "
                 f"records, got {count_rows(values)}."
             )
-        if isinstance(values, Ragged):
+        if isinstance(values, Ragged) and not isinstance(values.values, Encoded):
             records = np.repeat(indices, values.lengths)
             values = values._replace(values=narrow(name, values.values, records))
         elif isinstance(values, np.ndarray):
@@ -311,6 +313,8 @@ def hash_features(digest: Any, features: Columns) -> None:
         if isinstance(column, Ragged):
             digest.update(column.lengths.tobytes())
             column = column.values
+        if isinstance(column, Encoded):
+            column = column.lengths
         assert isinstance(column, np.ndarray)
         digest.update(column_bytes(column))
 

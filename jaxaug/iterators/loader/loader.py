@@ -274,10 +274,13 @@ class Loader(Checkpointable):
         time that you held an unfinished batch; "consumer" is the rest of the time between two
         batches: your code, and your steps as far as you wait for them. "bottleneck" is the stage
         with the largest share. "kept_records" are kept, in "kept_bytes" of memory or files.
+        "traffic" is what the source has asked of servers so far, also for other Loaders: see
+        `iterators.Far`; its "bytes" over "wanted_bytes" say how much more was read.
         """
         store = self._plan.store
         kept = (0, 0) if store is None else (store.count, store.nbytes)
-        return self._consumer.stats.snapshot() | dict(zip(("kept_records", "kept_bytes"), kept))
+        found = self._consumer.stats.snapshot() | dict(zip(("kept_records", "kept_bytes"), kept))
+        return found | {"traffic": dict(getattr(self.source, "traffic", {}))}
 
     @property
     def source(self) -> Source | Stream:

@@ -218,6 +218,7 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
         _check_names(schema)
         for name, each in fitted.items():
             each.check_transform(name, options.transform)
+        reader = _with_parts(reader, fitted, int(options.seed))
         store, reader = _keep(options, reader, schema, layout)
     except BaseException:
         decoder.close()
@@ -240,6 +241,14 @@ def make_plan(options: Options, sharding: NamedSharding) -> Plan:
     )
 
 
+def _with_parts(reader: Reader, fitted: Mapping[str, ColumnDecoder], seed: int) -> Reader:
+    """Return a reader that reads no more than the decoders need, where both can."""
+    parts = {name: each for name, each in fitted.items() if each.reads_parts}
+    if not parts or not isinstance(reader, RecordReader):
+        return reader
+    return dataclasses.replace(reader, parts=parts, seed=seed)
+
+
 def _keep(
     options: Options, reader: Reader, schema: RowSchema, layout: RowLayout
 ) -> tuple[RecordStore | None, Reader]:
@@ -252,6 +261,7 @@ def _keep(
     keeping = KeepingReader(
         source=reader.source,
         forms=reader.forms,
+        copies=reader.copies,
         sampler=reader.sampler,
         store=store,
         replaces=options.on_error == "replace",
@@ -284,8 +294,14 @@ def _make_reader(options: Options) -> Reader:
         arguments.check_stream_options(options)
         return StreamReader(source=source)
 
-    sampler = arguments.make_sampler(options.shuffle, len(source), int(options.seed))
-    return RecordReader(source=source, sampler=sampler)
+    sampler = arguments.make_sampler(
+        options.shuffle, len(source), int(options.seed), int(options.batch_size)
+    )
+    copies = {}
+    if isinstance(options.decode, Mapping):
+        given = options.decode.items()
+        copies = {name: each.reads for name, each in given if getattr(each, "reads", None)}
+    return RecordReader(source=source, sampler=sampler, copies=copies)
 
 
 def _declared(options: Options, first: Columns) -> dict[str, ColumnDecoder | Decoder]:

@@ -4,12 +4,13 @@ import abc
 import dataclasses
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxaug._typing import Values
-from jaxaug.decode import Column
+from jaxaug.decode import Column, ColumnDecoder
 from jaxaug.iterators.loader.columns import (
     Columns,
     Forms,
@@ -19,10 +20,11 @@ from jaxaug.iterators.loader.columns import (
     take_rows,
     without_bytes,
 )
+from jaxaug.iterators.loader.keys import decode_keys
 from jaxaug.iterators.loader.read_ahead import batches_together, read_ahead
 from jaxaug.iterators.loader.state import BatchSpan, Cursor, next_span
 from jaxaug.iterators.samplers.sampler import Sampler, find_records, permute, sampler_name
-from jaxaug.iterators.sources.protocol import Far, Indexed, Source
+from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Source, Summarized
 
 PADDING = -1  # the index of a row without a record
 # Positions that a sampler is asked for at once, those of the next batches, at least of one: its
@@ -130,10 +132,12 @@ class Reader(abc.ABC):
     Attributes:
       source: the records.
       forms: those that the columns of all records must have; None while the first is looked at.
+      copies: names of columns that are another one once more, as the sound of a video is.
     """
 
     source: Any
     forms: Forms | None = None
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     @abc.abstractmethod
@@ -171,8 +175,14 @@ class Reader(abc.ABC):
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         """Yield the batches from `cursor` on."""
 
-    def read_rows(self, indices: np.ndarray) -> Columns:
-        """Return records int64[n]; rows with index `PADDING` are those of any other."""
+    def read_rows(self, indices: np.ndarray, draws: np.ndarray | None = None) -> Columns:
+        """Return records int64[n]; rows with index `PADDING` are those of any other.
+
+        Args:
+          indices: the records.
+          draws: uint64[n], what their decoders will draw from, where these may need less than all
+            bytes; None for whole records.
+        """
         raise TypeError(f"{self.source!r} has no random access.")
 
     def read_positions(self, epoch: int, positions: np.ndarray) -> tuple[np.ndarray, Columns]:
@@ -196,10 +206,14 @@ class RecordReader(Reader):
 
     Attributes:
       sampler: the order of the records.
+      parts: the decoders that may need less than all bytes of a value, by column.
+      seed: of what decoders draw.
     """
 
     source: Source
     sampler: Sampler
+    parts: Mapping[str, ColumnDecoder] = dataclasses.field(default_factory=dict)
+    seed: int = 0
 
     @property
     def sampler_name(self) -> str:
@@ -222,13 +236,15 @@ class RecordReader(Reader):
 
     def read_singly(self, name: str, count: int) -> Iterator[Values]:
         for index in range(min(len(self.source), count)):
-            yield self.source.read(np.array([index]))[name]
+            yield self.source.read(np.array([index]))[self.copies.get(name, name)]
 
     def read_sample(self, name: str, count: int, seed: int) -> Iterator[Values]:
         positions = np.arange(min(count, len(self.source)))
         chosen = np.sort(permute(seed, 0, positions, len(self.source)))
         for first in range(0, len(chosen), MAX_READ_RECORDS):
-            yield self.source.read(chosen[first : first + MAX_READ_RECORDS])[name]
+            yield self.source.read(chosen[first : first + MAX_READ_RECORDS])[
+                self.copies.get(name, name)
+            ]
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         ahead = self.source.records_ahead if isinstance(self.source, Far) else 0
@@ -300,7 +316,7 @@ class RecordReader(Reader):
         if not asked.reads:
             return ReadBatch(span.epoch, span.after, positions, indices, {}, kept=kept)
         try:
-            columns = self.read_rows(indices)
+            columns = self.read_rows(indices, self._draws([asked]))
             stored = self._stored(indices)
         except Exception as error:
             return failed_batch(span.epoch, span.after, error)
@@ -321,7 +337,7 @@ class RecordReader(Reader):
             return [self._read_batch(asked) for asked in group]
         try:
             indices = np.concatenate([asked.found() for asked in group])
-            columns = self.read_rows(indices)
+            columns = self.read_rows(indices, self._draws(group))
             stored = [self._stored(asked.found()) for asked in group]
         except Exception:  # each meets its own
             return [self._read_batch(asked) for asked in group]
@@ -345,26 +361,52 @@ class RecordReader(Reader):
     def _find_records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         return find_records(self.sampler, epoch, positions, len(self.source))
 
-    def read_rows(self, indices: np.ndarray) -> Columns:
+    def _draws(self, group: Sequence[AskedBatch]) -> np.ndarray | None:
+        """Return what the decoders of batches will draw from, uint64[r]; None where all is read."""
+        if not self.parts:
+            return None
+        return np.concatenate(
+            [
+                decode_keys(
+                    self.seed,
+                    asked.span.epoch,
+                    asked.found(),
+                    asked.positions if self.with_replacement else None,
+                )
+                for asked in group
+            ]
+        )
+
+    def read_rows(self, indices: np.ndarray, draws: np.ndarray | None = None) -> Columns:
         padding = indices == PADDING
         if not padding.any():
-            return self._read_records(indices)
+            return self._read_records(indices, draws)
 
         # A padding row is a copy of another row, of record 0 where there is no other: a read may
         # take a while.
         records = indices[~padding] if not padding.all() else np.zeros(1, np.int64)
         place = np.maximum(np.cumsum(~padding) - 1, 0)
-        columns = self._read_records(records)
+        if draws is not None:
+            draws = draws[:1] if padding.all() else draws[~padding]
+        columns = self._read_records(records, draws)
         return {
             name: without_bytes(take_rows(values, place), padding)
             for name, values in columns.items()
         }
 
-    def _read_records(self, records: np.ndarray) -> Columns:
-        """Return records int64[n], in the form of the first."""
-        answer = self.source.read(records)
+    def _read_records(self, records: np.ndarray, draws: np.ndarray | None) -> Columns:
+        """Return records int64[n], in the form of the first; whole ones without `draws`."""
+        if draws is not None and isinstance(self.source, Partial):
+            parts = {
+                name: partial(decoder.needed_bytes, keys=draws)
+                for name, decoder in self.parts.items()
+            }
+            answer = self.source.read_parts(records, parts)
+        else:
+            answer = self.source.read(records)
         check_answer(answer)
         columns = narrow_columns(answer, records)
+        columns |= {name: columns[of] for name, of in self.copies.items() if of in columns}
         if self.forms is not None:
             check_forms(columns, self.forms)
         return columns
@@ -405,6 +447,10 @@ class SourceColumn(Column):
 
     def sample(self, count: int) -> Iterator[Values]:
         return self._reader.read_sample(self.name, count, self._seed)
+
+    def summary(self) -> Any:
+        source = self._reader.source
+        return source.summary().get(self.name) if isinstance(source, Summarized) else None
 
     def stored(self) -> Sequence[Any] | None:
         source = self._reader.source

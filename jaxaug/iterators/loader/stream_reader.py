@@ -1,4 +1,4 @@
-"""Reading a stream: every process runs through all of it and keeps its rows; a resume skips."""
+"""Reading a stream: a process keeps its rows, and a resume skips what was delivered."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from jaxaug.iterators.loader.reader import (
     failed_batch,
 )
 from jaxaug.iterators.loader.state import Cursor
-from jaxaug.iterators.sources.protocol import Stream
+from jaxaug.iterators.sources.protocol import Parted, Stream
 
 _MAX_RECORDS = 2**31  # of an epoch: their numbers are int32 in a batch
 
@@ -68,7 +68,7 @@ class StreamReader(Reader):
     def _read_epoch(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, int]:
         """Yield the rest of an epoch; return how many records it had."""
         epoch, position = cursor
-        records = itertools.islice(self.source.iterate(), position, None)
+        records = self._records(plan, cursor)
         chunk, error = _take(records, plan.batch_size)
         while error is None and len(chunk) >= plan.min_records:
             started = time.perf_counter()
@@ -85,6 +85,15 @@ class StreamReader(Reader):
         if error is not None:
             raise error
         return position + len(chunk)
+
+    def _records(self, plan: BatchPlan, cursor: Cursor) -> Iterator:
+        """Return the records from a position on, None for those of other processes alone."""
+        if not isinstance(self.source, Parted):
+            return itertools.islice(self.source.iterate(), cursor.position, None)
+        wanted = np.zeros(plan.batch_size, bool)
+        wanted[plan.local] = True
+        wanted[0] |= not plan.drop  # padding rows are copies of it
+        return self.source.iterate_from(cursor.epoch, cursor.position, wanted)
 
     def _make_batch(self, chunk: list, plan: BatchPlan, cursor: Cursor, after: Cursor) -> ReadBatch:
         """Return this process's rows of a chunk; an exception, for the consumer to meet there."""

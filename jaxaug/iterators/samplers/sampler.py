@@ -164,8 +164,9 @@ class Blocks:
     request, and yet not in one batch: the runs are shuffled, `lanes` of them are taken at a time,
     and dealt out in turn, so that position p of these is step p // lanes of run p % lanes. So
     `lanes` consecutive positions hold one record from each of as many runs, from all over the data.
-    Each epoch cuts the data into runs at other places. Position p of epoch e is a pure function of
-    (seed, e, p).
+    The runs of the last `lanes` are shorter, unless `run * lanes` divides the length. Each epoch
+    cuts the data into runs at other places. Position p of epoch e is a pure function of (seed, e,
+    p).
 
     Args:
       length: number of records, at least 1.
@@ -207,21 +208,29 @@ class Blocks:
         """Return the records at `positions` of this epoch's shuffle."""
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
-        windows = max(1, self.length // self.window)  # the last one takes what is left, too
-        number = np.minimum(positions // self.window, windows - 1)
-        start = number * self.window
-        size = np.where(number == windows - 1, self.length - start, self.window)
-        step, lane = np.divmod(positions - start, self.lanes)
-        shortest, longer = np.divmod(size, self.lanes)  # the first lanes have one step more
-        place = start + lane * shortest + np.minimum(lane, longer) + step
+        steps = self.length // self.lanes  # of every lane
+        windows = steps // self.run  # whole ones
+        step, lane = np.divmod(positions, self.lanes)
+        window, within = np.divmod(step, self.run)
 
-        # What is left behind the last whole run stays there; where that is differs by epoch.
-        runs = self.length // self.run
-        number, within = np.divmod(place, self.run)
-        whole = number < runs
-        number[whole] = permute(self.seed, epoch, number[whole], max(runs, 1))
+        # The data are `lanes` parts, each of a run for every window and a shorter one for the steps
+        # behind them; and a rest, which no lane has in full.
+        place = np.empty_like(positions)
+        rest = step == steps
+        short = (window == windows) & ~rest
+        whole = window < windows
+        slot = self._permute(epoch, (window * self.lanes + lane)[whole], windows * self.lanes)
+        part, number = np.divmod(slot, max(windows, 1))
+        place[whole] = part * steps + number * self.run + within[whole]
+        part = self._permute(epoch, lane[short], self.lanes)
+        place[short] = part * steps + windows * self.run + within[short]
+        first = steps * self.lanes
+        place[rest] = first + self._permute(epoch, lane[rest], self.length - first)
         start = int(_keys(self.seed, epoch)[0] % np.uint64(self.length))
-        return (start + number * self.run + within) % self.length
+        return (start + place) % self.length
+
+    def _permute(self, epoch: int, values: np.ndarray, n: int) -> np.ndarray:
+        return permute(self.seed, epoch, values, max(n, 1))  # of none there are no values
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,7 @@ class Images(NamedTuple):
       paths: an Arrow array of paths of files, or None.
       owner: keeps the memory alive.
       bytes_held: memory that goes when the owner does; 0 for mapped files.
+      counts: int64[rows], how many images each row has; None where it is one.
     """
 
     addresses: np.ndarray
@@ -47,6 +48,7 @@ class Images(NamedTuple):
     paths: Any
     owner: Any
     bytes_held: int
+    counts: np.ndarray | None = None
 
 
 class ArrowFile(NamedTuple):
@@ -88,9 +90,12 @@ def open_arrow(file: DataFile, local: bool) -> ArrowFile:
     """
     pyarrow = import_pyarrow("pyarrow")
     try:
-        handle = _open_handle(pyarrow, file, local)
-        begin = handle.read(8)
-        handle.seek(0)
+        if is_remote(file.path):
+            begin, handle = _open_remote(file)
+        else:
+            handle = pyarrow.memory_map(file.path) if local else pyarrow.OSFile(file.path)
+            begin = handle.read(8)
+            handle.seek(0)
         if begin.startswith(_PARQUET):
             opened = _open_parquet(handle)
         elif begin.startswith(_ARROW):
@@ -104,16 +109,22 @@ def open_arrow(file: DataFile, local: bool) -> ArrowFile:
     return opened
 
 
-def _open_handle(pyarrow: Any, file: DataFile, local: bool) -> Any:
-    if is_remote(file.path):
-        system, name = file_system_of(file.path)
-        return system.open(name, "rb")
-    return pyarrow.memory_map(file.path) if local else pyarrow.OSFile(file.path)
+def _open_remote(file: DataFile) -> tuple[bytes, Any]:
+    """Return the first bytes of a remote file, and the file opened.
+
+    Of Parquet what is asked for is read and no more: the footer, then columns of groups. fsspec
+    would read megabytes ahead.
+    """
+    system, name = file_system_of(file.path)
+    begin = system.cat_file(name, start=0, end=min(8, file.size))
+    options = {"cache_type": "none"} if begin.startswith(_PARQUET) else {}
+    return begin, system.open(name, "rb", **options)
 
 
 def _open_parquet(handle: Any) -> ArrowFile:
     parquet = import_pyarrow("pyarrow.parquet")
-    opened = parquet.ParquetFile(handle)
+    # A request for each range of neighboring columns, not for each page.
+    opened = parquet.ParquetFile(handle, pre_buffer=True)
     groups = range(opened.metadata.num_row_groups)
     rows = np.array([opened.metadata.row_group(group).num_rows for group in groups], np.int64)
     lock = threading.Lock()
@@ -179,10 +190,16 @@ def _lies_in(batch: Any, whole: Any) -> bool:
 def images_of(column: Any, mapped: bool) -> Images:
     """Return the places of the images in a column of a table: bytes, or a struct with "bytes".
 
+    Of lists of them, those of all rows, one after the other.
+
     Raises:
       SourceError: a column of another type.
     """
     pyarrow = import_pyarrow("pyarrow")
+    if is_image_list(column.type):
+        compute = import_pyarrow("pyarrow.compute")
+        counts = compute.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
+        return images_of(compute.list_flatten(column), mapped)._replace(counts=counts, paths=None)
     paths = None
     data = column
     if pyarrow.types.is_struct(column.type):
@@ -192,6 +209,7 @@ def images_of(column: Any, mapped: bool) -> Images:
         data = compute.struct_field(column, "bytes")
     # Chunk by chunk: to combine them would copy, and fails beyond 2 GiB.
     places = [_places(pyarrow, chunk) for chunk in data.chunks]
+    places = places or [(np.zeros(0, np.uint64), np.zeros(0, np.uint64))]
     addresses, lengths = (np.concatenate(parts) for parts in zip(*places))
     held = 0 if mapped else data.nbytes
     return Images(addresses, lengths, paths, data, held)
@@ -204,6 +222,11 @@ def is_image_type(type: Any) -> bool:
         found = [field.type for field in type if field.name == "bytes"]
         return bool(found) and is_image_type(found[0])
     return types.is_binary(type) or types.is_large_binary(type)
+
+
+def is_image_list(type: Any) -> bool:
+    """Return True for lists of what `images_of` takes."""
+    return _is_list(type) and is_image_type(type.value_type)
 
 
 def is_text(type: Any) -> bool:

@@ -22,11 +22,12 @@ _NAME = "jaxaug-bad.json"
 _VERSION = 1
 
 
-def places(root: str) -> tuple[str, str]:
-    """Return where the findings about files below a folder may lie, the better place first."""
+def places(root: str, name: str = _NAME) -> tuple[str, str]:
+    """Return where what is kept about files below a folder may lie, the better place first."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.blake2b(os.fsencode(root), digest_size=8).hexdigest()
-    return os.path.join(root, _NAME), os.path.join(cache, "jaxaug", f"{digest}-bad.json")
+    kept = name.removeprefix("jaxaug-")
+    return os.path.join(root, name), os.path.join(cache, "jaxaug", f"{digest}-{kept}")
 
 
 def read_findings(root: str, names: Sequence[str]) -> dict[int, str]:
@@ -40,7 +41,7 @@ def read_findings(root: str, names: Sequence[str]) -> dict[int, str]:
     if not found:
         return {}
     numbers = {name: number for number, name in enumerate(names) if name in found}
-    states = {name: _state(os.path.join(root, name)) for name in numbers}
+    states = {name: state_of(os.path.join(root, name)) for name in numbers}
     return {
         number: found[name][2]
         for name, number in numbers.items()
@@ -60,7 +61,7 @@ def write_findings(root: str, names: Sequence[str], findings: Mapping[int, str])
     known = set(names)
     kept = {name: entry for name, entry in _read_all(root).items() if name not in known}
     for number, text in findings.items():
-        kept[names[number]] = [*_state(os.path.join(root, names[number])), text]
+        kept[names[number]] = [*state_of(os.path.join(root, names[number])), text]
     for place in places(root):
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -83,7 +84,8 @@ def without_rows(encoded: Encoded, bad: Sequence[int], indices: np.ndarray) -> E
     return encoded._replace(lengths=lengths)
 
 
-def _state(path: str) -> list[int]:
+def state_of(path: str) -> list[int]:
+    """Return the size and the time of modification of a file, -1 where it cannot be found."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,6 +1,7 @@
 """Several sources as one."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -145,6 +146,14 @@ class Concat:
         said = [each.records_ahead for each in self.sources if isinstance(each, Far)]
         return min([each for each in said if each], default=0)
 
+    @property
+    def traffic(self) -> dict[str, int]:
+        """What the sources say, added up."""
+        found: Counter[str] = Counter()
+        for each in self.sources:
+            found.update(getattr(each, "traffic", {}))
+        return dict(found)
+
     def headers(self, indices: np.ndarray) -> dict[str, Any]:
         """Return what the sources' indexes know of the columns that all of them know."""
         groups, back = self._by_source(checked_indices(indices, len(self)))
@@ -282,8 +291,8 @@ def _common_form(name: str, first: Form | None, other: Form | None, number: int)
             f"`sources` must have one kind of values in each column, got column {name!r} as "
             f"{first} in source 0 and {other} in source {number}: a Loader needs one kind."
         )
-    if first.kind == "Encoded":
-        return first
+    if first.kind == "Encoded" and bool(first.max_length) == bool(other.max_length):
+        return first._replace(max_length=max(first.max_length, other.max_length))
     if first.shape != other.shape:
         raise ValueError(
             f"`sources` must have one shape for each column, got column {name!r} as {first} in "
@@ -358,6 +367,8 @@ def _join_values(parts: Sequence[Any], dtype: np.dtype | None, max_length: int) 
     """Return the values of several parts of a column as one."""
     if isinstance(parts[0], Encoded):
         return Encoded.join(parts)
+    if isinstance(getattr(parts[0], "values", None), Encoded):
+        return Ragged.join(parts)._replace(max_length=max_length)
 
     arrays = [np.asarray(getattr(part, "values", part)) for part in parts]
     common = np.result_type(dtype, *(array.dtype for array in arrays))

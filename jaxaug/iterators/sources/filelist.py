@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike, Values
-from jaxaug.decode import Span
+from jaxaug.decode import Encoded, Span
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources._file_source import FileSource
@@ -100,13 +100,12 @@ class FileList(FileSource):
         """The column "label", if there are labels; known without reading an image."""
         return {} if self.labels is None else {"label": self.labels}
 
-    def read(self, indices: np.ndarray) -> dict[str, Values]:
-        """Read the files' bytes and "label"; a file that cannot be read has length 0."""
+    def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
         columns = {name: column[indices] for name, column in self.features.items()}
-        files = self._files.read(indices)
-        if self._span is not None:
-            files = files._replace(span=self._span.take(indices))
-        return join_columns({self._column: files}, columns)
+        return join_columns({self._column: files._replace(span=self._span_of(indices))}, columns)
+
+    def _span_of(self, indices: np.ndarray) -> Span | None:
+        return None if self._span is None else self._span.take(indices)
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None

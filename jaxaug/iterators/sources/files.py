@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice
 from jaxaug._typing import Features, PathLike, Values
-from jaxaug.decode import ColumnDecoder
+from jaxaug.decode import ColumnDecoder, Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns, take_rows
 from jaxaug.iterators.sources._boxes_of import BOXES_OF, annotated_on
@@ -75,10 +75,9 @@ class Files(FileSource):
         """All columns by name."""
         return dict(self._features)
 
-    def read(self, indices: np.ndarray) -> dict[str, Values]:
-        """Read the files' bytes and the columns; a file that cannot be read has length 0."""
+    def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
         columns = {name: take_rows(column, indices) for name, column in self._features.items()}
-        return join_columns({"image": self._files.read(indices)}, columns)
+        return join_columns({"image": files}, columns)
 
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxaug._typing import Features, PathLike, Values
+from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._file_source import FileSource
 from jaxaug.iterators.sources.storage.files import local_path, reason
@@ -15,8 +16,34 @@ from jaxaug.iterators.sources.storage.loose import LooseFiles
 
 # Names only choose which files are records; what a file is, its bytes decide.
 _IMAGES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-_VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
-_SOUNDS = (".wav", ".wave", ".flac", ".mp3", ".ogg", ".oga", ".opus")
+_IMAGES += (
+    ".jp2",
+    ".j2k",
+    ".jxl",
+    ".avif",
+    ".heic",
+    ".heif",
+    ".pgm",
+    ".ppm",
+    ".pam",
+    ".pfm",
+    ".dcm",
+)
+VIDEOS = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi")
+_SOUNDS = (
+    ".wav",
+    ".wave",
+    ".w64",
+    ".rf64",
+    ".aif",
+    ".aiff",
+    ".aifc",
+    ".au",
+    ".snd",
+    ".caf",
+    ".sph",
+)
+_SOUNDS += (".flac", ".mp3", ".ogg", ".oga", ".opus", ".aac", ".m4a")
 _MAX_SHOWN_NAMES = 5  # names in an error
 
 
@@ -49,9 +76,8 @@ class ClassFolder(FileSource):
         """The column "label", known without reading a file."""
         return {"label": self.labels}
 
-    def read(self, indices: np.ndarray) -> dict[str, Values]:
-        """Read the files' bytes and "label" int32[n]; a file that cannot be read has length 0."""
-        return {self._column: self._files.read(indices), "label": self.labels[indices]}
+    def _columns(self, indices: np.ndarray, files: Encoded) -> dict[str, Values]:
+        return {self._column: files, "label": self.labels[indices]}
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the record's path and class, and "error" if the file cannot be read now."""
@@ -103,7 +129,9 @@ class ImageFolder(ClassFolder):
 class VideoFolder(ClassFolder):
     """Videos in class folders: `root/dog/x.mp4`, `root/cat/y/z.mkv`; the label is the class's rank.
 
-    All else is as in `ImageFolder`; the column is "video", which `decode.Video` decodes.
+    All else is as in `ImageFolder`; the column is "video", which `decode.Video` decodes. `python -m
+    jaxaug index FOLDER` keeps the tables of the videos, so that only what a clip needs is looked
+    at.
 
     Args:
       root: the folder.
@@ -127,7 +155,7 @@ class VideoFolder(ClassFolder):
 
     _column = "video"
     _noun = "videos"
-    _extensions = _VIDEOS
+    _extensions = VIDEOS
 
 
 class AudioFolder(ClassFolder):

@@ -22,11 +22,13 @@ class InMemory:
     """Images held in memory, encoded or as pixels, with columns of features.
 
     Args:
-      images: the bytes of each image; or pixels [N, H, W, C], or of one channel [N, H, W], of any
-        dtype, an array of any library or an `np.memmap`, which must not change. Pixels go to the
-        devices as they are, through no Decoder; gray uint8 is repeated to three channels there.
+      images: the bytes of each image, or a list of them for each record; or pixels [N, H, W, C], or
+        of one channel [N, H, W], of any dtype, an array of any library or an `np.memmap`, which
+        must not change. Pixels go to the devices as they are, through no Decoder; gray uint8 is
+        repeated to three channels there.
       features: arrays with one row for each image, such as {"label": int[N]}, or `decode.Ragged`
-        ones; a DataFrame of pandas is its columns. Columns of str are no features, but in `texts`.
+        ones, or `decode.Encoded` bytes; a DataFrame of pandas is its columns. Columns of str are no
+        features, but in `texts`.
       masks: the encoded mask of each encoded image, see `decode.Mask`; None for no masks. Those of
         pixels are a feature "mask", an array [N, H, W].
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
@@ -76,11 +78,11 @@ class InMemory:
                 "RandomAccess."
             )
 
-        self._images: Encoded | np.ndarray
+        self._images: Encoded | Ragged | np.ndarray
         if isinstance(images, np.ndarray) and images.dtype.kind not in "OS":
             self._images = images
         else:
-            self._images = Encoded.from_bytes(list(images))
+            self._images = _encoded(list(images))
 
         self._count = len(images)
         self._masks = None if masks is None else self._check_masks(masks)
@@ -157,11 +159,22 @@ class InMemory:
             digest.update(repr(self._images.shape).encode() + self._images[chosen].tobytes())
         else:
             digest.update(self._images.lengths.tobytes())
+            if isinstance(self._images, Ragged):
+                digest.update(self._images.values.lengths.tobytes())
         if self._masks is not None:
             digest.update(self._masks.lengths.tobytes())
 
         hash_features(digest, self._features)
         return digest.hexdigest()
+
+
+def _encoded(images: list[Any]) -> Encoded | Ragged:
+    """Return encoded images, or lists of them where the first is one."""
+    if not isinstance(images[0], (list, tuple)):
+        return Encoded.from_bytes(images)
+    lengths = np.array([len(each) for each in images], np.int64)
+    values = Encoded.from_bytes([image for each in images for image in each])
+    return Ragged(values, lengths, max(1, int(lengths.max())))
 
 
 def split_features(
@@ -196,7 +209,7 @@ def _check_pixels(images: np.ndarray) -> None:
 
 def _is_text(column: Values) -> bool:
     """Return True for a column [n] of str."""
-    if isinstance(column, Ragged):
+    if isinstance(column, (Ragged, Encoded)):
         return False
     if column.dtype.kind == "O":
         return column.ndim == 1 and all(isinstance(value, str) for value in column.tolist())
@@ -204,7 +217,7 @@ def _is_text(column: Values) -> bool:
 
 
 def _feature(name: str, column: Any, count: int) -> Values:
-    if isinstance(column, Ragged):
+    if isinstance(column, (Ragged, Encoded)):
         _check_count(name, column, count)
         return column
     try:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxaug._checks import check_choice, check_positive_int
 from jaxaug._typing import Features, PathLike, Values
-from jaxaug.decode import ColumnDecoder, Encoded
+from jaxaug.decode import ColumnDecoder, Encoded, Ragged
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import hash_features, join_columns
 from jaxaug.iterators.sources import _arrow, _items
@@ -67,6 +67,9 @@ class Parquet:
       paths: files, glob patterns, brace ranges, or URLs; the content tells which format a file has.
       image: the column of images.
       mask: the column of masks, of the same types; None for no masks. See `decode.Mask`.
+      max_images: the most images of a record, where the image column holds lists of them: the
+        column is `Ragged` then, with "image_length" in a batch, and further images are left out.
+        None for a column of single ones.
       label: the column that becomes "label"; None for none.
       features: names of further columns, or {name: new name}; None for all numbers.
       boxes_of: the image whose pixels "boxes" and "keypoints" are in: "stored", as the file has it,
@@ -93,6 +96,7 @@ class Parquet:
         *,
         image: str = "image",
         mask: str | None = None,
+        max_images: int | None = None,
         label: str | None = "label",
         features: Sequence[str] | Mapping[str, str] | None = None,
         boxes_of: str = "stored",
@@ -104,6 +108,9 @@ class Parquet:
         check_choice("nulls", nulls, NULLS)
         check_max_length(max_length)
         check_positive_int("memory", memory)
+        if max_images is not None:
+            check_positive_int("max_images", max_images)
+        self._max_images = max_images
         self._files = list_files(paths)
         self._image = image
         self._mask = mask
@@ -121,7 +128,8 @@ class Parquet:
         self._mapped = local and size <= mappable_bytes()
         self._opened = [_arrow.open_arrow(file, self._mapped) for file in self._files]
         for name in self._image_columns:
-            _check_schemas(self._files, self._opened, name)
+            lists = name == self._image and self._max_images is not None
+            _check_schemas(self._files, self._opened, name, lists)
         groups = []
         for number, opened in enumerate(self._opened):
             groups += [(number, group) for group in range(len(opened.rows))]
@@ -149,6 +157,7 @@ class Parquet:
             "_image",
             "_mask",
             "_label",
+            "_max_images",
             "_wanted",
             "_boxes_of",
             "_nulls",
@@ -191,7 +200,9 @@ class Parquet:
         failed: dict[int, str] = {}
         places = indices - self._starts[numbers]
         encoded = [
-            self._read_images(name, places, numbers, refused, failed)
+            self._read_lists(places, numbers, refused, failed, self._max_images)
+            if name == self._image and self._max_images is not None
+            else self._read_images(name, places, numbers, refused, failed)
             for name in self._image_columns
         ]
         self._note(indices, failed)
@@ -229,6 +240,30 @@ class Parquet:
             owners.append(images.owner)
             owners.append(self._read_paths(images, rows, places, addresses, lengths, failed))
         return Encoded(addresses, lengths, owners)
+
+    def _read_lists(
+        self,
+        all_places: np.ndarray,
+        numbers: np.ndarray,
+        refused: dict[int, str],
+        failed: dict[int, str],
+        most: int,
+    ) -> Ragged:
+        """Return the lists of images of records; what cannot be read is one of length 0."""
+        parts = []
+        for row, (place, number) in enumerate(zip(all_places.tolist(), numbers.tolist())):
+            images = self._images(self._image, number, refused)
+            if isinstance(images, str):
+                failed[row] = images
+                parts.append(Encoded.from_bytes([b""]))
+                continue
+            assert images.counts is not None
+            start = int(images.counts[:place].sum())
+            chosen = slice(start, start + int(images.counts[place]))
+            parts.append(Encoded(images.addresses[chosen], images.lengths[chosen], images.owner))
+        lengths = np.array([len(part.lengths) for part in parts], np.int64)
+        nothing = Encoded.from_bytes([])
+        return Ragged(Encoded.join([nothing, *parts]), lengths, most)
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return the file, the row in it, its texts, and "error" if its image cannot be read."""
@@ -492,7 +527,7 @@ class _Cache:
         )
 
 
-def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str) -> None:
+def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str, lists: bool) -> None:
     """Raise SourceError unless all files have the same columns, with one of images."""
     first = opened[0].schema
     if image not in first.names:
@@ -500,7 +535,17 @@ def _check_schemas(files: list[DataFile], opened: list[ArrowFile], image: str) -
         hint = f": pass image={images[0]!r}" if images else ""
         raise SourceError(f"{files[0].name!r} has no column {image!r} but {first.names}{hint}.")
     kind = first.field(image).type
-    if not _arrow.is_image_type(kind):
+    if lists and not _arrow.is_image_list(kind):
+        raise SourceError(
+            f"column {image!r} must hold lists of images, as `max_images` says, got {kind}: leave "
+            "it out for single ones."
+        )
+    if not lists and _arrow.is_image_list(kind):
+        raise SourceError(
+            f"column {image!r} holds lists of images, {kind}: give `max_images`, the most of one "
+            "record."
+        )
+    if not lists and not _arrow.is_image_type(kind):
         raise SourceError(f"column {image!r} must hold the bytes of images, got {kind}.")
     for file, other in zip(files, opened):
         if not other.schema.equals(first, check_metadata=False):

@@ -1,11 +1,14 @@
 """The protocols of sources: the methods that a Loader calls."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from jaxaug._typing import Values
+from jaxaug.decode import Span
+
+Parts = Callable[[Any, Span | None], np.ndarray]  # of one column, see `Partial`
 
 
 @runtime_checkable
@@ -66,12 +69,52 @@ class Indexed(Source, Protocol):
 
 
 @runtime_checkable
+class Summarized(Source, Protocol):
+    """A source that knows something of all records of an encoded column at once.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory
+      >>> isinstance(InMemory([b"..."]), Summarized)
+      False
+    """
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return by column what is known of all records, such as `Sides` of images."""
+        ...
+
+
+@runtime_checkable
+class Partial(Indexed, Protocol):
+    """A source that can read parts of encoded values, such as the clips of a video.
+
+    Example:
+      >>> from jaxaug.iterators import InMemory, Subset
+      >>> isinstance(Subset(InMemory([b"..."]), [0]), Partial)
+      True
+    """
+
+    def read_parts(self, indices: np.ndarray, parts: Mapping[str, Parts]) -> Mapping[str, Values]:
+        """Return records as `read` does; of the columns in `parts` maybe not more than needed.
+
+        Args:
+          indices: int64[n].
+          parts: by column, a function of what `headers` tells of it and of its `Encoded.span`,
+            which gives the bytes [begin, end) of each value, int64[n, 2]. What is cut has `begins`.
+        """
+        ...
+
+
+@runtime_checkable
 class Far(Source, Protocol):
     """A source whose records take long to come, and come faster many at a time.
 
     Attributes:
       records_ahead: how many a Loader may ask for in one `read`, ahead of their batches; 0 for no
         more than a batch.
+
+    It may have `traffic`, a dict of counts that `Loader.stats` shows: "wanted_bytes" of records,
+    "requests", their "bytes", how many of them "failed", or were given up as "slow" ones, and the
+    "hits" and "misses" of a cache, in blocks.
 
     Example:
       >>> from jaxaug.iterators import InMemory, Subset
@@ -105,4 +148,24 @@ class Stream(Protocol):
 
     def fingerprint(self) -> str:
         """Return a short hash of the facts known about the stream."""
+        ...
+
+
+@runtime_checkable
+class Parted(Stream, Protocol):
+    """A stream that can leave out what another process reads, and whose order differs by epoch.
+
+    Example:
+      >>> from jaxaug.iterators import FromIterable
+      >>> isinstance(FromIterable(lambda: [b"..."]), Parted)
+      True
+    """
+
+    def iterate_from(
+        self, epoch: int, start: int, wanted: np.ndarray
+    ) -> Iterator[Mapping[str, Any] | None]:
+        """Yield the records of an epoch from position `start` on.
+
+        None may come where `wanted` (bool[k]) is False at i % k, for position start + i.
+        """
         ...

@@ -10,7 +10,7 @@ from jaxaug._typing import Features, Values
 from jaxaug.decode import ColumnDecoder
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources._indices import checked_indices
-from jaxaug.iterators.sources.protocol import Far, Indexed, Source
+from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Parts, Source
 
 
 class Subset:
@@ -95,6 +95,13 @@ class Subset:
         """Read the source's records behind `indices`."""
         return self.source.read(self._original(indices))
 
+    def read_parts(self, indices: np.ndarray, parts: Mapping[str, Parts]) -> Mapping[str, Values]:
+        """Read parts of the source's records behind `indices`, see `Partial`."""
+        original = self._original(indices)
+        if isinstance(self.source, Partial):
+            return self.source.read_parts(original, parts)
+        return self.source.read(original)
+
     def texts(
         self, indices: np.ndarray, names: Sequence[str], missing: str | None = None
     ) -> dict[str, list[str]]:
@@ -114,6 +121,11 @@ class Subset:
     def records_ahead(self) -> int:
         """What the source says."""
         return self.source.records_ahead if isinstance(self.source, Far) else 0
+
+    @property
+    def traffic(self) -> dict[str, int]:
+        """What the source says."""
+        return getattr(self.source, "traffic", {})
 
     def headers(self, indices: np.ndarray) -> Mapping[str, Any]:
         """Return what the source's index knows of its columns."""

@@ -187,21 +187,25 @@ def test_the_label_of_a_box_at_the_edge_is_not_cut_off(left, top):
     assert whole.y0 <= label.y0 and label.y1 <= whole.y1 + 1
 
 
-@pytest.mark.parametrize(
-    "shape, lines, pictures", [((40,), 1, 0), ((40, 2), 2, 0), ((9, 20), 0, 1)]
-)
-def test_sounds_are_lines_and_features_pictures(shape, lines, pictures):
-    audio = np.zeros((2, *shape), np.float32)
-    length = np.array([shape[0], 5])
-    batch = {"audio": audio, "audio_length": length, "label": np.array([1, 0])}
+@pytest.mark.parametrize("shape, lines", [((4000,), 1), ((4000, 2), 2), ((90, 20), 0)])
+def test_sounds_are_lines_above_spectrograms_and_features_pictures(shape, lines):
+    """A tone of 1/8 of the rate lies at 1/4 of the picture's height."""
+    tone = np.sin(2 * np.pi / 8 * np.arange(shape[0]), dtype=np.float32)
+    audio = np.broadcast_to(tone.reshape(-1, *(1 for _ in shape[1:])), shape)
+    length = np.array([shape[0], 50])
+    batch = {"audio": np.stack([audio, audio]), "audio_length": length, "label": np.array([1, 0])}
     figure = show(batch, names=["no", "yes"])
     assert [axes.get_title() for axes in figure.axes] == ["yes", "no"]
     for axes, used in zip(figure.axes, length):
-        assert len(axes.lines) == lines and len(axes.images) == pictures
+        assert len(axes.lines) == lines and len(axes.images) == 1
         for line in axes.lines:
             assert len(line.get_ydata()) == used
-        for image in axes.images:
-            assert image.get_array().shape == (20, used)
+        picture = np.asarray(axes.images[0].get_array())
+        if lines == 0:
+            assert picture.shape == (20, used)
+    if lines:
+        loudest = np.asarray(figure.axes[0].images[0].get_array()).mean(axis=1).argmax()
+        assert abs(loudest / 256 - 0.25) < 0.01
 
 
 def test_of_a_video_some_frames_are_drawn_side_by_side():

@@ -173,3 +173,20 @@ class _First:
 
     def sample(self, count):
         yield self.example
+
+
+def test_an_audio_column_of_hugging_face(tmp_path):
+    """Parquet with structs of bytes and path, as `datasets.Audio` writes it."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    files = [encoded("flac16", wave(number, 800)) for number in range(3)]
+    column = [{"bytes": data, "path": f"{number}.flac"} for number, data in enumerate(files)]
+    pq.write_table(
+        pa.table({"audio": pa.array(column), "label": [0, 1, 0]}), tmp_path / "a.parquet"
+    )
+    table = iterators.Parquet(tmp_path / "a.parquet", image="audio")
+    source = iterators.Renamed(table, {"image": "audio"})
+    batch = source.read(np.array([2, 0]))
+    assert [bytes(batch["audio"].view(row)) for row in range(2)] == [files[2], files[0]]
+    audio = AUDIO.fit(_First(source), {})
+    assert audio.exact and audio.rate == 16_000

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from jaxaug import Loader
-from jaxaug.decode import Encoded
+from jaxaug.decode import Encoded, Image
 from jaxaug.decode.image import column as column_module
 from jaxaug.decode.image.column import canvas_of
+from jaxaug.decode.image.sides import join_sides, sides_of
 from jaxaug.iterators import FromIterable, InMemory, Sequential, WebDataset
 from jaxaug.iterators.loader.reader import RecordReader, SourceColumn
 from jaxaug.iterators.loader.stream_reader import StreamReader
@@ -35,7 +36,7 @@ def pick_canvas(source, seed):
     sampler = {} if kind is StreamReader else {"sampler": Sequential(len(source))}
     reader = kind(source=source, **sampler)
     column = SourceColumn("image", Encoded.from_bytes([b""]), reader, seed)
-    return column_module.pick_canvas(column)[0]
+    return column_module.pick_canvas(column, Image().form)[0]
 
 
 def test_sides_are_percentiles_rounded_up():
@@ -140,3 +141,16 @@ def test_a_sample_of_records_is_spread_over_the_source(monkeypatch):
         assert len({*source.asked}) == 10 and list(source.asked) == sorted(source.asked)
         chosen.append(source.asked)
     assert chosen[0] == chosen[1] != chosen[2]
+
+
+def test_an_index_tells_the_canvas_without_the_headers(packed, monkeypatch):
+    source, _ = packed
+    monkeypatch.setattr(WebDataset, "headers", lambda self, indices: pytest.fail("were read"))
+    assert pick_canvas(source, 0) == (64, 64)
+    generator = np.random.default_rng(0)
+    for count in (1, 2, 20, 21, 39, 40, 41, 1000):
+        sizes = generator.integers(1, 30, (count, 2))
+        parts = join_sides([sides_of(sizes[: count // 3]), sides_of(sizes[count // 3 :])])
+        wanted = np.percentile(sizes, 95, axis=0, method="higher").astype(int)
+        assert parts.quantile(0.95) == tuple(wanted)
+        assert parts.heights[:, 1].sum() == parts.widths[:, 1].sum() == count

@@ -15,7 +15,7 @@ IMAGES = [*jpegs(8, 40, 56), *jpegs(4, 130, 90, seed=20)]
 
 @pytest.fixture
 def decoder(cpu_devices):
-    with Decoder((64, 64), "host", cpu_devices, output="gray") as one:
+    with Decoder((64, 64), "host", cpu_devices, channels="gray") as one:
         yield one
 
 

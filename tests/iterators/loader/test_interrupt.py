@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 INTERRUPTED = """
@@ -48,15 +49,19 @@ def test_ctrl_c_ends_cleanly_and_leaves_no_thread_or_process(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    for _ in range(5):
-        assert child.stdout is not None and child.stdout.readline().startswith("BATCH")
-    children = f"/proc/{child.pid}/task/{child.pid}/children"
-    assert not os.path.exists(children) or not open(children).read().split()
-    time.sleep(0.3)  # until the child waits for its next batch
-    child.send_signal(signal.SIGINT)
+    watchdog = threading.Timer(120, child.kill)  # which ends the wait for its lines
+    watchdog.start()
     try:
+        for _ in range(5):
+            assert child.stdout is not None and child.stdout.readline().startswith("BATCH")
+        children = f"/proc/{child.pid}/task/{child.pid}/children"
+        assert not os.path.exists(children) or not open(children).read().split()
+        time.sleep(0.3)  # until the child waits for its next batch
+        child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=60)
     finally:
+        watchdog.cancel()
         child.kill()
+        child.wait(60)
     assert child.returncode == 3, err[-2000:]
     assert "LEFT [] []" in out and "Traceback" not in err, (out[-200:], err[-2000:])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -358,12 +359,17 @@ def test_what_is_drawn_while_decoding_is_not_kept():
 
 def test_a_closed_loader_gives_the_memory_back():
     source = InMemory(np.zeros((N, 29, 37, 3), np.uint8))
+    before = jax.live_arrays("cpu")  # of other tests, which these references keep alive
 
     def held():
-        return [x for x in jax.live_arrays("cpu") if x.shape == (N, 29, 37, 3)]
+        there = [x for x in jax.live_arrays("cpu") if x.shape == (N, 29, 37, 3)]
+        return [x for x in there if not any(x is other for other in before)]
 
     loader = Loader(source, 4, sharding=devices(1), keep="device")
     batch = next(loader)
+    end = time.monotonic() + 30
+    while len(held()) != 1 and time.monotonic() < end:  # none while a row is being written
+        time.sleep(0.01)
     assert len(held()) == 1
     loader.close()
     assert not held() and batch["image"].shape == (4, 29, 37, 3)

@@ -85,7 +85,7 @@ def test_an_image_of_another_size_is_a_bad_record():
 
 
 def test_images_of_their_own_sizes_have_canvases_of_their_own():
-    columns = {"image": Image(canvas=(48, 64)), "right": Image(canvas=(20, 28), output="gray")}
+    columns = {"image": Image(canvas=(48, 64)), "right": Image(canvas=(20, 28), channels="gray")}
     with Loader(Stereo(odd=True), 8, decode=columns, last_batch="pad", **OPTIONS) as loader:
         batch = next(loader)
     assert batch["right"].shape == (8, 20, 28, 1) and batch["image"].shape == (8, 48, 64, 3)

@@ -21,6 +21,7 @@ from jaxaug.iterators.sources.parquet import _Cache
 from jaxaug.iterators.sources.storage.files import list_files
 from jaxaug.sharding import batch_sharding
 from tests.iterators.sources import containers
+from tests.iterators.sources.packed.test_remote import serving
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -435,6 +436,33 @@ def test_remote_files(form):
     encoded = features.pop("image")
     assert bytes(encoded.view(0)) == containers.jpegs(COUNT)[9] and encoded.lengths.all()
     assert features["label"].tolist() == [9, 0] and source.describe(9)["name"] == "name 9"
+
+
+def test_a_remote_file_costs_its_footer_and_the_groups_that_are_read(monkeypatch):
+    pytest.importorskip("aiohttp")
+    generator = np.random.default_rng(0)
+    images = [containers.jpegs(1)[0] + generator.bytes(10_000) for _ in range(60)]
+    data = pa.table({"image": pa.array(images, pa.binary()), "label": pa.array(range(60))})
+    buffer = io.BytesIO()
+    pq.write_table(data, buffer, row_group_size=10)
+    with serving() as (handler, url):
+        handler.contents["/a.parquet"] = buffer.getvalue()
+        sent = []
+        send = handler.send
+
+        def counting(self, status, content, body=True, extra=None):
+            sent.append(len(content) * body)
+            return send(self, status, content, body, extra)
+
+        handler.send = counting
+        source = Parquet(f"{url}/a.parquet")
+        # The footer is asked for with the 64 KiB before the end.
+        assert sum(sent) < 70_000 + 6 * 1000 < len(buffer.getvalue()) / 5
+        sent.clear()
+        image = source.read(np.array([33, 36, 31]))["image"]
+        assert [bytes(image.view(row)) for row in range(3)] == [images[i] for i in (33, 36, 31)]
+        assert 100_000 < sum(sent) < 110_000  # one group of ten
+        assert sum(size > 0 for size in sent) == 1
 
 
 def test_a_store_that_fails_for_a_moment_is_asked_again(monkeypatch):

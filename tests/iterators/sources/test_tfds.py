@@ -83,7 +83,10 @@ pickle.dump(found, sys.stdout.buffer)
 def test_a_data_set_travels_to_a_fresh_process(prepared):
     source = TFDS(prepared / "tiny_pictures" / "1.0.0", split="train[:50%]")
     child = subprocess.run(
-        [sys.executable, "-c", READ], input=pickle.dumps(source), capture_output=True
+        [sys.executable, "-c", READ],
+        input=pickle.dumps(source),
+        capture_output=True,
+        timeout=120,
     )
     assert child.returncode == 0, child.stderr.decode()
     images, weights, *about = pickle.loads(child.stdout)

@@ -1,23 +1,24 @@
 """Columns of an index, made from records that are found one by one in a container file."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxaug._checks import check_positive_int
 from jaxaug._typing import Values
-from jaxaug.decode import Encoded, Headers, Ragged, read_headers
+from jaxaug.decode import Encoded, Ragged, Sides
+from jaxaug.decode.image.sides import join_sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.loader.columns import round_floats
+from jaxaug.iterators.sources.packed.facts import Facts
 
 # Limits of the images whose headers are read in one call.
 _MAX_CHUNK_IMAGES = 256
 _MAX_CHUNK_BYTES = 32 << 20
 _MAX_FEATURE_BYTES = 4 << 30  # of one padded feature
 # Prefixes of the names of such columns.
-HEADER = "header/"
 FEATURE = "feature/"
 LENGTH = "length/"  # of the lists in a padded feature
 ABSENT = "absent/"  # bool[n], True for records without a number of the feature
@@ -25,8 +26,9 @@ NULLS = ("error", "nan", "count")
 # Places of an image, and of its mask if it has one: the offset in the file, the length, and "lead",
 # the bytes from the beginning of the record to the image.
 PLACES = ("offset", "length", "lead", "mask_offset", "mask_length")
-# An index with other facts is built anew.
-FACTS = [name for name in Headers._fields if name != "reason"]
+FORM = "form"  # the row of a table of the values that `Facts.shared` names
+_VALUES = "values/"  # of a feature in the index of one file, one record after the other
+_COUNTS = "counts/"  # how many of them each record has
 
 Numbers = Sequence[int] | Sequence[float] | np.ndarray
 MaxLength = int | Mapping[str, int] | None
@@ -43,17 +45,44 @@ class FileColumns(NamedTuple):
     """The records of one file."""
 
     rows: int
-    columns: dict[str, np.ndarray]  # those of `PLACES`, and "header/..." ones
+    columns: dict[str, np.ndarray]  # those of `PLACES`, of `Facts`, and `FORM`
+    forms: np.ndarray  # int64[k, shared facts]
+    sides: Sides  # of the good images
     features: dict[str, tuple[np.ndarray, np.ndarray]]  # (all values, how many each record has)
+
+    def named(self) -> dict[str, np.ndarray]:
+        """Return all columns by the names that the index of one file has them under."""
+        columns = dict(self.columns)
+        for name, (values, counts) in self.features.items():
+            columns[_VALUES + name] = values
+            columns[_COUNTS + name] = counts
+        return columns
+
+
+def from_named(
+    rows: int, named: Mapping[str, np.ndarray], forms: np.ndarray, sides: Sides
+) -> FileColumns:
+    """Return the records of one file by what `FileColumns.named` returned."""
+    prefixes = (_VALUES, _COUNTS)
+    columns = {name: named[name] for name in named if not name.startswith(prefixes)}
+    names = [name.removeprefix(_VALUES) for name in named if name.startswith(_VALUES)]
+    features = {name: (named[_VALUES + name], named[_COUNTS + name]) for name in names}
+    return FileColumns(rows, columns, forms, sides, features)
 
 
 class ColumnBuilder:
-    """Collects the records of one file."""
+    """Collects the records of one file.
 
-    def __init__(self):
+    Args:
+      facts: what an index keeps of the encoded values.
+    """
+
+    def __init__(self, facts: Facts):
+        self._facts = facts
         self.count = 0
         self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
         self._features: dict[str, _Values] = {}
+        self._sides: list[Sides] = []
         self._start_chunk()
 
     def add(
@@ -86,8 +115,15 @@ class ColumnBuilder:
         """Return the columns of all records added."""
         self._end_chunk()
         columns = {name: np.concatenate(chunks) for name, chunks in self._columns.items()}
+        names = [name for name in self._facts.shared if name in columns]
+        forms = np.zeros((0, len(names)), np.int64)
+        if names:
+            shared = np.stack([columns.pop(name) for name in names], axis=1, dtype=np.int64)
+            forms, columns[FORM] = np.unique(shared, axis=0, return_inverse=True)
+            columns[FORM] = columns[FORM].reshape(-1)
+        columns = {name: _smallest(column) for name, column in columns.items()}
         features = {name: found.columns(self.count) for name, found in self._features.items()}
-        return FileColumns(self.count, columns, features)
+        return FileColumns(self.count, columns, forms, join_sides(self._sides), features)
 
     def _start_chunk(self) -> None:
         self._places: list[tuple[int, ...]] = []
@@ -100,11 +136,12 @@ class ColumnBuilder:
         if not self._images:
             return
         places = np.array(self._places, np.int64)
-        headers = read_headers(Encoded.from_bytes(self._images))
         for name, column in zip(PLACES, places.T):
             self._columns[name].append(column.copy())
-        for name in FACTS:
-            self._columns[HEADER + name].append(getattr(headers, name))
+        facts = self._facts.read(Encoded.from_bytes(self._images))
+        for name, column in facts.items():
+            self._columns[name].append(column)
+        self._sides.append(self._facts.sides(facts))
         self._start_chunk()
 
 
@@ -145,7 +182,16 @@ class _Values:
         records, lengths = np.concatenate(self._lengths, axis=1)
         counts = np.zeros(count, np.int64)
         counts[records] = lengths
-        return np.concatenate(self._chunks or [_NO_VALUES]), counts
+        values = np.concatenate(self._chunks or [_NO_VALUES])
+        return _narrowed(values), _smallest(counts)
+
+
+def _narrowed(values: np.ndarray) -> np.ndarray:
+    """Return integers in the narrowest signed dtype, and other numbers as they are."""
+    if values.dtype != np.int64 or not values.size:
+        return values
+    widest = max(values.max(), -1 - values.min())
+    return values.astype(np.min_scalar_type(-1 - int(widest)))
 
 
 def _check_rows(name: str, arrays: Sequence[np.ndarray]) -> None:
@@ -160,21 +206,44 @@ def _check_rows(name: str, arrays: Sequence[np.ndarray]) -> None:
         )
 
 
-def join(parts: Sequence[FileColumns], max_length: MaxLength = None) -> dict[str, np.ndarray]:
-    """Return the columns of the records of all files, one file after the other.
+def join(
+    parts: Sequence[FileColumns], max_length: MaxLength = None
+) -> tuple[np.ndarray, Iterator[tuple[str, np.ndarray]]]:
+    """Return the forms of all files, and an iterator over the names and columns of all records.
 
     Args:
-      parts: of the files.
+      parts: of the files, one file after the other.
       max_length: of columns of lists, as `WebDataset` says.
     """
     filled = [part for part in parts if part.rows]
-    columns = {}
-    for name in filled[0].columns:
-        columns[name] = _smallest(np.concatenate([part.columns[name] for part in filled]))
+    forms, codes = _join_forms(filled)
+    return forms, _join_columns(filled, codes, max_length)
 
-    names = {name for part in filled for name in part.features}
+
+def feature_widths(parts: Sequence[FileColumns], max_length: MaxLength) -> dict[str, int]:
+    """Return how many numbers a record has in the column of each feature; others are cut off."""
+    widths = {}
+    for name in sorted({name for part in parts for name in part.features}):
+        found = [part.features[name][1] if name in part.features else _NONE for part in parts]
+        ends = np.array([end for counts in found for end in (counts.min(), counts.max())], np.int64)
+        length = length_of(name, max_length, ends)
+        widths[name] = int(ends.max()) if length is None else length
+    return widths
+
+
+def _join_columns(
+    parts: Sequence[FileColumns], codes: Sequence[np.ndarray], max_length: MaxLength
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield names and columns, one in memory at a time; `codes` has the new forms of each file."""
+    for name in parts[0].columns:
+        columns = [part.columns[name] for part in parts]
+        if name == FORM:
+            columns = [code[column] for code, column in zip(codes, columns)]
+        yield name, _smallest(np.concatenate(columns))
+
+    names = {name for part in parts for name in part.features}
     for name in sorted(names):
-        values, counts = _join_feature(name, filled)
+        values, counts = _join_feature(name, parts)
         length = length_of(name, max_length, counts)
         fill = -1 if name == "label" else 0
         made = feature_columns(name, values, counts, fill=fill, length=length)
@@ -183,8 +252,17 @@ def join(parts: Sequence[FileColumns], max_length: MaxLength = None) -> dict[str
         if name == "label":
             _check_label(made)
         check_length_name(name, made, names)
-        columns |= made
-    return columns
+        yield from made.items()
+
+
+def _join_forms(parts: Sequence[FileColumns]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the table of all files, and of each file the rows in it of the file's own forms."""
+    rows: dict[tuple[int, ...], int] = {}
+    codes = []
+    for part in parts:
+        numbers = [rows.setdefault(tuple(form), len(rows)) for form in part.forms.tolist()]
+        codes.append(np.array(numbers, np.min_scalar_type(len(rows))))
+    return np.array([*rows], np.int64), codes
 
 
 def check_max_length(max_length: MaxLength) -> None:
@@ -299,7 +377,7 @@ def _join_feature(name: str, parts: Sequence[FileColumns]) -> tuple[np.ndarray, 
     for part in parts:
         found = part.features.get(name)
         if found is None:
-            counts.append(np.zeros(part.rows, np.int64))
+            counts.append(np.zeros(part.rows, np.uint8))
             continue
         if found[0].size:
             values.append(found[0])
@@ -321,6 +399,7 @@ def _check_label(columns: dict[str, np.ndarray]) -> None:
 
 
 _NO_VALUES = np.zeros(0, np.int64)
+_NONE = np.zeros(1, np.int64)
 
 
 def feature_columns(
@@ -349,6 +428,7 @@ def feature_columns(
     if most == 0:
         return {}
     if length is not None:
+        counts = counts.astype(np.int64)  # sums of them may be large
         place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
         values = values[place < length]
     values = values.astype(dtype or _user_dtype(values), copy=False)
@@ -392,5 +472,7 @@ def _user_dtype(values: np.ndarray) -> type:
 
 def _smallest(column: np.ndarray) -> np.ndarray:
     """Return the column in the narrowest unsigned dtype, for an index that is small in memory."""
+    if not column.size:
+        return column
     assert column.min() >= 0
     return column.astype(np.min_scalar_type(int(column.max())))

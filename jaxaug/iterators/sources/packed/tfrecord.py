@@ -50,8 +50,11 @@ class TFRecord(PackedSource):
       max_length: the length of columns of lists, by column; or a number for all those whose lists
         differ in length. Shorter lists are padded, longer ones cut, and "<name>_length" is how
         many numbers are there; in `features` how many there were.
-      index: the file of the index, read and written there alone; None for beside the files or
+      index: the file of the index, or a folder (made if it ends with "/") for it and those of the
+        single files, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
+      trust_index: open nothing but `index`, which must be there: no file is listed or asked for. A
+        remote one that changed is an error when it is read, where its server gives ETags.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
@@ -90,6 +93,7 @@ class TFRecord(PackedSource):
         nulls: str = "error",
         max_length: MaxLength = None,
         index: PathLike | None = None,
+        trust_index: bool = False,
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
@@ -108,8 +112,12 @@ class TFRecord(PackedSource):
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
         kept = {"cache": cache, "cache_bytes": cache_bytes}
         columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
-        super().__init__(paths, options, index=index, **columns, **reading, **kept)
-        self._check_found(self._names, label)
+        place = {"index": index, "trust_index": trust_index}
+        super().__init__(paths, options, **place, **columns, **reading, **kept)
+
+    def _open(self) -> None:
+        super()._open()
+        self._check_found(self._names, self._label)
 
     def _scan(
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]

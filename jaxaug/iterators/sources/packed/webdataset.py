@@ -5,23 +5,35 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from jaxaug._typing import PathLike
+from jaxaug._typing import PathLike, Values
+from jaxaug.decode import Ragged
 from jaxaug.errors import SourceError
+from jaxaug.iterators.loader.columns import join_columns
 from jaxaug.iterators.sources import _items
-from jaxaug.iterators.sources.packed.columns import ColumnBuilder, MaxLength, Numbers, Place
+from jaxaug.iterators.sources._indices import checked_indices
+from jaxaug.iterators.sources.packed.columns import (
+    ColumnBuilder,
+    MaxLength,
+    Numbers,
+    Place,
+    take_features,
+)
 from jaxaug.iterators.sources.packed.source import PackedSource
 from jaxaug.iterators.sources.packed.tar import Member, members
+from jaxaug.iterators.sources.protocol import Parts
 from jaxaug.iterators.sources.storage.read import BlockReader
 
 # A member with a JSON list of class names; WebDataset tools skip names like this.
 CLASSES = "__classes__"
 _ARRAYS = ("npy", "npz")
+_LISTS = "image_places"  # the feature of an index with (offset, bytes) of all images of a record
 _TEXTS = ("txt", "text", "json", "cls")
 
 
@@ -44,7 +56,10 @@ class WebDataset(PackedSource):
     Args:
       paths: files, glob patterns, brace ranges ("train-{00000..00146}.tar"), or URLs.
       image: extensions of the image, in either case; of several in one record the first listed
-        counts.
+        counts. With a star, such as "*.jpg", all members that fit (`key.0.jpg`, `key.1.jpg`) are
+        the images of a record, in the order of their numbers: the column is `Ragged` then, with
+        "image_length" in a batch, and each record has at least one. A number for `max_length` holds
+        for them, too.
       mask: extensions of the mask, such as "seg.png" for `key.seg.png` beside `key.jpg`; every
         record must have one. None for no masks. See `decode.Mask`.
       video: extensions of a video in place of the image, such as ("mp4", "webm"); the column is
@@ -62,8 +77,11 @@ class WebDataset(PackedSource):
       max_length: the length of columns of lists, by column; or a number for all those whose lists
         differ in length. Shorter lists are padded, longer ones cut, and "<name>_length" is how
         many numbers are there; in `features` how many there were.
-      index: the file of the index, read and written there alone; None for beside the files or
+      index: the file of the index, or a folder (made if it ends with "/") for it and those of the
+        single files, read and written there alone; None for beside the files or
         $XDG_CACHE_HOME/jaxaug.
+      trust_index: open nothing but `index`, which must be there: no file is listed or asked for. A
+        remote one that changed is an error when it is read, where its server gives ETags.
       mmap: map files on disks of this machine into memory, fast and without a copy; a disk that
         fails or a file that is cut while a batch is decoded then ends the process. False: read them
         with retries; what lies on network disks and at URLs always is.
@@ -112,6 +130,7 @@ class WebDataset(PackedSource):
         nulls: str = "error",
         max_length: MaxLength = None,
         index: PathLike | None = None,
+        trust_index: bool = False,
         mmap: bool = True,
         timeout: float = 60.0,
         retries: int = 3,
@@ -128,13 +147,19 @@ class WebDataset(PackedSource):
                 f"`image` must have an extension that `mask` has not, got {image!r} and {mask!r}: "
                 "two members of one record have two extensions, such as 'png' and 'seg.png'."
             )
+        self._several = any("*" in name for name in self._image)
+        if self._several and (self._mask or video is not None):
+            raise ValueError(
+                f"`image` must name single images beside `mask` and `video`, got {image!r}: leave "
+                "these out."
+            )
         self._label = label
         self._names = None if features is None else _items.new_names(features)
-        named = {
+        self._named = {
             name: new for name, new in (self._names or {}).items() if name != _json_name(label)
         }
         labelled = {} if label is None else {label: "label"}
-        _items.check_different(named | labelled)
+        _items.check_different(self._named | labelled)
         options = {"image": self._image, "label": label, "features": self._names}
         if self._mask:
             options["mask"] = self._mask
@@ -143,10 +168,47 @@ class WebDataset(PackedSource):
         reading = {"mmap": mmap, "timeout": timeout, "retries": retries}
         kept = {"cache": cache, "cache_bytes": cache_bytes}
         columns = {"boxes_of": boxes_of, "nulls": nulls, "max_length": max_length}
-        super().__init__(paths, options, index=index, **columns, **reading, **kept)
-        self._check_found(named, label)
+        self.classes: tuple[str, ...] | None = None
+        place = {"index": index, "trust_index": trust_index}
+        super().__init__(paths, options, **place, **columns, **reading, **kept)
+
+    def _open(self) -> None:
+        super()._open()
+        self._check_found(self._named, self._label)
         classes = self._index.extra.get("classes")
-        self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
+        self.classes = None if classes is None else tuple(classes)
+        if self._several:
+            self._take_lists()
+
+    def _take_lists(self) -> None:
+        """Take the places of the images of each record, which the index has as a feature."""
+        places = self._features.pop(_LISTS)
+        most = places.shape[1]  # fewer than a record has, with `max_length`
+        lengths = self._features.pop(f"{_LISTS}_length", np.full(len(self), most))
+        self._list_lengths = np.minimum(lengths, most).astype(np.int64)
+        self._list_places = places
+        self._ragged = tuple(name for name in self._ragged if name != _LISTS)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: state[name] for name in state if not name.startswith("_list_")}
+
+    def read_parts(self, indices: np.ndarray, parts: Mapping[str, Parts]) -> dict[str, Values]:
+        """Read the images, all of a list, and their features; see `PackedSource`."""
+        if not self._several:
+            return super().read_parts(indices, parts)
+        indices = checked_indices(indices, len(self))
+        lengths = self._list_lengths[indices]
+        most = self._list_places.shape[1]
+        places = self._list_places[indices][np.arange(most) < lengths[:, None]]
+        records = np.repeat(np.arange(len(indices)), lengths)
+        encoded = self._read_encoded(indices, records, places[:, 0], places[:, 1])
+        columns = take_features(self._features, self._ragged, indices)
+        return join_columns({"image": Ragged(encoded, lengths, most)}, columns)
+
+    def headers(self, indices: np.ndarray) -> dict[str, Any]:
+        """Return what the index knows of the images; nothing of lists of them."""
+        return {} if self._several else super().headers(indices)
 
     def _scan(
         self, reader: BlockReader, columns: ColumnBuilder, report: Callable[[int], None]
@@ -157,7 +219,8 @@ class WebDataset(PackedSource):
                 extra["classes"] = _json(reader, next(group))
                 continue
             parts = _parts(reader, key, group)
-            extension = next((name for name in self._image if name in parts), None)
+            listed = _listed(parts, self._image) if self._several else []
+            extension = next((name for name in listed or self._image if name in parts), None)
             if extension is None:
                 hint = "members of one record must follow each other"
                 if any(name.rpartition(".")[2] in self._image for name in parts):
@@ -169,6 +232,10 @@ class WebDataset(PackedSource):
             data = reader.at(image.offset, image.size)
             mask = self._mask_of(reader, key, parts)
             numbers = self._numbers(reader, parts)
+            if listed:
+                members_of = [parts[name] for name in listed]
+                found = [(member.offset, member.size) for member in members_of]
+                numbers |= {_LISTS: np.array(found, np.int64)}
             columns.add(data, image.offset, image.offset - start, numbers, mask)
             report(image.offset)
         return extra
@@ -269,6 +336,12 @@ class WebDataset(PackedSource):
             elif extension.rpartition(".")[2] in _TEXTS:
                 found[extension] = _content(reader, member).decode("utf-8", "replace")
         return found
+
+
+def _listed(parts: Mapping[str, Member], patterns: Sequence[str]) -> list[str]:
+    """Return the extensions that fit one of some patterns, in the order of their numbers."""
+    found = [name for name in parts if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return sorted(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
 
 
 def _extensions(names: str | Sequence[str]) -> list[str]:

@@ -28,11 +28,13 @@ from jaxaug.errors import SourceError
 T = TypeVar("T")
 
 INDEX_PREFIX = "jaxaug-"
-INDEX_SUFFIX = ".index"
+INDEX_SUFFIX = ".index"  # of the index of many files
+PART_SUFFIX = ".jaxidx"  # of the index of one file
 _CACHES = ("simplecache", "filecache", "blockcache", "cached")  # protocols of fsspec
 _FIRST_PAUSE = 0.1  # seconds before the first retry
 _MAX_PAUSE = 5.0
 _ASKED_FILES = 64  # remote files whose facts are asked for at a time
+_LISTED_FILES = 16  # from so many on a listing of their folder tells them
 # Answers of a server that another try may change: a timeout, too early, too many requests.
 MAY_PASS = (408, 425, 429)
 # What fsspec's file systems call the stamp of a file, those of its content before times: HTTP, S3,
@@ -123,7 +125,7 @@ def is_index(path: str) -> bool:
     """Return True if a file is an index, which "folder/*" finds beside the data too."""
     name = os.path.basename(path)
     # One that is being written has more behind the suffix.
-    return name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name
+    return PART_SUFFIX in name or (name.startswith(INDEX_PREFIX) and INDEX_SUFFIX in name)
 
 
 def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
@@ -152,14 +154,52 @@ def list_files(paths: PathLike | Sequence[PathLike]) -> list[DataFile]:
     return _stat_files(found)
 
 
+def named_paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    """Return the files that paths and brace ranges name, without a look at them.
+
+    Raises:
+      SourceError: a pattern, whose files only a listing would tell.
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    named = [path for pattern in given for path in _braces(os.fspath(pattern))]
+    for path in named:
+        if "*" in path if is_remote(path) else glob.has_magic(path):
+            raise SourceError(
+                f"`paths`: {hide_secrets(path)!r} must name its files by brace ranges, as "
+                "`trust_index` lists none: patterns need a listing."
+            )
+    return [path if is_remote(path) else local_path(path) for path in named]
+
+
 def _stat_files(found: list[str | DataFile]) -> list[DataFile]:
-    """Return the facts of files that are not known yet; a server is asked for many at a time."""
+    """Return the facts of files that are not known yet.
+
+    Those of a folder of a store that lists come by one listing; else a server is asked for many at
+    a time.
+    """
     far = [place for place, each in enumerate(found) if isinstance(each, str) and is_remote(each)]
+    if len(far) >= _LISTED_FILES:
+        listed = _list_folder([str(found[place]) for place in far])
+        for place in far:
+            found[place] = listed.get(str(found[place]), found[place])
+        far = [place for place in far if isinstance(found[place], str)]
     if len(far) > 1:
         with ThreadPoolExecutor(min(_ASKED_FILES, len(far)), "jaxaug-stat") as pool:
             for place, file in zip(far, pool.map(stat_file, [str(found[each]) for each in far])):
                 found[place] = file
     return [stat_file(each) if isinstance(each, str) else each for each in found]
+
+
+def _list_folder(paths: list[str]) -> dict[str, DataFile]:
+    """Return the facts of files by what a listing of their folder tells; none where it fails."""
+    prefix = os.path.commonprefix(paths)  # noqa: RUF071, as stores list by characters
+    if "/" not in prefix.partition("://")[2] or prefix.startswith("http") or "::" in prefix:
+        return {}
+    try:
+        found = _matches(prefix + "*")
+    except Exception:  # each protocol has its own; whoever asks for each file tells what is wrong
+        return {}
+    return {file.path: file for file in found if isinstance(file, DataFile)}
 
 
 def _braces(pattern: str) -> list[str]:
@@ -196,7 +236,7 @@ def _matches(pattern: str) -> Sequence[str | DataFile]:
             return [pattern]
         listed = insist(partial(system.glob, below, detail=True), OPENING)
         names = {_chained(pattern, system.unstrip_protocol(name)): name for name in listed}
-        found = [_listed(path, listed[names[path]]) for path in sorted(names)]
+        found = [_listed(path, listed[names[path]]) for path in sorted(names) if not is_index(path)]
     elif not glob.has_magic(pattern):
         return [local_path(pattern)]
     else:

@@ -1,24 +1,17 @@
-"""The index of a set of container files: one file of columns with a checksum each, mapped into
-memory.
+"""The index of a set of container files: of each file one of its own, and all of them joined.
 
-    bytes 0-7    b"jaxaugIX"
-    bytes 8-15   length of the header, uint64, little-endian as everything here
-    bytes 16-19  CRC-32 of the header, uint32
-    bytes 20-    the header, JSON: version, what the index is of, and of each column dtype, shape,
-                 offset and CRC-32
-    then         the columns, raw, each on a multiple of 64 bytes
-
-An index is used only if all checksums hold and every data file has the size and the time of
-modification that it had when it was read; else it is built anew. It is written beside the data or,
-where that is not possible, in the cache folder ($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug).
+Beside a file lies `<file>.<hash>.jaxidx` with its records, which any number of processes make side
+by side. They are joined to one `jaxaug-<hash>.index`, which a source maps into memory. Either is
+used only if its checksums hold and every data file has the size and the stamp (time of
+modification, ETag) that it had when it was read; a file that changed is read again, the others are
+not. Both lie beside the data or, where that is not possible, in the cache folder
+($XDG_CACHE_HOME/jaxaug or ~/.cache/jaxaug).
 """
 
 import hashlib
 import json
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -26,106 +19,169 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxaug.decode.image.sides import join_sides
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.columns import (
-    ABSENT,
-    FACTS,
-    FEATURE,
-    LENGTH,
+    FORM,
+    PLACES,
     ColumnBuilder,
     FileColumns,
+    feature_widths,
+    from_named,
     join,
 )
+from jaxaug.iterators.sources.packed.facts import Facts
 from jaxaug.iterators.sources.storage.byte_progress import byte_progress
 from jaxaug.iterators.sources.storage.files import (
     INDEX_PREFIX,
     INDEX_SUFFIX,
+    PART_SUFFIX,
     DataFile,
     common_folder,
+    hide_secrets,
     is_remote,
     reason,
 )
+from jaxaug.iterators.sources.storage.index_file import (
+    Index,
+    IndexDamaged,
+    parse_index,
+    read_header,
+    read_index,
+    sides_from,
+    write_index,
+)
 from jaxaug.iterators.sources.storage.read import BlockReader, FileReader, read_fully
 
-_MAGIC = b"jaxaugIX"
-_PREFIX = struct.Struct("<8sQI")
-_VERSION = 6
-_ALIGNMENT = 64
-_BLOCK_BYTES = 4 << 20  # bytes read at a time for checksums
+_VERSION = 7
 _MAX_CHECKED_RECORDS = 1 << 16  # records whose places are checked in one go
 _THREADS = 8  # files run through at a time
-
-
-class Index(NamedTuple):
-    """The places of all records, and the facts known of them.
-
-    Attributes:
-      columns: arrays with one row a record, in the order of the files: "offset", "length", "lead"
-        (bytes from the record's beginning to its image), "mask_offset" and "mask_length" where it
-        has masks, "header/..." facts of the image, "feature/..." numbers, and "absent/..." for the
-        records that lack one.
-      row_starts: int64[files + 1], the number of the first record of each file, and of all.
-      extra: what else the format keeps, such as class names.
-      fingerprint: a hash of names, sizes and places, the same wherever the files lie.
-      path: the file that holds all this.
-    """
-
-    columns: dict[str, np.ndarray]
-    row_starts: np.ndarray
-    extra: dict[str, Any]
-    fingerprint: str
-    path: str
-
-
-class IndexDamaged(Exception):
-    """An index file cannot be used; the message says why."""
-
 
 # (reader of a file, columns to fill, call with the offset reached now and then) -> what else the
 # format keeps
 Scan = Callable[[BlockReader, ColumnBuilder, Callable[[int], None]], dict[str, Any]]
 
 
+class Format(NamedTuple):
+    """What an index is of, beside the files.
+
+    Attributes:
+      kind: the format, such as "tfrecord".
+      options: what else the index depends on; JSON values.
+      scan: reads one file.
+      facts: what is kept of the encoded values.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    scan: Scan
+    facts: Facts
+
+    def subject(self, files: list[list[Any]]) -> dict[str, Any]:
+        """Return what the header of an index of `files` says: [name, size, stamp] of each."""
+        known = {"version": _VERSION, "kind": self.kind, "options": self.options}
+        return known | {"facts": self.facts.names, "files": files}
+
+    def of_one_file(self) -> "Format":
+        """Return the format of the index of one file: lists are cut where all are joined."""
+        options = {name: self.options[name] for name in self.options if name != "max_length"}
+        return self._replace(options=options)
+
+
+class Part(NamedTuple):
+    """The index of one file."""
+
+    columns: FileColumns
+    extra: dict[str, Any]
+    fingerprint: str
+
+
 def open_index(
-    files: list[DataFile],
-    kind: str,
-    options: dict[str, Any],
-    scan: Scan,
-    place: str | None = None,
+    files: list[DataFile], format: Format, place: str | None = None, *, made: bool = True
 ) -> Index:
     """Return the index of `files`: a stored one that still fits, or a new one.
 
     Args:
       files: the data files.
-      kind: the format, such as "tfrecord".
-      options: what else the index depends on; JSON values.
-      scan: reads one file.
-      place: the file of the index; None for beside the data or, if need be, the cache folder.
+      format: what the index is of.
+      place: the file of the index, or the folder for it; None for beside the data or, if need be,
+        the cache folder.
+      made: a new one is made where none fits.
 
     Raises:
       SourceError: a data file is damaged, there are no records, or the index can be written
-        nowhere.
+        nowhere, or must be there and is not.
     """
     folder, names = common_folder([file.identity for file in files])
+    subject = format.subject([[name, file.size, file.stamp] for name, file in zip(names, files)])
     remote = any(is_remote(file.path) for file in files)
-    subject = {
-        "version": _VERSION,
-        "kind": kind,
-        "options": options,
-        "facts": FACTS,
-        "files": [[name, file.size, file.stamp] for name, file in zip(names, files)],
-    }
-    places = [place] if place else _places(folder, remote, [kind, options, names])
+    places = _places(folder, remote, [format.kind, format.options, names], place)
     found = _find(places, subject, files)
     if found is not None:
         return found
+    if not made:
+        raise SourceError(
+            f"`index` {place!r} is damaged, or of other options or another version of jaxaug: open "
+            "the source as `trust_index` shall, but without it, which makes the index anew."
+        )
     with _one_builder(places):
         # Another process may have built it meanwhile.
         found = _find(places, subject, files)
         if found is not None:
             return found
-        header, columns = _build(files, names, subject, scan)
+        header, columns = _build(files, names, subject, format, places)
         return _store(places, header, columns, subject)
+
+
+def trusted_files(paths: list[str], place: str | None) -> list[DataFile]:
+    """Return files as an index knows them, without a look at them.
+
+    Args:
+      paths: those of the index, in its order, in whatever folder they lie by now.
+      place: the file of the index.
+
+    Raises:
+      SourceError: there is no such index, or it is of other files.
+    """
+    if place is None or not os.path.isfile(place):
+        raise SourceError("`trust_index` needs `index`, the file of an index that is there.")
+    try:
+        known = read_header(place)["files"]
+    except (IndexDamaged, OSError, KeyError) as error:
+        raise SourceError(f"`index` {place!r} cannot be used: {reason(error)}.") from error
+    files = [DataFile(path, size, stamp) for path, (_, size, stamp) in zip(paths, known)]
+    _, names = common_folder([file.identity for file in files])
+    if len(paths) != len(known) or names != [name for name, _, _ in known]:
+        raise SourceError(
+            f"`index` {place!r} is of {len(known)} files, the first of which is {known[0][0]!r}; "
+            f"`paths` names {len(paths)} files, the first of which is {hide_secrets(paths[0])!r}."
+        )
+    return files
+
+
+def index_files(
+    files: list[DataFile], format: Format, place: str | None, part: int, parts: int
+) -> tuple[int, int]:
+    """Make the indexes of every `parts`-th file from number `part` on, and join nothing.
+
+    Args:
+      files, format, place: as `open_index` takes them.
+      part, parts: the share of this process.
+
+    Returns:
+      The number of files of this share, and of those that had an index.
+
+    Raises:
+      SourceError: a data file is damaged, or an index can be written nowhere.
+    """
+    folder, names = common_folder([file.identity for file in files])
+    remote = any(is_remote(file.path) for file in files)
+    places = _places(folder, remote, [format.kind, format.options, names], place)
+    found = [0]
+    share = slice(part, None, parts)
+    for _ in _parts(files[share], names[share], format, places, found, required=True):
+        pass
+    return len(files[share]), found[0]
 
 
 def _find(places: list[str], subject: dict[str, Any], files: list[DataFile]) -> Index | None:
@@ -141,7 +197,7 @@ def _find(places: list[str], subject: dict[str, Any], files: list[DataFile]) -> 
 def _store(
     places: list[str],
     header: dict[str, Any],
-    columns: dict[str, np.ndarray],
+    columns: Callable[[], Iterator[tuple[str, np.ndarray]]],
     subject: dict[str, Any],
 ) -> Index:
     """Write an index to the first place that takes it, and open it there."""
@@ -149,13 +205,13 @@ def _store(
     for place in places:
         try:
             os.makedirs(os.path.dirname(place), exist_ok=True)
-            write_index(place, header, columns)
+            write_index(place, header, columns())
             return read_index(place, subject)
         except OSError as error:
             refused.append(f"{place!r} ({reason(error)})")
     raise SourceError(
         f"no index can be written to {' or '.join(refused)}: set XDG_CACHE_HOME to a folder that "
-        "can be written, or name a file by `index`."
+        "can be written, or name a file or a folder by `index`."
     )
 
 
@@ -193,190 +249,197 @@ def _one_builder(places: list[str]) -> Iterator[None]:
 
 
 def _within(index: Index, files: list[DataFile]) -> Index:
-    """Return the index if every record lies within its file; else it is damaged."""
+    """Return the index if every record lies within its file; else raise `IndexDamaged`."""
     sizes = np.array([file.size for file in files], np.uint64)
     if len(index.row_starts) != len(files) + 1:
         raise IndexDamaged("it is of another number of files")
+    if not index.checked:  # too many: each read checks its own
+        return index
     for start in range(0, int(index.row_starts[-1]), _MAX_CHECKED_RECORDS):
         rows = slice(start, start + _MAX_CHECKED_RECORDS)
         columns = {name: column[rows] for name, column in index.columns.items()}
         counts = np.diff(np.clip(index.row_starts, start, start + _MAX_CHECKED_RECORDS))
         size = np.repeat(sizes, counts)
         outside = columns["lead"] > columns["offset"]
-        outside |= _ends_behind(size, columns["offset"], columns["length"])
+        outside |= ends_behind(size, columns["offset"], columns["length"])
         if "mask_offset" in columns:
-            outside |= _ends_behind(size, columns["mask_offset"], columns["mask_length"])
+            outside |= ends_behind(size, columns["mask_offset"], columns["mask_length"])
         if outside.any():
             raise IndexDamaged("a record lies outside its file")
+        if FORM in columns and (columns[FORM] >= len(index.forms)).any():
+            raise IndexDamaged("a record has facts that are missing")
     return index
 
 
-def _ends_behind(size: np.ndarray, offset: np.ndarray, length: np.ndarray) -> np.ndarray:
+def ends_behind(size: np.ndarray, offset: np.ndarray, length: np.ndarray) -> np.ndarray:
     """Return True for ranges that are not within the first `size` bytes; no sum may overflow."""
     return (offset > size) | (length > size - offset)
 
 
-def write_index(path: str, header: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
-    """Write an index so that a reader sees all of it or none.
-
-    Args:
-      path: the file; replaced if it exists.
-      header: JSON values; gets the places and checksums of the columns.
-      columns: little-endian numbers.
-    """
-    layout = {}
-    offset = 0
-    for name, column in columns.items():
-        column = columns[name] = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
-        layout[name] = [column.dtype.str, column.shape, offset, zlib.crc32(_bytes(column))]
-        offset = _aligned(offset + column.nbytes)
-    text = json.dumps(header | {"columns": layout}).encode()
-    partial = f"{path}.{os.getpid()}-{threading.get_ident()}"
-    try:
-        with open(partial, "xb") as file:
-            file.write(_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text)
-            for column in columns.values():
-                file.write(bytes(_aligned(file.tell()) - file.tell()))
-                file.write(_bytes(column))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
-
-
-def write_extra(path: str, name: str, value: Any) -> None:
-    """Change one of the `extra` entries of an index; what has it open keeps what it was.
-
-    Raises:
-      SourceError: the index is damaged, or cannot be written.
-    """
-    try:
-        columns = dict(read_index(path).columns)
-        with open(path, "rb") as file:
-            header, _ = _read_header(file, os.fstat(file.fileno()).st_size)
-        write_index(path, header | {"extra": header["extra"] | {name: value}}, columns)
-    except (IndexDamaged, OSError) as error:
-        raise SourceError(f"the index {path!r} cannot be changed: {reason(error)}.") from error
-
-
-def read_index(path: str, subject: dict[str, Any] | None = None) -> Index:
-    """Map an index, all checksums verified.
-
-    Args:
-      path: the file.
-      subject: what its header must say: another version, format, option or state of the files is
-        refused.
-
-    Raises:
-      IndexDamaged: the file is not such an index, or not as it was written.
-      OSError: it cannot be read.
-    """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        header, start = _read_header(file, size)
-        if subject is not None and any(header.get(key) != value for key, value in subject.items()):
-            raise IndexDamaged("it is of other files, or of an earlier state of them")
-        try:
-            end = start
-            for dtype, shape, offset, checksum in header["columns"].values():
-                length = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
-                end = start + offset + length
-                if _checksum(file, start + offset, length) != checksum:
-                    raise IndexDamaged("the checksum of a column differs")
-            if size != end:
-                raise IndexDamaged("it has another length than its header says")
-            memory = np.memmap(file, np.uint8, "r").view(np.ndarray)
-            columns = {}
-            for name, (dtype, shape, offset, _) in header["columns"].items():
-                columns[name] = np.ndarray(shape, dtype, memory, start + offset)
-            row_starts = np.cumsum([0, *header["counts"]], dtype=np.int64)
-            fingerprint = header["fingerprint"]
-            place = os.fspath(path)
-            return Index(columns, row_starts, header["extra"], fingerprint, place)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise IndexDamaged(f"its header is incomplete: {error}") from error
-
-
-def _read_header(file, size: int) -> tuple[dict[str, Any], int]:
-    """Return the header and the place at which the columns begin."""
-    prefix = file.read(_PREFIX.size)
-    if len(prefix) < _PREFIX.size:
-        raise IndexDamaged("it is cut")
-    magic, length, checksum = _PREFIX.unpack(prefix)
-    if magic != _MAGIC or length > size:
-        raise IndexDamaged("it is no index")
-    text = file.read(length)
-    if zlib.crc32(text) != checksum:
-        raise IndexDamaged("the checksum of the header differs")
-    return json.loads(text), _aligned(_PREFIX.size + length)
-
-
-def _checksum(file, start: int, length: int) -> int:
-    """Return the CRC-32 of a range, read as a mapping would count as memory of this process."""
-    file.seek(start)
-    checksum = 0
-    buffer = memoryview(bytearray(min(length, _BLOCK_BYTES)))
-    while length:
-        count = file.readinto(buffer[:length])
-        if not count:
-            raise IndexDamaged("it is cut")
-        checksum = zlib.crc32(buffer[:count], checksum)
-        length -= count
-    return checksum
-
-
-def _build(files: list[DataFile], names: list[str], subject: dict[str, Any], scan: Scan):
-    """Run through all files: the header and columns of their index."""
-    read = FileReader()
-    stopped = threading.Event()
-    parts = []
-    extra = {}
-    _check_ranges(read, files[0])
-
-    def run(file: DataFile) -> tuple[FileColumns, dict[str, Any]]:
-        builder = ColumnBuilder()
-        reached = [0]
-
-        def report(offset: int) -> None:
-            if stopped.is_set():
-                raise SourceError("indexing was stopped")
-            advance(offset - reached[0])
-            reached[0] = offset
-
-        reader = BlockReader(read, file)
-        try:
-            found = scan(reader, builder, report)
-        except SourceError as error:
-            compressed = _compressed(reader)
-            if compressed is None:
-                raise
-            raise compressed from error
-        report(file.size)
-        return builder.finish(), found
-
-    with byte_progress(sum(file.size for file in files), "index") as advance:
-        for part, found in _in_threads(run, files, stopped):
-            parts.append(part)
-            extra |= found
-    counts = [part.rows for part in parts]
+def _build(
+    files: list[DataFile],
+    names: list[str],
+    subject: dict[str, Any],
+    format: Format,
+    places: list[str],
+) -> tuple[dict[str, Any], Callable[[], Iterator[tuple[str, np.ndarray]]]]:
+    """Join the indexes of all files, those that are missing made: the header, and the columns."""
+    parts = [*_parts(files, names, format, places)]
+    counts = [part.columns.rows for part in parts]
     if not sum(counts):
         raise SourceError(
             f"no records in {len(files)} file(s), the first of which is {files[0].name!r}."
         )
-    columns = join(parts, subject["options"].get("max_length"))
-    fingerprint = _fingerprint(subject, names, files, columns)
-    return subject | {"counts": counts, "extra": extra, "fingerprint": fingerprint}, columns
+    extra = {}
+    for part in parts:
+        extra |= part.extra
+    sizes = [file.size for file in files]
+    max_length = format.options.get("max_length")
+    columns = [part.columns for part in parts]
+    widths = feature_widths(columns, max_length)
+    known = [format.kind, names, sizes, widths, [part.fingerprint for part in parts]]
+    header = {"counts": counts, "extra": extra, "fingerprint": _short_hash(known)}
+    forms, _ = join(columns, max_length)
+    sides = join_sides([part.sides for part in columns])
+    header |= subject | {"forms": forms.tolist(), "sides": [side.tolist() for side in sides]}
+    return header, lambda: join(columns, max_length)[1]
 
 
-def _check_ranges(read: FileReader, file: DataFile) -> None:
-    """Raise SourceError if a server sends the whole file where a byte of it is asked for.
+def _parts(
+    files: list[DataFile],
+    names: list[str],
+    format: Format,
+    places: list[str],
+    found: list[int] | None = None,
+    *,
+    required: bool = False,
+) -> Iterator[Part]:
+    """Yield the index of each file in order: a stored one that still fits, or a new one, stored.
 
-    Without ranges no record could be read: this should show before all files are run through.
+    Args:
+      files, names, format, places: see `open_index`.
+      found: counts those that were stored.
+      required: each must be stored, also that of a single file.
     """
-    if is_remote(file.path) and file.size > 1:
-        read_fully(read, file, file.size - 1, memoryview(bytearray(1)))
+    read = FileReader()
+    stopped = threading.Event()
+    keeps = required or len(files) > 1
+    folders = [os.path.dirname(place) for place in places] if keeps else []
+    format = format.of_one_file()
+    first = _First(read, files[0])
+
+    def make(file: DataFile, name: str) -> Part:
+        subject = format.subject([[os.path.basename(name), file.size, file.stamp]])
+        paths = [os.path.join(folder, _part_name(name, format)) for folder in folders]
+        part = _find_part(paths, subject)
+        if part is not None:
+            if found is not None:
+                found[0] += 1
+            advance(file.size)
+            return part
+        first.check()
+        part = _scan_file(read, file, format, stopped, advance)
+        _store_part(paths, subject, part, required)
+        return part
+
+    with byte_progress(sum(file.size for file in files), "index") as advance:
+        yield from _in_threads(lambda pair: make(*pair), [*zip(files, names)], stopped)
+
+
+def _part_name(name: str, format: Format) -> str:
+    return f"{name}.{_short_hash([format.kind, format.options])[:8]}{PART_SUFFIX}"
+
+
+def _find_part(paths: list[str], subject: dict[str, Any]) -> Part | None:
+    """Return the stored index of one file; None if it is missing, damaged or older than it."""
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                header, columns = parse_index(file.read(), subject)
+            (rows,) = header["counts"]
+            forms = np.array(header["forms"], np.int64)
+            found = from_named(rows, columns, forms, sides_from(header["sides"]))
+            return Part(found, header["extra"], header["fingerprint"])
+        except (IndexDamaged, OSError, KeyError, ValueError):
+            continue
+    return None
+
+
+def _store_part(paths: list[str], subject: dict[str, Any], part: Part, required: bool) -> None:
+    header = subject | {
+        "counts": [part.columns.rows],
+        "forms": part.columns.forms.tolist(),
+        "sides": [side.tolist() for side in part.columns.sides],
+        "extra": part.extra,
+        "fingerprint": part.fingerprint,
+    }
+    refused = []
+    for path in paths:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            write_index(path, header, part.columns.named().items(), sync=False)
+            return
+        except OSError as error:
+            refused.append(f"{path!r} ({reason(error)})")
+    if required:
+        raise SourceError(
+            f"no index can be written to {' or '.join(refused)}: name a folder by --out."
+        )
+
+
+def _scan_file(
+    read: FileReader,
+    file: DataFile,
+    format: Format,
+    stopped: threading.Event,
+    advance: Callable[[int], None],
+) -> Part:
+    """Run through a file."""
+    builder = ColumnBuilder(format.facts)
+    reached = [0]
+
+    def report(offset: int) -> None:
+        if stopped.is_set():
+            raise SourceError("indexing was stopped")
+        advance(offset - reached[0])
+        reached[0] = offset
+
+    reader = BlockReader(read, file)
+    try:
+        extra = format.scan(reader, builder, report)
+    except SourceError as error:
+        compressed = _compressed(reader)
+        if compressed is None:
+            raise
+        raise compressed from error
+    read.check(file)  # it may have changed in the meantime
+    report(file.size)
+    columns = builder.finish()
+    return Part(columns, extra, _fingerprint(columns))
+
+
+class _First:
+    """A look at the first file before all are run through: a server must send ranges of it."""
+
+    def __init__(self, read: FileReader, file: DataFile):
+        self._read = read
+        self._file = file
+        self._lock = threading.Lock()
+        self._error: SourceError | None = None
+        self._done = not is_remote(file.path) or file.size < 2
+
+    def check(self) -> None:
+        """Raise SourceError if the server sends the whole file where a byte of it is asked for."""
+        with self._lock:
+            if not self._done:
+                self._done = True
+                try:
+                    end = memoryview(bytearray(1))
+                    read_fully(self._read, self._file, self._file.size - 1, end)
+                except SourceError as error:
+                    self._error = error
+        if self._error is not None:
+            raise self._error
 
 
 # The first bytes of compressed files, and what unpacks them.
@@ -411,37 +474,29 @@ def _in_threads(run: Callable, items: Sequence, stopped: threading.Event) -> Ite
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fingerprint(
-    subject: dict, names: list[str], files: list[DataFile], columns: dict[str, np.ndarray]
-) -> str:
+def _fingerprint(columns: FileColumns) -> str:
     """Hash places and features; header facts may be more in another version of jaxaug."""
-    sizes = [file.size for file in files]
-    digest = hashlib.blake2b(json.dumps([subject["kind"], names, sizes]).encode(), digest_size=8)
-    features = sorted(name for name in columns if name.startswith((FEATURE, LENGTH, ABSENT)))
-    masks = [name for name in ("mask_offset", "mask_length") if name in columns]
-    for name in ("offset", "length", *masks, *features):
-        digest.update(name.encode())
-        digest.update(_bytes(np.ascontiguousarray(columns[name])))
+    digest = hashlib.blake2b(digest_size=8)
+    named = columns.named()
+    places = {name for name in PLACES if name != "lead"} & columns.columns.keys()
+    for name in sorted(places | (named.keys() - columns.columns.keys())):
+        column = np.ascontiguousarray(named[name])
+        digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
+        digest.update(column.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
-def _places(folder: str, remote: bool, what: list) -> list[str]:
+def _places(folder: str, remote: bool, what: list, place: str | None = None) -> list[str]:
     """Return where the index may lie, the best place first: a local folder that holds all data."""
+    name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
+    if place is not None:
+        return [os.path.join(place, name) if os.path.isdir(place) else place]
     cache = os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "jaxaug"
     )
-    name = f"{INDEX_PREFIX}{_short_hash(what)}{INDEX_SUFFIX}"
     beside = [os.path.join(folder, name)] if folder and not remote else []
-    return [*beside, os.path.join(cache, f"{_short_hash([folder, *what])}.index")]
+    return [*beside, os.path.join(cache, _short_hash([folder, *what]) + INDEX_SUFFIX)]
 
 
 def _short_hash(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
-
-
-def _bytes(column: np.ndarray) -> memoryview:
-    return column.reshape(-1).view(np.uint8).data
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT

@@ -6,12 +6,13 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from jaxaug.decode import Encoded
+from jaxaug.decode.video.stored import StoredVideos
 from jaxaug.iterators.loader.columns import column_bytes
 from jaxaug.iterators.sources._findings import (
     places,
@@ -19,6 +20,7 @@ from jaxaug.iterators.sources._findings import (
     without_rows,
     write_findings,
 )
+from jaxaug.iterators.sources._video_index import VideoIndex, open_video_index
 from jaxaug.iterators.sources.storage import libc
 from jaxaug.iterators.sources.storage.local_disks import all_local
 
@@ -26,7 +28,7 @@ _THREADS = 4  # reads under way at a time: for disks
 _MIN_FILES_PER_THREAD = 16  # a thread costs as much as reading a few of them
 _OPEN_FILES = 64  # files that are open at a time while cached ones are read
 _ALIGNMENT = 64
-_CHUNK_BYTES = 8 << 20  # bytes of one buffer
+_CHUNK_BYTES = 8 << 20  # bytes of one buffer; longer files are mapped
 _MAX_FREE_BUFFERS = 128  # buffers kept for later batches: 1 GiB
 
 
@@ -51,9 +53,11 @@ class LooseFiles:
     The files of a batch are read one behind the other into large buffers, which later batches use
     again, without a Python object for each (measured: 3 to 4 times the rate of a pool of threads
     with `open().read()`). On disks of this machine, those that the page cache holds are opened and
-    closed with the GIL held, and 64 of them are read in one call without it. Up to 1 GiB of buffers
-    is kept between batches, for all sources of loose files together, as long as one of them is in
-    use.
+    closed with the GIL held, and 64 of them are read in one call without it. There, files of more
+    than 8 MiB are mapped into memory: of a long sound or video a clip needs a small part. (One that
+    is made shorter while a batch uses it ends the process, as with any mapping.) Up to 1 GiB of
+    buffers is kept between batches, for all sources of loose files together, as long as one of them
+    is in use.
 
     Args:
       root: the folder; "" for paths that stand alone.
@@ -69,6 +73,14 @@ class LooseFiles:
         self._bad = read_findings(root, names) if trusting else {}
         self._local = len(names) > 0 and all_local([self.path(0)])
         self._free = _free_buffers()
+
+    @cached_property
+    def _videos(self) -> VideoIndex | None:
+        return open_video_index(self._root, self._names)
+
+    def tables(self, indices: np.ndarray) -> StoredVideos | None:
+        """Return what an index knows of videos `indices` (int64[n]); None without an index."""
+        return None if self._videos is None else self._videos.tables(indices)
 
     def __reduce__(self):
         return LooseFiles, (self._root, self._names, self._trusting)
@@ -97,6 +109,18 @@ class LooseFiles:
         encoded = self._read(indices)
         return without_rows(encoded, [*self._bad], indices) if self._bad else encoded
 
+    def read_parts(self, indices: np.ndarray, ranges: np.ndarray) -> Encoded:
+        """Read the bytes [begin, end) (int64[n, 2]) of files; an end may lie behind that of a file.
+
+        One that cannot be read, or was found bad, has length 0.
+        """
+        paths = self._paths(indices)
+        threads = max(1, min(_THREADS, len(paths)))
+        with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:
+            parts = [*pool.map(partial(_read_range, self._free), paths, ranges.tolist())]
+        encoded = Encoded.join(parts)._replace(begins=ranges[:, 0].copy())
+        return without_rows(encoded, [*self._bad], indices) if self._bad else encoded
+
     def _read(self, indices: np.ndarray) -> Encoded:
         """Read files `indices` (int64[n]); one that cannot be read has length 0.
 
@@ -104,7 +128,7 @@ class LooseFiles:
         would take the GIL from the threads that decode.
         """
         paths = self._paths(np.asarray(indices))
-        chunks = _FileBuffers(self._free)
+        chunks = _FileBuffers(self._free, self._local)
         addresses, lengths, found = _read_cached(paths if self._local else [], chunks)
         missing = np.ones(len(paths), bool)
         missing[: found.size] = ~found
@@ -122,7 +146,7 @@ class LooseFiles:
         """Read files in threads, which end with the batch; return them in their order."""
         threads = max(1, min(_THREADS, len(paths) // _MIN_FILES_PER_THREAD))
         shares = [share.tolist() for share in np.array_split(np.array(paths, object), threads)]
-        read = partial(read_files, free=self._free)
+        read = partial(read_files, free=self._free, local=self._local)
         if len(shares) == 1:
             return [read(shares[0])]
         with ThreadPoolExecutor(threads, thread_name_prefix="jaxaug-files") as pool:
@@ -155,12 +179,15 @@ class LooseFiles:
         return digest.hexdigest()
 
 
-def read_files(paths: Iterable[str], free: _BufferPool | None = None) -> Encoded:
+def read_files(
+    paths: Iterable[str], free: _BufferPool | None = None, local: bool = False
+) -> Encoded:
     """Read files, one after the other; one that cannot be read has length 0.
 
     Args:
       paths: of local files.
       free: buffers to use, and to give them back to.
+      local: they lie on disks of this machine, so that long ones may be mapped.
 
     Example:
       >>> import tempfile
@@ -170,7 +197,7 @@ def read_files(paths: Iterable[str], free: _BufferPool | None = None) -> Encoded
       >>> bytes(encoded.view(0)), encoded.lengths.tolist()
       (b'image', [5, 0])
     """
-    chunks = _FileBuffers(_BufferPool() if free is None else free)
+    chunks = _FileBuffers(_BufferPool() if free is None else free, local)
     addresses = []
     lengths = []
     for path in paths:
@@ -187,6 +214,23 @@ def read_files(paths: Iterable[str], free: _BufferPool | None = None) -> Encoded
         addresses.append(address)
         lengths.append(length)
     return Encoded(np.array(addresses, np.uint64), np.array(lengths, np.uint64), chunks)
+
+
+def _read_range(free: _BufferPool, path: str, bounds: list[int]) -> Encoded:
+    """Read the bytes [begin, end) of a file; what cannot be read has length 0."""
+    begin, end = bounds
+    chunks = _FileBuffers(free, maps=False)
+    address, length = 0, 0
+    try:
+        descriptor = _open(path)
+        try:
+            size = max(0, min(end, os.fstat(descriptor).st_size) - begin)
+            address, length = chunks.read_range(descriptor, begin, size)
+        finally:
+            os.close(descriptor)
+    except OSError:  # told by length 0; `describe` says why
+        pass
+    return Encoded(np.array([address], np.uint64), np.array([length], np.uint64), chunks)
 
 
 def _open(path: str) -> int:
@@ -229,8 +273,11 @@ def _read_opened(opened: list[int], chunks: "_FileBuffers") -> np.ndarray:
       chunks: the memory.
     """
     lengths = libc.file_status(opened, local=True)[:, 0]
-    usable = lengths >= 0
+    long = lengths > _CHUNK_BYTES
     addresses = np.zeros(len(opened), np.int64)
+    for row in long.nonzero()[0].tolist():
+        addresses[row] = chunks.map(opened[row], int(lengths[row]))
+    usable = (lengths >= 0) & ~long
     for row in usable.nonzero()[0].tolist():
         addresses[row] = chunks.take(int(lengths[row]) + 1)
 
@@ -240,20 +287,26 @@ def _read_opened(opened: list[int], chunks: "_FileBuffers") -> np.ndarray:
     wanted = lengths[usable] + 1
     done = libc.read_cached(descriptors, offsets, addresses[usable], wanted)
     usable[usable] = done == lengths[usable]
+    usable |= long
     return np.stack([addresses, np.where(usable, lengths, 0), usable])
 
 
 class _FileBuffers:
     """Large buffers that files are read into one behind the other, given back when unused."""
 
-    def __init__(self, free: _BufferPool):
+    def __init__(self, free: _BufferPool, maps: bool):
         self._free = free
+        self._maps = maps
+        self._mappings: list[libc.Mapping] = []
         self._chunks: list[np.ndarray] = []
         self._room = memoryview(b"")
         self._address = 0
 
     def read(self, descriptor: int) -> tuple[int, int]:
         """Read a whole file; return its address and length."""
+        size = os.fstat(descriptor).st_size if self._maps else 0
+        if size > _CHUNK_BYTES:
+            return self.map(descriptor, size), size
         length = _read(descriptor, self._room)
         if length is None:
             # A byte more, to see that the file has ended.
@@ -262,6 +315,23 @@ class _FileBuffers:
         if length is None:
             raise OSError("the file grows while it is read")
         return self.take(length), length
+
+    def read_range(self, descriptor: int, begin: int, size: int) -> tuple[int, int]:
+        """Read so many bytes of a file from one on; return their address and their number."""
+        if size > len(self._room):
+            self._add(size)
+        done = 0
+        while done < size:
+            count = os.preadv(descriptor, [self._room[done:size]], begin + done)
+            if count == 0:
+                break
+            done += count
+        return self.take(done), done
+
+    def map(self, descriptor: int, size: int) -> int:
+        """Map a whole file; return its address."""
+        self._mappings.append(libc.Mapping(descriptor, size))
+        return self._mappings[-1].address
 
     def take(self, size: int) -> int:
         """Return the address of so many bytes."""

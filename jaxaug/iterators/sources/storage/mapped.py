@@ -82,6 +82,11 @@ class Mapped:
         known[failed] = 0
         return Encoded(addresses.astype(np.uint64), known, owners), failures
 
+    @property
+    def traffic(self) -> dict[str, int]:
+        """Nothing was asked of servers."""
+        return {}
+
     def _open(self, numbers: np.ndarray) -> dict[int, str]:
         """Have files mapped: why some of them cannot be used, by their numbers."""
         refused = {}

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -84,7 +85,7 @@ class FileReader:
         self._max_open = max_open
         self._local = local
         self._lock = threading.Lock()
-        self._remote = RemoteReader(timeout)
+        self.remote = RemoteReader(timeout)
         self._opened: dict[DataFile, OpenFile] = {}  # the longest unused first
 
     def __call__(self, file: DataFile, offset: int, destination: memoryview) -> int:
@@ -92,7 +93,7 @@ class FileReader:
             # Held until the bytes are there: others may drive it out of the cache.
             opened = self._open(file)
             return os.preadv(opened.descriptor, [destination], offset)
-        return self._remote.read(file, offset, destination)
+        return self.remote.read(file, offset, destination)
 
     def check(self, file: DataFile) -> None:
         """Raise unless what was read before this call are the bytes that were indexed.
@@ -110,7 +111,7 @@ class FileReader:
                     if self._opened.get(file) is opened:
                         del self._opened[file]
                 raise
-        self._remote.check(file)
+        self.remote.check(file)
 
     def _open(self, file: DataFile) -> OpenFile:
         # Outside of the lock: a dead disk never answers.
@@ -233,6 +234,9 @@ def read_fully(
 class BlockReader:
     """A file read from front to back in large blocks; views of earlier blocks stay valid.
 
+    Blocks follow each other, and the last two are kept: whoever looks ahead, as at the next header
+    of a tar, and then comes back has no byte read twice.
+
     Args:
       read: reads the file.
       file: the file.
@@ -252,19 +256,51 @@ class BlockReader:
         self.file = file
         self.block_size = block
         self._read = read
-        self._start = start
-        self._block = np.zeros(0, np.uint8) if known is None else known
+        self._last = _Block(start, _NO_BYTES if known is None else known)
+        self._before = _Block(start, _NO_BYTES)
 
     def at(self, offset: int, length: int) -> np.ndarray:
         """Return uint8[length] from `offset` on; fewer where the file ends."""
         length = min(length, self.file.size - offset)
         if length <= 0:
-            return self._block[:0]
-        begin = offset - self._start
-        if not 0 <= begin <= begin + length <= self._block.size:
-            size = min(max(length, self.block_size), self.file.size - offset)
-            self._block = np.empty(size, np.uint8)
-            self._start = offset
-            begin = 0
-            read_fully(self._read, self.file, offset, self._block.data)
-        return self._block[begin : begin + length]
+            return _NO_BYTES
+        stop = offset + length
+        if offset >= self._last.start and stop > self._last.stop:
+            self._advance(offset, stop)
+        for block in (self._last, self._before):
+            if block.start <= offset and stop <= block.stop:
+                return block.data[offset - block.start : stop - block.start]
+
+        joined = self._before.start <= offset and self._before.stop >= self._last.start
+        if joined and stop <= self._last.stop:
+            begun = self._before.data[offset - self._before.start :][: self._last.start - offset]
+            return np.concatenate([begun, self._last.data[: length - len(begun)]])
+        data = np.empty(length, np.uint8)
+        read_fully(self._read, self.file, offset, data.data)
+        return data
+
+    def _advance(self, offset: int, stop: int) -> None:
+        """Read the next block, to `stop` at least; what is known of it is not read again."""
+        near = offset < self._last.stop + self.block_size
+        begin = min(offset, self._last.stop) if near else offset
+        known = self._last.data[begin - self._last.start :] if near else _NO_BYTES
+        end = min(max(stop, begin + len(known) + self.block_size), self.file.size)
+        data = np.empty(end - begin, np.uint8)
+        data[: len(known)] = known
+        read_fully(self._read, self.file, begin + len(known), data[len(known) :].data)
+        self._before = self._last
+        self._last = _Block(begin, data)
+
+
+class _Block(NamedTuple):
+    """Bytes of a file from `start` on."""
+
+    start: int
+    data: np.ndarray
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.data)
+
+
+_NO_BYTES = np.zeros(0, np.uint8)

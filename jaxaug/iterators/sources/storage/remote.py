@@ -8,7 +8,9 @@ import importlib
 import os
 import re
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -20,8 +22,10 @@ from jaxaug.iterators.sources.storage.files import (
     hide_secrets,
     stat_file,
 )
+from jaxaug.iterators.sources.storage.pace import Pace
 
 _PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "az", "abfs")
+_PIECE_BYTES = 64 << 10  # of an answer, copied at a time
 _MAX_TRIALS = 3  # of a store that does not answer, before fsspec is taken for good
 # What obstore says behind the answer's status may be of the server, which may repeat a key in it.
 _STATUS = re.compile(r"status code: (\d{3})([\w ]*)")
@@ -48,6 +52,16 @@ class _Stores:
         self.trials: dict[str, int] = {}
         self.process = os.getpid()
 
+    def hasty(self, url: str, limit: float) -> Any:
+        """Return a store whose requests end after so many seconds; of few limits."""
+        place = _place_of(url)
+        assert place is not None
+        key = (place.root, -limit)
+        with self.lock:
+            if key not in self.found:
+                self.found[key] = _new_store(place.root, limit, whole=True)
+            return self.found[key]
+
 
 _stores = _Stores()
 
@@ -55,12 +69,21 @@ _stores = _Stores()
 class RemoteReader:
     """Reads ranges of remote files.
 
+    A request of obstore that takes far longer than others of its size is given up and asked anew,
+    once: servers are slow for one in a hundred.
+
     Args:
       timeout: seconds without a byte after which a request counts as failed.
+
+    Attributes:
+      counts: "requests", their "bytes", those that failed ("failed"), and those that were given up
+        because others were faster ("slow").
     """
 
     def __init__(self, timeout: float = 15.0):
         self._timeout = timeout
+        self._pace = Pace(timeout)
+        self.counts = {"requests": 0, "bytes": 0, "failed": 0, "slow": 0}
 
     def read(self, file: DataFile, offset: int, destination: memoryview) -> int:
         """Read the bytes from `offset` on; return how many they are, 0 at the end of the file.
@@ -69,15 +92,39 @@ class RemoteReader:
           Exception: the range did not come; `may_pass` tells whether it may in another try.
         """
         store, path = self._store_of(file)
-        get = _by_fsspec if store is None else _by_obstore(store, path)
-        data = get(file, offset, len(destination))
-        if len(data) > len(destination):
-            raise Refused(
-                f"the server of {file.name!r} ignores ranges: "
-                f"sent {len(data)} bytes for {len(destination)}."
-            )
-        destination[: len(data)] = memoryview(data)
-        return len(data)
+        if store is None:
+            by_web = partial(_by_http, timeout=self._timeout)
+            read = by_web if _is_web(file.path) else _by_fsspec
+            return self._counted(read, file, offset, destination)
+
+        began = time.monotonic()
+        limit = self._pace.limit(len(destination))
+        try:
+            hasty = store if limit is None else _stores.hasty(file.path, limit)
+            read = partial(_by_obstore, hasty, path)
+            count = self._counted(read, file, offset, destination)
+        except OSError:
+            if limit is None or time.monotonic() < began + limit:
+                raise
+            self.counts["slow"] += 1
+            self.counts["failed"] -= 1
+            read = partial(_by_obstore, store, path)
+            count = self._counted(read, file, offset, destination)
+        self._pace.add(len(destination), time.monotonic() - began)
+        return count
+
+    def _counted(
+        self, read: Callable[..., int], file: DataFile, offset: int, destination: memoryview
+    ) -> int:
+        """Return what `read` does."""
+        self.counts["requests"] += 1
+        try:
+            count = read(file, offset, destination)
+        except BaseException:
+            self.counts["failed"] += 1
+            raise
+        self.counts["bytes"] += count
+        return count
 
     def check(self, file: DataFile) -> None:
         """Raise Refused unless the file is the one that was indexed, if reads do not tell it.
@@ -86,7 +133,7 @@ class RemoteReader:
           SourceError: it is not to be found.
         """
         store, _ = self._store_of(file)
-        if store is not None and _is_etag(file.stamp):
+        if _is_etag(file.stamp) and (store is not None or _is_web(file.path)):
             return
         system, name = file_system_of(file.path)
         system.invalidate_cache(name)
@@ -126,10 +173,17 @@ class RemoteReader:
         _stores.found[key] = store if same else None
 
 
-def _new_store(root: str, timeout: float) -> Any:
-    """Return a store that reports every failure at once: what to try again is decided here."""
+def _new_store(root: str, timeout: float, whole: bool = False) -> Any:
+    """Return a store that reports every failure at once: what to try again is decided here.
+
+    Args:
+      root: of its files.
+      timeout: seconds without a byte, or of a `whole` request.
+    """
     seconds = f"{max(1, round(1000 * timeout))}ms"
     client = {"allow_http": True, "connect_timeout": seconds, "read_timeout": seconds}
+    if whole:
+        client["timeout"] = seconds
     retry = {"max_retries": 0}
     from_url = importlib.import_module("obstore.store").from_url
     return from_url(root, client_options=client, retry_config=retry)
@@ -149,35 +203,47 @@ def _place_of(url: str) -> _Place | None:
     return _Place(f"{protocol}://{host}", unquote(path) if protocol.startswith("http") else path)
 
 
+def _is_web(url: str) -> bool:
+    """Return True for a URL of a web server."""
+    return url.startswith(("http://", "https://")) and "::" not in url
+
+
 def _is_etag(stamp: str) -> bool:
     """Return True for a strong ETag, which a request may carry: RFC 9110, section 13.1.1."""
     return stamp.startswith('"')
 
 
-def _by_obstore(store: Any, path: str) -> Callable[[DataFile, int, int], Any]:
-    """Return a function that gets a range of a file in a store."""
+def _by_obstore(store: Any, path: str, file: DataFile, offset: int, destination: memoryview) -> int:
+    """Read a range of a file in a store, see `RemoteReader.read`."""
     obstore = importlib.import_module("obstore")
     failures = importlib.import_module("obstore.exceptions")
-
-    def get(file: DataFile, offset: int, length: int) -> Any:
-        options: dict[str, Any] = {"range": (offset, offset + length)}
-        if _is_etag(file.stamp):
-            options["if_match"] = file.stamp
-        try:
-            found = obstore.get(store, path, options=options)
-            data = found.bytes()
-        except failures.PreconditionError:
-            raise changed(file) from None
-        except (failures.BaseError, FileNotFoundError) as error:
-            raise _failure(file, error) from None
+    end = offset + len(destination)
+    options: dict[str, Any] = {"range": (offset, end)}
+    if _is_etag(file.stamp):
+        options["if_match"] = file.stamp
+    try:
+        found = obstore.get(store, path, options=options)
         # Servers may ignore what they are asked for.
         if _is_etag(file.stamp) and found.meta["e_tag"] != file.stamp:
             raise changed(file)
-        if found.range != (offset, min(offset + length, file.size)):
+        if found.range != (offset, min(end, file.size)):
             raise OSError(f"the server sent bytes {found.range[0]} to {found.range[1]}")
-        return data
+        return _copy(found.stream(_PIECE_BYTES), destination)
+    except failures.PreconditionError:
+        raise changed(file) from None
+    except (failures.BaseError, FileNotFoundError) as error:
+        raise _failure(file, error) from None
 
-    return get
+
+def _copy(pieces: Iterable[Any], destination: memoryview) -> int:
+    """Copy pieces to their place as they come: memory for all of them would have to be cleared."""
+    count = 0
+    for piece in pieces:
+        if count + len(piece) > len(destination):
+            raise OSError(f"the server sent more than {len(destination)} bytes")
+        destination[count : count + len(piece)] = memoryview(piece)
+        count += len(piece)
+    return count
 
 
 def _failure(file: DataFile, error: Exception) -> Exception:
@@ -193,7 +259,60 @@ def _failure(file: DataFile, error: Exception) -> Exception:
     return OSError(said)
 
 
-def _by_fsspec(file: DataFile, offset: int, length: int) -> bytes:
-    """Return a range of a file; each protocol has its own errors."""
+def _by_http(file: DataFile, offset: int, destination: memoryview, timeout: float) -> int:
+    """Read a range of a file of a web server, see `RemoteReader.read`.
+
+    By the session of fsspec, which takes whatever range comes for the one that was asked for.
+    """
     system, name = file_system_of(file.path)
-    return system.cat_file(name, start=offset, end=offset + length)
+    end = min(offset + len(destination), file.size)
+    if end <= offset:
+        return 0
+    sync = importlib.import_module("fsspec.asyn").sync
+    data = sync(system.loop, _web_range, system, name, file, (offset, end), timeout)
+    if len(data) != end - offset:
+        raise OSError(f"the server sent {len(data)} bytes for {end - offset}")
+    destination[: len(data)] = data
+    return len(data)
+
+
+async def _web_range(
+    system: Any, name: str, file: DataFile, part: tuple[int, int], timeout: float
+) -> bytes:
+    """Return a part of a file, of the state that was indexed."""
+    offset, end = part
+    asked = {"Range": f"bytes={offset}-{end - 1}", "Accept-Encoding": "identity"}
+    if _is_etag(file.stamp):
+        asked["If-Match"] = file.stamp
+    patience = importlib.import_module("aiohttp").ClientTimeout(
+        total=None, sock_connect=timeout, sock_read=timeout
+    )
+    session = await system.set_session()
+    options = system.kwargs | {"headers": system.kwargs.get("headers", {}) | asked}
+    async with session.get(system.encode_url(name), **{"timeout": patience, **options}) as answer:
+        if answer.status == 404:
+            raise FileNotFoundError(file.name)
+        if answer.status == 412:
+            raise changed(file)
+        answer.raise_for_status()
+        if answer.status != 206:
+            raise Refused(f"the server of {file.name!r} ignores ranges.")
+        if _is_etag(file.stamp) and answer.headers.get("ETag", file.stamp) != file.stamp:
+            raise changed(file)
+        came = answer.headers.get("Content-Range", "")
+        if not came.startswith(f"bytes {offset}-{end - 1}/"):
+            raise OSError(f"the server sent {came or 'an unnamed range'}")
+        return await answer.read()
+
+
+def _by_fsspec(file: DataFile, offset: int, destination: memoryview) -> int:
+    """Read a range of a file, see `RemoteReader.read`; each protocol has its own errors."""
+    system, name = file_system_of(file.path)
+    data = system.cat_file(name, start=offset, end=offset + len(destination))
+    if len(data) > len(destination):
+        raise Refused(
+            f"the server of {file.name!r} ignores ranges: "
+            f"sent {len(data)} bytes for {len(destination)}."
+        )
+    destination[: len(data)] = data
+    return len(data)

@@ -75,6 +75,7 @@ class Staged:
             allowed_open(len(files)), local, timeout=_REQUEST_SHARE * timeout
         )
         self._pool: Threads | None = None
+        self._wanted = 0  # bytes
         self._process = os.getpid()  # whose threads those of the pool are
         self._lock = threading.Lock()
 
@@ -82,6 +83,7 @@ class Staged:
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
     ) -> tuple[Encoded, dict[int, str]]:
         """Return addresses inside a new staging buffer."""
+        self._wanted += int(lengths.sum())
         spans, span_of, places, size = _merge(files, offsets, lengths)
         staging, errors = self._fill(spans, np.empty(size, np.uint8))
         failed = np.isin(span_of, list(errors))
@@ -89,29 +91,41 @@ class Staged:
         addresses = (staging.ctypes.data + places).astype(np.uint64)
         return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
 
+    @property
+    def traffic(self) -> dict[str, int]:
+        """What was asked of servers, see `Far`; nothing where files are local."""
+        if not any(self._remote) or not isinstance(self._read, FileReader):
+            return {}
+        return {"wanted_bytes": self._wanted} | self._read.remote.counts
+
     def _fill(self, spans: list["_Span"], staging: np.ndarray) -> tuple[np.ndarray, dict[int, str]]:
         """Read every span to its place; return the memory, and the errors by number of the span."""
         waiting = list(range(len(spans)))
-        errors = {}
+        errors: dict[int, str] = {}
         for attempt in range(self._retries + 1):
             if attempt:
                 pause(attempt - 1)
             rest = waiting if attempt else self._fill_from_cache(spans, staging)
-            errors, stalled = self._share(partial(self._read_span, staging.data), spans, rest)
+            failed, stalled = self._share(partial(self._read_span, staging.data), spans, rest)
             if stalled:
                 # A read that ends late writes to the memory that it was given.
                 staging = staging.copy()
-            errors |= self._check(spans, [number for number in rest if number not in errors])
-            # Those of remote files were tried for long already.
-            waiting = [each for each in sorted(errors) if not self._remote[spans[each].file]]
+            failed |= self._check(spans, [number for number in rest if number not in failed])
+            # Those of remote files were tried for long already, and stay.
+            far = {number: errors[number] for number in errors if self._is_far(spans[number])}
+            errors = far | failed
+            waiting = [number for number in sorted(failed) if not self._is_far(spans[number])]
             if not waiting:
                 break
         return staging, errors
 
     def _read_span(self, staging: memoryview, span: "_Span") -> None:
         destination = staging[span.place : span.place + span.length]
-        patience = self._patience if self._remote[span.file] else _ONCE
+        patience = self._patience if self._is_far(span) else _ONCE
         read_fully(self._read, self._files[span.file], span.offset, destination, patience)
+
+    def _is_far(self, span: "_Span") -> bool:
+        return self._remote[span.file]
 
     def _check(self, spans: list["_Span"], numbers: list[int]) -> dict[int, str]:
         """Return the spans that may be of a changed file, and why; each file is asked once."""

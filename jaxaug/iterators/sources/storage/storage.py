@@ -22,6 +22,11 @@ class Storage(Protocol):
         """Return the ranges (all int64[k]), and the errors by row; such a row has length 0."""
         ...
 
+    @property
+    def traffic(self) -> dict[str, int]:
+        """What was asked of servers, see `Far`."""
+        ...
+
 
 # Half of the mappings that Linux grants a process, vm.max_map_count: others need some too.
 _MAX_MAPPED_FILES = 32_000

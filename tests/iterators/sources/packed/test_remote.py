@@ -16,14 +16,17 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from jaxaug import Loader
 from jaxaug._pack import pack_files
+from jaxaug.decode import Image
 from jaxaug.errors import SourceError
-from jaxaug.iterators import Coco, FileList, ImageFolder, PairedFolders
+from jaxaug.iterators import Coco, Concat, FileList, ImageFolder, InMemory, PairedFolders, Subset
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import files as files_module
 from jaxaug.iterators.sources.storage import read, remote
 from jaxaug.iterators.sources.storage.files import list_files
+from tests.iterators.loaders import one_device
 from tests.iterators.sources import containers
 
 
@@ -82,10 +85,12 @@ def serving(kind=Server):
     running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=running.serve_forever, daemon=True)
     thread.start()
-    yield handler, f"http://127.0.0.1:{running.server_port}"
-    running.shutdown()
-    running.server_close()
-    thread.join()
+    try:
+        yield handler, f"http://127.0.0.1:{running.server_port}"
+    finally:
+        running.shutdown()
+        running.server_close()
+        thread.join(10)
 
 
 @pytest.fixture
@@ -314,7 +319,7 @@ def test_a_remote_change_of_the_same_size_while_open_is_an_error(
         monkeypatch.setattr(handler, "answer", then_change)
     else:
         handler.contents["/b.tar"] = after
-    if during and (client, stamp) == ("obstore", "ETag"):
+    if during and stamp == "ETag":
         encoded = source.read(np.arange(8))["image"]
         assert [bytes(encoded.view(row)) for row in range(8)] == images * 2
     with pytest.raises(SourceError, match=r"b.tar' changed since it was indexed: open"):
@@ -330,11 +335,13 @@ def take_client(monkeypatch, client):
     remote._stores.found.clear()  # a port may have been that of another server
 
 
-@pytest.mark.parametrize("client, asked", [("obstore", []), ("fsspec", ["/a.tar", "/b.tar"])])
-def test_what_a_remote_batch_asks_beside_its_ranges(server, monkeypatch, client, asked):
+@pytest.mark.parametrize("client", ["obstore", "fsspec"])
+@pytest.mark.parametrize("stamp, asked", [("ETag", []), ("Last-Modified", ["/a.tar", "/b.tar"])])
+def test_what_a_remote_batch_asks_beside_its_ranges(server, monkeypatch, client, stamp, asked):
     """Answers with an ETag say themselves of which state of the file they are."""
     take_client(monkeypatch, client)
     handler, url = server
+    handler.stamp = staticmethod(STAMPS[stamp])
     handler.contents |= {"/a.tar": two_versions()[2], "/b.tar": two_versions()[3]}
     source = WebDataset([url + "/a.tar", url + "/b.tar"])
     source.read(np.arange(8))
@@ -544,3 +551,128 @@ def test_views_of_earlier_blocks_stay_as_they_are(tmp_path):
     views = [reader.at(*place) for place in places]
     for (start, length), view in zip(places, views):
         assert view.tolist() == list(range(start, min(start + length, 250)))
+
+
+def test_blocks_are_those_of_the_file_in_any_order_of_asking(tmp_path):
+    content = np.random.default_rng(0).bytes(3000)
+    (tmp_path / "a").write_bytes(content)
+    (file,) = list_files(tmp_path / "a")
+    generator = np.random.default_rng(1)
+    for _ in range(20):
+        reader = read.BlockReader(read.FileReader(), file, block=int(generator.integers(1, 300)))
+        at = 0
+        for _ in range(60):
+            at = int(np.clip(at + generator.integers(-200, 300), 0, 3000))
+            length = int(generator.integers(0, 400))
+            assert reader.at(at, length).tobytes() == content[at : at + length]
+
+
+@pytest.mark.parametrize("kind", [WebDataset, TFRecord])
+def test_an_index_is_built_from_one_reading_of_each_byte(tmp_path, monkeypatch, kind):
+    tar = containers.tar(containers.labelled_files(40))
+    record = containers.tfrecord(containers.labelled_examples(40))
+    (tmp_path / "a").write_bytes(tar if kind is WebDataset else record)
+    ranges = []
+    call = read.FileReader.__call__
+
+    def counting(self, file, offset, destination):
+        ranges.append((offset, len(destination)))
+        return call(self, file, offset, destination)
+
+    monkeypatch.setattr(read.FileReader, "__call__", counting)
+    monkeypatch.setattr(read.BlockReader.__init__, "__defaults__", (12_000,))
+    source = kind(tmp_path / "a")
+    assert len(ranges) > 1
+    stops = [offset + length for offset, length in ranges]
+    assert [offset for offset, _ in ranges] == [0, *stops[:-1]]
+    assert stops[-1] == (tmp_path / "a").stat().st_size
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(40)))
+
+
+def test_shards_of_a_store_that_are_named_one_by_one_cost_one_listing(monkeypatch):
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+    files = containers.labelled_files(20)
+    names = list(files)
+    for shard in range(20):
+        part = {name: files[name] for name in names[2 * shard : 2 * shard + 2]}
+        memory().pipe(f"/braces/s-{shard:02d}.tar", containers.tar(part))
+    asked = []
+    info, glob = memory.info, memory.glob
+    monkeypatch.setattr(
+        memory, "info", lambda *args, **more: asked.append("info") or info(*args, **more)
+    )
+    monkeypatch.setattr(
+        memory, "glob", lambda *args, **more: asked.append("glob") or glob(*args, **more)
+    )
+    monkeypatch.setattr(
+        files_module, "_listed", lambda path, facts: files_module._data_file(path, facts)
+    )
+    listed = list_files("memory://braces/s-{00..19}.tar")
+    assert asked.count("glob") == 1
+    singly = [files_module.stat_file(f"memory://braces/s-{shard:02d}.tar") for shard in range(20)]
+    assert [file.size for file in listed] == [file.size for file in singly]
+    assert [file.path for file in listed] == [file.path for file in singly]
+    with pytest.raises(SourceError, match=r"s-20.tar' cannot be opened: No such file"):
+        list_files("memory://braces/s-{00..20}.tar")
+
+
+def test_an_index_that_is_trusted_costs_no_request(server):
+    handler, url = server
+    files = containers.labelled_files(8)
+    names = list(files)
+    for shard in range(4):
+        part = {name: files[name] for name in names[4 * shard : 4 * shard + 4]}
+        handler.contents[f"/s-{shard}.tar"] = containers.tar(part)
+    heads = []
+    handler.do_HEAD = lambda self: heads.append(self.path) or self.answer(body=False)
+    pattern = url + "/s-{0..3}.tar"
+    path = WebDataset(pattern).index_path
+    heads.clear()
+    handler.requests.clear()
+    source = WebDataset(pattern, index=path, trust_index=True)
+    assert len(source) == 8 and not heads and not handler.requests
+    assert containers.images_by_label(source) == dict(enumerate(containers.jpegs(8)))
+    handler.requests.clear()
+    with pytest.raises(SourceError, match="or of other options"):
+        WebDataset(pattern, index=path, trust_index=True, label=None)
+    assert not heads and not handler.requests
+
+    handler.contents["/s-2.tar"] = handler.contents["/s-1.tar"]
+    with pytest.raises(SourceError, match=r"s-2.tar' changed since it was indexed"):
+        WebDataset(pattern, index=path, trust_index=True).read(np.arange(8))
+    for paths, what in ((url + "/s-{0..4}.tar", "5 files"), (url + "/s-*.tar", "patterns")):
+        with pytest.raises(SourceError, match=what):
+            WebDataset(paths, index=path, trust_index=True)
+    with pytest.raises(SourceError, match="`trust_index` needs `index`"):
+        WebDataset(pattern, trust_index=True)
+
+
+@pytest.mark.parametrize("client", ["obstore", "fsspec"])
+def test_a_source_counts_what_it_asks_servers_for(server, tmp_path, monkeypatch, client):
+    take_client(monkeypatch, client)
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.files._FIRST_PAUSE", 0.001)
+    handler, url = server
+    handler.contents |= {
+        f"/{name}.tar": containers.tar(containers.labelled_files(20)) for name in "ab"
+    }
+    source = WebDataset([url + "/a.tar", url + "/b.tar"])
+    handler.requests.clear()
+    handler.fails = 2
+    lengths = source.read(np.array([0, 4, 9, 33]))["image"].lengths
+    traffic = dict(source.traffic)
+    assert traffic.pop("bytes") >= traffic.pop("wanted_bytes") == lengths.sum()
+    failed = len(handler.requests) // 2
+    assert traffic == {"requests": len(handler.requests), "failed": failed, "slow": 0} and failed
+    both = Concat([Subset(source, np.arange(40)), InMemory(containers.jpegs(1), {"label": [0]})])
+    assert both.traffic == source.traffic
+
+    handler.fails = 0
+    kept = WebDataset([url + "/a.tar", url + "/b.tar"], cache=tmp_path / "kept")
+    for hits in (0, 2):
+        kept.read(np.array([0, 4, 9, 33]))
+        kept._storage.flush(30)
+        traffic = kept.traffic
+        assert (traffic["hits"], traffic["misses"], traffic["requests"]) == (hits, 2, 2)
+    assert traffic["wanted_bytes"] == 2 * lengths.sum()
+    with Loader(kept, 8, sharding=one_device(), decode=Image((32, 48))) as loader:
+        assert loader.stats["traffic"] == kept.traffic

@@ -1,5 +1,6 @@
 """Servers that fail: never a wrong byte, never a hang, and nothing is tried in vain."""
 
+import threading
 import time
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import files as files_module
+from jaxaug.iterators.sources.storage.files import DataFile
+from jaxaug.iterators.sources.storage.pace import Pace
+from jaxaug.iterators.sources.storage.staged import Staged
 from tests.iterators.sources import containers
 from tests.iterators.sources.packed.test_remote import Server, serving, take_client
 
@@ -92,30 +96,52 @@ def faulty(tmp_path, monkeypatch):
 
 CLIENTS = ["obstore", "fsspec"]
 PASSING = ["503", "429", "reset", "stall", "short", "wrong_range"]
+TIMES = [1, pytest.param(10, marks=pytest.mark.slow)]
 
 
+@pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("fault", PASSING)
-def test_a_fault_that_passes_costs_time_alone(faulty, client, fault):
-    if (client, fault) == ("fsspec", "wrong_range"):
-        pytest.skip("aiohttp does not tell which range came")
+def test_a_fault_that_passes_costs_time_alone(faulty, client, fault, times):
     source, handler = faulty(fault, client)
-    found = source.read(np.arange(SHARDS * RECORDS))["image"]
     images = containers.jpegs(SHARDS * RECORDS)
-    assert [bytes(found.view(row)) for row in range(SHARDS * RECORDS)] == images
-    assert handler.seen > SHARDS  # it has failed
+    for seed in range(times):
+        handler.seen = 0
+        rows = np.random.default_rng(seed).permutation(SHARDS * RECORDS)
+        found = source.read(rows)["image"]
+        assert [bytes(found.view(at)) for at in range(rows.size)] == [images[row] for row in rows]
+        assert handler.seen > SHARDS  # it has failed
 
 
+@pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("status", [403, 404, 410, 412])
-def test_a_fault_that_stays_ends_the_read_at_once(faulty, monkeypatch, client, status):
+def test_a_fault_that_stays_ends_the_read_at_once(faulty, monkeypatch, client, status, times):
+    """An expired signature is a 403."""
     source, handler = faulty("", client, timeout=30.0)
     monkeypatch.setattr(handler, "answer", lambda self, body: refuse(self, body, status))
-    handler.seen = 0
-    started = time.monotonic()
-    with pytest.raises(SourceError, match=r"\d.tar' (cannot be read|changed since)"):
-        source.read(np.arange(SHARDS * RECORDS))
-    assert time.monotonic() - started < 10 and handler.seen <= SHARDS
+    for _ in range(times):
+        handler.seen = 0
+        started = time.monotonic()
+        with pytest.raises(SourceError, match=r"\d.tar' (cannot be read|changed since)") as caught:
+            source.read(np.arange(SHARDS * RECORDS))
+        assert time.monotonic() - started < 10 and handler.seen <= SHARDS
+        assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_host_without_an_address_is_named_in_time(monkeypatch, client, times):
+    take_client(monkeypatch, client)
+    file = DataFile("http://user:SECRET@nowhere.invalid/a.tar?token=SECRET", 100_000, '"1"')
+    plain = DataFile("http://nowhere.invalid/b.tar", 100_000, '"1"')
+    storage = Staged([file, plain], timeout=1.0)
+    for _ in range(times):
+        started = time.monotonic()
+        encoded, failures = storage.read(np.array([0, 1]), np.array([7, 7]), np.array([100, 100]))
+        assert time.monotonic() - started < 10 and encoded.lengths.tolist() == [0, 0]
+        assert ["nowhere.invalid" in failures[row] for row in (0, 1)] == [True, True]
+        assert "SECRET" not in str(failures)
 
 
 def refuse(self, body, status):
@@ -166,3 +192,44 @@ def test_pauses_grow_to_a_limit_and_differ(monkeypatch):
     assert (rounds >= 0.5 * expected).all() and (rounds <= 1.5 * expected).all()
     np.testing.assert_allclose(rounds.mean(axis=0), expected, rtol=0.15)
     assert len({tuple(each) for each in rounds.tolist()}) == 100
+
+
+def test_a_request_that_takes_far_longer_than_others_is_asked_anew(faulty, monkeypatch):
+    """It would not be answered before the read is over."""
+    source, handler = faulty("", "obstore", timeout=240.0)
+    images = containers.jpegs(SHARDS * RECORDS)
+    over = threading.Event()
+    answer = handler.answer
+
+    def stuck(self, body):
+        type(self).seen += body
+        if body and self.seen % 50 == 0:
+            over.wait(50)
+        return answer(self, body)
+
+    rows = np.arange(0, SHARDS * RECORDS, RECORDS)
+    for _ in range(20):
+        source.read(rows)
+    counts = source._storage._read.remote.counts
+    assert counts["slow"] == 0 and counts["requests"] >= 80
+    monkeypatch.setattr(handler, "answer", stuck)
+    try:
+        for _ in range(15):
+            found = source.read(rows)["image"]
+            assert [bytes(found.view(at)) for at in range(SHARDS)] == [images[row] for row in rows]
+            assert not over.is_set()
+    finally:
+        over.set()
+    assert counts["failed"] == 0 and 1 <= counts["slow"] <= 10
+
+
+def test_a_server_that_becomes_slow_is_soon_let_be():
+    pace = Pace(longest=10.0)
+    for _ in range(500):
+        pace.add(5000, 0.1)
+    assert pace.limit(5000) == 0.25 and pace.limit(5000 << 4) is None
+    asked_anew = 0
+    for _ in range(200):
+        asked_anew += (pace.limit(5000) or 10) < 1.5
+        pace.add(5000, 1.5)
+    assert pace.limit(5000) == 4.0 and asked_anew <= 64

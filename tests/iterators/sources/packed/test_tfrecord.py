@@ -23,7 +23,12 @@ def write(folder, shards, name="a"):
     return paths
 
 
-def test_crc32c_equals_the_definition():
+@pytest.mark.parametrize("native", [True, False])
+def test_crc32c_equals_the_definition(monkeypatch, native):
+    if native:
+        pytest.importorskip("google_crc32c")
+    else:
+        monkeypatch.setattr("jaxaug.iterators.sources.storage.crc32c.native_crc32c", lambda: None)
     generator = np.random.default_rng(1)
     data = generator.integers(0, 256, 5000, dtype=np.uint8)
     lengths = np.array([0, 1, 2, 3, 8, 9, 511, 512, 513, 1024, 2500, 5000])

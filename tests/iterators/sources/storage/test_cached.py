@@ -16,6 +16,7 @@ from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import cached as cached_module
 from jaxaug.iterators.sources.storage.cached import Cached
 from jaxaug.iterators.sources.storage.files import list_files
+from jaxaug.iterators.sources.storage.segment import Segment
 from jaxaug.iterators.sources.storage.staged import Staged
 from tests.iterators.sources import containers
 from tests.iterators.sources.packed.test_remote import Server, serving
@@ -51,7 +52,7 @@ def random_ranges(count=60, seed=0):
 
 def check_read(storage, contents, ranges):
     encoded, failures = storage.read(*ranges)
-    assert not failures
+    assert not failures and storage.flush(60)
     for row, (file, offset, length) in enumerate(zip(*(x.tolist() for x in ranges))):
         assert bytes(encoded.view(row)) == contents[file][offset : offset + length]
 
@@ -79,7 +80,7 @@ def test_damaged_blocks_are_read_anew(far, tmp_path, change):
     check_read(opened(), contents, random_ranges())
     for path in blocks_below(tmp_path / "cache"):
         data = path.read_bytes()
-        flipped = bytes([data[0] ^ 1]) + data[1:]
+        flipped = bytes(np.frombuffer(data, np.uint8) ^ (np.arange(len(data)) % 997 == 5))
         wrong = {"flipped": flipped, "cut": data[:-1], "longer": data + b"x", "empty": b""}
         path.write_bytes(wrong[change])
     check_read(opened(), contents, random_ranges())
@@ -88,17 +89,19 @@ def test_damaged_blocks_are_read_anew(far, tmp_path, change):
     assert handler.requests == []
 
 
-def test_the_folder_is_bounded_and_what_was_used_last_stays(far, tmp_path):
+def test_the_folder_is_bounded_and_what_was_used_last_stays(far, tmp_path, monkeypatch):
     opened, handler, contents = far
     bound = 120_000
     storage = opened(bound)
+    monkeypatch.setattr(cached_module, "_LOOK_SECONDS", 0.0)
     one = [np.array([0]), np.array([0]), np.array([9_000])]
     sizes = []
     for seed in range(20):
         check_read(storage, contents, one)
         check_read(storage, contents, random_ranges(3, seed))
-        sizes.append(sum(path.stat().st_size for path in blocks_below(tmp_path / "cache")))
-    assert max(sizes) <= bound * 1.02 + 10_004 and sizes[-1] > 0.5 * bound
+        found = [path.stat() for path in blocks_below(tmp_path / "cache")]
+        sizes.append(sum(512 * facts.st_blocks for facts in found))
+    assert max(sizes) <= bound * 1.02 + 20_000 and sizes[-1] > 0.5 * bound
     handler.requests.clear()
     check_read(storage, contents, one)
     assert handler.requests == []
@@ -115,17 +118,58 @@ def test_a_changed_file_has_other_blocks(far):
         storage.read(np.array([0]), np.array([299_000]), np.array([1000]))
 
 
-def test_a_full_disk_costs_a_warning(far, monkeypatch):
+@pytest.mark.parametrize("call, good", [("replace", 0), ("ftruncate", 1), ("pwrite", 7)])
+def test_a_full_disk_costs_a_warning(far, monkeypatch, call, good):
     opened, _, contents = far
+    calls = []
+    real = getattr(os, call)
 
     def refuse(*arguments):
-        raise OSError(28, "No space left on device")
+        calls.append(arguments)
+        if len(calls) > good:
+            raise OSError(28, "No space left on device")
+        return real(*arguments)
 
     storage = opened()
-    monkeypatch.setattr(cached_module.os, "replace", refuse)
+    monkeypatch.setattr(os, call, refuse)
     with pytest.warns(RuntimeWarning, match="nothing more is kept in .*: No space left"):
         check_read(storage, contents, random_ranges())
-    check_read(storage, contents, random_ranges())
+    check_read(storage, contents, random_ranges(seed=1))
+    monkeypatch.setattr(os, call, real)
+    check_read(opened(), contents, random_ranges(seed=2))
+
+
+def test_what_is_not_written_yet_is_not_asked_for_again(far, monkeypatch):
+    opened, handler, contents = far
+    go_on = threading.Event()
+    write = Segment.write
+    monkeypatch.setattr(Segment, "write", lambda *arguments: go_on.wait(30) and write(*arguments))
+    storage = opened()
+    some = [np.array([0]), np.array([5]), np.array([35_000])]
+    encoded, _ = storage.read(*some)
+    asked = len(handler.requests)
+    again, _ = storage.read(*some)
+    go_on.set()
+    assert len(handler.requests) == asked and storage.flush(30)
+    assert bytes(encoded.view(0)) == bytes(again.view(0)) == contents[0][5:35_005]
+    check_read(storage, contents, some)
+    assert len(handler.requests) == asked
+
+
+def test_a_removed_segment_is_read_on_and_let_go(far, tmp_path, monkeypatch):
+    opened, handler, contents = far
+    storage = opened()
+    some = [np.array([0]), np.array([0]), np.array([35_000])]
+    check_read(storage, contents, some)
+    encoded, _ = storage.read(*some)
+    for path in blocks_below(tmp_path / "cache"):
+        path.unlink()
+    assert bytes(encoded.view(0)) == contents[0][:35_000]
+    monkeypatch.setattr(cached_module, "_LOOK_SECONDS", 0.0)
+    asked = len(handler.requests)
+    check_read(storage, contents, some)  # which fetches and keeps it anew
+    assert len(handler.requests) > asked and blocks_below(tmp_path / "cache")
+    assert bytes(encoded.view(0)) == contents[0][:35_000]
 
 
 def test_threads_share_a_storage(far):
@@ -140,12 +184,33 @@ def test_threads_share_a_storage(far):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=read, args=(seed,), daemon=True) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
-    assert not errors
+        thread.join(60)
+    assert not errors and not any(thread.is_alive() for thread in threads)
+
+
+def test_blocks_that_two_threads_have_fetched_are_kept_and_let_go(far, monkeypatch):
+    opened, _, contents = far
+    storage = opened()
+    both, go_on = threading.Barrier(2), threading.Event()
+    write, fetch = Segment.write, storage._fetch
+    monkeypatch.setattr(Segment, "write", lambda *arguments: go_on.wait(30) and write(*arguments))
+    monkeypatch.setattr(storage, "_fetch", lambda blocks: (fetch(blocks), both.wait(30))[0])
+    some = [np.array([0]), np.array([0]), np.array([35_000])]
+    threads = [
+        threading.Thread(target=storage.read, args=tuple(some), daemon=True) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    go_on.set()
+    assert storage.flush(30) and not storage._unwritten
+    assert [write.exception(1) for write in storage._writes] == [None, None]
+    check_read(opened(), contents, some)
 
 
 READ = """
@@ -177,19 +242,24 @@ def test_processes_share_a_folder_and_may_be_killed(tmp_path, monkeypatch):
             subprocess.Popen([*map(str, command), str(seed), "200"], stdout=subprocess.PIPE)
             for seed in range(2)
         ]
-        assert running[0].stdout is not None and running[0].stdout.readline()
-        time.sleep(0.2)
-        running[0].send_signal(signal.SIGKILL)
-        assert running[1].wait(60) == 0
-        running[0].wait()
-        for process in running:
-            assert process.stdout is not None
-            process.stdout.close()
+        watchdog = threading.Timer(90, running[0].kill)  # which ends the wait for its line
+        watchdog.start()
+        try:
+            assert running[0].stdout is not None and running[0].stdout.readline()
+            time.sleep(0.2)
+            running[0].send_signal(signal.SIGKILL)
+            assert running[1].wait(60) == 0
+        finally:
+            watchdog.cancel()
+            for process in running:
+                process.kill()
+                process.communicate(timeout=30)
 
         source = WebDataset(f"{url}/{{0..3}}.tar", cache=folder, cache_bytes=1e6)
         found = source.read(np.arange(len(source)))["image"]
         images = containers.jpegs(30) * 4
         assert [bytes(found.view(row)) for row in range(len(source))] == images
+        assert source._storage.flush(60)
         requests = len(handler.requests)
         again = WebDataset(f"{url}/{{0..3}}.tar", cache=folder, cache_bytes=1e6)
         again.read(np.arange(len(source)))
@@ -201,12 +271,27 @@ def test_unfinished_files_of_killed_processes_go(far, tmp_path):
     check_read(opened(), contents, random_ranges())
     folder = blocks_below(tmp_path / "cache")[0].parent
     for name, age in (("old", 7200), ("new", 0)):
-        path = folder / f"{name}.block.1-2"
+        path = folder / f"{name}.blocks.1-2"
         path.write_bytes(b"half")
         os.utime(path, (time.time() - age, time.time() - age))
     check_read(opened(), contents, random_ranges(seed=3))
     names = {path.name for path in blocks_below(folder)}
-    assert "new.block.1-2" in names and "old.block.1-2" not in names
+    assert "new.blocks.1-2" in names and "old.blocks.1-2" not in names
+
+
+def test_a_block_is_not_written_to_the_file_of_another(tmp_path):
+    """One that took the place of a removed one: what this process has mapped would not have it."""
+    content = np.arange(20, dtype=np.uint8)
+    path = str(tmp_path / "ab" / "x.blocks")
+    first = Segment(path, np.array([10, 10, 4]), 10)
+    first.write(1, content.ctypes.data)
+    Path(path).unlink()
+    second = Segment(path, np.array([10, 10, 4]), 10)
+    first.write(2, content.ctypes.data)
+    assert first.find(np.arange(3)).tolist() == [False, True, False] and not first.is_there()
+    assert second.is_there() and not second.find(np.arange(3)).any()
+    second.write(2, content.ctypes.data)
+    assert Segment(path, np.array([10, 10, 4]), 10).find(np.arange(3)).tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, "1", None])

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import lzma
 import os
 import subprocess
@@ -17,11 +18,23 @@ from jaxaug.decode import Encoded, read_headers
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
-from jaxaug.iterators.sources.storage import index as index_file
-from jaxaug.iterators.sources.storage.index import IndexDamaged, read_index, write_index
+from jaxaug.iterators.sources.storage import index as index_module
+from jaxaug.iterators.sources.storage.files import common_folder
+from jaxaug.iterators.sources.storage.index_file import (
+    IndexDamaged,
+    read_header,
+    read_index,
+    write_index,
+)
+from tests.images import encode, picture
 from tests.iterators.sources import containers
 
-HEADER = {"counts": [3, 0, 2], "extra": {"classes": ["a"]}, "fingerprint": "f", "kind": "test"}
+HEADER = {
+    "counts": [3, 0, 2],
+    "extra": {"classes": ["a"]},
+    "fingerprint": "f",
+    "kind": "test",
+}
 
 
 def columns():
@@ -37,8 +50,8 @@ def columns():
 def builds(monkeypatch):
     """Counts how often an index is built."""
     count = []
-    build = index_file._build
-    monkeypatch.setattr(index_file, "_build", lambda *args: count.append(1) or build(*args))
+    build = index_module._build
+    monkeypatch.setattr(index_module, "_build", lambda *args: count.append(1) or build(*args))
     return count
 
 
@@ -66,7 +79,7 @@ def index_files(folder):
 
 
 def test_columns_come_back_as_they_were(tmp_path):
-    write_index(tmp_path / "x", dict(HEADER), columns())
+    write_index(tmp_path / "x", dict(HEADER), columns().items())
     index = read_index(tmp_path / "x")
     assert (index.extra, index.fingerprint, index.row_starts.tolist()) == (
         {"classes": ["a"]},
@@ -84,7 +97,7 @@ def test_columns_come_back_as_they_were(tmp_path):
 
 def test_every_damaged_byte_is_found(tmp_path):
     path = tmp_path / "x"
-    write_index(path, dict(HEADER), columns())
+    write_index(path, dict(HEADER), columns().items())
     good = path.read_bytes()
     unnoticed = 0
     for at in range(len(good)):
@@ -171,13 +184,12 @@ def test_facts_in_the_index_are_those_of_the_bytes(shards):
 def rewrite(path, **changes):
     """Write an index again with other columns; the checksums are those of the new ones."""
     index = read_index(path)
-    with open(path, "rb") as file:
-        header, _ = index_file._read_header(file, os.path.getsize(path))
+    header = read_header(path)
     changed = {name: np.array(column) for name, column in index.columns.items()}
     for name, change in changes.items():
         changed[name] = change(changed[name].astype(np.uint64))
-    del index, header["columns"]
-    write_index(str(path), header, changed)
+    del index
+    write_index(str(path), header, changed.items())
 
 
 def last(value):
@@ -197,7 +209,7 @@ def last(value):
 )
 @pytest.mark.parametrize("chunk", [2, 1 << 20])
 def test_records_outside_their_files_build_anew(shards, builds, monkeypatch, changes, chunk):
-    monkeypatch.setattr(index_file, "_MAX_CHECKED_RECORDS", chunk)
+    monkeypatch.setattr(index_module, "_MAX_CHECKED_RECORDS", chunk)
     path = open_shards(shards).index_path
     good = open(path, "rb").read()
     rewrite(path, **changes)
@@ -227,11 +239,9 @@ def test_masks_outside_their_files_build_anew(tmp_path, builds, changes):
 def test_an_index_of_another_number_of_files_is_built_anew(shards, builds):
     path = open_shards(shards).index_path
     index = read_index(path)
-    with open(path, "rb") as file:
-        header, _ = index_file._read_header(file, os.path.getsize(path))
-    del header["columns"]
+    header = read_header(path)
     copied = {name: np.array(column) for name, column in index.columns.items()}
-    write_index(path, header | {"counts": [5]}, copied)
+    write_index(path, header | {"counts": [5]}, copied.items())
     open_shards(shards)
     assert len(builds) == 2
 
@@ -269,15 +279,15 @@ def test_a_record_may_end_where_its_file_does(shards, builds):
     ],
 )
 def test_the_common_folder_of_paths(paths, folder, names):
-    assert index_file.common_folder(paths) == (folder, names)
+    assert common_folder(paths) == (folder, names)
 
 
 @pytest.mark.parametrize("folder, remote", [("", False), ("s3:/", True), ("", True)])
 def test_without_a_local_folder_the_index_is_cached(tmp_path, monkeypatch, folder, remote):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (place,) = index_file._places(folder, remote, ["names"])
+    (place,) = index_module._places(folder, remote, ["names"])
     assert place.startswith(str(tmp_path / "jaxaug"))
-    assert len(index_file._places("/data", False, ["names"])) == 2
+    assert len(index_module._places("/data", False, ["names"])) == 2
 
 
 @pytest.mark.parametrize(
@@ -314,14 +324,14 @@ def test_the_home_folder_of_data_and_of_a_packed_tar(tmp_path, monkeypatch):
 
 def refuse_to_write(monkeypatch, folder):
     """As if there were no permission; the tests may run as root, whom no mode bits stop."""
-    write = index_file.write_index
+    write = index_module.write_index
 
-    def refusing(path, *args):
+    def refusing(path, *args, **options):
         if path.startswith(str(folder)):
             raise PermissionError(13, "Permission denied")
-        write(path, *args)
+        write(path, *args, **options)
 
-    monkeypatch.setattr(index_file, "write_index", refusing)
+    monkeypatch.setattr(index_module, "write_index", refusing)
 
 
 def test_a_folder_that_cannot_be_written_gets_its_index_in_the_cache(
@@ -340,7 +350,9 @@ def test_an_index_that_can_be_written_nowhere(shards, tmp_path, monkeypatch):
         SourceError, match=r"no index can be written to .*Permission denied.*set XDG_CACHE_HOME"
     ):
         open_shards(shards)
-    with pytest.raises(SourceError, match=r"Permission denied.*, or name a file by `index`"):
+    with pytest.raises(
+        SourceError, match=r"Permission denied.*, or name a file or a folder by `index`"
+    ):
         TFRecord(shards / "*.tfrecord", index=tmp_path / "x.index")
 
 
@@ -350,7 +362,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_index(tmp_path / "x", dict(HEADER), columns())
+        write_index(tmp_path / "x", dict(HEADER), columns().items())
     assert os.listdir(tmp_path) == []
 
 
@@ -364,11 +376,12 @@ def test_many_open_at_once(shards):
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run) for _ in range(6)]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(6)]
     [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert not errors and len({source.fingerprint() for source in sources}) == 1
-    assert len(os.listdir(shards)) == 3
+    [thread.join(60) for thread in threads]
+    assert not errors and len(sources) == 6
+    assert len({source.fingerprint() for source in sources}) == 1
+    assert len(os.listdir(shards)) == 5  # two files, the index of each, and both joined
 
 
 def test_a_damaged_file_stops_the_others(tmp_path):
@@ -387,7 +400,7 @@ def test_a_damaged_file_stops_the_others(tmp_path):
 LARGE = """
 import resource, sys, time
 import numpy as np
-from jaxaug.iterators.sources.storage.index import read_index
+from jaxaug.iterators.sources.storage.index_file import read_index
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 before, start = resident(), time.perf_counter()
@@ -411,9 +424,13 @@ def test_ten_million_records(tmp_path):
     }
     kinds = wide | narrow | {"header/scan_components": np.uint8, "header/sampling": np.uint32}
     data = {name: generator.integers(0, 100, count).astype(dtype) for name, dtype in kinds.items()}
-    write_index(tmp_path / "x", HEADER | {"counts": [count]}, data)
+    write_index(tmp_path / "x", HEADER | {"counts": [count]}, data.items())
     run = subprocess.run(
-        [sys.executable, "-c", LARGE, tmp_path / "x"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", LARGE, tmp_path / "x"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     seconds, megabytes = map(float, run.stdout.split())
     print(f"opened in {seconds:.2f} s, {megabytes:.0f} MB after reading a tenth of all rows")
@@ -422,25 +439,25 @@ def test_ten_million_records(tmp_path):
 
 def test_of_several_that_need_an_index_one_builds_it(tmp_path, builds, monkeypatch):
     (tmp_path / "a.tar").write_bytes(containers.tar(containers.labelled_files(3)))
-    build = index_file._build
+    build = index_module._build
     waiting = threading.Barrier(4)
 
     def slow(*arguments):
         time.sleep(0.3)
         return build(*arguments)
 
-    monkeypatch.setattr(index_file, "_build", slow)
+    monkeypatch.setattr(index_module, "_build", slow)
     found = []
 
     def open_source():
-        waiting.wait()
+        waiting.wait(60)
         found.append(len(WebDataset(tmp_path / "a.tar")))
 
-    threads = [threading.Thread(target=open_source) for _ in range(4)]
+    threads = [threading.Thread(target=open_source, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert found == [3] * 4 and len(builds) == 1
     assert len(os.listdir(tmp_path)) == 2  # the tar and its index: no lock
 
@@ -450,3 +467,155 @@ def test_a_builder_that_fails_leaves_no_lock(tmp_path):
     with pytest.raises(SourceError):
         WebDataset(tmp_path / "a.tar")
     assert os.listdir(tmp_path) == ["a.tar"]
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """The names of the files that are run through."""
+    names = []
+    scan = index_module._scan_file
+
+    def counting(read, file, *rest):
+        names.append(os.path.basename(file.path))
+        return scan(read, file, *rest)
+
+    monkeypatch.setattr(index_module, "_scan_file", counting)
+    return names
+
+
+@pytest.fixture
+def five(tmp_path, monkeypatch):
+    """Five shards, of which one has no records, and the third has its own features."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "five"
+    folder.mkdir()
+    images = containers.jpegs(20)
+    for row in (5, 6, 17):  # facts that the images of other shards do not have
+        images = [*images[:row], encode(picture(row, 9, 12)[..., 0]), *images[row + 1 :]]
+    for number in range(5):
+        files = {}
+        for row in range(4 * number, 4 * number + 4 * (number != 3)):
+            more = {"weight": 0.5, "big": 2**40} if number == 2 else {"weight": row}
+            numbers = json.dumps({"label": row, **more}).encode()
+            files |= {f"{row:02d}.jpg": images[row], f"{row:02d}.json": numbers}
+        (folder / f"{number}.tar").write_bytes(containers.tar(files))
+    return folder
+
+
+def everything(source):
+    found = dict(source.read(np.arange(len(source))))
+    image = found.pop("image")
+    rows = [bytes(image.view(row)) for row in range(len(source))]
+    numbers = {name: (column.dtype, column.tolist()) for name, column in found.items()}
+    headers = [column.tolist() for column in source.headers(np.arange(len(source)))["image"]]
+    return rows, numbers, headers, source.fingerprint()
+
+
+def test_shards_indexed_by_several_workers_are_joined(five, tmp_path, scans, monkeypatch):
+    whole = everything(WebDataset(five / "*.tar", nulls="count", index=tmp_path / "x.index"))
+    assert sorted(scans) == [f"{number}.tar" for number in range(5)]
+    headers = read_headers(Encoded.from_bytes(whole[0]))
+    assert whole[2] == [column.tolist() for column in headers] and len({*headers.components}) == 2
+    for path in tmp_path.glob("*.jaxidx"):
+        path.unlink()
+    scans.clear()
+
+    for part, share in ((1, ["1.tar", "4.tar"]), (0, ["0.tar", "3.tar"]), (2, ["2.tar"])):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(part + 7))
+        monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "7")
+        assert main(["index", str(five / "*.tar"), "--part", "3"]) == 0
+        assert sorted(scans) == share
+        scans.clear()
+    assert everything(WebDataset(five / "*.tar", nulls="count")) == whole and scans == []
+    assert WebDataset.index_shards(five / "*.tar", nulls="count") == (5, 5)
+
+    moved = five.rename(tmp_path / "moved")
+    (moved / os.path.basename(WebDataset(moved / "*.tar", nulls="count").index_path)).unlink()
+    assert everything(WebDataset(moved / "*", nulls="count")) == whole and scans == []
+
+
+def test_of_shards_one_that_changed_is_read_again(five, scans):
+    WebDataset(five / "*.tar", nulls="count", index=f"{five}/index/")
+    assert len(os.listdir(five / "index")) == 6 and len(os.listdir(five)) == 6
+    scans.clear()
+    images = containers.jpegs(20)
+    (five / "1.tar").write_bytes(containers.tar({"a.jpg": images[0], "a.cls": b"9"}))
+    source = WebDataset(five / "*.tar", nulls="count", index=five / "index")
+    labels = [0, 1, 2, 3, 9, 8, 9, 10, 11, 16, 17, 18, 19]
+    assert scans == ["1.tar"] and source.features["label"].tolist() == labels
+
+
+def test_an_index_goes_on_where_it_was_stopped(five, scans):
+    good = (five / "4.tar").read_bytes()
+    (five / "4.tar").write_bytes(good[:1100])
+    with pytest.raises(SourceError, match=r"4.tar' is cut"):
+        WebDataset(five / "*.tar", nulls="count")
+    (five / "4.tar").write_bytes(good)
+    scans.clear()
+    assert len(WebDataset(five / "*.tar", nulls="count")) == 16 and scans == ["4.tar"]
+
+
+def test_a_shard_that_changes_while_it_is_run_through_is_not_indexed(five, monkeypatch):
+    scan = WebDataset._scan
+
+    def writing(self, reader, columns, report):
+        found = scan(self, reader, columns, report)
+        with open(five / "2.tar", "r+b") as file:
+            file.write(b"x")
+        return found
+
+    monkeypatch.setattr(WebDataset, "_scan", writing)
+    with pytest.raises(SourceError, match=r"2.tar' changed since it was indexed"):
+        WebDataset(five / "2.tar")
+    assert not list(five.glob("*.index"))
+
+
+def test_damaged_indexes_of_single_files_are_made_anew(five, scans):
+    whole = everything(WebDataset(five / "*.tar", nulls="count"))
+    generator = np.random.default_rng(0)
+    (path,) = five.glob("1.tar.*")
+    good = path.read_bytes()
+    for _ in range(20):
+        scans.clear()
+        (joined,) = five.glob("*.index")
+        joined.unlink()
+        path.write_bytes(containers.mutate(good, generator))
+        assert everything(WebDataset(five / "*.tar", nulls="count")) == whole
+        # Zeros between two columns are nobody's.
+        assert (scans == [] and path.stat().st_size == len(good)) or path.read_bytes() == good
+
+
+def test_records_of_an_index_too_large_to_be_checked_stay_within_their_files(five, monkeypatch):
+    path = WebDataset(five / "*.tar", nulls="count").index_path
+    rewrite(path, offset=last(10**6))
+    monkeypatch.setattr("jaxaug.iterators.sources.storage.index_file._MAX_CHECKED_BYTES", 0)
+    source = WebDataset(five / "*.tar", nulls="count")
+    assert source.read(np.arange(15))["label"].tolist()[:2] == [0, 1]
+    with pytest.raises(SourceError, match=r"the index '.*' has records outside of their files"):
+        source.read(np.array([15]))
+
+
+def test_a_record_takes_twenty_bytes_of_an_index(tmp_path):
+    image = containers.jpegs(3)
+    files = {}
+    for row in range(3000):
+        files |= {f"{row:06d}.jpg": image[row % 3], f"{row:06d}.cls": b"%d" % (row % 1000)}
+    (tmp_path / "a.tar").write_bytes(containers.tar(files))
+    source = WebDataset(tmp_path / "a.tar")
+    columns = read_index(source.index_path).columns
+    stored = {name: column for name, column in columns.items() if column.strides[0]}
+    assert sum(column.itemsize for column in stored.values()) <= 20
+    assert os.path.getsize(source.index_path) <= 20 * 3000 + 4096
+    assert columns["lead"].tolist() == [512] * 3000
+
+
+@pytest.mark.parametrize(
+    "value, number, message",
+    [("3/3", "", "must be I/N"), ("3", "", "must be I/N"), ("2", "2", "must"), ("a/b", "", "must")],
+)
+def test_parts_that_are_none(monkeypatch, capsys, value, number, message):
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", number)
+    with pytest.raises(SystemExit):
+        main(["index", "x.tar", "--part", value])
+    assert message in capsys.readouterr().err

@@ -15,7 +15,7 @@ from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import WebDataset
 from jaxaug.iterators.sources.storage import libc
-from jaxaug.iterators.sources.storage.files import Patience
+from jaxaug.iterators.sources.storage.files import DataFile, Patience
 from jaxaug.iterators.sources.storage.read import FileReader, read_fully
 from jaxaug.iterators.sources.storage.staged import Staged
 from tests.iterators.sources import containers
@@ -98,7 +98,7 @@ def test_without_the_calls_of_linux_threads_read(tmp_path, monkeypatch):
 def test_a_forked_child_reads_with_contexts_of_its_own(tmp_path):
     files, _ = noise(tmp_path, [3_000_000])
     code = """
-import os, sys
+import os, signal, sys
 import numpy as np
 from jaxaug.iterators.sources.storage import libc
 from jaxaug.iterators.sources.storage.files import list_files
@@ -110,16 +110,17 @@ def read():
 assert read()
 child = os.fork()
 if not child:
+    signal.alarm(60)  # its end where it hangs
     os._exit(0 if read() and read() else 1)
 assert os.waitpid(child, 0)[1] == 0 and read()
 """
-    subprocess.run([sys.executable, "-c", code, files[0].path], check=True)
+    subprocess.run([sys.executable, "-c", code, files[0].path], check=True, timeout=120)
 
 
 def test_a_forked_child_reads_with_threads_of_its_own(tmp_path):
     files, _ = noise(tmp_path, [3_000_000])
     code = """
-import os, sys
+import os, signal, sys
 import numpy as np
 from jaxaug.iterators.sources.storage import libc
 from jaxaug.iterators.sources.storage.files import list_files
@@ -131,10 +132,11 @@ def failures():
 assert not failures() and storage._pool is not None
 child = os.fork()
 if not child:
+    signal.alarm(60)  # its end where it hangs
     os._exit(1 if failures() else 0)
 assert os.waitpid(child, 0)[1] == 0 and not failures()
 """
-    subprocess.run([sys.executable, "-c", code, files[0].path], check=True)
+    subprocess.run([sys.executable, "-c", code, files[0].path], check=True, timeout=120)
 
 
 class Faulty:
@@ -196,6 +198,21 @@ def test_faults_are_retried_and_then_named(tmp_path, monkeypatch, faults, bad, m
     check_rows(source, bad)
     assert all(message in source.describe(row)["error"] for row in bad)
     check_rows(source, [])  # the next batch is whole again
+
+
+def test_a_remote_row_that_failed_stays_so_while_local_ones_are_tried_again():
+    files = [DataFile("/a.tar", 100, "1"), DataFile("http://host/b.tar", 100, '"1"')]
+    tries = []
+
+    def read(file, offset, destination):
+        tries.append(file.path)
+        if file is files[0] and tries.count(file.path) == 2:
+            return len(destination)
+        raise OSError("does not answer")
+
+    storage = Staged(files, timeout=0.2, retries=1, read=read)
+    encoded, failures = storage.read(np.arange(2), np.zeros(2, int), np.full(2, 10))
+    assert encoded.lengths.tolist() == [10, 0] and [*failures] == [1]
 
 
 @pytest.mark.parametrize("make", [TFRecord, WebDataset])

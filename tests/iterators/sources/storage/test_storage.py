@@ -516,7 +516,7 @@ def test_more_shards_than_descriptors(tmp_path, mmap):
     for number in range(3000):
         (tmp_path / f"{number:04d}.tar").write_bytes(containers.tar({"a.jpg": b"%d" % number}))
     command = [sys.executable, "-c", MANY_SHARDS, str(tmp_path), str(mmap)]
-    child = subprocess.run(command, capture_output=True, text=True)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert child.returncode == 0, child.stderr
     soft, opened = map(int, child.stdout.split())
     assert soft == 1024 and opened < (50 if mmap else 350)

@@ -1,0 +1,162 @@
+"""Videos whose tables an index keeps: the same clips, without a look at the containers."""
+
+import os
+import pickle
+import tarfile
+
+import av
+import numpy as np
+import pytest
+
+from jaxaug.__main__ import main
+from jaxaug.decode import Encoded, Video
+from jaxaug.iterators import Concat, FileList, VideoFolder, WebDataset, split
+from tests.iterators.loader.test_videos import assert_same, clips
+from tests.videos import GOPS, kind, turned, video
+
+NAMES = ("h264", "vp9", "h264 mkv", "mpeg4 avi", "variable rate", "hevc")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, name in enumerate(NAMES):
+        (tmp_path / f"{number}.mp4").write_bytes(kind(name))
+    (tmp_path / "6.mp4").write_bytes(turned(kind("h264"), 90))
+    return tmp_path
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """How often FFmpeg opened a container."""
+    calls = []
+    real = av.open
+    monkeypatch.setattr(
+        av, "open", lambda *args, **options: calls.append(1) or real(*args, **options)
+    )
+    return calls
+
+
+DECODE = Video(frames=4, stride=3, canvas=(64, 64))
+OPTIONS = {"decode": DECODE, "epochs": 1}
+
+
+def test_an_indexed_folder_gives_the_same_clips_and_opens_no_container(folder, opened, capsys):
+    listed = folder / "list.txt"
+    listed.write_text("1.mp4 0 3 9\n0.mp4 1 12 30\n")
+    expected, _ = clips(VideoFolder(folder), **OPTIONS)
+    parts, _ = clips(FileList(listed, column="video", spans="frames"), **OPTIONS)
+    assert main(["index", str(folder)]) == 0
+    assert "7 videos" in capsys.readouterr().out
+
+    source = VideoFolder(folder)
+    counts = []
+    for batch_size in (4, 7):
+        opened.clear()
+        found, _ = clips(source, batch_size, **OPTIONS)
+        assert_same(found, expected)
+        counts.append(len(opened))
+    # `Video.fit` looks at the first frames of some
+    assert counts == [len(source)] * 2
+    assert_same(clips(FileList(listed, column="video", spans="frames"), **OPTIONS)[0], parts)
+    opened.clear()
+    assert len(clips(Concat([source, source]), **OPTIONS)[0]) == 2 * len(source)
+    assert len(opened) == 2 * len(source)
+
+    # one that has changed is read anew
+    (folder / "0.mp4").write_bytes(kind("4:4:4"))
+    opened.clear()
+    changed, _ = clips(VideoFolder(folder), **OPTIONS)
+    assert changed[0]["original_size"].tolist() == [35, 51]
+    assert len(opened) == len(source) + 1
+
+
+def test_the_index_of_a_tar_holds_tables(folder, opened):
+    with tarfile.open(folder / "a.tar", "w") as tar:
+        for number in range(7):
+            tar.add(folder / f"{number}.mp4", f"{number}.mp4")
+    expected, _ = clips(VideoFolder(folder), **OPTIONS)
+    assert main(["index", str(folder / "a.tar"), "--video", "mp4"]) == 0
+    source = WebDataset(folder / "a.tar", video="mp4")
+    assert all(source.headers(np.arange(7))["video"].tables)
+    opened.clear()
+    found, _ = clips(source, **OPTIONS)
+    assert len(opened) == len(source)
+    for index, entries in expected.items():
+        np.testing.assert_array_equal(found[index]["video"], entries["video"])
+
+
+def test_a_bad_video_of_an_indexed_folder_is_named_and_replaced(folder):
+    (folder / "1.mp4").write_bytes(kind("h264")[:900])
+    assert main(["index", str(folder)]) == 0
+    source = VideoFolder(folder)
+    with pytest.warns(UserWarning, match="the file is cut"):
+        found, _ = clips(source, **OPTIONS, on_error="replace", shuffle=False)
+    assert set(found) == set(range(7)) - {1}
+    os.unlink(folder / "2.mp4")
+    with pytest.warns(UserWarning, match="cannot be read: No such file"):
+        found, _ = clips(source, **OPTIONS, on_error="mask", shuffle=False)
+    assert set(found) == set(range(7)) - {1, 2}
+
+
+def read_bytes(monkeypatch):
+    """The bytes that sources were asked for in parts, by call."""
+    seen = []
+    real = READ_PARTS
+
+    def counted(self, indices, parts):
+        answer = real[type(self)](self, indices, parts)
+        if parts:
+            seen.append(int(answer["video"].lengths.sum()))
+        return answer
+
+    for source in real:
+        monkeypatch.setattr(source, "read_parts", counted)
+    return seen
+
+
+READ_PARTS = {each: each.read_parts for each in (VideoFolder, WebDataset, FileList)}
+
+
+@pytest.fixture
+def long_folder(tmp_path):
+    data = video(120, (48, 64), **GOPS)
+    for number in range(4):
+        (tmp_path / f"{number}.mp4").write_bytes(data)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(4):
+            tar.add(tmp_path / f"{number}.mp4", f"{number}.mp4")
+    (tmp_path / "list.txt").write_text("0.mp4 0 24 36\n1.mp4 1 30 34\n2.mp4 0 200 300\n")
+    return tmp_path, len(data)
+
+
+def test_only_the_groups_of_pictures_of_a_clip_are_read(long_folder, monkeypatch):
+    folder, size = long_folder
+    listed = FileList(folder / "list.txt", column="video", spans="frames")
+    options = {"decode": Video(frames=4, stride=2, canvas=(48, 64)), "epochs": 1}
+    with pytest.warns(UserWarning, match="no frames from 200"):
+        parts, _ = clips(listed, on_error="mask", **options)
+    expected, _ = clips(VideoFolder(folder), **options)
+    assert main(["index", str(folder)]) == 0
+
+    seen = read_bytes(monkeypatch)
+    mapped = WebDataset(folder / "a.tar", video="mp4")
+    staged = WebDataset(folder / "a.tar", video="mp4", mmap=False)
+    half, rest = split(VideoFolder(folder), 0.5, 0.5)
+    for source in (VideoFolder(folder), mapped, staged, half, rest):
+        seen.clear()
+        found, _ = clips(source, 2, **options)
+        if len(source) == 4:
+            assert all((found[row]["video"] == expected[row]["video"]).all() for row in expected)
+        assert 0 < sum(seen) < 0.35 * len(source) * size
+    with pytest.warns(UserWarning, match="no frames from 200"):
+        assert_same(clips(listed, on_error="mask", **options)[0], parts)
+    seen.clear()
+    assert clips(VideoFolder(folder), 3, **options)[0].keys() == expected.keys()  # a padded batch
+
+    encoded = VideoFolder(folder).read_parts(
+        np.arange(2), {"video": lambda stored, span: np.array([[10, 20], [0, 5]])}
+    )["video"]
+    again = pickle.loads(pickle.dumps(encoded))
+    joined = Encoded.join([VideoFolder(folder).read(np.array([3]))["video"], again.take([0])])
+    assert joined.first_bytes.tolist() == [0, 10] and joined.lengths.tolist() == [size, 10]
+    assert bytes(joined.view(1)) == (folder / "0.mp4").read_bytes()[10:20]

@@ -1,0 +1,141 @@
+"""Sources written into shards."""
+
+import os
+
+import numpy as np
+import pytest
+
+from jaxaug.__main__ import main
+from jaxaug._shards import pack_shards
+from jaxaug.decode import Ragged, Span
+from jaxaug.errors import SourceError
+from jaxaug.iterators import ArrayRecord, ImageFolder, InMemory, Subset, WebDataset
+from tests.iterators.sources import containers
+
+COUNT = 11
+
+
+def source_of():
+    weights = np.float32(np.arange(COUNT) / 3)
+    features = {"label": np.arange(COUNT) * 7, "weight": weights}
+    return InMemory(containers.jpegs(COUNT), features)
+
+
+def check(source):
+    order = np.arange(COUNT)
+    columns = dict(source.read(order))
+    image = columns.pop("image")
+    wanted = [containers.jpegs(COUNT)[index] for index in order]
+    assert [bytes(image.view(row)) for row in range(COUNT)] == wanted
+    assert columns["label"].tolist() == (order * 7).tolist()
+    assert columns["weight"].tolist() == np.float32(order / 3).tolist()
+
+
+@pytest.mark.parametrize("extension", ["tar", "arrayrecord"])
+def test_parts_make_the_shards_of_a_source(tmp_path, extension):
+    if extension == "arrayrecord":
+        pytest.importorskip("array_record")
+    out = tmp_path / f"x.{extension}"
+    assert pack_shards(source_of(), out, 3, 1, 2) == (1, 0)
+    assert pack_shards(source_of(), out, 3, 0, 2) == (2, 0)
+    names = [f"x-{number:05d}-of-00003.{extension}" for number in range(3)]
+    assert sorted(os.listdir(tmp_path)) == [*names, "x-of-00003.json"]
+    kind = WebDataset if extension == "tar" else ArrayRecord
+    check(kind(tmp_path / f"x-*.{extension}"))
+
+    before = [(tmp_path / name).read_bytes() for name in names]
+    (tmp_path / names[1]).unlink()
+    (tmp_path / f"{names[1]}.part").write_bytes(b"killed")
+    assert pack_shards(source_of(), out, 3) == (3, 2)
+    assert [(tmp_path / name).read_bytes() for name in names] == before or kind is ArrayRecord
+    check(kind(tmp_path / f"x-*.{extension}"))
+
+
+def test_shards_that_were_begun_from_another_source_are_refused(tmp_path):
+    pack_shards(source_of(), tmp_path / "x.tar", 2, 0, 2)
+    with pytest.raises(SourceError, match="begun from another source"):
+        pack_shards(Subset(source_of(), range(10)), tmp_path / "x.tar", 2)
+    with pytest.raises(SourceError, match=r"must end in \.tar or \.arrayrecord"):
+        pack_shards(source_of(), tmp_path / "x.zip", 2)
+    with pytest.raises(ValueError, match="shard have a record"):
+        pack_shards(source_of(), tmp_path / "y.tar", 12)
+
+
+def test_a_record_without_bytes_ends_the_shard_and_leaves_no_file(tmp_path):
+    images = [*containers.jpegs(3), b""]
+    with pytest.raises(SourceError, match=r"record 3, \['image'\]"):
+        pack_shards(InMemory(images), tmp_path / "x.tar", 2)
+    assert sorted(os.listdir(tmp_path)) == ["x-00000-of-00002.tar", "x-of-00002.json"]
+
+
+@pytest.mark.parametrize("what", ["parts of files", "several files a record"])
+def test_what_is_no_whole_file_is_refused(tmp_path, monkeypatch, what):
+    read = InMemory.read
+
+    def changed(self, indices):
+        columns = read(self, indices)
+        count = len(indices)
+        if what == "parts of files":
+            span = Span(np.zeros(count), np.ones(count))
+            return columns | {"image": columns["image"]._replace(span=span)}
+        return columns | {"image": Ragged(columns["image"], np.ones(count, int), max_length=1)}
+
+    monkeypatch.setattr(InMemory, "read", changed)
+    with pytest.raises(SourceError, match=f"column 'image' has {what}"):
+        pack_shards(source_of(), tmp_path / "x.tar", 2)
+    assert os.listdir(tmp_path) == ["x-of-00002.json"]
+
+
+def test_the_command_packs_shards_by_parts(tmp_path, capsys):
+    for number, image in enumerate(containers.jpegs(6)):
+        folder = tmp_path / "images" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(image)
+    command = ["pack", str(tmp_path / "images"), str(tmp_path / "x.tar"), "--shards", "3"]
+    for part in range(2):
+        assert main([*command, "--part", f"{part}/2"]) == 0
+    assert "2 shards, 0 known" in capsys.readouterr().out
+    source = WebDataset(tmp_path / "x-*.tar")
+    folder = ImageFolder(tmp_path / "images")
+    assert source.classes == ("a", "b")
+    assert source.features["label"].tolist() == folder.features["label"].tolist()
+    with pytest.raises(SystemExit):
+        main(["pack", str(tmp_path / "images"), str(tmp_path / "y.tar"), "--part", "0/2"])
+    again = ["pack", str(tmp_path / "x-*.tar"), str(tmp_path / "z.tar"), "--shards", "2"]
+    assert main(again) == 0
+    repacked = WebDataset(tmp_path / "z-*.tar")
+    assert repacked.classes == ("a", "b") and len(repacked) == 6
+
+
+def test_a_pack_that_was_interrupted_leaves_whole_shards(tmp_path, monkeypatch):
+    read = InMemory.read
+
+    def interrupted(self, indices):
+        if 9 in indices:
+            raise KeyboardInterrupt
+        return read(self, indices)
+
+    monkeypatch.setattr(InMemory, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pack_shards(source_of(), tmp_path / "x.tar", 3)
+    assert len(list(tmp_path.glob("*.tar"))) == 2 and not list(tmp_path.glob("*.part"))
+    monkeypatch.undo()
+    assert pack_shards(source_of(), tmp_path / "x.tar", 3) == (3, 2)
+    check(WebDataset(tmp_path / "x-*.tar"))
+
+
+def test_a_part_that_runs_twice_at_a_time_writes_whole_shards(tmp_path, monkeypatch):
+    """As that of a job that was taken for dead, and started elsewhere."""
+    read = InMemory.read
+    found = []
+
+    def twice(self, indices):
+        if not found:
+            found.append(None)
+            found[0] = pack_shards(source_of(), tmp_path / "x.tar", 3)
+        return read(self, indices)
+
+    monkeypatch.setattr(InMemory, "read", twice)
+    assert pack_shards(source_of(), tmp_path / "x.tar", 3) == (3, 2) and found == [(3, 0)]
+    assert len(os.listdir(tmp_path)) == 4  # three shards and what they are of
+    check(WebDataset(tmp_path / "x-*.tar"))
