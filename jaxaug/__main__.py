@@ -106,12 +106,13 @@ def _add_demo(commands) -> None:
 
 def _add_preview(commands) -> None:
     parser = commands.add_parser(
-        "preview", help="draw a contact sheet of your own images, and of your own chain"
+        "preview", help="draw a contact sheet of your own images, videos or sounds, and chain"
     )
     parser.add_argument(
         "folder",
         nargs="?",
-        help="a folder of images, with or without class folders (default: a drawn scene)",
+        help="a folder of images, videos or sounds, with or without class folders (default: a drawn"
+        " scene)",
     )
     parser.add_argument(
         "--chain",
@@ -144,19 +145,35 @@ def _add_preview(commands) -> None:
 def _add_index(commands) -> None:
     parser = commands.add_parser(
         "index",
-        help="index TFRecord files or tar shards, once, before training",
+        help="index TFRecord files, tar shards or a folder of videos, once, before training",
         epilog="The index is written beside the files or, where they are remote or their folder "
         "cannot be written, to $XDG_CACHE_HOME/jaxaug (~/.cache/jaxaug), unless --out says "
-        "otherwise; its path is printed. A source finds it if it is opened with the same options.",
+        "otherwise; its path is printed. A source finds it if it is opened with the same options. "
+        "What was indexed before, by this process or others with --part, is not read again.",
     )
     parser.add_argument(
         "paths",
         nargs="+",
-        help="files, glob patterns, brace ranges, URLs; the format is told by content",
+        help="files, glob patterns, brace ranges, URLs; the format is told by content; or a folder"
+        " of videos",
     )
     _add_index_options(parser)
-    parser.add_argument("--out", help="the index file, which the source then takes as `index`")
-    parser.set_defaults(run=_index)
+    parser.add_argument("--video", help="extension (tar) of a video in place of the image")
+    parser.add_argument(
+        "--out", help="the index file, or a folder, which the source then takes as `index`"
+    )
+    _add_part(parser)
+    parser.set_defaults(run=_index, error=parser.error)
+
+
+def _add_part(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--part",
+        type=_part,
+        metavar="I/N",
+        help="do every N-th shard from number I (0 to N - 1) on; N alone where"
+        " SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX tells I",
+    )
 
 
 def _add_index_options(parser: argparse.ArgumentParser) -> None:
@@ -181,7 +198,14 @@ def _add_pack(commands) -> None:
         "images",
         help="class folders with images, or a text file with lines of `image label label ...`",
     )
-    parser.add_argument("out", help="the tar to write")
+    parser.add_argument("out", help="the tar to write, or the name of the shards")
+    parser.add_argument(
+        "--shards",
+        type=_positive,
+        help="write so many shards, by the extension of `out` tars or arrayrecord files; the images"
+        " may then be tar or TFRecord files, too",
+    )
+    _add_part(parser)
     parser.add_argument(
         "--sep", help="what stands between image and labels in the text file (default: any blanks)"
     )
@@ -238,6 +262,25 @@ def _chain(text: str) -> Callable:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _part(text: str) -> tuple[int, int]:
+    """Return (part, parts) of "3/64", or of "64" under a job runner that numbers its tasks."""
+    first, slash, last = text.rpartition("/")
+    number = first if slash else _task_number()
+    if not (number.isdecimal() and last.isdecimal() and int(number) < int(last)):
+        what = "be I/N with 0 <= I < N, or N where SLURM_ARRAY_TASK_ID or JOB_COMPLETION_INDEX is I"
+        raise argparse.ArgumentTypeError(f"must {what}, got {text!r}")
+    return int(number), int(last)
+
+
+def _task_number() -> str:
+    """Return the number of this task, from 0 on, as Slurm or Kubernetes tell it; "" if none."""
+    number = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    first = os.environ.get("SLURM_ARRAY_TASK_MIN", "0")
+    if number.isdecimal() and first.isdecimal():
+        return str(int(number) - int(first))
+    return os.environ.get("JOB_COMPLETION_INDEX", "")
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an int of at least 1, got {text!r}")
@@ -262,7 +305,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 
 def _preview(arguments: argparse.Namespace) -> None:
-    from jaxaug._demo.preview import demo_images, draw_sheet, folder_images
+    from jaxaug._demo.preview import demo_images, draw_sheet, folder_samples
 
     if arguments.folder is not None and arguments.targets:
         arguments.error("--targets goes without a folder: only the drawn scene has them")
@@ -270,7 +313,7 @@ def _preview(arguments: argparse.Namespace) -> None:
         mixes = hasattr(arguments.chain, "group_size")
         images = demo_images(arguments.canvas, arguments.targets, several=mixes)
     else:
-        images = folder_images(arguments.folder, arguments.canvas)
+        images = folder_samples(arguments.folder, arguments.canvas)
     title = f"jaxaug preview: {arguments.folder or 'the drawn scene'}"
     path = draw_sheet(images, arguments.out, title, arguments.seed, arguments.chain)
     print(path.resolve())
@@ -282,11 +325,25 @@ def _preview(arguments: argparse.Namespace) -> None:
 
 
 def _index(arguments: argparse.Namespace) -> None:
-    from jaxaug._pack import build_index
+    from jaxaug._pack import build_index, index_folder, packed_kind
 
+    if len(arguments.paths) == 1 and os.path.isdir(arguments.paths[0]):
+        if arguments.out is not None:
+            arguments.error("--out goes without a folder: its index lies in it")
+        count, path = index_folder(arguments.paths[0])
+        print(f"{count} videos in {arguments.paths[0]!r}")
+        print(f"index: {path}")
+        return
     options = _index_options(arguments)
+    if arguments.video is not None:
+        options["video"] = arguments.video
     if arguments.out is not None:
         options["index"] = arguments.out
+    if arguments.part is not None:
+        kind = packed_kind(arguments.paths)
+        count, known = kind.index_shards(arguments.paths, *arguments.part, **options)
+        print(f"part {arguments.part[0]} of {arguments.part[1]}: {count} shards, {known} known")
+        return
     source = build_index(arguments.paths, **options)
     print(source)
     print(f"index: {source.index_path}")
@@ -328,9 +385,14 @@ def _renamed(text: str) -> dict[str, str]:
 
 
 def _pack(arguments: argparse.Namespace) -> None:
-    from jaxaug._pack import measure_reads, pack_files
+    from jaxaug._pack import build_index, measure_reads, pack_files
     from jaxaug.iterators import FileList, ImageFolder, PairedFolders
 
+    if arguments.part is not None and arguments.shards is None:
+        arguments.error("--part goes with --shards: one tar is written by one process")
+    if arguments.shards is not None and _are_packed(arguments.images):
+        _pack_shards(build_index(arguments.images), arguments)
+        return
     if arguments.names is not None and arguments.masks is None:
         arguments.error("--names goes with --masks: without them, list the images in a text file")
     listed = arguments.masks is None and os.path.isfile(arguments.images)
@@ -343,6 +405,9 @@ def _pack(arguments: argparse.Namespace) -> None:
         source = FileList(arguments.images, sep=arguments.sep)
     else:
         source = ImageFolder(arguments.images)
+    if arguments.shards is not None:
+        _pack_shards(source, arguments)
+        return
     packed = pack_files(source, arguments.out)
     print(packed)
     before = measure_reads(source)
@@ -350,6 +415,19 @@ def _pack(arguments: argparse.Namespace) -> None:
     print(
         f"{before:,.0f} records/s from the files, {after:,.0f} from the tar: {after / before:.1f} x"
     )
+
+
+def _pack_shards(source: Any, arguments: argparse.Namespace) -> None:
+    from jaxaug._shards import pack_shards
+
+    part, parts = arguments.part or (0, 1)
+    count, known = pack_shards(source, arguments.out, arguments.shards, part, parts)
+    print(f"part {part} of {parts}: {count} shards, {known} known")
+
+
+def _are_packed(paths: str) -> bool:
+    """Return True for tar or TFRecord files, by name: a pattern, a URL, or such an extension."""
+    return any(mark in paths for mark in ("://", "*", "{")) or paths.endswith((".tar", ".tfrecord"))
 
 
 if __name__ == "__main__":

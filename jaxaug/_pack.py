@@ -17,8 +17,9 @@ import numpy as np
 from jaxaug._typing import PathLike
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
+from jaxaug.iterators.sources._video_index import index_videos
 from jaxaug.iterators.sources.filelist import FileList
-from jaxaug.iterators.sources.folder import ImageFolder
+from jaxaug.iterators.sources.folder import VIDEOS, ImageFolder, files_below
 from jaxaug.iterators.sources.packed.tar import is_tar
 from jaxaug.iterators.sources.packed.tfrecord import TFRecord
 from jaxaug.iterators.sources.packed.webdataset import CLASSES, WebDataset
@@ -35,6 +36,19 @@ _PARTIAL = ".part"  # the end of the name of a folder that is being written
 _JPEG_NAMES = {"jpe": "jpg", "jfif": "jpg"}  # other names of the same format, which few tools know
 
 
+def index_folder(folder: str) -> tuple[int, str]:
+    """Keep the tables of the videos below a folder; return how many there are, and the file.
+
+    Raises:
+      SourceError: there are none, or the file can be written nowhere.
+    """
+    root = local_path(folder)
+    names = sorted(files_below(root, VIDEOS))
+    if not names:
+        raise SourceError(f"no videos below {root!r}: expected files named {', '.join(VIDEOS)}.")
+    return len(names), index_videos(root, names)
+
+
 def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecord | WebDataset:
     """Make the index of tar or TFRecord files, or check the one that is there.
 
@@ -48,10 +62,15 @@ def build_index(paths: PathLike | Sequence[PathLike], **options: Any) -> TFRecor
     Raises:
       SourceError: a missing or damaged file, or a record without image or label.
     """
+    options = {"nulls": "count"} | options  # whoever opens it says what they are
+    return packed_kind(paths)(paths, **options)
+
+
+def packed_kind(paths: PathLike | Sequence[PathLike]) -> type[TFRecord] | type[WebDataset]:
+    """Return the source that reads some packed files, told by their content."""
     files = [file for file in list_files(paths) if file.size]
     tar = bool(files) and is_tar(BlockReader(FileReader(), files[0], block=512))
-    options = {"nulls": "count"} | options  # whoever opens it says what they are
-    return WebDataset(paths, **options) if tar else TFRecord(paths, **options)
+    return WebDataset if tar else TFRecord
 
 
 def pack_files(source: LooseSource, out: PathLike) -> WebDataset:
@@ -110,6 +129,23 @@ def _open(source: LooseSource, path: str) -> WebDataset:
 
 
 def _pack(source: LooseSource, folder: str, name: str) -> None:
+    with partial_folder(folder, name) as partial:
+        tar = os.path.join(partial, name)
+        _write_tar(source, tar)
+        _compare(source, _open(source, tar))
+        # The index first: what has its name is whole.
+        for done in sorted(os.listdir(partial), key=lambda done: done == name):
+            os.replace(os.path.join(partial, done), os.path.join(folder, done))
+
+
+@contextmanager
+def partial_folder(folder: str, name: str) -> Iterator[str]:
+    """Make a folder for what is not whole yet, which goes at the end; remove those left by kills.
+
+    Args:
+      folder: where the whole file will be.
+      name: of that file.
+    """
     os.makedirs(folder, exist_ok=True)
     _remove_abandoned(folder, name)
     with ExitStack() as stack:
@@ -117,12 +153,7 @@ def _pack(source: LooseSource, folder: str, name: str) -> None:
         partial = stack.enter_context(made)
         with suppress(OSError):  # some network disks have no locks
             stack.enter_context(_locked(partial))
-        tar = os.path.join(partial, name)
-        _write_tar(source, tar)
-        _compare(source, _open(source, tar))
-        # The index first: what has its name is whole.
-        for done in sorted(os.listdir(partial), key=lambda done: done == name):
-            os.replace(os.path.join(partial, done), os.path.join(folder, done))
+        yield partial
 
 
 @contextmanager

@@ -32,8 +32,7 @@ def precision_warning(bits: int) -> PrecisionWarning:
     """Return the warning for an image of more than 8 bits a sample, whose name goes before it."""
     return PrecisionWarning(
         f"has {bits} bits a sample, of which the upper 8 are kept: of 0 to "
-        f"{2 ** (bits - 4) - 1:,} 16 levels are left. Convert such files to 8 bits over the range "
-        "that you need, or give the pixels as a feature, an array that "
-        'decode_image(data, "unchanged") reads. This is told once, in the category '
-        "jaxaug.errors.PrecisionWarning."
+        f"{2 ** (bits - 4) - 1:,} 16 levels are left. Take decode.Image(dtype='uint16') or "
+        "'float32', which keep all of them, or convert such files to 8 bits over the range that "
+        "you need. This is told once, in the category jaxaug.errors.PrecisionWarning."
     )

@@ -62,7 +62,7 @@ def test_whoever_reads_the_output_may_leave(tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "jaxaug", "index", str(tmp_path / "b.tar")]
-    child = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    child = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(writing)
     assert child.returncode == 128 + signal.SIGPIPE and child.stderr == ""
 
@@ -119,7 +119,7 @@ sys.exit(main(sys.argv[1:]))
 """
     out = tmp_path / "out" / "packed.tar"
     command = [sys.executable, "-c", code, "pack", str(source), str(out)]
-    child = subprocess.run(command, capture_output=True, text=True)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert child.returncode == 1
     assert child.stderr == f"jaxaug: `out` {str(out)!r} cannot be written: File too large.\n"
     assert os.listdir(tmp_path / "out") == []
@@ -177,7 +177,7 @@ sys.exit(main(sys.argv[1:]))
         assert running in os.listdir(tmp_path / "out")  # of a pack that still runs
         out.unlink()
         child.kill()
-        child.wait()
+        child.wait(60)
     pack_files(ImageFolder(source), out)
     assert sorted(name.rpartition(".")[2] for name in os.listdir(tmp_path / "out")) == [
         "index",

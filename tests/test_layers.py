@@ -66,7 +66,7 @@ def test_a_layer_imports_only_what_lies_below_it(name):
 
 
 # The rooms of `augment`, each of which may import those before it, by what they export.
-AUGMENT = ["_xla", "matrix", "random", "_base", "_cuda", "_warp", "_chain", "audio"]
+AUGMENT = ["_xla", "matrix", "random", "_base", "_cuda", "_warp", "_chain", "audio", "volume"]
 AUGMENT += ["_ops", "recipes"]
 DOORS = ("_base", "_warp", "_chain")
 

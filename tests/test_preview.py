@@ -1,6 +1,7 @@
 """The command `preview`: a chain of the user's own on a folder or on the drawn scene."""
 
 import sys
+import wave
 from pathlib import Path
 
 import jax
@@ -191,6 +192,57 @@ def test_targets_of_a_folder_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["preview", str(tmp_path), "--targets"])
     assert "only the drawn scene has them" in capsys.readouterr().err
+
+
+def test_a_folder_of_sounds_is_drawn(module, tmp_path, capsys):
+    """Waveforms above spectrograms; a tone twice as high lies twice as high in its picture."""
+    folder = tmp_path / "sounds" / "tones"
+    folder.mkdir(parents=True)
+    time = np.arange(16_000) / 16_000
+    for number, frequency in enumerate((2000, 4000)):
+        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
+            file.setparams((1, 2, 16_000, 0, "NONE", ""))
+            tone = 16_000 * np.sin(2 * np.pi * frequency * time)
+            file.writeframes(tone.astype("<i2").tobytes())
+    (folder / "2.wav").write_bytes(b"RIFF, but no sound")
+    out = tmp_path / "sheet.png"
+    command = ["preview", str(folder.parent), "--chain", "jaxaug.augment.audio:Gain"]
+    assert main([*command, "--out", str(out)]) == 0
+    assert "2.wav" in capsys.readouterr().err
+
+    sheet = np.asarray(Image.open(out))
+    for row, frequency in enumerate((2000, 4000)):
+        for column in (0, 3):
+            spectrogram = tile(sheet, row, column)[48:].sum(axis=(1, 2))
+            height = 1 - spectrogram.argmax() / len(spectrogram)
+            assert abs(height - frequency / 8000) < 0.03
+    assert main(["preview", str(folder.parent), "--out", str(out)]) == 0
+    assert Image.open(out).height > 7 * TILE
+
+
+def test_a_folder_of_videos_is_drawn(tmp_path, capsys):
+    """Four frames of each clip; those of a flipped one are mirrored alike."""
+    videos = pytest.importorskip("tests.videos")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "0.mp4").write_bytes(videos.kind("h264"))
+    (tmp_path / "run" / "1.mp4").write_bytes(videos.kind("h264")[:900])
+    module = tmp_path / "clip_chains.py"
+    module.write_text(
+        "from jaxaug import augment\nmirror = augment.Frames(augment.RandomHorizontalFlip(1.0))\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    out = tmp_path / "sheet.png"
+    try:
+        command = ["preview", str(tmp_path), "--canvas", "64", "--chain", "clip_chains:mirror"]
+        assert main([*command, "--out", str(out)]) == 0
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert "1.mp4" in capsys.readouterr().err
+    sheet = np.asarray(Image.open(out)).astype(int)
+    plain, mirrored = tile(sheet, 0, 0), tile(sheet, 0, 2)
+    width = plain.shape[1]
+    halves = mirrored[:, : width // 2], plain[:, : width // 2][:, ::-1]
+    assert np.abs(halves[0] - halves[1]).mean() < np.abs(halves[0] - halves[1][:, ::-1]).mean()
 
 
 def test_the_sheet_is_shown_on_request(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Random draws of a transform on one sample, as pictures with boxes, masks and keypoints."""
+"""Random draws of a transform on one sample, as pictures: images with their targets, sounds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,11 +8,23 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from jaxaug._typing import Key, Sample
-from jaxaug.augment import Compose, FiveCrop, GroupCompose, MultiView, Normalize
-from jaxaug.iterators.export.viewable import color_of, planes, rgb_of, viewable, visible_points
+from jaxaug.augment import Compose, FiveCrop, Frames, GroupCompose, MultiView, Normalize
+from jaxaug.iterators.export.viewable import (
+    color_of,
+    planes,
+    rgb_of,
+    sound_of,
+    viewable,
+    visible_points,
+)
 
 _AS_IT_IS = (0.0, 1.0)  # the mean and std that change nothing
 _MASK_WEIGHT = 0.35
+_SOUND_SIDE = 168  # pixels of the picture of a sound
+_INK = "#1b1f24"
+_WAVE_HEIGHT = 48  # of which its waveform takes so many
+# Colors of what is silent to what is loud.
+_HEAT = np.array([(13, 8, 60), (120, 28, 109), (237, 105, 37), (252, 255, 164)], np.float32)
 _TARGETS = ("size", "mask", "masks", "boxes", "keypoints", "label")
 
 
@@ -36,14 +48,18 @@ def draws(
 
 
 def pictures(result: Mapping[str, Any], mean: Any = 0.0, std: Any = 1.0) -> list[np.ndarray]:
-    """Return the images of one result as uint8[h, w, 3]: its image, or all its views.
+    """Return the pictures of one result, uint8[h, w, 3]: its image, clip, sound, or all its views.
 
     Args:
-      result: of a transform, with "image" or, as from `MultiView`, with stacks of images.
+      result: of a transform, with "image", "video", "audio", or as of `MultiView` stacks of images.
       mean, std: with which floats are normalized.
     """
     if "image" in result:
         return [_picture(result, mean, std)]
+    if "audio" in result:
+        return [_sound_picture(result)]
+    if "video" in result:
+        return [_clip_picture(result, mean, std)]
     stacks = [stack for name, stack in result.items() if name not in _TARGETS]
     return [viewable(image, mean, std) for stack in stacks for image in stack]
 
@@ -55,6 +71,8 @@ def normalization(transform: Any) -> tuple[Any, Any]:
     steps = ()
     if isinstance(transform, (Compose, GroupCompose)):
         steps = transform.transforms
+    elif isinstance(transform, Frames):
+        steps = (transform.transform,)
     elif isinstance(transform, (MultiView, FiveCrop)):
         steps = transform.chains
     found = [normalization(step) for step in steps]
@@ -79,6 +97,35 @@ def _picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
 
     height, width = sample.get("size", pixels.shape[:2])
     return np.asarray(image)[:height, :width]
+
+
+def _clip_picture(sample: Mapping[str, Any], mean: Any, std: Any) -> np.ndarray:
+    """Return the first four frames of a clip, line by line."""
+    height, width = sample.get("size", sample["video"].shape[1:3])
+    frames = [viewable(frame, mean, std)[:height, :width] for frame in sample["video"][:4]]
+    while len(frames) < 4:
+        frames.append(np.zeros_like(frames[0]))
+    return np.concatenate([np.concatenate(frames[k : k + 2], axis=1) for k in (0, 2)])
+
+
+def _sound_picture(sample: Mapping[str, Any]) -> np.ndarray:
+    """Return a waveform above its spectrogram, or features, low frequencies below."""
+    waves, picture = sound_of(sample)
+    height = _SOUND_SIDE - (_WAVE_HEIGHT if waves is not None else 0)
+    levels = Image.fromarray(np.asarray(picture[::-1], np.float32)).resize((_SOUND_SIDE, height))
+    steps = np.linspace(0, 1, len(_HEAT))
+    colors = [np.interp(np.asarray(levels), steps, _HEAT[:, channel]) for channel in range(3)]
+    below = np.stack(colors, axis=-1).astype(np.uint8)
+    if waves is None:
+        return below
+
+    above = Image.new("RGB", (_SOUND_SIDE, _WAVE_HEIGHT), "#ffffff")
+    pen = ImageDraw.Draw(above)
+    for x, part in enumerate(np.array_split(waves.mean(axis=1), _SOUND_SIDE)):
+        if part.size:
+            ends = np.clip([1 - part.max(), 1 - part.min()], 0, 2) * (_WAVE_HEIGHT - 1) / 2
+            pen.line((x, ends[0], x, ends[1]), fill=_INK)
+    return np.concatenate([np.asarray(above), below])
 
 
 def _inner(box: np.ndarray) -> tuple[float, float, float, float]:

@@ -1,7 +1,8 @@
-"""Contact sheets of transforms, on the images of a folder or on the drawn scene."""
+"""Contact sheets of transforms, on images, videos or sounds of a folder or on the drawn scene."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +14,16 @@ from jaxaug._demo.draws import draws, normalization, pictures
 from jaxaug._demo.scene import draw_scene
 from jaxaug._demo.sheet import Row, contact_sheet
 from jaxaug._typing import PathLike
-from jaxaug.decode import Decoder
+from jaxaug.augment import audio
+from jaxaug.decode import Audio, ColumnDecoder, Decoder, Video
 from jaxaug.errors import SourceError
-from jaxaug.iterators import ImageFolder
+from jaxaug.iterators import AudioFolder, ImageFolder, Loader, Subset, VideoFolder
 
 SIDE = 256  # pixels of the canvas that images are shrunk to
 DRAWS = 6  # random draws in each row
-MAX_IMAGES = 7  # of a folder
+MAX_IMAGES = 7  # of a folder, or sounds
+_FRAMES = 4  # of a clip
+_SECONDS = 4.0  # of a sound, from its beginning
 
 # What a group operator mixes with the drawn scene.
 VARIANTS: Mapping[str, augment.Transform] = {
@@ -47,6 +51,24 @@ SHOWN: Sequence[augment.Transform] = (
     ),
 )
 
+SHOWN_SOUNDS: Sequence[augment.Transform] = (
+    audio.Speed((0.7, 1.4)),
+    audio.PitchShift((-6, 6)),
+    audio.TimeShift(),
+    audio.AddNoise((0, 20)),
+    audio.BandStop(),
+    audio.TimeMask((0.1, 0.4)),
+    augment.Compose(
+        [
+            audio.Speed(),
+            audio.AddNoise(),
+            audio.LogMel(),
+            audio.Standardize(),
+            audio.SpecAugment(time_width=12, frequency_width=16),
+        ]
+    ),
+)
+
 
 class Named(NamedTuple):
     """A sample and the name under which the sheet shows it."""
@@ -62,16 +84,16 @@ def draw_sheet(
     seed: int = 0,
     chain: Callable | None = None,
 ) -> Path:
-    """Draw a contact sheet: a row of random draws for each image.
+    """Draw a contact sheet: a row of random draws for each image, clip or sound.
 
     Args:
-      images: at least one.
+      images: at least one, or sounds.
       path: the picture to write.
       title: the heading of the sheet.
       seed: of the random draws.
       chain: a function of (key, sample) that is applied to every image, or of (key, group) with a
         `group_size`, which is applied to every image and those that follow it. Without, each row
-        shows another of `SHOWN`.
+        shows another of `SHOWN`, of sounds `SHOWN_SOUNDS`, of clips alike in all frames.
 
     Returns:
       `path`.
@@ -81,9 +103,12 @@ def draw_sheet(
         return contact_sheet(rows, path, title)
 
     rows = []
-    for number, transform in enumerate(SHOWN):
+    shown = SHOWN_SOUNDS if "audio" in images[0].sample else SHOWN
+    filmed = "video" in images[0].sample
+    for number, transform in enumerate(shown):
         named = images[number % len(images)]
-        (row,) = _rows(transform, [named], seed, number)
+        applied = augment.Frames(transform) if filmed else transform
+        (row,) = _rows(applied, [named], seed, number)
         rows.append(Row(_title(transform), named.name, row.images))
     return contact_sheet(rows, path, title)
 
@@ -174,6 +199,60 @@ def folder_images(folder: PathLike, side: int = SIDE) -> list[Named]:
         sample |= {name: np.asarray(columns[name])[row] for name in source.features}
         images.append(Named(str(path.relative_to(source.root)), sample))
     return images
+
+
+def folder_samples(folder: PathLike, side: int = SIDE) -> list[Named]:
+    """Return `folder_images`; where there are none, some clips, or the first seconds of sounds."""
+    try:
+        return folder_images(folder, side)
+    except SourceError as error:
+        refused = error
+    videos = partial(_some_videos, side=side)
+    kinds: list[tuple[Any, Any]] = [(VideoFolder, videos), (AudioFolder, _some_sounds)]
+    for kind, find in kinds:
+        try:
+            source = kind(folder)
+        except SourceError:
+            continue
+        return find(source)
+    raise refused
+
+
+def _some_videos(source: VideoFolder, side: int) -> list[Named]:
+    """Return clips from the middles of some videos."""
+    clips = Video(frames=_FRAMES, stride=8, start="center", canvas=(side, side))
+    return _some(source, "video", clips, ("video", "size", "label"))
+
+
+def _some_sounds(source: AudioFolder) -> list[Named]:
+    """Return the first seconds of some sounds."""
+    clips = Audio(seconds=_SECONDS, start=0)
+    return _some(source, "audio", clips, ("audio", "audio_length", "label"))
+
+
+def _some(
+    source: VideoFolder | AudioFolder, column: str, decoder: ColumnDecoder, entries: Sequence[str]
+) -> list[Named]:
+    """Return some records, spread over a folder; broken files are left out, named on stderr."""
+    count = min(MAX_IMAGES, len(source))
+    chosen = Subset(source, np.linspace(0, len(source) - 1, count).astype(np.int64))
+    rows = -(-count // jax.device_count()) * jax.device_count()
+    options = {"shuffle": False, "epochs": 1, "last_batch": "pad", "on_error": "mask"}
+    with Loader(chosen, rows, decode={column: decoder}, **options) as loader:
+        batch = jax.device_get(next(loader))
+
+    for index in batch["index"][~batch["valid"] & (batch["index"] >= 0)].tolist():
+        path = chosen.describe(index)["path"]
+        print(f"jaxaug: left out {path!r}, which cannot be decoded", file=sys.stderr)
+    found = []
+    for row in np.flatnonzero(batch["valid"]).tolist():
+        sample = {name: batch[name][row] for name in entries}
+        path = Path(chosen.describe(int(batch["index"][row]))["path"])
+        found.append(Named(str(path.relative_to(source.root)), sample))
+    if not found:
+        what = f"none of {count} {column} files tried in {str(source.root)!r} can be decoded"
+        raise SourceError(f"{what}.")
+    return found
 
 
 def _on_canvas(image: np.ndarray, side: int) -> dict[str, Any]:

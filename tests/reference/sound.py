@@ -108,3 +108,34 @@ def cepstra(logarithms, count, like):
         lift = 1 + 11 * np.sin(np.pi * k / 22) if like == "kaldi" else 1.0
         rows.append((logarithms * waves).sum(axis=1) * scale * lift)
     return np.stack(rows, axis=1)
+
+
+def stretched(audio, rate, n_fft):
+    """Return audio at `rate` times its tempo by a phase vocoder: as librosa, but in float64."""
+    hop, half = n_fft // 4, n_fft // 2
+    padded = np.pad(np.asarray(audio, np.float64), (half, 3 * n_fft))
+    window = windows("librosa", n_fft)
+    starts = range(0, len(padded) - n_fft + 1, hop)
+    spectrum = np.stack([np.fft.rfft(padded[start : start + n_fft] * window) for start in starts])
+    count = round(len(audio) / rate)
+    out = np.zeros(count + 4 * n_fft)
+    weight = np.zeros_like(out)
+    phase = np.angle(spectrum[0])
+    for number in range(count // hop + 4):
+        k, part = divmod(number * rate, 1)
+        now, then = (spectrum[int(k) + j] if int(k) + j < len(spectrum) else 0j for j in (0, 1))
+        size = (1 - part) * np.abs(now) + part * np.abs(then)
+        frame = np.fft.irfft(size * np.exp(1j * phase) * np.ones(half + 1), n_fft)
+        out[number * hop : number * hop + n_fft] += frame * window
+        weight[number * hop : number * hop + n_fft] += window**2
+        phase = phase + np.angle(then) - np.angle(now)
+    return (out / np.maximum(weight, 1e-3))[half : half + count]
+
+
+def loud_region(audio, db, hop):
+    """Return (start, length) as `librosa.effects.trim` finds them."""
+    padded = np.pad(np.asarray(audio, np.float64), 2 * hop)
+    starts = range(0, len(padded) - 4 * hop + 1, hop)
+    power = np.array([(padded[start : start + 4 * hop] ** 2).mean() for start in starts])
+    loud = np.flatnonzero(power > power.max() * 10 ** (-db / 10))
+    return loud[0] * hop, min(len(audio), (loud[-1] + 1) * hop) - loud[0] * hop
