@@ -1,4 +1,4 @@
-"""A web server that is far away: files with ranges, a set latency and bandwidth, and counters.
+"""A web server, or object store, that is far away: a set latency and bandwidth, and counters.
 
     python benchmarks/far_server.py FOLDER --latency 0.02
 
@@ -26,11 +26,12 @@ class Server:
     def __init__(self, folder: pathlib.Path, latency: float, bandwidth: float):
         self._files: dict[str, bytes] = {}
         contents: dict[int, bytes] = {}  # hard links share theirs
-        for path in folder.iterdir():
+        for path in folder.rglob("*"):
             number = path.stat().st_ino
-            if number not in contents:
+            if path.is_file() and number not in contents:
                 contents[number] = path.read_bytes()
-            self._files[f"/{path.name}"] = contents[number]
+            if path.is_file():
+                self._files[f"/{path.relative_to(folder)}"] = contents[number]
         self._latency = latency
         self._bandwidth = bandwidth
         self._reset()
@@ -74,6 +75,7 @@ class Server:
             return
 
         about = f'ETag: "{len(data):x}"\r\nAccept-Ranges: bytes\r\n'
+        about += "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n"  # which clients of S3 want
         status, body = "200 OK", memoryview(data)
         if "range" in headers:
             first, last = headers["range"].removeprefix("bytes=").split("-")

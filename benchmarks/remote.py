@@ -4,9 +4,10 @@
 
 JPEGs of about 100 kB in tar shards, on a server of this machine (`far_server.py`) that waits before
 each answer and sends so many bytes a second on a connection. A Loader reads an epoch in batches of
-256 without decoding them; times are from the first batch on. Server and reader share the
-processors. `at a time` is how many requests the server had at once, `CPU us` the processor time of
-the reader for a record.
+256 without decoding them. `start` is the time from the opening of the source, whose index is there,
+to the first batch; `records/s` is from there on, `with start` over all. Server and reader share
+the processors. `at a time` is how many requests the server had at once, `CPU us` the processor time
+of the reader for a record.
 """
 
 import argparse
@@ -18,15 +19,16 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import jax
 import numpy as np
 from input import load, write
 
-from jaxaug import Loader, decode, iterators
-from jaxaug.iterators import Sampler, WebDataset
+from jaxaug import Loader, decode
+from jaxaug.iterators import Blocks, Sampler, WebDataset
 from jaxaug.sharding import batch_sharding
 
 BATCH = 256
@@ -38,7 +40,7 @@ class Unread(decode.ColumnDecoder):
     def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
         return {"bytes": jax.ShapeDtypeStruct((), np.int32)}
 
-    def decode_rows(self, values, checked, siblings, wanted):
+    def decode_rows(self, values, checked, siblings, wanted, keys):
         lengths = values.lengths.astype(np.int32)
         return decode.Decoded({"bytes": lengths}, wanted & (lengths > 0), {})
 
@@ -63,20 +65,26 @@ def counters(url: str) -> dict[str, int]:
         return json.load(answer)
 
 
-def measure(source: WebDataset, order: bool | Sampler, url: str) -> dict[str, float]:
-    """Read an epoch; what is told by the second comes from the first batch on."""
+def measure(
+    opened: Callable[[], WebDataset], order: Callable[[int], bool | Sampler], url: str
+) -> dict[str, float]:
+    """Read an epoch of a source."""
     one = batch_sharding(jax.devices()[:1])
     options = {"decode": {"image": Unread()}, "sharding": one, "epochs": 1}
-    with Loader(source, BATCH, shuffle=order, **options) as loader:
-        counters(url)
+    counters(url)
+    began = time.perf_counter()
+    source = opened()
+    with Loader(source, BATCH, shuffle=order(len(source)), **options) as loader:
         next(loader)
         started, used = time.perf_counter(), time.process_time()
         rows = sum(int(np.asarray(batch["valid"]).sum()) for batch in loader)
-        seconds, used = time.perf_counter() - started, time.process_time() - used
+        ended, used = time.perf_counter(), time.process_time() - used
     assert rows == (len(source) // BATCH - 1) * BATCH
     found = counters(url)
     return {
-        "records/s": rows / seconds,
+        "records/s": rows / (ended - started),
+        "with start": (rows + BATCH) / (ended - began),
+        "start": started - began,
         "GET/record": found["GET"] / (rows + BATCH),
         "HEAD/record": found["HEAD"] / (rows + BATCH),
         "bytes/record": found["bytes"] / (rows + BATCH),
@@ -105,19 +113,19 @@ def run(given: argparse.Namespace, folder: pathlib.Path) -> None:
     for latency in given.latency:
         with far_server(folder, latency, given.bandwidth) as url:
             shards = f"{{0000..{given.shards - 1:04d}}}.tar"
-            source = WebDataset(f"{url}/{shards}")
-            kept = WebDataset(f"{url}/{shards}", cache=folder.parent / f"kept-{latency}")
-            near = WebDataset(f"{folder}/{shards}", mmap=False)
-            blocks = iterators.Blocks(len(source))
+            far = partial(WebDataset, f"{url}/{shards}")
+            kept = partial(WebDataset, f"{url}/{shards}", cache=folder.parent / f"kept-{latency}")
+            near = partial(WebDataset, f"{folder}/{shards}", mmap=False)
+            far(), near()  # which make the indexes
             contestants = {
-                "Shuffled": (source, True),
-                "Sequential": (source, False),
-                "Blocks": (source, blocks),
-                "Blocks, new cache": (kept, blocks),
-                "Blocks, full cache": (kept, blocks),
-                "Shuffled, full cache": (kept, True),
-                "Blocks, local files": (near, blocks),
-                "Shuffled, local files": (near, True),
+                "Shuffled": (far, lambda length: True),
+                "Sequential": (far, lambda length: False),
+                "Blocks": (far, Blocks),
+                "Blocks, new cache": (kept, Blocks),
+                "Blocks, full cache": (kept, Blocks),
+                "Shuffled, full cache": (kept, lambda length: True),
+                "Blocks, local files": (near, Blocks),
+                "Shuffled, local files": (near, lambda length: True),
             }
             for name, (contestant, order) in contestants.items():
                 found = measure(contestant, order, url)
