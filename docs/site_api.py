@@ -17,16 +17,17 @@ ON_DEMAND = {"iterators": ["iterators.grain", "iterators.orbax"]}
 VIDEOS = "Videos"
 # The modules of `jaxaug.augment` that a section of the gallery shows, and a page describes.
 FAMILIES = {
-    "Crops, sizes and borders": ("crop", "iou_crop", "resize", "rescale", "pad"),
-    "Flips and quarter turns": ("flip", "dihedral"),
+    "Crops, sizes and borders": ("crop", "iou_crop", "box_crop", "resize", "pad"),
+    "Flips and quarter turns": ("flip",),
     "Rotation, affine maps and perspective": ("rotation", "geometry"),
     "Bent maps": ("elastic", "distortion"),
     "Color": ("color", "photometric", "channels", "lighting"),
+    "Light and weather": ("weather",),
     "Tone and histogram": ("tone", "histogram"),
     "Blur and other filters": ("blur", "filters"),
     "Noise and compression": ("noise", "jpeg"),
     "Erasing, dropout and shuffled tiles": ("erase", "grid_shuffle"),
-    "Several images": ("mix", "mosaic", "group"),
+    "Several images": ("mix", "mosaic", "copy_paste", "group"),
     "Choices and chains": ("control", "compose", "custom", "views", "five_crop"),
     VIDEOS: ("frames", "temporal"),
     "Policies": ("policies",),

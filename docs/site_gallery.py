@@ -32,7 +32,8 @@ PANEL = (241, 243, 245)
 WITH_TARGETS = tuple(FAMILIES)[:4]  # drawn with mask, boxes and keypoints
 ON_SQUARES = ("RandomD4", "RandomRotate90", "RandomTranspose")  # what swaps height and width
 RECIPES = "Recipes"
-DETECTION = ("lsj", "multiscale", "ssd", "yolo")  # recipes with boxes
+OF_VIDEOS = ("vjepa_train",)  # recipes that pictures do not show
+DETECTION = ("copy_paste", "detr", "lsj", "multiscale", "rtdetr", "ssd", "yolo")  # with boxes
 
 
 def vignette(key, image):
@@ -61,10 +62,12 @@ _IMAGENET = {"mean": recipes.IMAGENET_MEAN, "std": recipes.IMAGENET_STD}
 # The arguments with which a transform is shown, where it needs some, or where its defaults do
 # little to a picture of this size.
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "ByEpoch": {"transforms": _PARTS, "starts": (10, 20)},
     "CenterCrop": {"size": 112},
     "CoarseDropout": {"holes": (2, 6)},
     "ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
     "Compose": {"transforms": _CHAIN},
+    "ConstrainedCoarseDropout": {"height": (0.3, 0.5), "width": (0.3, 0.5)},
     "Defocus": {"radius": (2, 5)},
     "Downscale": {"scale_range": (0.15, 0.5)},
     "ElasticTransform": {"alpha": 60, "sigma": 6},
@@ -104,6 +107,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "RandomApply": {"transforms": _PARTS[:1]},
     "RandomChoice": {"transforms": _PARTS},
     "RandomCrop": {"size": 112},
+    "RandomCropNearBox": {"size": TILE},
     "RandomGamma": {"gamma": (0.4, 2.5)},
     "RandomOrder": {"transforms": (augment.RandomTranslate((0.2, 0.0)), *_PARTS[:1])},
     "RandomPosterize": {"bits": 2},
@@ -112,6 +116,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "RandomRotation": {"degrees": 30},
     "RandomShear": {"shear": 25},
     "RandomShortestSize": {"min_size": (64, 96, 128), "canvas": TILE},
+    "RandomSizedBoxSafeCrop": {"size": TILE},
     "RandomSolarize": {"threshold": 0.5},
     "RandomToneCurve": {"scale": 0.3},
     "RandomTranslate": {"translate": (0.2, 0.2)},
@@ -126,6 +131,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 RECIPE_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "cifar_train": {"size": 112},
+    "detr_train": {"max_size": 192, "sizes": (80, 112, 144)},
     "dino": {"global_size": 144, "local_size": 64, "local_crops": 3},
     "imagenet_eval": {"size": 112, "resize": 128},
     "multiscale_eval": {"size": 112, "max_size": 192},
@@ -190,7 +196,7 @@ def entries() -> list[Entry]:
         path = f"jaxaug.augment.{name}"
         found.append(Entry(name, path, families[module], ARGUMENTS.get(name, {})))
     for name, value in vars(recipes).items():
-        if inspect.isfunction(value) and name[0] != "_":
+        if inspect.isfunction(value) and name[0] != "_" and name not in OF_VIDEOS:
             arguments = RECIPE_ARGUMENTS.get(name, {"size": 144})
             found.append(Entry(name, f"jaxaug.augment.recipes.{name}", RECIPES, arguments))
 
@@ -268,7 +274,8 @@ def strip(entry: Entry) -> bytes:
 def sample_for(entry: Entry, transform: Any) -> dict[str, np.ndarray]:
     """Return the sample, or the group of samples, that a transform is shown on."""
     if isinstance(transform, augment.GroupOp):
-        return _group(transform.group_size)
+        objects = entry.name == "CopyAndPaste"
+        return _objects() if objects else _group(transform.group_size)
 
     sample = draw_scene(TILE[1]).sample()
     if entry.name in ON_SQUARES:
@@ -276,11 +283,14 @@ def sample_for(entry: Entry, transform: Any) -> dict[str, np.ndarray]:
     if entry.family in WITH_TARGETS:
         return sample
     if entry.name.startswith(DETECTION):
-        return {name: sample[name] for name in ("image", "boxes")}
+        epoch = {"epoch": np.int32(0)} if entry.name == "rtdetr_train" else {}
+        return {name: sample[name] for name in ("image", "boxes")} | epoch
     if entry.name.startswith("segmentation"):
         return {name: sample[name] for name in ("image", "mask")}
-    if entry.name == "SanitizeBoxes":
+    if entry.name in ("ConstrainedCoarseDropout", "SanitizeBoxes"):
         return {name: sample[name] for name in ("image", "boxes")}
+    if entry.name == "ByEpoch":
+        return {"image": sample["image"], "epoch": np.int32(0)}
     return {"image": sample["image"]}
 
 
@@ -291,6 +301,20 @@ def _on_square(sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     image = np.pad(sample["image"], (*below, (0, 0)))
     mask = np.pad(sample["mask"], below)
     return {**sample, "image": image, "mask": mask, "size": np.array(TILE, np.int32)}
+
+
+def _objects() -> dict[str, np.ndarray]:
+    """Return a group of the scene and its mirror image, with the masks of their objects."""
+    scene = draw_scene(TILE[1])
+    labels = np.arange(1, len(scene.boxes) + 1)[:, None, None]
+    masks = (scene.mask[None] == labels).astype(np.uint8)
+    left, top, right, bottom = scene.boxes.T
+    mirrored = np.stack([TILE[1] - right, top, TILE[1] - left, bottom], axis=1)
+    return {
+        "image": np.stack([scene.image, scene.image[:, ::-1]]),
+        "masks": np.stack([masks, masks[:, :, ::-1]]),
+        "boxes": np.stack([scene.boxes, mirrored]),
+    }
 
 
 def _group(size: int) -> dict[str, np.ndarray]:
