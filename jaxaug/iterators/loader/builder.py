@@ -79,6 +79,10 @@ class BatchBuilder:
         local = self.build_local(read)
         return local._replace(arrays=jax.tree.map(self._layout.assemble, local.arrays))
 
+    def launch(self, read: ReadBatch) -> list[BuiltBatch]:
+        """Return the batches of rows that are kept."""
+        return [self.build(read)]
+
     def build_local(self, read: ReadBatch) -> BuiltBatch:
         """Return the local rows of one batch, on our own mesh."""
         started = time.perf_counter()
@@ -120,12 +124,37 @@ class KeepingBuilder(BatchBuilder):
 
     Args:
       store: of the records.
+      compiled_run: the computation of several batches.
       parts: see `BatchBuilder`.
     """
 
-    def __init__(self, store: RecordStore, **parts: Any):
+    def __init__(self, store: RecordStore, compiled_run: CompiledBatch | None, **parts: Any):
         super().__init__(**parts)
         self._store = store
+        self._compiled_run = compiled_run
+
+    def launch(self, read: ReadBatch) -> list[BuiltBatch]:
+        if not read.run:
+            return super().launch(read)
+        assert self._compiled_run is not None
+        started = time.perf_counter()
+        count, rows = read.indices.shape
+        positions, indices = map(self._by_device, (read.positions, read.indices))
+        valid = np.ones(count * rows, bool)
+        joined = read._replace(positions=positions, indices=indices)
+        device, packed = self._store.take(joined, indices, valid)
+        batches, done = self._compiled_run.call(self._seed, device, packed)
+        batches = jax.tree.map(self._layout.assemble, batches)
+
+        took = (time.perf_counter() - started) / count
+        seconds = {"reader": 0.0, "decoder": 0.0, "device": took}
+        counts = count_rows(valid[:rows], [])
+        return [BuiltBatch(batch, done, dict(counts), [], [], seconds) for batch in batches]
+
+    def _by_device(self, values: np.ndarray) -> np.ndarray:
+        """Return int64[batches, rows] as int64[n], device after device."""
+        parts = values.reshape(len(values), len(self._layout.devices), -1)
+        return parts.swapaxes(0, 1).reshape(-1)
 
     def build_local(self, read: ReadBatch) -> BuiltBatch:
         started = time.perf_counter()

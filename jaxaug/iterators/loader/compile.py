@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
@@ -41,7 +42,7 @@ class CompiledBatch(NamedTuple):
 
     Attributes:
       call: (seed words, arrays on the devices, packed rows) -> (batch, ready), on the rows of all
-        local devices.
+        local devices; of a run of batches, (list of batches, ready).
       packing: of the rows but those arrays.
       shapes: the local batch as a tree of jax.ShapeDtypeStruct.
     """
@@ -52,7 +53,11 @@ class CompiledBatch(NamedTuple):
 
 
 def compile_batch(
-    function: BatchFunction, schema: RowSchema, count: int, devices: Sequence[Device]
+    function: BatchFunction,
+    schema: RowSchema,
+    count: int,
+    devices: Sequence[Device],
+    run: int | None = None,
 ) -> CompiledBatch:
     """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
 
@@ -64,40 +69,46 @@ def compile_batch(
       schema: the form of the rows.
       count: the rows of this process.
       devices: those that share the rows, in their order.
+      run: the batches that one call makes, where it makes several. Each device has those rows of
+        the first batch that are its own, then those of the second, and so on.
 
     Raises:
       Exception: whatever the transforms raise when they are traced.
     """
-    rows = schema.shapes(count)
+    rows = schema.shapes(count * (run or 1))
     functions: list[_SameFunction] = []
     value = value_key(function, functions)
     if value is None:
-        return _compile(function, schema, rows, devices)
+        return _compile(function, schema, rows, devices, run)
 
     leaves, tree = jax.tree.flatten(rows)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
     config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
-    key = (value, str(tree), shapes, tuple(devices), config)
-    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices))
+    key = (value, str(tree), shapes, tuple(devices), run, config)
+    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices, run))
     for each in functions:
         each.watch(functools.partial(_SHARED.drop, key))
     return call
 
 
 def _compile(
-    function: BatchFunction, schema: RowSchema, rows: dict[str, Any], devices: Sequence[Device]
+    function: BatchFunction,
+    schema: RowSchema,
+    rows: dict[str, Any],
+    devices: Sequence[Device],
+    run: int | None,
 ) -> CompiledBatch:
     host, device = schema.split(rows)
     packing = RowPacking(host)
 
-    def call(seed: Array, device: Any, packed: list[Array]) -> tuple[dict[str, Any], Array]:
+    def call(seed: Array, device: Any, packed: list[Array]) -> tuple[Any, Array]:
         rows = schema.join(packing.unpack(packed), device)
         batch, ready = function(seed, rows)
         return batch | {"valid": rows["valid"], "index": rows["index"]}, ready
 
     mesh = auto_mesh(devices)
     mapped = jax.shard_map(
-        call,
+        call if run is None else functools.partial(_each_of_run, call, run),
         mesh=mesh,
         in_specs=(PartitionSpec(), PartitionSpec("batch"), PartitionSpec("batch")),
         out_specs=PartitionSpec("batch"),
@@ -117,6 +128,24 @@ def _compile(
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
     return CompiledBatch(jax.disable_jit(False)(compiled), packing, shapes)
+
+
+def _each_of_run(
+    call: Callable[..., Any], run: int, seed: Array, *rows: Any
+) -> tuple[list[dict[str, Any]], Array]:
+    """Return the batches of a run, computed one after the other.
+
+    They have the bits of a call by itself: XLA fuses nothing over the barriers, which would round
+    otherwise.
+    """
+
+    def one(part: Any) -> Any:
+        return lax.optimization_barrier(call(seed, *lax.optimization_barrier(part)))
+
+    parts = jax.tree.map(lambda x: x.reshape(run, x.shape[0] // run, *x.shape[1:]), rows)
+    batches, ready = lax.map(one, parts)
+    each = [jax.tree.map(lambda x, i=i: x[i], batches) for i in range(run)]
+    return each, ready.reshape(-1)
 
 
 def _lower(function: Callable[..., Any], *shapes: Any) -> jax.stages.Lowered:

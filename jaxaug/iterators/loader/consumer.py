@@ -224,6 +224,7 @@ class Consumer:
         pipeline = Pipeline(
             plan.reader.batches(plan.batches, self.upcoming),
             self._builder.build,
+            self._builder.launch,
             workers=plan.builders,
             depth=plan.options.prefetch + plan.builders,
         )

@@ -42,22 +42,22 @@ class DeviceStore(RecordStore):
     """
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
-        super().__init__(rows, length)
-        self._layout = layout
+        super().__init__(rows, length, layout)
         # Held while a call is launched: one that writes takes the records from under the others.
         self._launching = threading.Lock()
 
         count = len(layout.rows)
         host, _ = rows.split(rows.shapes(count))
         self._packing = RowPacking(host)
-        self._zeros = jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), host)
+        self._zeros = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), host)
         shapes = self._shapes(length)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
         check_space("device", size, length, free_bytes(layout.devices))
         self.nbytes = size * len(layout.devices)
         with no_mesh(), jax.disable_jit(False):
             self._write_compiled = self._compile_write(shapes, count)
-            self._take_compiled = self._compile_take(shapes, count)
+            counts = {count, count * self.run}
+            self._take_compiled = {rows: self._compile_take(shapes, rows) for rows in counts}
             self._records: Any = jax.jit(
                 lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes),
                 out_shardings=layout.replicated,
@@ -66,10 +66,10 @@ class DeviceStore(RecordStore):
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
         names = self._rows.names(read, indices, valid)
         numbers = np.where(valid, indices, 0).astype(np.uint32)
-        packed = self._packing.pack(self._zeros | names)[0]
+        packed = self._packing.pack(self._empty(len(indices)) | names)[0]
         placed = jax.device_put((packed, numbers), self._layout.split)
         with self._launching:
-            return self._take_compiled(self._records, *placed)
+            return self._take_compiled[len(indices)](self._records, *placed)
 
     def close(self) -> None:
         with self._launching:
@@ -77,13 +77,17 @@ class DeviceStore(RecordStore):
 
     def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
         host, device = self._rows.split(rows)
-        host |= {name: self._zeros[name] for name in ROW_NAMES}
+        host |= {name: self._empty(len(indices))[name] for name in ROW_NAMES}
         slots = _slots(indices, len(self._state))
         placed = jax.device_put((self._packing.pack(host), slots), self._layout.replicated)
         copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
         with self._launching:
             self._records, done = self._write_compiled(self._records, copies, *placed)
         return done
+
+    def _empty(self, count: int) -> dict[str, Any]:
+        """Return rows of zeros, which take no memory."""
+        return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape[1:])), self._zeros)
 
     def _everywhere(self, shards: Sequence[Array]) -> list[Array]:
         """Return arrays of single devices as arrays that each device has, copied one by one."""
@@ -131,7 +135,9 @@ class DeviceStore(RecordStore):
             )
             return device, [packed[0] | names, *packed[1:]]  # the bytes of names are zeros
 
-        shapes = (records, self._packing.shapes[0], _numbers(count))
+        names = self._packing.shapes[0]
+        names = jax.ShapeDtypeStruct((count, *names.shape[1:]), names.dtype)
+        shapes = (records, names, _numbers(count))
         batch = PartitionSpec("batch")
         return self._compile(take, shapes, (PartitionSpec(), batch, batch), batch)
 

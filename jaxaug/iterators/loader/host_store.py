@@ -32,8 +32,7 @@ class HostStore(RecordStore):
     """
 
     def __init__(self, rows: RowSchema, length: int, layout: RowLayout):
-        super().__init__(rows, length)
-        self._layout = layout
+        super().__init__(rows, length, layout)
         shapes = rows.shapes(len(layout.rows))
         self._packing = RowPacking(rows.split(shapes)[0])
         values = {name: tree for name, tree in shapes.items() if name not in ROW_NAMES}

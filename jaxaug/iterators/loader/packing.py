@@ -48,11 +48,12 @@ class RowPacking:
         Raises:
           TypeError: a column has another dtype than at construction.
         """
-        small, large = self._divide(self._tree.flatten_up_to(columns))
-        packed = np.empty(self.shapes[0].shape[0], self._record)
+        leaves = self._tree.flatten_up_to(columns)
+        small, large = self._divide(leaves)
+        packed = np.empty(len(leaves[0]), self._record)
         for name, column in zip(self._record.names or (), small):
             np.copyto(packed[name], column, casting="equiv")
-        return [packed.view(np.uint8).reshape(self.shapes[0].shape), *large]
+        return [packed.view(np.uint8).reshape(len(packed), -1), *large]
 
     def unpack(self, arrays: "Sequence[Array | np.ndarray]") -> Any:
         """Return the tree of columns, on the device; of any number of rows."""

@@ -38,10 +38,11 @@ class PendingBatch(NamedTuple, Generic[T]):
 class Pipeline(Generic[T]):
     """Reads and builds batches ahead of the consumer.
 
-    One thread iterates `reads`, hands each batch to a pool of `workers` threads that call `build`,
-    and owns both: it closes them when the batches end or when it is told to stop. `depth` batches
-    are being built or finished at a time. Each is built to its end, so that a decoder that others
-    use too is never held by a batch that waits for its consumer.
+    One thread iterates `reads` and hands each batch to a pool of `workers` threads that call
+    `build`; batches whose rows are kept it launches itself. It owns reads and pool: it closes them
+    when the batches end or when it is told to stop. About `depth` batches are being built or
+    finished at a time. Each is built to its end, so that a decoder that others use too is never
+    held by a batch that waits for its consumer.
 
     Nothing here refers to the Loader, so a Loader that is dropped can be collected and stop the
     threads.
@@ -50,6 +51,7 @@ class Pipeline(Generic[T]):
       reads: a generator; an exception that it raises ends the batches and reaches the consumer at
         that place.
       build: makes a batch of the rows that were read; called in the pool.
+      launch: makes the batches of rows that are kept.
       workers: how many batches are built at a time.
       depth: how many batches are being built or wait for the consumer.
     """
@@ -58,11 +60,13 @@ class Pipeline(Generic[T]):
         self,
         reads: Generator[ReadBatch, None, None],
         build: Callable[[ReadBatch], T],
+        launch: Callable[[ReadBatch], list[T]],
         workers: int,
         depth: int,
     ):
         self._reads = reads
         self._build = build
+        self._launch = launch
         self._workers = workers
         self._depth = depth
         # Reentrant: the collector may stop a pipeline in a thread that holds the lock already.
@@ -171,27 +175,30 @@ class Pipeline(Generic[T]):
             if self._stopped:
                 return False
 
-        result = self._begin(read, pool)
+        results = self._begin(read, pool)
         with self._changed:
             if self._stopped:
-                result.cancel()
+                results[0].cancel()
                 return False
-            self._pending.append(PendingBatch(read.epoch, read.after, result))
+            for after, result in zip(read.cursors, results):
+                self._pending.append(PendingBatch(read.epoch, after, result))
             self._changed.notify_all()
             return True
 
-    def _begin(self, read: ReadBatch, pool: ThreadPoolExecutor) -> "Future[T]":
-        """Return the future of a batch; of one that is launched only, it is done."""
+    def _begin(self, read: ReadBatch, pool: ThreadPoolExecutor) -> "list[Future[T]]":
+        """Return the futures of the batches; of those that are launched only, they are done."""
         if read.error is None and not read.is_kept:
-            return pool.submit(self._build, read)
-        result: Future[T] = Future()
+            return [pool.submit(self._build, read)]
+        results: list[Future[T]] = [Future() for _ in read.cursors]
         try:
             if read.error is not None:
                 raise read.error
-            result.set_result(self._build(read))
+            for result, batch in zip(results, self._launch(read)):
+                result.set_result(batch)
         except BaseException as error:
-            result.set_exception(error)
-        return result
+            for result in results:
+                result.set_exception(error)
+        return results
 
     def _finish(self) -> None:
         with self._changed:

@@ -102,15 +102,19 @@ class Plan:
             return self.compiled
         return self._compile(self.function._replace(batch_transform=None))
 
-    def _compile(self, function: BatchFunction) -> CompiledBatch:
-        return compile_batch(function, self.schema, len(self.layout.rows), self.layout.devices)
+    def _compile(self, function: BatchFunction, run: int | None = None) -> CompiledBatch:
+        count = len(self.layout.rows)
+        return compile_batch(function, self.schema, count, self.layout.devices, run)
 
     def make_batch_builder(self) -> BatchBuilder:
         """Return the builder of the batches that are delivered."""
         on_error = self.options.on_error
         if self.store is None:
             return self.make_builder(self.compiled, on_error)
-        return KeepingBuilder(self.store, **self._parts(self.compiled, on_error))
+        parts = self._parts(self.compiled, on_error)
+        run = self.store.run
+        compiled_run = self._compile(self.function, run) if run > 1 else None
+        return KeepingBuilder(self.store, compiled_run, **parts)
 
     def make_builder(self, compiled: CompiledBatch, on_error: str) -> BatchBuilder:
         """Return a builder of batches by this computation.

@@ -72,6 +72,8 @@ class ReadBatch(NamedTuple):
       seconds: how long reading took.
       error: why there are no columns; None where there are.
       kept: what is known of the rows, of which the others are padding; see `kept`.
+      run: the cursors behind the batches that one call makes, where these are several: positions
+        and records are int64[k, r], and all are kept.
     """
 
     epoch: int
@@ -83,11 +85,17 @@ class ReadBatch(NamedTuple):
     seconds: float = 0.0
     error: Exception | None = None
     kept: Any = None
+    run: tuple[Cursor, ...] = ()
 
     @property
     def is_kept(self) -> bool:
         """True if all rows are kept, so that there is nothing to decode."""
-        return self.kept is not None and not self.kept.missing.any()
+        return bool(self.run) or (self.kept is not None and not self.kept.missing.any())
+
+    @property
+    def cursors(self) -> tuple[Cursor, ...]:
+        """The cursor behind each batch."""
+        return self.run or (self.after,)
 
 
 class AskedBatch(NamedTuple):
@@ -253,9 +261,13 @@ class RecordReader(Reader):
             yield from read_ahead(groups, self._read_together)
             return
         for group in groups:
-            for asked in group:
-                # In no variable, or the batch would stay alive as long as the next one is read.
-                yield self._read_batch(self._without_kept(asked))
+            yield from self._read_each(group)
+
+    def _read_each(self, group: list[AskedBatch]) -> Iterator[ReadBatch]:
+        """Yield batches that are read one by one."""
+        for asked in group:
+            # In no variable, or the batch would stay alive as long as the next one is read.
+            yield self._read_batch(self._without_kept(asked))
 
     def _groups(self, plan: BatchPlan, cursor: Cursor, ahead: int) -> Iterator[list[AskedBatch]]:
         """Yield the next batches, as many at a time as are found, or read, together.
@@ -332,9 +344,10 @@ class RecordReader(Reader):
     def _read_together(self, group: list[AskedBatch]) -> list[ReadBatch]:
         """Return batches that were read in one go."""
         started = time.perf_counter()
+        asked_for = group
         group = [self._without_kept(asked) for asked in group]
         if not any(asked.reads for asked in group):
-            return [self._read_batch(asked) for asked in group]
+            return list(self._read_each(asked_for))
         try:
             indices = np.concatenate([asked.found() for asked in group])
             columns = self.read_rows(indices, self._draws(group))

@@ -15,7 +15,7 @@ from jaxaug import Loader, augment
 from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory, Weighted
-from jaxaug.iterators.loader import arguments, device_store, host_store
+from jaxaug.iterators.loader import arguments, builder, device_store, host_store, kept
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import jitter
@@ -69,19 +69,19 @@ def assert_equal(left, right):
 def assert_same_batches(source, keep, count=None, state=None, **options):
     """Compare the batches of three epochs, and what the statistics say; return the kept records."""
     options = {"batch_size": 8, "seed": 3, "sharding": devices(2), "max_bad": None, **options}
-    with Loader(source, **options) as plain, Loader(source, **options, keep=keep) as kept:
+    with Loader(source, **options) as plain, Loader(source, **options, keep=keep) as ours:
         if state is not None:
             plain.set_state(state)
-            kept.set_state(state)
+            ours.set_state(state)
         for _ in range(3 * len(plain) if count is None else count):
-            assert_equal(next(plain), next(kept))
-            assert plain.get_state() == kept.get_state()
-        ours, theirs = kept.stats, plain.stats
+            assert_equal(next(plain), next(ours))
+            assert plain.get_state() == ours.get_state()
+        found, wanted = ours.stats, plain.stats
         for name in ("batches", "images", "bad", "masked", "replaced"):
-            assert ours[name] == theirs[name], name
-        named = [sorted(map(str, stats["bad_records"])) for stats in (ours, theirs)]
+            assert found[name] == wanted[name], name
+        named = [sorted(map(str, stats["bad_records"])) for stats in (found, wanted)]
         assert named[0] == named[1]
-        return ours["kept_records"]
+        return found["kept_records"]
 
 
 @pytest.mark.parametrize("on_error", ["mask", "replace"])
@@ -91,8 +91,8 @@ def assert_same_batches(source, keep, count=None, state=None, **options):
 def test_batches_are_those_without_keep(keep, on_error, last_batch, count):
     source = annotated(broken(jpegs(N)))
     options = {"on_error": on_error, "last_batch": last_batch, "sharding": devices(count)}
-    kept = assert_same_batches(source, keep, **options)
-    assert kept == N - len(BAD) or last_batch == "drop"
+    records = assert_same_batches(source, keep, **options)
+    assert records == N - len(BAD) or last_batch == "drop"
 
 
 @pytest.mark.parametrize("side", [40, 140])  # images at once, and one after the other
@@ -108,6 +108,87 @@ def test_a_chain_with_mixing_gives_the_same_bits(keep, side):
     assert_same_batches(
         source, keep, transform=chain, batch_transform=augment.MixUp(num_classes=16)
     )
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Let one call make three batches; return the numbers of batches that were launched."""
+    launched = []
+    launch = builder.KeepingBuilder.launch
+
+    def counted(self, read):
+        launched.append(len(read.cursors))
+        return launch(self, read)
+
+    monkeypatch.setattr(kept, "batches_a_call", lambda rows, layout: 3)
+    monkeypatch.setattr(builder.KeepingBuilder, "launch", counted)
+    return launched
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("position", [0, 5])
+@pytest.mark.filterwarnings("ignore:.*could not be decoded")
+def test_several_batches_a_call_are_those_of_one(keep, runs, count, position):
+    chain = augment.Compose([augment.RandomCrop(24), augment.ColorJitter(0.4), augment.ToFloat()])
+    images = jpegs(30)
+    images[7] = b"no image"
+    options = {
+        "transform": chain,
+        "batch_transform": augment.MixUp(num_classes=30),
+        "on_error": "mask",
+        "last_batch": "pad",
+        "batch_size": 4,
+        "max_bad": None,
+        "sharding": devices(count),
+        "seed": 3,
+    }
+    source = InMemory(images, {"label": np.arange(30)})
+    with Loader(source, **options) as first:
+        for _ in first.steps(position):
+            pass
+        state = first.get_state()
+    assert_same_batches(source, keep, state=state, count=32, **options)
+    assert {1, 3} == set(runs)
+
+
+def test_several_batches_a_call_are_read_ahead_and_drawn_twice(keep, runs):
+    source = Distant(jpegs(N))
+    order = Weighted(np.arange(N) % 5 + 1, seed=1)
+    assert_same_batches(source, keep, batch_size=2, count=60, shuffle=order, transform=jitter)
+    assert 3 in runs
+
+
+def test_a_run_that_fails_fails_for_each_of_its_batches(runs, monkeypatch):
+    source = InMemory(np.zeros((24, 8, 8, 3), np.uint8))
+    with Loader(source, 4, sharding=devices(1), keep="device") as loader:
+        for _ in loader.steps(6):
+            pass
+        state = loader.get_state()
+        monkeypatch.setattr(device_store.DeviceStore, "take", lambda *rows: 1 / 0)
+        loader.set_state(state)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                next(loader)
+        monkeypatch.undo()
+        assert loader.get_state() == state
+        third = np.asarray(next(loader)["index"])
+    with Loader(source, 4, sharding=devices(1)) as plain:
+        expected = [np.asarray(batch["index"]) for batch in plain.steps(9)]
+    assert third.tolist() == expected[8].tolist()
+
+
+def test_small_batches_go_several_in_a_call():
+    gpu, cpu = (SimpleNamespace(platform=name) for name in ("gpu", "cpu"))
+
+    def batches(side, rows, devices):
+        forms = {"image": jax.ShapeDtypeStruct((rows, side, side, 3), np.uint8)}
+        schema: Any = SimpleNamespace(shapes=lambda count: forms)
+        layout: Any = SimpleNamespace(rows=np.arange(rows), devices=devices)
+        return kept.batches_a_call(schema, layout)
+
+    assert [batches(side, 512, [gpu]) for side in (32, 64, 128, 224)] == [8, 8, 2, 1]
+    assert batches(128, 512, [gpu] * 4) == 8
+    assert batches(32, 512, [cpu]) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*could not be decoded")
@@ -130,8 +211,8 @@ def test_a_resume_in_the_middle_gives_the_same(keep, position):
 def test_records_that_are_drawn_twice_have_their_positions_keys(keep):
     weights = np.arange(N) % 5
     source = InMemory(jpegs(N), {"label": np.arange(N)})
-    kept = assert_same_batches(source, keep, shuffle=Weighted(weights, seed=1), transform=jitter)
-    assert kept < N  # those of weight 0 are never drawn
+    records = assert_same_batches(source, keep, shuffle=Weighted(weights, seed=1), transform=jitter)
+    assert records < N  # those of weight 0 are never drawn
 
 
 @pytest.mark.parametrize("kind", ["array", "memmap", "gray", "float"])

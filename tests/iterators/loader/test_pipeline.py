@@ -150,7 +150,7 @@ def test_no_more_batches_wait_for_their_consumer_than_the_depth():
             yield ReadBatch(0, Cursor(0, 0), np.zeros(1), np.zeros(1), {})
 
     built = []
-    pipeline = Pipeline(reads(), built.append, workers=2, depth=3)
+    pipeline = Pipeline(reads(), built.append, lambda read: [], workers=2, depth=3)
     pipeline.start()
     try:
         for count in (3, 4):
@@ -183,7 +183,7 @@ def test_a_source_may_close_the_loader_that_reads_it():
 
 def test_a_pipeline_may_be_stopped_by_a_thread_that_holds_its_lock():
     """Where the collector comes in the midst of one of its methods."""
-    pipeline = Pipeline(iter(()), lambda batch: batch, 1, 1)  # pyright: ignore
+    pipeline = Pipeline(iter(()), lambda batch: batch, lambda read: [], 1, 1)  # pyright: ignore
 
     def stop():
         with pipeline._changed:
