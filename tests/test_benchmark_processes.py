@@ -1,6 +1,5 @@
 """The processes of the benchmarks: asked for lines, killed when they hang, weighed."""
 
-import os
 import subprocess
 import sys
 import tarfile
@@ -88,16 +87,38 @@ import time; time.sleep(60)
         process.wait()
 
 
+# Takes 200 MB and gives them back, each when it is told to.
+TAKES = """
+import sys
+print("before", flush=True)
+sys.stdin.readline()
+block = b"x" * (200 << 20)
+print("taken", flush=True)
+sys.stdin.readline()
+del block
+print("given back", flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_a_peak_outlasts_what_made_it():
+    """In a process whose memory nothing else moves, however late the watching thread comes."""
+    child = processes.Child([sys.executable, "-c", TAKES])
+    process = child.pid
     peak = footprint.Peak()
-    with peak.watching(os.getpid()):
-        before = footprint.resident_gb(os.getpid())
-        block = b"x" * (200 << 20)
-        time.sleep(5 * footprint.INTERVAL)
-        del block
-        time.sleep(5 * footprint.INTERVAL)
-    assert peak.gb["host"] > before + 0.19
-    assert peak.gb["host"] > footprint.resident_gb(os.getpid()) + 0.1
+    child.answer("before")
+    before = footprint.resident_gb(process)
+    with peak.watching(process):
+        child.send("")
+        child.answer("taken")
+        deadline = time.monotonic() + 20
+        while peak.gb.get("host", 0.0) < before + 0.19 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child.send("")
+        child.answer("given")
+        after = footprint.resident_gb(process)
+    child.close()
+    assert peak.gb["host"] > before + 0.19 and after < before + 0.01
 
 
 def test_the_loose_files_are_those_of_the_tar(tmp_path, monkeypatch):

@@ -59,9 +59,18 @@ def test_both_sides_work_until_the_queue_is_empty(gpu):
 
 @pytest.mark.parametrize("large, threads", [(0, 0), (240, 0), (280, 9), (512, 9)])
 def test_threads_help_where_most_images_are_large(gpu, large, threads):
-    gpu.seconds = lambda n: 0.1
+    """Each waits with its first image, and the engines with theirs, until all threads have come."""
     seen = set()
-    gpu.in_thread = lambda image: seen.add(threading.get_ident()) or time.sleep(0.02)
+    all_there = threading.Event()
+
+    def in_thread(image):
+        seen.add(threading.get_ident())
+        if len(seen) == threads:
+            all_there.set()
+        all_there.wait(60)
+
+    gpu.in_thread = in_thread
+    gpu.seconds = lambda n: 0.0 * all_there.wait(60 if threads else 0)
     with decoder() as decode:
         check(decode, large_jpegs(8) * (large // 8) + small_jpegs(8) * ((512 - large) // 8))
         assert len(seen) == threads and bool(decode.stats["host"]) == bool(threads)
@@ -157,8 +166,9 @@ def test_an_exception_of_a_thread_comes_once_all_have_ended(gpu):
 
 def test_an_exception_of_the_engines_ends_the_queue(gpu):
     begun = []
-    gpu.seconds = lambda n: 1 / 0
-    gpu.in_thread = lambda image: begun.append(image) or time.sleep(0.01)
+    failed = threading.Event()
+    gpu.seconds = lambda n: failed.set() or 1 / 0
+    gpu.in_thread = lambda image: begun.append(image) or (failed.wait(60) and time.sleep(0.05))
     with decoder() as decode:
         with pytest.raises(ZeroDivisionError):
             decode.decode(large_jpegs(16) * 64)  # of which the first call leaves 256

@@ -1,6 +1,8 @@
 """Damaged, cut and strange videos: each is a reason, and never a hang or a crash."""
 
+import ctypes
 import io
+import sys
 
 import av
 import numpy as np
@@ -115,23 +117,27 @@ def test_frames_and_times_of_a_video_at_hand():
         decode_video(data, frames=[0], times=[0.0])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc's malloc_trim")
 def test_many_openings_leave_nothing():
-    """Memory of FFmpeg is not Python's: the process is asked."""
+    """Memory of FFmpeg is not Python's: the process is asked, once it has given back what is free.
+
+    What leaks grows each time; what other threads of this process take, or had taken, does not.
+    """
     psutil = pytest.importorskip("psutil")
     process = psutil.Process()
     data = video(3, (32, 32), **GOPS)
     broken = data[: len(data) // 2] + bytes(len(data) - len(data) // 2)
 
-    def open_many(count):
+    def resident_after(count):
         for _ in range(count):
             decode_video(data, frames=[1])
             with pytest.raises(DecodeError):
                 decode_video(broken, frames=[1])
+        ctypes.CDLL(None).malloc_trim(0)
+        return process.memory_info().rss
 
-    open_many(50)
-    before = process.memory_info().rss
-    open_many(300)
-    assert process.memory_info().rss - before < 8 * 2**20
+    readings = [resident_after(50) for _ in range(6)]
+    assert np.diff(readings)[1:].min() < 2**18
 
 
 def with_box_renamed(data: bytes, old: bytes, new: bytes) -> bytes:
