@@ -29,6 +29,8 @@ _OPTIONAL = {
     "tifffile": f"decode.Image of compressed TIFF with bands: {install_command('deep')}",
     "pillow-heif": f"decode.Image of HEIC: {install_command('deep')}",
     "pydicom": f"decode.Image of DICOM: {install_command('deep')}",
+    "nibabel": f"decode.Volume of NIfTI: {install_command('volume')}",
+    "zarr": f"decode.Volume of Zarr: {install_command('volume')}",
     "matplotlib": f"iterators.show: {install_command('show')}",
     "tqdm": "progress bars: pip install tqdm",
     "torch": "iterators.to_torch",

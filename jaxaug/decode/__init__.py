@@ -15,6 +15,8 @@ from jaxaug.decode.image.parse.headers import Headers, read_headers
 from jaxaug.decode.image.sides import Sides
 from jaxaug.decode.video.column import Video
 from jaxaug.decode.video.decode_video import decode_video
+from jaxaug.decode.volume.column import Volume
+from jaxaug.decode.volume.stored import zarr_reference
 
 __all__ = [
     "Audio",
@@ -35,6 +37,7 @@ __all__ = [
     "Span",
     "Tokenized",
     "Video",
+    "Volume",
     "decode_image",
     "decode_video",
     "default_decoder",
@@ -43,4 +46,5 @@ __all__ = [
     "read_headers",
     "share",
     "stored_points",
+    "zarr_reference",
 ]

@@ -8,12 +8,14 @@ from jaxaug.decode._types import Encoded
 from jaxaug.decode.audio.column import Audio
 from jaxaug.decode.image.column import Image
 from jaxaug.decode.video.column import Video
+from jaxaug.decode.volume.column import Volume
 
 
 def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
     """Return the decoder of a column of that name; None for one that needs none.
 
-    "image" is an `Image`, "video" of encoded bytes a `Video`, "audio" an `Audio`, "mask" a `Mask`,
+    "image" is an `Image`, "video" of encoded bytes a `Video`, "audio" an `Audio`, "volume" a
+    `Volume`, "mask" a `Mask`,
     "masks" [n, k, H, W] one of instances, "boxes" are `Boxes` and "keypoints" `Keypoints`.
 
     Args:
@@ -31,6 +33,8 @@ def default_decoder(name: str, values: Values) -> ColumnDecoder | None:
         return Video()
     if name == "audio" and encoded:
         return Audio()
+    if name == "volume" and encoded:
+        return Volume()
     if name == "mask":
         return Mask()
     if name == "masks" and not encoded and getattr(values, "ndim", 0) == 4:

@@ -20,6 +20,7 @@ from jaxaug.iterators.samplers.sampler import (
     balanced_weights,
 )
 from jaxaug.iterators.sources.array_record import ArrayRecord
+from jaxaug.iterators.sources.arrays import Arrays
 from jaxaug.iterators.sources.coco import Coco
 from jaxaug.iterators.sources.concat import Concat
 from jaxaug.iterators.sources.filelist import FileList
@@ -53,6 +54,7 @@ __all__ = [
     "MDS",
     "TFDS",
     "ArrayRecord",
+    "Arrays",
     "AudioFolder",
     "Blocks",
     "Buckets",

@@ -97,6 +97,25 @@ def read_tags(data: memoryview, page: int) -> Tags:
         raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
 
 
+def count_pages(data: memoryview) -> int:
+    """Return the number of pages.
+
+    Raises:
+      DecodeError: the list of directories is damaged.
+    """
+    order = ">" if data[:2] == b"MM" else "<"
+    kind = _BIG if data[2 + (order == ">")] == 43 else _CLASSIC
+    try:
+        (start,) = struct.unpack_from(order + kind.offset, data, 8 if kind is _BIG else 4)
+        seen = set[int]()
+        while start and start not in seen:
+            seen.add(start)
+            start = _next(data, order, kind, start)
+    except struct.error:
+        raise DecodeError("TIFF: truncated, a directory lies beyond the end of the file") from None
+    return len(seen)
+
+
 def _next(data: memoryview, order: str, kind: _Kind, start: int) -> int:
     """Return where the directory behind one begins, 0 for none."""
     (count,) = struct.unpack_from(order + kind.length, data, start)

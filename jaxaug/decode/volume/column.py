@@ -1,0 +1,318 @@
+"""The decoder of a column of volumes: windows of one shape."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxaug._checks import check_choice, check_positive_int
+from jaxaug._typing import Device, Values
+from jaxaug.decode._column import Column, ColumnDecoder, Decoded, valid_rows
+from jaxaug.decode._cpus import usable_cpus
+from jaxaug.decode._draw import draw_integers
+from jaxaug.decode._types import Encoded
+from jaxaug.decode.volume.stored import StoredVolume, open_volume
+from jaxaug.errors import DecodeError
+
+_SAMPLED_RECORDS = 32  # looked at for the shape that all have
+_DTYPES = ("uint8", "uint16", "int16", "int32", "float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume(ColumnDecoder):
+    """Volumes of one shape: the description that `Loader(decode=)` takes.
+
+    A column of encoded volumes, NIfTI (.nii, .nii.gz), NPY, TIFF with a page for each slice, or
+    Zarr (see `iterators.Arrays`), by content, becomes `<name>` [B, D, H, W] or [B, D, H, W, C] with
+    z, y, x in this order, "<name>_spacing" float32[B, 3] in mm, which of a column "volume" is
+    "spacing" as `augment.volume` takes it, "<name>_start" int32[B, 3], where the window begins in
+    the file's volume (below 0 where it is padded), and "<name>_size" int32[B, 3], that of the file.
+
+    Along an axis where the file has more than `shape`, a window of it is taken; where it has less
+    it is padded alike on both sides. Of NPY and NIfTI without compression, of TIFF by page and of
+    Zarr by chunk only what the window needs is read: files of more than 8 MiB are mapped.
+
+    Numbers are those of the file, scaled where NIfTI says so (float32 then). The axes of NIfTI are
+    brought to z to the head, y to the front and x to the right by flips and exchanges.
+
+    Args:
+      shape: (D, H, W) of a batch; None for that which all files have, so that another is bad.
+      window: what is taken of a larger file: "center", or "random", drawn from (seed, epoch,
+        record), so that it is the same for any batch size, number of hosts and resume.
+      of: the column whose window this one shows, as labels that of their volume.
+      dtype: "uint8", "uint16", "int16", "int32" or "float32"; None for that of the first file, but
+        int32 of labels. A number that it cannot hold makes a bad record.
+      fill: of voxels that no file has.
+      canonical: False leaves the axes of NIfTI as they are stored: z, y, x are its k, j, i.
+      num_threads: that decode; None for one for each CPU.
+
+    Raises:
+      ValueError: an argument is wrong.
+
+    Example:
+      >>> import io, jax
+      >>> from jaxaug.iterators import InMemory, Loader, Renamed
+      >>> file = io.BytesIO()
+      >>> np.save(file, np.arange(60, dtype=np.int16).reshape(3, 4, 5))
+      >>> source = Renamed(InMemory([file.getvalue()] * jax.device_count()), {"image": "volume"})
+      >>> with Loader(source, jax.device_count(), decode={"volume": Volume((2, 4, 6))}) as loader:
+      ...     batch = next(loader)
+      >>> batch["volume"].shape[1:], batch["volume_start"][0].tolist()
+      ((2, 4, 6), [0, 0, 0])
+    """
+
+    shape: tuple[int, int, int] | None = None
+    window: str = "center"
+    of: str | None = None
+    dtype: str | None = None
+    fill: float = 0
+    canonical: bool = True
+    num_threads: int | None = None
+    channels: int | None = dataclasses.field(default=None, kw_only=True, repr=False)
+    whole: bool = dataclasses.field(default=False, kw_only=True, repr=False)
+
+    def __post_init__(self):
+        if self.shape is not None:
+            shape = tuple(self.shape)
+            if len(shape) != 3:
+                raise ValueError(f"`shape` must be (depth, height, width), got {self.shape!r}.")
+            for side in shape:
+                check_positive_int("shape", side)
+            object.__setattr__(self, "shape", tuple(int(side) for side in shape))
+        check_choice("window", self.window, ("center", "random"))
+        check_choice("dtype", self.dtype, (None, *_DTYPES))
+        if self.num_threads is not None:
+            check_positive_int("num_threads", self.num_threads)
+
+    @property
+    def draws(self) -> bool:
+        """True where windows are drawn."""
+        return self.window == "random" and self.of is None
+
+    def fit(self, column: Column, siblings: Mapping[str, ColumnDecoder]) -> "Volume":
+        """Return the decoder with what the files tell: shape, dtype and channels."""
+        if not isinstance(column.example, Encoded):
+            raise TypeError(
+                f"column {column.name!r} must be encoded volumes, got"
+                f" {type(column.example).__name__}: arrays of voxels need no decoder."
+            )
+        shape = self.shape
+        if self.of is not None:
+            other = siblings.get(self.of)
+            if not isinstance(other, Volume):
+                raise ValueError(f"`of` must name a column that Volume decodes, got {self.of!r}.")
+            shape = other.shape if shape is None else shape
+            if shape != other.shape:
+                raise ValueError(
+                    f"`shape` of column {column.name!r} must be that of {self.of!r},"
+                    f" {other.shape}, got {shape}."
+                )
+        count = _SAMPLED_RECORDS if shape is None else 1
+        found = [each for values in column.first(count) for each in self._good(values)]
+        if not found:
+            raise ValueError(
+                f"column {column.name!r} must have a volume among its first {count} records that"
+                " can be read: `python -m jaxaug doctor` tells which libraries are missing."
+            )
+        first = found[0]
+        return dataclasses.replace(
+            self,
+            shape=_common_shape(column.name, found) if shape is None else shape,
+            dtype=self.dtype or ("int32" if self.of is not None else _dtype_of(first)),
+            channels=first.shape[3] if len(first.shape) == 4 else None,
+            whole=shape is None,
+        )
+
+    def _good(self, values: Values) -> list[StoredVolume]:
+        """Return the volumes that can be read."""
+        assert isinstance(values, Encoded)
+        found = []
+        for row in range(len(values.lengths)):
+            try:
+                found.append(open_volume(values.view(row), self.canonical))
+            except DecodeError:
+                continue
+        return found
+
+    def forms(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the forms of the voxels, and of what is known of them."""
+        assert self.shape is not None and self.dtype is not None
+        channels = () if self.channels is None else (self.channels,)
+        return {
+            "voxels": jax.ShapeDtypeStruct((*self.shape, *channels), np.dtype(self.dtype)),
+            "spacing": jax.ShapeDtypeStruct((3,), np.float32),
+            "start": jax.ShapeDtypeStruct((3,), np.int32),
+            "size": jax.ShapeDtypeStruct((3,), np.int32),
+        }
+
+    def entries(self, name: str) -> tuple[str, ...]:
+        """Return the names of the entries: "spacing" is that of a "volume"."""
+        spacing = "spacing" if name == "volume" else f"{name}_spacing"
+        return (name, spacing, f"{name}_start", f"{name}_size")
+
+    def open(self, devices: Sequence[Device], deterministic: bool) -> "VolumeReader":
+        """Return the threads that decode."""
+        del devices, deterministic
+        return VolumeReader(self)
+
+    def original(self, values: Values) -> np.ndarray:
+        """Return all voxels of one record."""
+        assert isinstance(values, Encoded)
+        volume = open_volume(values.view(0), self.canonical)
+        return volume.read(tuple(slice(None) for _ in volume.shape))
+
+
+def _common_shape(name: str, found: list[StoredVolume]) -> tuple[int, int, int]:
+    shapes = sorted({volume.shape[:3] for volume in found})
+    if len(shapes) > 1:
+        raise ValueError(
+            f"`shape` must be given for column {name!r}: its volumes are {shapes[0]} to"
+            f" {shapes[-1]}, and all of a batch have one shape."
+        )
+    depth, height, width = shapes[0]
+    return depth, height, width
+
+
+def _dtype_of(volume: StoredVolume) -> str:
+    """Return the dtype of a batch, one that JAX has, for what a file holds."""
+    if volume.dtype.name in _DTYPES:
+        return volume.dtype.name
+    if volume.dtype.name == "int8":
+        return "int16"
+    return "int32" if volume.dtype.kind in "ui" else "float32"
+
+
+class VolumeReader:
+    """The host half of `Volume`: threads that read the windows of a batch."""
+
+    in_flight = 2
+
+    def __init__(self, volume: Volume):
+        self._volume = volume
+        self._threads = ThreadPoolExecutor(volume.num_threads or usable_cpus(), "jaxaug-volume")
+
+    @property
+    def running(self) -> Volume:
+        """What `Loader.decoders` shows."""
+        return self._volume
+
+    def check_rows(self, values: Encoded, stored: Any) -> tuple[list[Any], dict[int, str]]:
+        """Return the volumes of n files, not yet read; see `ColumnDecoder`."""
+        del stored
+        rows = range(len(values.lengths))
+        opened = list(self._threads.map(lambda row: self._open(values, row), rows))
+        bad = [row for row in rows if isinstance(opened[row], DecodeError)]
+        return opened, {row: str(opened[row]) for row in bad}
+
+    def _open(self, values: Encoded, row: int) -> "StoredVolume | DecodeError":
+        column = self._volume
+        try:
+            volume = open_volume(values.view(row), column.canonical)
+            channels = volume.shape[3] if len(volume.shape) == 4 else None
+            if channels != column.channels:
+                raise DecodeError(f"it has {channels} channels, the first record {column.channels}")
+            if column.whole and volume.shape[:3] != column.shape:
+                raise DecodeError(
+                    f"it has {volume.shape[:3]} voxels, the first records {column.shape}: give"
+                    " Volume(shape=...)"
+                )
+        except DecodeError as error:
+            return error
+        return volume
+
+    def decode_rows(
+        self,
+        values: Encoded,
+        checked: list[Any],
+        siblings: Mapping[str, Decoded],
+        wanted: np.ndarray,
+        keys: np.ndarray,
+    ) -> Decoded:
+        """Return the windows of n volumes; see `ColumnDecoder`."""
+        forms = self._volume.forms().items()
+        arrays = {key: np.zeros((len(wanted), *f.shape), f.dtype) for key, f in forms}
+        other = None if self._volume.of is None else siblings[self._volume.of].arrays
+
+        def decode(row: int) -> str | None:
+            try:
+                if isinstance(checked[row], DecodeError):
+                    raise checked[row]
+                begin = None if other is None else (other["start"][row], other["size"][row])
+                self._read(checked[row], begin, keys[row : row + 1], arrays, row)
+            except DecodeError as error:
+                return str(error)
+
+        rows = np.flatnonzero(wanted).tolist()
+        reasons = zip(rows, self._threads.map(decode, rows))
+        failures = {row: reason for row, reason in reasons if reason is not None}
+        for row in failures:
+            for array in arrays.values():
+                array[row] = 0
+        return Decoded(arrays, valid_rows(failures, wanted), failures)
+
+    def _read(
+        self,
+        volume: StoredVolume,
+        other: Any,
+        key: np.ndarray,
+        arrays: dict[str, np.ndarray],
+        row: int,
+    ) -> None:
+        """Write the window of one volume into the arrays."""
+        size = np.array(volume.shape[:3])
+        assert self._volume.shape is not None
+        start = self._start(size, key) if other is None else other[0]
+        if other is not None and (other[1] != size).any():
+            raise DecodeError(
+                f"it has {size.tolist()} voxels, {self._volume.of!r} {other[1].tolist()}"
+            )
+        goal = arrays["voxels"][row]
+        goal[...] = self._volume.fill
+        low = np.maximum(start, 0)
+        high = np.minimum(start + self._volume.shape, size)
+        window = tuple(slice(a, b) for a, b in zip(low.tolist(), high.tolist()))
+        place = tuple(slice(a, b) for a, b in zip((low - start).tolist(), (high - start).tolist()))
+        try:
+            voxels = volume.read(window)
+        except DecodeError:
+            raise
+        except Exception as error:  # the libraries raise nearly every exception
+            raise DecodeError(f"volume: {type(error).__name__}: {error}") from error
+        goal[place] = _held(voxels, goal.dtype)
+        arrays["spacing"][row] = volume.spacing
+        arrays["start"][row] = start
+        arrays["size"][row] = size
+
+    def _start(self, size: np.ndarray, key: np.ndarray) -> np.ndarray:
+        """Return the first voxel of a window, int64[3]."""
+        spare = size - self._volume.shape
+        middle = np.sign(spare) * (np.abs(spare) // 2)
+        if self._volume.window == "center":
+            return middle
+        drawn = draw_integers(key, np.arange(3), high=np.maximum(spare, 0) + 1)
+        return np.where(spare > 0, drawn, middle)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+
+def _held(voxels: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return voxels in the dtype of a batch.
+
+    Raises:
+      DecodeError: it cannot hold them.
+    """
+    if dtype == np.float32 or np.can_cast(voxels.dtype, dtype):
+        return voxels.astype(dtype)
+    whole = voxels.dtype.kind in "ui" or bool((voxels == np.floor(voxels)).all())
+    limits = np.iinfo(dtype)
+    if not whole or (voxels.size and (voxels.min() < limits.min or voxels.max() > limits.max)):
+        raise DecodeError(
+            f"its numbers are {voxels.dtype}, from {voxels.min()} to {voxels.max()}, which {dtype}"
+            ' cannot hold: give Volume(dtype="float32")'
+        )
+    return voxels.astype(dtype)

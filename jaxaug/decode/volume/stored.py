@@ -1,0 +1,263 @@
+"""Volumes in files: what a header tells, and how a window of the voxels is read.
+
+NIfTI-1 and -2 (also compressed by gzip), NPY, TIFF with a page for each slice, and Zarr arrays in a
+folder. Where the numbers lie in the file as they are, a window costs no more than its own bytes.
+
+Reference: nifti.nimh.nih.gov (scaling, qform and sform); numpy.org (NPY); TIFF 6.0, Adobe 1992.
+"""
+
+import functools
+import io
+import math
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxaug._install import install_command
+from jaxaug.decode.image.deep import tiff
+from jaxaug.decode.image.deep.libraries import library
+from jaxaug.decode.image.deep.tiff_tags import count_pages
+from jaxaug.errors import DecodeError
+
+Window = tuple[slice, ...]
+
+MAX_BYTES = 2**34  # of a whole volume whose bytes are compressed
+_NIFTI_HEAD = 540  # of NIfTI-2; NIfTI-1 has 348
+_GZIP = b"\x1f\x8b"
+_ZARR = b"\0zarr\0"
+_NPY_HEAD = 65536
+_folders: set[str] = set()
+
+
+class StoredVolume(NamedTuple):
+    """A volume in a file.
+
+    Attributes:
+      shape: (D, H, W) or (D, H, W, C).
+      dtype: of what `read` returns, in this machine's byte order.
+      spacing: of the voxels along (D, H, W) in mm; 1 where the file does not tell.
+      read: read(window) returns the voxels of slices of `shape`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    spacing: tuple[float, float, float]
+    read: Callable[[Window], np.ndarray]
+
+
+def zarr_reference(folder: str) -> bytes:
+    """Return what stands for the bytes of a Zarr array in a folder.
+
+    Only folders that this process was asked for are opened: no bytes of a data set name another.
+    It is for sources of one's own; `iterators.Arrays` does it for paths of folders.
+
+    Example:
+      >>> zarr_reference("/data/scan.zarr")
+      b'\\x00zarr\\x00/data/scan.zarr'
+    """
+    _folders.add(folder)
+    return _ZARR + folder.encode()
+
+
+def open_volume(data: memoryview, canonical: bool) -> StoredVolume:
+    """Return the volume that the bytes of a file hold.
+
+    Args:
+      data: all bytes of the file, or a `zarr_reference`.
+      canonical: NIfTI: turn the axes by quarter turns and flips so that z, y and x run to the
+        head, to the front and to the right, as closely as that does.
+
+    Raises:
+      DecodeError: it is none, or damaged, or a library is missing.
+    """
+    head = bytes(data[:6])
+    try:
+        if head == _ZARR:
+            return _checked(_zarr(bytes(data[6:]).decode()))
+        if head == b"\x93NUMPY":
+            return _checked(_npy(data))
+        if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+            return _checked(_tiff(data))
+        return _checked(_nifti(data, canonical))
+    except DecodeError:
+        raise
+    except Exception as error:  # of damaged headers, by any library
+        raise DecodeError(f"volume: {type(error).__name__}: {error}") from error
+
+
+def _checked(volume: StoredVolume) -> StoredVolume:
+    """Return a volume whose form may be."""
+    if len(volume.shape) not in (3, 4) or 0 in volume.shape or volume.dtype.kind not in "buif":
+        what = f"{volume.dtype}{list(volume.shape)}"
+        raise DecodeError(f"volumes are numbers [D, H, W] or [D, H, W, C], got {what}")
+    return volume
+
+
+# ---- NPY
+
+
+def _npy(data: memoryview) -> StoredVolume:
+    file = io.BytesIO(data[:_NPY_HEAD])
+    version = np.lib.format.read_magic(file)
+    parse = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if parse is None:
+        raise DecodeError(f"NPY: version {version}, of fields; arrays of numbers have 1 or 2")
+    shape, fortran, stored = parse(file)
+    if stored.kind not in "buif":
+        raise DecodeError(f"NPY: volumes are numbers, got {stored}{list(shape)}")
+    voxels = _array(data, stored, shape, file.tell(), "NPY", "F" if fortran else "C")
+    native = np.dtype(np.uint8) if stored.kind == "b" else stored.newbyteorder("=")
+    return StoredVolume(
+        shape, native, (1.0, 1.0, 1.0), lambda window: voxels[window].astype(native)
+    )
+
+
+def _array(
+    data: "memoryview | bytes",
+    stored: np.dtype,
+    shape: tuple[int, ...],
+    start: int,
+    what: str,
+    order: Any,
+) -> np.ndarray:
+    """Return the array that lies in a file from `start` on, without a copy."""
+    need = start + math.prod(shape) * stored.itemsize
+    if need > len(data):
+        raise DecodeError(f"{what}: truncated, {len(data)} bytes of {need}")
+    flat = np.frombuffer(data, stored, math.prod(shape), start)
+    return flat.reshape(shape, order=order)
+
+
+# ---- NIfTI
+
+
+def _nifti(data: memoryview, canonical: bool) -> StoredVolume:
+    packed = bytes(data[:2]) == _GZIP
+    head = _unpacked(data, _NIFTI_HEAD) if packed else bytes(data[:_NIFTI_HEAD])
+    header = _nifti_header(head)
+    shape = tuple(int(side) for side in header.get_data_shape())
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
+    if len(shape) == 5 and shape[3] == 1:  # vectors
+        shape = (*shape[:3], shape[4])
+    if len(shape) not in (3, 4) or min(shape) < 1:
+        raise DecodeError(f"NIfTI: volumes are [x, y, z] or [x, y, z, n], got {list(shape)}")
+    stored = header.get_data_dtype()
+    if stored.kind not in "uif" or stored.itemsize > 8:
+        raise DecodeError(f"NIfTI: its voxels are {stored}, no numbers")
+    start = int(header.get_data_offset())
+    need = start + math.prod(shape) * stored.itemsize
+    if packed and need > MAX_BYTES:
+        raise DecodeError(f"NIfTI: {need} bytes when unpacked, more than {MAX_BYTES}")
+    slope, intercept = header.get_slope_inter()
+    scaled = slope is not None and (slope, intercept) != (1.0, 0.0)
+    native = np.dtype(np.float32) if scaled else stored.newbyteorder("=")
+    axes = _axes(header) if canonical else ((0, 1), (1, 1), (2, 1))
+    zooms = [abs(float(zoom)) or 1.0 for zoom in header.get_zooms()[:3]]
+    order = [axes[k][0] for k in (2, 1, 0)]  # of the file, for z, y and x
+    signs = [axes[k][1] for k in (2, 1, 0)]
+
+    def read(window: Window) -> np.ndarray:
+        raw = _unpacked(data, need) if packed else data
+        voxels = _array(raw, stored, shape, start, "NIfTI", "F")
+        voxels = voxels.transpose([*order, *range(3, len(shape))])
+        voxels = voxels[tuple(slice(None, None, sign) for sign in signs)][window]
+        if scaled:
+            return (voxels * np.float64(slope) + np.float64(intercept)).astype(np.float32)
+        return voxels.astype(native)
+
+    if not packed and need > len(data):
+        raise DecodeError(f"NIfTI: truncated, {len(data)} bytes of {need}")
+    sides = [shape[axis] for axis in order]
+    z, y, x = (zooms[axis] for axis in order)
+    return StoredVolume((*sides, *shape[3:]), native, (z, y, x), read)
+
+
+def _nifti_header(head: bytes) -> Any:
+    nibabel = library("nibabel")
+    if nibabel is None:
+        raise DecodeError(f"NIfTI volumes need nibabel: {install_command('volume')}")
+    sizes = {int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")}
+    kind = nibabel.Nifti2Header if 540 in sizes else nibabel.Nifti1Header
+    if not sizes & {348, 540}:
+        raise DecodeError("no volume: neither NIfTI nor NPY, TIFF or Zarr by its first bytes")
+    header = kind.from_fileobj(io.BytesIO(head), check=False)
+    magic = bytes(header["magic"].item())
+    if not magic.startswith((b"n+1", b"n+2")):
+        raise DecodeError("NIfTI: its voxels are in another file (.img): store both as one .nii")
+    return header
+
+
+def _axes(header: Any) -> tuple[tuple[int, int], ...]:
+    """Return (axis of the file, direction) of what runs to the right, the front and the head."""
+    orientations = library("nibabel").orientations
+    found = orientations.io_orientation(header.get_best_affine())  # of each axis of the file
+    axes: list[tuple[int, int]] = [(0, 1), (1, 1), (2, 1)]
+    if np.isnan(found).any():
+        return tuple(axes)
+    for axis, (goal, sign) in enumerate(found):
+        axes[int(goal)] = (axis, int(sign))
+    return tuple(axes)
+
+
+def _unpacked(data: memoryview, size: int) -> bytes:
+    """Return the first bytes of what gzip has packed, of one member or several."""
+    parts: list[bytes] = []
+    rest: memoryview | bytes = data
+    length = 0
+    while length < size and bytes(rest[:2]) == _GZIP:
+        unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        part = unpack.decompress(rest, size - length)
+        parts.append(part)
+        length += len(part)
+        rest = unpack.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# ---- TIFF
+
+
+def _tiff(data: memoryview) -> StoredVolume:
+    pages = count_pages(data)
+    first = tiff.read_layout(data, 0)
+    channels = () if first.samples == 1 else (first.samples,)
+    shape = (pages, first.height, first.width, *channels)
+
+    def read(window: Window) -> np.ndarray:
+        return np.stack([_page(data, page, first)[window[1:]] for page in range(pages)[window[0]]])
+
+    return StoredVolume(shape, first.dtype, (1.0, 1.0, 1.0), read)
+
+
+def _page(data: memoryview, page: int, first: Any) -> np.ndarray:
+    """Return [h, w] or [h, w, samples] of a page."""
+    layout = tiff.read_layout(data, page)
+    alike = ("height", "width", "samples", "dtype")
+    if any(getattr(layout, name) != getattr(first, name) for name in alike):
+        raise DecodeError(f"TIFF: page {page} has another form than the first")
+    pixels = tiff.decode(data, layout)
+    return pixels[..., 0] if layout.samples == 1 else pixels
+
+
+# ---- Zarr
+
+
+def _zarr(folder: str) -> StoredVolume:
+    if folder not in _folders:
+        raise DecodeError("the bytes name a folder that no source of this process gave")
+    array = _open_zarr(folder)
+    dtype = np.dtype(array.dtype).newbyteorder("=")
+    return StoredVolume(tuple(array.shape), dtype, (1.0, 1.0, 1.0), lambda w: np.asarray(array[w]))
+
+
+@functools.lru_cache(1024)
+def _open_zarr(folder: str) -> Any:
+    zarr = library("zarr")
+    if zarr is None:
+        raise DecodeError(f"Zarr arrays need zarr: {install_command('volume')}")
+    return zarr.open_array(folder, mode="r")

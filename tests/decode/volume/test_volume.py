@@ -1,0 +1,244 @@
+"""`decode.Volume` beside nibabel, NumPy, tifffile and zarr."""
+
+import gzip
+import io
+
+import jax
+import numpy as np
+import pytest
+
+from jaxaug import augment, decode, iterators
+from jaxaug.decode.volume.stored import open_volume
+from jaxaug.errors import DecodeError
+
+DEVICES = jax.device_count()
+RNG = np.random.default_rng(0)
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def nifti(array, affine=None, packed=False, version=1, **header):
+    """The bytes of array [z, y, x(, c)] as NIfTI stores it, [x, y, z(, c)]."""
+    nib = pytest.importorskip("nibabel")
+    kind = nib.Nifti1Image if version == 1 else nib.Nifti2Image
+    stored = array.transpose([2, 1, 0, *range(3, array.ndim)])
+    image = kind(stored, np.diag([1.5, 2.0, 3.0, 1.0]) if affine is None else affine)
+    if header:
+        image.header.set_slope_inter(**header)
+    data = image.to_bytes()
+    return gzip.compress(data, 1) if packed else data
+
+
+def whole(data, canonical=True):
+    volume = open_volume(memoryview(data), canonical)
+    return volume, volume.read(tuple(slice(None) for _ in volume.shape))
+
+
+def loader_of(columns, decoders, **options):
+    source = iterators.Arrays(columns)
+    options = {"shuffle": False, **options}
+    return iterators.Loader(source, DEVICES, decode=decoders, **options)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32", "float32", ">i2", ">f4"])
+@pytest.mark.parametrize("form", ["npy", "fortran", "nii", "nii.gz", "nii2", "tiff"])
+def test_numbers_are_those_of_the_file(dtype, form):
+    array = (RNG.random((4, 5, 6)) * 250).astype(dtype)
+    if form == "tiff":
+        tifffile = pytest.importorskip("tifffile")
+        file = io.BytesIO()
+        tifffile.imwrite(file, array, photometric="minisblack", metadata=None)
+        data = file.getvalue()
+    elif form in ("npy", "fortran"):
+        data = npy(np.asfortranarray(array) if form == "fortran" else array)
+    else:
+        data = nifti(array, packed=form == "nii.gz", version=2 if form == "nii2" else 1)
+    volume, voxels = whole(data)
+    assert voxels.dtype == volume.dtype == np.dtype(dtype).newbyteorder("=")
+    np.testing.assert_array_equal(voxels, array)
+    window = (slice(1, 3), slice(0, 5), slice(2, 6))
+    np.testing.assert_array_equal(volume.read(window), array[window])
+    if form.startswith("nii"):
+        assert volume.spacing == (3.0, 2.0, 1.5)
+
+
+def test_axes_are_those_of_nibabel():
+    nib = pytest.importorskip("nibabel")
+    array = RNG.random((4, 5, 6, 2)).astype(np.float32)
+    for codes in ("RAS", "LPS", "PIR", "SAL", "IRA"):
+        sides = nib.orientations.axcodes2ornt(codes)
+        affine = nib.orientations.inv_ornt_aff(sides, array.shape[2::-1]) @ np.diag([2, 3, 4, 1.0])
+        data = nifti(array, affine)
+        there = nib.as_closest_canonical(nib.Nifti1Image.from_bytes(data))
+        volume, voxels = whole(data)
+        np.testing.assert_array_equal(voxels, there.get_fdata().transpose(2, 1, 0, 3))
+        assert volume.spacing == tuple(float(z) for z in there.header.get_zooms()[2::-1])
+        np.testing.assert_array_equal(whole(data, canonical=False)[1], array)
+
+
+def test_scaled_numbers_are_floats():
+    nib = pytest.importorskip("nibabel")
+    image = nib.Nifti1Image(RNG.integers(0, 4000, (3, 4, 5)).astype(np.int16), np.eye(4))
+    image.header.set_slope_inter(0.25, -1024)
+    data = image.to_bytes()
+    expected = nib.Nifti1Image.from_bytes(data).get_fdata(dtype=np.float32).transpose(2, 1, 0)
+    volume, voxels = whole(data)
+    assert volume.dtype == np.float32
+    np.testing.assert_array_equal(voxels, expected)
+
+
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (b"", "no volume"),
+        (b"GIF89a" * 100, "no volume"),
+        (npy(np.zeros((3, 4, 5)))[:-1], "truncated"),
+        (npy(np.zeros((3, 4))), r"numbers \[D, H, W\]"),
+        (npy(np.zeros((3, 0, 5))), r"numbers \[D, H, W\]"),
+        (b"\0zarr\0/etc", "no source of this process"),
+    ],
+)
+def test_what_is_no_volume_is_told(data, words):
+    if words == "no volume":
+        pytest.importorskip("nibabel")
+    with pytest.raises(DecodeError, match=words):
+        whole(data)
+
+
+def test_a_packed_bomb_is_refused_by_its_header():
+    nib = pytest.importorskip("nibabel")
+    header = nib.Nifti1Header()
+    header.set_data_shape((30000, 30000, 30000))
+    header.set_data_dtype(np.uint8)
+    header["magic"] = b"n+1"
+    header["vox_offset"] = 352
+    data = gzip.compress(bytes(header.binaryblock) + bytes(1000))
+    with pytest.raises(DecodeError, match="when unpacked, more than"):
+        whole(data)
+    short = nifti(np.zeros((3, 4, 5), np.uint8))
+    with pytest.raises(DecodeError, match="truncated"):
+        whole(gzip.compress(short[:-3]))
+    with pytest.raises(DecodeError, match="truncated"):
+        whole(short[:-3])
+
+
+def test_larger_files_give_windows_and_smaller_are_padded(tmp_path):
+    array = RNG.integers(1, 99, (9, 3, 8)).astype(np.int16)
+    np.save(tmp_path / "a.npy", array)
+    with loader_of(
+        {"volume": [tmp_path / "a.npy"] * DEVICES}, {"volume": decode.Volume((5, 6, 8), fill=-7)}
+    ) as loader:
+        batch = jax.device_get(next(loader))
+    assert batch["volume"].dtype == np.int16
+    np.testing.assert_array_equal(batch["volume"][0, :, 1:4], array[2:7])
+    assert (batch["volume"][0, :, [0, 4, 5]] == -7).all()
+    assert batch["volume_start"][0].tolist() == [2, -1, 0]
+    assert batch["volume_size"][0].tolist() == [9, 3, 8]
+    assert batch["spacing"][0].tolist() == [1, 1, 1]
+
+
+def folders(tmp_path):
+    """Volumes and labels as Zarr arrays in folders."""
+    zarr = pytest.importorskip("zarr")
+    columns = {"volume": [], "labels": []}
+    arrays = []
+    for record in range(4 * DEVICES):
+        array = RNG.random((20, 22 + record % 3, 24)).astype(np.float32)
+        arrays.append(array)
+        for name, values in (("volume", array), ("labels", (array > 0.5).astype(np.uint8))):
+            folder = tmp_path / f"{name}{record}.zarr"
+            stored = zarr.create_array(
+                folder, shape=array.shape, chunks=(8, 8, 8), dtype=values.dtype
+            )
+            stored[...] = values
+            columns[name].append(str(folder))
+    return columns, arrays
+
+
+def test_patches_of_zarr_are_drawn_by_seed_epoch_and_record(tmp_path):
+    columns, arrays = folders(tmp_path)
+    decoders = {
+        "volume": decode.Volume((8, 10, 12), window="random"),
+        "labels": decode.Volume(of="volume"),
+    }
+    seen = {}
+    for size in (1, 2):
+        found = {}
+        source = iterators.Arrays(columns)
+        with iterators.Loader(source, size * DEVICES, decode=decoders, seed=3, epochs=2) as loader:
+            assert loader.decoders["labels"].dtype == "int32"
+            for epoch in range(2):
+                for batch in loader:
+                    batch = jax.device_get(batch)
+                    for row, index in enumerate(batch["index"].tolist()):
+                        z, y, x = start = tuple(batch["volume_start"][row].tolist())
+                        patch = arrays[index][z : z + 8, y : y + 10, x : x + 12]
+                        np.testing.assert_array_equal(batch["volume"][row], patch)
+                        np.testing.assert_array_equal(batch["labels"][row], patch > 0.5)
+                        found[epoch, index] = start
+        seen[size] = found
+    assert seen[1] == seen[2]
+    assert len(set(seen[1].values())) > len(arrays)
+
+
+def test_volumes_go_through_transforms_with_their_spacing(tmp_path):
+    array = RNG.random((6, 7, 8)).astype(np.float32)
+    paths = [tmp_path / f"{k}.nii.gz" for k in range(DEVICES)]
+    for path in paths:
+        path.write_bytes(nifti(array, packed=True))
+    chain = augment.Compose([augment.volume.Resize((6, 14, 8))])
+    with loader_of({"volume": paths}, {"volume": decode.Volume()}, transform=chain) as loader:
+        batch = jax.device_get(next(loader))
+    assert batch["volume"].shape == (DEVICES, 6, 14, 8)
+    assert batch["spacing"][0].tolist() == [3.0, 1.0, 1.5]
+
+
+def masked(tmp_path, files, **options):
+    """The valid rows, and the reasons of the others, of one batch."""
+    paths = [tmp_path / f"{k}.npy" for k in range(len(files))]
+    for path, data in zip(paths, files):
+        path.write_bytes(data)
+    with iterators.Loader(
+        iterators.Arrays({"volume": paths}),
+        len(paths),
+        shuffle=False,
+        on_error="mask",
+        decode={"volume": decode.Volume(**options)},
+    ) as loader:
+        valid = jax.device_get(next(loader)["valid"])
+        return valid.tolist(), {b["index"]: b["reason"] for b in loader.stats["bad_records"]}
+
+
+def test_bad_volumes_are_bad_records(tmp_path):
+    good = np.zeros((3, 4, 5), np.uint8)
+    contents = [good, good.astype(np.float32) + 0.5, good[..., None], good]
+    files = [npy(each) for each in contents] * DEVICES
+    files[3] = files[3][:-1]
+    valid, reasons = masked(tmp_path, files, shape=(3, 4, 5))
+    assert valid[:4] == [True, False, False, False]
+    assert "its numbers are float32" in reasons[1]
+    assert "it has 1 channels, the first record None" in reasons[2]
+    assert "truncated" in reasons[3]
+
+
+def test_one_shape_is_that_of_all(tmp_path):
+    files = [npy(np.zeros((3, 4, 5), np.uint8))] * 32 + [npy(np.zeros((2, 4, 5), np.uint8))]
+    files += files[: -len(files) % DEVICES]
+    valid, reasons = masked(tmp_path, files)
+    assert valid[:33] == [True] * 32 + [False]
+    assert "it has (2, 4, 5) voxels, the first records (3, 4, 5)" in reasons[32]
+    with pytest.raises(ValueError, match="`shape` must be given for column 'volume'"):
+        masked(tmp_path, files[::-1])
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="`shape` must be"):
+        decode.Volume((3, 4))
+    with pytest.raises(ValueError, match="`window` must be"):
+        decode.Volume((3, 4, 5), window="corner")
+    with pytest.raises(ValueError, match="`dtype` must be"):
+        decode.Volume((3, 4, 5), dtype="float64")
