@@ -1,7 +1,9 @@
 """Reading of far records: many batches in one go, while those before them are taken."""
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+import numpy as np
 
 from jaxaug.iterators.sources.storage.threads import Threads
 
@@ -9,28 +11,33 @@ _READS = 1  # under way at a time, beside the one whose batches are taken
 
 T = TypeVar("T")
 Batch = TypeVar("Batch")
+Runs: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def batches_together(position: int, batch_size: int, most: int, window: int) -> int:
-    """Return how many batches from a position on are read in one go.
+def rest_of_runs(
+    runs: Runs, positions: np.ndarray, lanes: int, most: int, *, first: bool
+) -> np.ndarray:
+    """Return the positions that share requests with some, and that no earlier call has given.
 
     Args:
-      position: of the first of them.
-      batch_size: positions in each.
-      most: batches, as far as memory goes; at least one is read.
-      window: positions, counted from the beginning of the epoch, that share requests; a go ends
-        where one of them does if that is near enough. 0 for none.
+      runs: of the sampler: how many records of its run are before each position, and from it on.
+      positions: int64[k, r], of the rows of k batches, one after the other.
+      lanes: positions from a record to the next one of its run.
+      most: records of a run that come together, counted from its begin.
+      first: nothing was given before.
 
-    Example:
-      >>> batches_together(256, 256, 20, window=4096), batches_together(4096, 256, 20, 4096)
-      (15, 16)
-      >>> batches_together(256, 256, 10, window=4096), batches_together(256, 256, 20, 0)
-      (10, 20)
+    Returns:
+      int64[n], those of a run one after the other.
     """
-    stop = position + most * batch_size
-    if window and stop // window > position // window:
-        stop = stop // window * window
-    return max(1, -(-(stop - position) // batch_size))
+    positions = positions.ravel()
+    before, left = runs(positions)
+    begins = before % most == 0
+    if first:
+        begins |= ~np.isin(positions - lanes, positions)
+    starts = positions[begins]
+    counts = np.minimum(left, most - before % most)[begins]
+    step = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(starts, counts) + lanes * step
 
 
 def read_ahead(groups: Iterator[T], read: Callable[[T], list[Batch]]) -> Iterator[Batch]:

@@ -21,7 +21,7 @@ from jaxaug.iterators.loader.columns import (
     without_bytes,
 )
 from jaxaug.iterators.loader.keys import decode_keys
-from jaxaug.iterators.loader.read_ahead import batches_together, read_ahead
+from jaxaug.iterators.loader.read_ahead import read_ahead, rest_of_runs
 from jaxaug.iterators.loader.state import BatchSpan, Cursor, next_span
 from jaxaug.iterators.samplers.sampler import Sampler, find_records, permute, sampler_name
 from jaxaug.iterators.sources.protocol import Far, Indexed, Partial, Source, Summarized
@@ -30,6 +30,7 @@ PADDING = -1  # the index of a row without a record
 # Positions that a sampler is asked for at once, those of the next batches, at least of one: its
 # numpy calls for a single batch would take two to four times as long for each position.
 _MAX_POSITIONS = 8192
+_WAITING = 8  # times what is read at once: what runs may hold, half of which waits
 _CHUNK_RECORDS = 1 << 18  # of an index, looked at at a time
 MAX_READ_RECORDS = 64  # read at once to look at their headers: photographs have megabytes each
 
@@ -123,6 +124,21 @@ class AskedBatch(NamedTuple):
         if isinstance(self.indices, Exception):
             raise self.indices
         return self.indices
+
+
+class _Together(NamedTuple):
+    """Batches that are read in one go.
+
+    Attributes:
+      group: the batches.
+      waiting: int64[n], the positions whose records come with theirs, and wait for later batches.
+    """
+
+    group: list[AskedBatch]
+    waiting: np.ndarray
+
+
+_NOTHING = np.zeros(0, np.int64)
 
 
 def failed_batch(epoch: int, after: Cursor, error: Exception) -> ReadBatch:
@@ -256,11 +272,13 @@ class RecordReader(Reader):
 
     def batches(self, plan: BatchPlan, cursor: Cursor) -> Generator[ReadBatch, None, None]:
         ahead = self.source.records_ahead if isinstance(self.source, Far) else 0
-        groups = self._groups(plan, cursor, ahead)
         if ahead > 0:
-            yield from read_ahead(groups, self._read_together)
+            together = max(1, ahead // len(plan.local))
+            groups = self._groups(plan, cursor, 1, together)
+            yield from read_ahead(self._with_runs(groups, plan, ahead), self._read_together)
             return
-        for group in groups:
+        count = max(1, _MAX_POSITIONS // len(plan.local))
+        for group in self._groups(plan, cursor, count, count):
             yield from self._read_each(group)
 
     def _read_each(self, group: list[AskedBatch]) -> Iterator[ReadBatch]:
@@ -269,16 +287,17 @@ class RecordReader(Reader):
             # In no variable, or the batch would stay alive as long as the next one is read.
             yield self._read_batch(self._without_kept(asked))
 
-    def _groups(self, plan: BatchPlan, cursor: Cursor, ahead: int) -> Iterator[list[AskedBatch]]:
+    def _groups(
+        self, plan: BatchPlan, cursor: Cursor, first: int, count: int
+    ) -> Iterator[list[AskedBatch]]:
         """Yield the next batches, as many at a time as are found, or read, together.
 
         Args:
           plan, cursor: of the batches.
-          ahead: records that may be read together; 0 where each batch is read by itself.
+          first, count: how many batches the first time, for which somebody waits, and then.
         """
-        count = 1 if ahead else max(1, _MAX_POSITIONS // len(plan.local))
         while True:
-            spans = self._next_spans(plan, cursor, count)
+            spans = self._next_spans(plan, cursor, first)
             epoch = spans[0].epoch
             if plan.ends_before(epoch):
                 return
@@ -288,15 +307,33 @@ class RecordReader(Reader):
             positions = np.where(plan.local < rows, starts + plan.local, PADDING)
             found = self._find_batches(epoch, positions)
             yield [AskedBatch(*asked) for asked in zip(spans, positions, found)]
-            if ahead:
-                count = batches_together(
-                    cursor.position, plan.batch_size, ahead // len(plan.local), self._window
-                )
+            first = count
 
-    @property
-    def _window(self) -> int:
-        """Positions that are best read together; 0 where it does not matter."""
-        return getattr(self.sampler, "window", 0)
+    def _with_runs(
+        self, groups: Iterator[list[AskedBatch]], plan: BatchPlan, ahead: int
+    ) -> Iterator["_Together"]:
+        """Yield batches that are read in one go, and the records that come in the same requests.
+
+        Those of an order with `runs` wait for their batches, which are far behind each other: half
+        of what the runs have, on an average.
+        """
+        lanes = getattr(self.sampler, "lanes", 0)
+        runs: Any = getattr(self.sampler, "runs", ())
+        holds = bool(runs) and hasattr(self.source, "hold") and not self.parts
+        most = max(1, _WAITING * ahead * plan.batch_size // (len(plan.local) * max(lanes, 1)))
+        before = None  # the epoch of the runs that were begun
+        for number, group in enumerate(groups):
+            if not holds or not number:
+                yield _Together(group, _NOTHING)
+                continue
+            epoch, start = group[0].span.epoch, group[0].span.start
+            positions = np.stack([asked.positions for asked in group])
+            found = rest_of_runs(runs, positions, lanes, most, first=epoch != before)
+            before = epoch
+            # Not those of other processes, and of a tail that is dropped.
+            stop = self.length // plan.batch_size * plan.batch_size if plan.drop else self.length
+            mine = np.isin((found - start) % plan.batch_size, plan.local) & (found < stop)
+            yield _Together(group, found[mine])
 
     def _next_spans(self, plan: BatchPlan, cursor: Cursor, count: int) -> list[BatchSpan]:
         """Return up to `count` batches from `cursor` on, all of one epoch."""
@@ -341,14 +378,16 @@ class RecordReader(Reader):
         """Return a batch with padding in the rows that need not be read."""
         return asked
 
-    def _read_together(self, group: list[AskedBatch]) -> list[ReadBatch]:
+    def _read_together(self, together: "_Together") -> list[ReadBatch]:
         """Return batches that were read in one go."""
         started = time.perf_counter()
-        asked_for = group
-        group = [self._without_kept(asked) for asked in group]
+        group = [self._without_kept(asked) for asked in together.group]
         if not any(asked.reads for asked in group):
-            return list(self._read_each(asked_for))
+            return list(self._read_each(together.group))
         try:
+            if together.waiting.size and group[0].kept is None:
+                epoch = group[0].span.epoch
+                self.source.hold(self._find_records(epoch, together.waiting))  # pyright: ignore
             indices = np.concatenate([asked.found() for asked in group])
             columns = self.read_rows(indices, self._draws(group))
             stored = [self._stored(asked.found()) for asked in group]

@@ -20,6 +20,8 @@ from jaxaug._splitmix import fold, mix, stream, to_words, uniform
 # and Rackoff 1988); on a tiny one (n = 10 is a table of 4 x 3) a round mixes less, and twelve are
 # chi-square clean.
 _ROUNDS = 12
+_GRID = 1 << 16
+_GOLDEN = 40503  # 2^16 over the golden ratio
 
 
 def permute(seed: int, epoch: "int | np.ndarray", positions: np.ndarray, n: int) -> np.ndarray:
@@ -161,12 +163,15 @@ class Blocks:
     """A shuffle of runs of neighbors, another one each epoch, for records that are far away.
 
     A global shuffle asks a server for every record by itself. Here `run` neighbors come in one
-    request, and yet not in one batch: the runs are shuffled, `lanes` of them are taken at a time,
-    and dealt out in turn, so that position p of these is step p // lanes of run p % lanes. So
-    `lanes` consecutive positions hold one record from each of as many runs, from all over the data.
-    The runs of the last `lanes` are shorter, unless `run * lanes` divides the length. Each epoch
-    cuts the data into runs at other places. Position p of epoch e is a pure function of (seed, e,
-    p).
+    request, and yet not in one batch: `lanes` runs are dealt out in turn, so that position p is a
+    record of lane p % lanes, and `lanes` consecutive positions hold one record from each of as many
+    runs, from all over the data. Lanes begin at different steps of their runs: at any time half of
+    `run * lanes` records wait in memory, and requests come evenly. The first and the last run of a
+    lane are of other lengths. Each epoch cuts the data into runs at other places. Position p of
+    epoch e is a pure function of (seed, e, p).
+
+    A request of 8 MB costs a server and a client least: `run` is best 8 MB over the size of a
+    record. A Loader asks for less at a time where more than 1 GiB would wait.
 
     Args:
       length: number of records, at least 1.
@@ -188,7 +193,7 @@ class Blocks:
     """
 
     length: int
-    run: int = 16
+    run: int = 100
     lanes: int = 256
     seed: int = 0
     with_replacement: ClassVar[bool] = False
@@ -199,35 +204,66 @@ class Blocks:
         check_positive_int("lanes", self.lanes)
         check_seed(self.seed)
 
-    @property
-    def window(self) -> int:
-        """Positions that share their runs: a Loader reads them together."""
-        return self.run * self.lanes
-
     def records(self, epoch: int, positions: np.ndarray) -> np.ndarray:
         """Return the records at `positions` of this epoch's shuffle."""
         positions = np.asarray(positions, np.int64)
         _check_positions(positions, self.length)
-        steps = self.length // self.lanes  # of every lane
-        windows = steps // self.run  # whole ones
+        steps, windows = self._steps, self._windows
         step, lane = np.divmod(positions, self.lanes)
-        window, within = np.divmod(step, self.run)
-
-        # The data are `lanes` parts, each of a run for every window and a shorter one for the steps
-        # behind them; and a rest, which no lane has in full.
-        place = np.empty_like(positions)
+        head = self._head(lane)
+        inner = step - head
+        whole = (inner >= 0) & (inner < windows * self.run)
         rest = step == steps
-        short = (window == windows) & ~rest
-        whole = window < windows
-        slot = self._permute(epoch, (window * self.lanes + lane)[whole], windows * self.lanes)
+        short = ~whole & ~rest
+
+        # The data are `lanes` parts, each of `windows` runs and one more, which begins with the
+        # head of a lane and ends with its tail; and a rest, which no lane has in full.
+        place = np.empty_like(positions)
+        window, within = np.divmod(inner[whole], self.run)
+        slot = self._permute(epoch, window * self.lanes + lane[whole], windows * self.lanes)
         part, number = np.divmod(slot, max(windows, 1))
-        place[whole] = part * steps + number * self.run + within[whole]
+        place[whole] = part * steps + number * self.run + within
         part = self._permute(epoch, lane[short], self.lanes)
-        place[short] = part * steps + windows * self.run + within[short]
+        begun = inner[short] < 0
+        place[short] = part * steps + step[short] + np.where(begun, windows * self.run, 0)
         first = steps * self.lanes
         place[rest] = first + self._permute(epoch, lane[rest], self.length - first)
         start = int(_keys(self.seed, epoch)[0] % np.uint64(self.length))
         return (start + place) % self.length
+
+    def runs(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return how many records of its run are before each position, and how many from it on.
+
+        The record that follows in the run is `lanes` positions on.
+        """
+        step, lane = np.divmod(np.asarray(positions, np.int64), self.lanes)
+        inner = step - self._head(lane)
+        middle = self._windows * self.run
+        before = np.where(
+            inner < 0, step, np.where(inner < middle, inner % self.run, inner - middle)
+        )
+        behind = np.where(inner < middle, self.run - inner % self.run, self._steps - step)
+        behind = np.where(inner < 0, np.minimum(-inner, self._steps - step), behind)
+        rest = step == self._steps
+        return np.where(rest, 0, before), np.where(rest, 1, behind)
+
+    @property
+    def _steps(self) -> int:
+        """Records of a lane."""
+        return self.length // self.lanes
+
+    @property
+    def _windows(self) -> int:
+        """Whole runs of a lane."""
+        return max(self._steps // self.run - 1, 0)
+
+    def _head(self, lane: np.ndarray) -> np.ndarray:
+        """Return the records of lanes before their first whole run; those of neighbors differ.
+
+        Multiples of the golden ratio, without what is before the point: Knuth, "The art of computer
+        programming", volume 3, section 6.4, theorem S.
+        """
+        return ((lane % _GRID * _GOLDEN % _GRID) * self.run) // _GRID
 
     def _permute(self, epoch: int, values: np.ndarray, n: int) -> np.ndarray:
         return permute(self.seed, epoch, values, max(n, 1))  # of none there are no values

@@ -7,7 +7,7 @@ import pytest
 
 from jaxaug import Loader
 from jaxaug.iterators import Blocks, Concat, InMemory, Subset
-from jaxaug.iterators.loader.read_ahead import batches_together
+from jaxaug.iterators.loader.read_ahead import rest_of_runs
 from tests.images import jpegs
 from tests.iterators.loaders import N, no_threads_soon, one_device
 
@@ -31,6 +31,17 @@ class Distant(InMemory):
         if self.bad is not None and self.bad in indices:
             raise OSError("no such record")
         return super().read(indices)
+
+
+class Holding(Distant):
+    """One that holds runs; what it was asked to hold."""
+
+    def __init__(self, images, ahead=12, bad=None):
+        super().__init__(images, ahead, bad)
+        self.held = []
+
+    def hold(self, indices):
+        self.held.append(indices.tolist())
 
 
 @pytest.fixture
@@ -62,15 +73,38 @@ def test_the_first_batch_waits_for_no_other(images):
     with Loader(source, 4, shuffle=False, sharding=one_device()) as loader:
         indices_of(loader, 6)
     assert [len(each) for each in source.reads[:3]] == [4, 12, 8]
+    holding = Holding(images, ahead=12)
+    with Loader(holding, 4, shuffle=Blocks(N, 3, 4), sharding=one_device(), epochs=1) as loader:
+        first = next(loader)["index"].tolist()
+    assert holding.reads[0] == first and not set(first) & set(np.concatenate(holding.held).tolist())
 
 
-def test_reads_of_runs_hold_them_whole(images):
-    """Runs of 3 in lanes of 4: 12 positions, a second of which 15 records would cut."""
-    source = Distant(images, ahead=15)
+@pytest.mark.parametrize("last_batch", ["drop", "pad"])
+@pytest.mark.parametrize("batch", [4, 3, 5])
+def test_runs_are_held_whole_once_and_before_they_are_read(images, last_batch, batch):
+    source = Holding(images, ahead=12)
     order = Blocks(N, run=3, lanes=4)
-    with Loader(source, 4, shuffle=order, sharding=one_device(), epochs=1) as loader:
-        indices_of(loader, N // 4)
-    assert [len(each) for each in source.reads] == [4, 8, 12]
+    options = {"shuffle": order, "last_batch": last_batch, "sharding": one_device(), "epochs": 1}
+    with Loader(source, batch, **options) as loader:
+        batches = [loader_batch["index"].tolist() for loader_batch in loader]
+    wanted = [index for each in batches[1:] for index in each if index >= 0]
+    held = [index for each in source.held for index in each]
+    assert sorted(held) == sorted(wanted)
+    begins = [at for at in range(1, len(held)) if (held[at] - held[at - 1]) % N != 1]
+    assert len(begins) <= N / 3 + 2 * 4
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 100])
+@pytest.mark.parametrize("start", [0, 512, 12_544])
+def test_each_position_is_held_once_after_a_resume(start, most, lanes=64):
+    order = Blocks(50_000, run=20, lanes=lanes)
+    found = []
+    for first in range(start, 25_000, 512):
+        positions = first + np.arange(512).reshape(8, 64)
+        found.append(rest_of_runs(order.runs, positions, lanes, most, first=first == start))
+        assert np.isin(positions, np.concatenate(found)).all()
+    found = np.concatenate(found)
+    assert np.unique(found).size == found.size and found.min() == start
 
 
 def test_a_batch_that_cannot_be_read_fails_alone(images):
@@ -95,11 +129,3 @@ def test_sources_of_far_ones_are_far(images):
     far = Distant(images, ahead=12)
     assert Subset(near, [1]).records_ahead == Concat([near, near]).records_ahead == 0
     assert Subset(far, [1]).records_ahead == Concat([near, far]).records_ahead == 12
-
-
-@pytest.mark.parametrize("window", [0, 96, 128, 1000])
-def test_a_resumed_run_soon_ends_its_reads_with_windows(window):
-    position = 40
-    for _ in range(100):
-        position += 8 * batches_together(position, 8, 16, window)
-    assert window not in (96, 128) or position % window == 0

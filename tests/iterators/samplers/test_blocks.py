@@ -33,19 +33,30 @@ def test_wrong_arguments_are_named(wrong):
         Blocks(**({"length": 10} | wrong))
 
 
-@pytest.mark.parametrize("length", [100_003, 4096, 23_800, 700, 40])
+@pytest.mark.parametrize("length", [100_003, 4096, 23_800, 1023, 1024, 2048, 700, 40, 1])
 def test_a_lane_takes_whole_runs_of_neighbors(length, run=16, lanes=64):
-    """Those of the last window are shorter; a rest of fewer records than lanes comes last."""
     order = Blocks(length, run, lanes, seed=1)
-    records = order.records(5, np.arange(length))
-    steps = length // lanes
-    rows = records[: steps * lanes].reshape(steps, lanes)
-    for start in range(0, steps, run):
-        window = rows[start : start + run]
-        assert (np.diff(window, axis=0) % length == 1).all()
-        assert np.unique(window[0]).size == lanes
-    rest = np.sort(records[steps * lanes :])
-    assert (np.diff(rest) == 1).mean() > 0.9 if rest.size > 20 else True
+    positions = np.arange(length)
+    records = order.records(5, positions)
+    before, left = order.runs(positions)
+    goes_on = np.flatnonzero(left > 1)
+    assert ((records[goes_on + lanes] - records[goes_on]) % length == 1).all()
+    assert np.array_equal(before[goes_on + lanes], before[goes_on] + 1)
+    assert np.array_equal(left[goes_on + lanes], left[goes_on] - 1)
+    runs = np.flatnonzero(before == 0)
+    assert left[runs].sum() == length and left[runs].max(initial=0) < 2 * run
+    assert runs.size <= length / run + 2 * lanes
+
+
+def test_lanes_begin_their_runs_evenly():
+    """In any step about as many of some neighboring lanes, which are those of one process."""
+    order = Blocks(1_000_000, run=100, lanes=256)
+    steps = np.arange(200, 1000)[:, None] * 256
+    begins = order.runs(steps + np.arange(256))[0] == 0
+    assert begins.mean() == pytest.approx(0.01, rel=0.01)
+    for some in np.split(begins, 4, axis=1):
+        by_ten = some.reshape(80, -1).sum(axis=1)
+        assert 4 <= by_ten.min() and by_ten.max() <= 9
 
 
 def test_epochs_cut_the_data_at_other_places():

@@ -56,7 +56,7 @@ from jaxaug.iterators.sources.storage.storage import choose_storage
 
 FINDINGS = "bad_records"  # the name in an index of what a verification found
 # Of one read of remote files, two or three of which are in memory; 4,096 of ImageNet have 450 MB.
-_AHEAD_BYTES = 512 << 20
+_AHEAD_BYTES = 256 << 20
 _DESCRIBE_BYTES = 64 << 10  # bytes read to describe one record
 
 
@@ -239,23 +239,17 @@ class PackedSource(abc.ABC):
         """Read records as `read` does, of videos the bytes that are needed, see `Partial`."""
         indices = checked_indices(indices, len(self))
         count = len(indices)
-        rows = np.arange(count)
-        offsets = self._columns["offset"][indices]
-        lengths = self._columns["length"][indices]
+        rows, offsets, lengths = self._ranges(indices)
         begins = None
         if self._main in parts:
             ranges = parts[self._main](self.headers(indices)[self._main], None)
-            begins, ends = np.minimum(ranges, lengths.astype(np.int64)[:, None]).T
-            offsets, lengths = offsets + begins.astype(np.uint64), ends - begins
-        masked = "mask_offset" in self._columns
-        if masked:  # in one read with the images, which mostly lie beside them
-            rows = np.concatenate([rows, rows])
-            offsets = np.concatenate([offsets, self._columns["mask_offset"][indices]])
-            lengths = np.concatenate([lengths, self._columns["mask_length"][indices]])
+            begins, ends = np.minimum(ranges, lengths[:count].astype(np.int64)[:, None]).T
+            offsets[:count] += begins.astype(np.uint64)
+            lengths[:count] = ends - begins
 
         encoded = self._read_encoded(indices, rows, offsets, lengths)
         found: dict[str, Values] = {self._main: encoded.take(slice(count))._replace(begins=begins)}
-        if masked:
+        if rows.size > count:
             found["mask"] = encoded.take(slice(count, None))
         columns = take_features(self._features, self._ragged, indices)
         return join_columns(found, columns)
@@ -322,6 +316,27 @@ class PackedSource(abc.ABC):
             return 0
         total = sum(file.size for file in self._files)
         return max(1, _AHEAD_BYTES * len(self) // total)
+
+    def hold(self, indices: np.ndarray) -> None:
+        """Read records whole that will be wanted, see `Far`."""
+        rows, offsets, lengths = self._ranges(indices)
+        files = np.searchsorted(self._index.row_starts, indices, side="right")[rows] - 1
+        if not ends_behind(self._sizes[files], offsets, lengths).any():  # which `read` tells
+            self._storage.hold(files, offsets.astype(np.int64), lengths.astype(np.int64))
+
+    def _ranges(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the row of each encoded value of records, and its offset and length.
+
+        Masks come behind all images, in one read with them, as they mostly lie beside them.
+        """
+        rows = np.arange(len(indices))
+        masked = "mask_offset" in self._columns
+        names = [("offset", "mask_offset")[: 1 + masked], ("length", "mask_length")[: 1 + masked]]
+        offsets, lengths = (
+            np.concatenate([self._columns[name][indices] for name in each]).astype(np.uint64)
+            for each in names
+        )
+        return np.tile(rows, 1 + masked), offsets, lengths
 
     @property
     def traffic(self) -> dict[str, int]:

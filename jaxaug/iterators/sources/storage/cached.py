@@ -84,11 +84,8 @@ class Cached:
         """Return addresses inside segments, and in memory for what was not there."""
         if time.monotonic() > self._looked + _LOOK_SECONDS:
             self._look()
-        begin = self._first_segment[files] * self._blocks + offsets // BLOCK_BYTES
-        counts = np.where(lengths > 0, (offsets % BLOCK_BYTES + lengths - 1) // BLOCK_BYTES + 1, 0)
-        row = np.repeat(np.arange(len(files)), counts)
-        number = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
-        blocks = np.unique(begin[row] + number)
+        begin, counts = self._touched(files, offsets, lengths)
+        blocks = _distinct(begin, counts)
         places, owners, errors = self._locate(blocks)
         self._counts["wanted_bytes"] += int(lengths.sum())
 
@@ -101,6 +98,18 @@ class Cached:
         known = lengths.astype(np.uint64)
         known[list(failures)] = 0
         return Encoded(addresses.astype(np.uint64), known, [owners, joined]), failures
+
+    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+        """Have the blocks of ranges kept that will be wanted."""
+        self._locate(_distinct(*self._touched(files, offsets, lengths)))
+
+    def _touched(
+        self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first block of each range, and how many it has."""
+        begin = self._first_segment[files] * self._blocks + offsets // BLOCK_BYTES
+        counts = np.where(lengths > 0, (offsets % BLOCK_BYTES + lengths - 1) // BLOCK_BYTES + 1, 0)
+        return begin, counts
 
     @property
     def traffic(self) -> dict[str, int]:
@@ -262,6 +271,13 @@ class Cached:
                 self._used.discard(number)
                 with suppress(OSError):
                     os.utime(segment.path)
+
+
+def _distinct(begin: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the numbers from each of `begin` on, so many as `counts` says, each once."""
+    row = np.repeat(np.arange(len(begin)), counts)
+    number = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.unique(begin[row] + number)
 
 
 def _addresses(

@@ -82,6 +82,9 @@ class Mapped:
         known[failed] = 0
         return Encoded(addresses.astype(np.uint64), known, owners), failures
 
+    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+        """Do nothing: no server is asked."""
+
     @property
     def traffic(self) -> dict[str, int]:
         """Nothing was asked of servers."""

@@ -14,6 +14,7 @@ import numpy as np
 from jaxaug.decode import Encoded
 from jaxaug.errors import SourceError
 from jaxaug.iterators.sources.storage.files import DataFile, Patience, Refused, is_remote, pause
+from jaxaug.iterators.sources.storage.held import Held, Memory
 from jaxaug.iterators.sources.storage.read import FileReader, Read, allowed_open, read_fully
 from jaxaug.iterators.sources.storage.threads import Threads
 
@@ -74,6 +75,9 @@ class Staged:
         self._read = read or FileReader(
             allowed_open(len(files)), local, timeout=_REQUEST_SHARE * timeout
         )
+        sizes = np.array([file.size for file in files], np.int64)
+        self._starts = np.cumsum(sizes) - sizes  # of files, one behind the other
+        self._held = Held()
         self._pool: Threads | None = None
         self._wanted = 0  # bytes
         self._process = os.getpid()  # whose threads those of the pool are
@@ -82,14 +86,35 @@ class Staged:
     def read(
         self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
     ) -> tuple[Encoded, dict[int, str]]:
-        """Return addresses inside a new staging buffer."""
+        """Return addresses inside a new staging buffer, and of what is held."""
         self._wanted += int(lengths.sum())
-        spans, span_of, places, size = _merge(files, offsets, lengths)
+        addresses, held = self._held.take(self._starts[files] + offsets, lengths)
+        rows = np.flatnonzero(addresses == 0)
+        if not rows.size:
+            return Encoded(addresses.astype(np.uint64), lengths.astype(np.uint64), held), {}
+
+        spans, span_of, places, size = _merge(files[rows], offsets[rows], lengths[rows])
         staging, errors = self._fill(spans, np.empty(size, np.uint8))
         failed = np.isin(span_of, list(errors))
-        failures = {row: errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
-        addresses = (staging.ctypes.data + places).astype(np.uint64)
-        return Encoded(addresses, np.where(failed, 0, lengths).astype(np.uint64), staging), failures
+        failures = {int(rows[row]): errors[span_of[row]] for row in np.flatnonzero(failed).tolist()}
+        addresses[rows] = staging.ctypes.data + places
+        known = lengths.astype(np.uint64)
+        known[rows[failed]] = 0
+        return Encoded(addresses.astype(np.uint64), known, [staging, held]), failures
+
+    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+        """Read ranges that will be wanted, each by one `read`, in as few requests as may be.
+
+        What cannot be read is left to that `read`.
+        """
+        spans, span_of, places, size = _merge(files, offsets, lengths)
+        memory = Memory.of(size)
+        staging, errors = self._fill(spans, memory.data)
+        if staging is not memory.data:  # a read that stalls may still write there
+            memory = Memory(staging, None)
+        good = ~np.isin(span_of, list(errors)) & (lengths > 0)
+        at = self._starts[files] + offsets
+        self._held.add(at[good], lengths[good], places[good], memory)
 
     @property
     def traffic(self) -> dict[str, int]:

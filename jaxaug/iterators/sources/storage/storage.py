@@ -22,6 +22,10 @@ class Storage(Protocol):
         """Return the ranges (all int64[k]), and the errors by row; such a row has length 0."""
         ...
 
+    def hold(self, files: np.ndarray, offsets: np.ndarray, lengths: np.ndarray) -> None:
+        """Have ranges near that will be wanted, each in one `read`; an error shows there."""
+        ...
+
     @property
     def traffic(self) -> dict[str, int]:
         """What was asked of servers, see `Far`."""
