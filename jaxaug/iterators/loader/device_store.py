@@ -3,9 +3,9 @@
 The call is that of a Loader without them, so that its results are the same to the bit: XLA would
 fuse a gather with the transform, and round that otherwise.
 
-Each device of the Loader holds the whole data, at the places that are the records' numbers. Rows
-that move between devices would need a collective in each batch, which a thread beside the training
-must not launch: two devices that meet two programs in different orders wait forever.
+Each device has a share of the records. Rows of another device are gathered there and copied from
+device to device. A collective in each batch would do the same, but a thread beside the training
+must not launch one: two devices that meet two programs in different orders wait forever.
 """
 
 import math
@@ -19,15 +19,18 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxaug._mesh_context import no_mesh
 from jaxaug._typing import Array, Device
+from jaxaug.iterators.loader.device_places import Moves, RecordPlaces, plan_moves
 from jaxaug.iterators.loader.kept import RecordStore, check_space, free_host_bytes
 from jaxaug.iterators.loader.packing import RowPacking
-from jaxaug.iterators.loader.reader import PADDING, ReadBatch
+from jaxaug.iterators.loader.reader import ReadBatch
 from jaxaug.iterators.loader.rows import ROW_NAMES, RowSchema
 from jaxaug.sharding._layout import RowLayout
 
+_SPLIT = PartitionSpec("batch")
+
 
 class DeviceStore(RecordStore):
-    """The records of a source on each device of a layout.
+    """The records of a source, in shares on the devices of a layout.
 
     Args:
       rows: the form of the rows.
@@ -46,30 +49,73 @@ class DeviceStore(RecordStore):
         # Held while a call is launched: one that writes takes the records from under the others.
         self._launching = threading.Lock()
 
+        self._devices = len(layout.devices)
+        self._places = RecordPlaces(length, self._devices)
+        self._moving: dict[tuple[int, int], tuple[Callable[..., Any], Callable[..., Any]]] = {}
         count = len(layout.rows)
         host, _ = rows.split(rows.shapes(count))
         self._packing = RowPacking(host)
         self._zeros = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), host)
-        shapes = self._shapes(length)
+        shapes = self._shapes(self._places.slots)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
-        check_space("device", size, length, free_bytes(layout.devices))
-        self.nbytes = size * len(layout.devices)
+        check_space("device", size, self._places.slots, free_bytes(layout.devices))
+        self.nbytes = size * self._devices
+        self._slots = jax.tree.map(self._split_shape, shapes)
         with no_mesh(), jax.disable_jit(False):
-            self._write_compiled = self._compile_write(shapes, count)
+            self._write_compiled = self._compile_write(count)
             counts = {count, count * self.run}
-            self._take_compiled = {rows: self._compile_take(shapes, rows) for rows in counts}
+            self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
             self._records: Any = jax.jit(
-                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), shapes),
-                out_shardings=layout.replicated,
+                lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._slots),
+                out_shardings=layout.split,
             )()
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
         names = self._rows.names(read, indices, valid)
-        numbers = np.where(valid, indices, 0).astype(np.uint32)
         packed = self._packing.pack(self._empty(len(indices)) | names)[0]
-        placed = jax.device_put((packed, numbers), self._layout.split)
+        own = np.arange(len(indices)) * self._devices // len(indices)
+        devices, slots = self._places.find(np.where(valid, indices, 0))
+        devices, slots = np.where(valid, devices, own), np.where(valid, slots, np.uint32(0))
+        if not np.array_equal(devices, own):
+            return self._take_moved(packed, plan_moves(devices, slots, self._devices))
+        placed = jax.device_put((packed, slots), self._layout.split)
         with self._launching:
             return self._take_compiled[len(indices)](self._records, *placed)
+
+    def _take_moved(self, packed: np.ndarray, moves: Moves) -> Any:
+        """Return rows of which some lie on other devices."""
+        key = (len(packed), moves.capacity)
+        if key not in self._moving:
+            with no_mesh(), jax.disable_jit(False):
+                send = self._compile_send(moves.capacity)
+                self._moving[key] = send, self._compile_receive(*key)
+        send, receive = self._moving[key]
+        names, slots, rows = jax.device_put((packed, *moves[1:]), self._layout.split)
+        with self._launching:
+            sent = send(self._records, slots)
+        return receive(self._exchanged(sent), names, rows)
+
+    def _exchanged(self, sent: list[Any]) -> list[Any]:
+        """Return what each device sends to all, by sender, from what all send to each."""
+        leaves, tree = zip(*map(jax.tree.flatten, sent))
+        devices = self._layout.devices
+        shards = [
+            [array.addressable_data(sender) for array in column]
+            for sender in range(self._devices)
+            for column in zip(*leaves)
+        ]
+        copies = jax.device_put(shards, [list(devices)] * len(shards))
+        arrays = [
+            jax.make_array_from_single_device_arrays(
+                (self._devices * len(column[0]), *column[0].shape[1:]), self._layout.split, column
+            )
+            for column in copies
+        ]
+        count = len(leaves[0])
+        return [
+            tree[0].unflatten(arrays[sender * count : (sender + 1) * count])
+            for sender in range(self._devices)
+        ]
 
     def close(self) -> None:
         with self._launching:
@@ -78,11 +124,11 @@ class DeviceStore(RecordStore):
     def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
         host, device = self._rows.split(rows)
         host |= {name: self._empty(len(indices))[name] for name in ROW_NAMES}
-        slots = _slots(indices, len(self._state))
-        placed = jax.device_put((self._packing.pack(host), slots), self._layout.replicated)
+        placed = jax.device_put(self._packing.pack(host), self._layout.replicated)
         copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
         with self._launching:
-            self._records, done = self._write_compiled(self._records, copies, *placed)
+            slots = jax.device_put(self._places.assign(indices), self._layout.split)
+            self._records, done = self._write_compiled(self._records, copies, placed, slots)
         return done
 
     def _empty(self, count: int) -> dict[str, Any]:
@@ -106,9 +152,13 @@ class DeviceStore(RecordStore):
         host, device = self._rows.split(self._rows.shapes(count))
         return device, RowPacking(host).shapes
 
-    def _compile_write(self, records: Any, count: int) -> Callable[..., Any]:
+    def _split_shape(self, share: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        """Return the shape of an array of which each device has a share."""
+        return jax.ShapeDtypeStruct((self._devices * share.shape[0], *share.shape[1:]), share.dtype)
+
+    def _compile_write(self, count: int) -> Callable[..., Any]:
         """Return (records, copies, packed rows, slots) -> (records, ready)."""
-        shards = len(self._layout.devices)
+        shards = self._devices
         device, packed = self._shapes(count)
 
         def parts(each: jax.ShapeDtypeStruct) -> list[jax.ShapeDtypeStruct]:
@@ -117,36 +167,56 @@ class DeviceStore(RecordStore):
         def write(records: Any, copies: Any, packed: Any, slots: Array) -> tuple[Any, Array]:
             device = jax.tree.map(jax.numpy.concatenate, copies, is_leaf=_is_list)
             written = jax.tree.map(
-                lambda old, new: old.at[slots].set(new, mode="drop", unique_indices=True),
+                lambda old, new: old.at[slots[0]].set(new, mode="drop", unique_indices=True),
                 records,
                 (device, packed),
             )
             return written, slots + np.uint32(1)
 
-        shapes = (records, jax.tree.map(parts, device), packed, _numbers(count))
-        return self._compile(write, shapes, (PartitionSpec(),) * 4, PartitionSpec(), donate=0)
+        slots = jax.ShapeDtypeStruct((shards, count), np.uint32)
+        shapes = (self._slots, jax.tree.map(parts, device), packed, slots)
+        specs = (_SPLIT, PartitionSpec(), PartitionSpec(), _SPLIT)
+        return self._compile(write, shapes, specs, donate=0)
 
-    def _compile_take(self, records: Any, count: int) -> Callable[..., Any]:
+    def _compile_take(self, count: int) -> Callable[..., Any]:
         """Return (records, packed names, numbers) -> (arrays on the devices, packed rows)."""
 
         def take(records: Any, names: Array, numbers: Array) -> Any:
-            device, packed = jax.tree.map(
-                lambda column: column.at[numbers].get(mode="promise_in_bounds"), records
-            )
-            return device, [packed[0] | names, *packed[1:]]  # the bytes of names are zeros
+            return _named(_gathered(records, numbers), names)
 
+        shapes = (self._slots, self._names(count), _numbers(count))
+        return self._compile(take, shapes, (_SPLIT, _SPLIT, _SPLIT))
+
+    def _compile_send(self, capacity: int) -> Callable[..., Any]:
+        """Return (records, slots) -> for each receiver the rows that the devices send to it."""
+
+        def send(records: Any, slots: Array) -> list[Any]:
+            return [_gathered(records, each) for each in slots.reshape(self._devices, capacity)]
+
+        shapes = (self._slots, _numbers(self._devices**2 * capacity))
+        return self._compile(send, shapes, (_SPLIT, _SPLIT))
+
+    def _compile_receive(self, count: int, capacity: int) -> Callable[..., Any]:
+        """Return (rows by sender, packed names, places) -> what `take` gives."""
+
+        def receive(parts: list[Any], names: Array, rows: Array) -> Any:
+            received = jax.tree.map(lambda *each: jax.numpy.concatenate(each), *parts)
+            return _named(_gathered(received, rows), names)
+
+        part = jax.tree.map(self._split_shape, self._shapes(capacity))
+        shapes = ([part] * self._devices, self._names(count), _numbers(count))
+        return self._compile(receive, shapes, (_SPLIT, _SPLIT, _SPLIT))
+
+    def _names(self, count: int) -> jax.ShapeDtypeStruct:
+        """Return the shape of packed rows that hold nothing but names."""
         names = self._packing.shapes[0]
-        names = jax.ShapeDtypeStruct((count, *names.shape[1:]), names.dtype)
-        shapes = (records, names, _numbers(count))
-        batch = PartitionSpec("batch")
-        return self._compile(take, shapes, (PartitionSpec(), batch, batch), batch)
+        return jax.ShapeDtypeStruct((count, *names.shape[1:]), names.dtype)
 
     def _compile(
         self,
         function: Callable[..., Any],
         shapes: tuple[Any, ...],
         specs: tuple[PartitionSpec, ...],
-        out_specs: PartitionSpec,
         donate: int | None = None,
     ) -> Callable[..., Any]:
         """Return a function of arrays on the devices, compiled, without collectives."""
@@ -161,10 +231,20 @@ class DeviceStore(RecordStore):
             for each, spec in zip(shapes, specs)
         ]
         mapped = jax.shard_map(
-            function, mesh=mesh, in_specs=specs, out_specs=out_specs, check_vma=False
+            function, mesh=mesh, in_specs=specs, out_specs=_SPLIT, check_vma=False
         )
         compiled = jax.jit(mapped, donate_argnums=donate).lower(*placed).compile()
         return jax.disable_jit(False)(compiled)
+
+
+def _gathered(records: Any, numbers: Array) -> Any:
+    return jax.tree.map(lambda column: column.at[numbers].get(mode="promise_in_bounds"), records)
+
+
+def _named(rows: Any, names: Array) -> Any:
+    """Return rows with their names, whose bytes are zeros."""
+    device, packed = rows
+    return device, [packed[0] | names, *packed[1:]]
 
 
 def _numbers(count: int) -> jax.ShapeDtypeStruct:
@@ -173,18 +253,6 @@ def _numbers(count: int) -> jax.ShapeDtypeStruct:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, list)
-
-
-def _slots(indices: np.ndarray, length: int) -> np.ndarray:
-    """Return the place uint32[n] of each row among `length` records; behind them, it is dropped.
-
-    A record that several rows have is written once. No place occurs twice.
-    """
-    slots = length + np.arange(len(indices))
-    records, rows = np.unique(indices, return_index=True)
-    real = records != PADDING
-    slots[rows[real]] = records[real]
-    return slots.astype(np.uint32)
 
 
 def free_bytes(devices: Sequence[Device]) -> int | None:

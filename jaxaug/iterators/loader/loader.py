@@ -75,8 +75,8 @@ class Loader(Checkpointable):
         Loader is made.
       prefetch: how many finished batches wait for the consumer.
       keep: where each record stays once it is decoded: later epochs read and decode nothing, and
-        have the same batches to the bit. "device": each device of the mesh holds the whole data,
-        whose memory is taken when the Loader is made; for one process. "host": in memory, for each
+        have the same batches to the bit. "device": each device of the mesh holds a share, whose
+        memory is taken when the Loader is made; for one process. "host": in memory, for each
         process what it has decoded. "disk:DIR": in files of a directory, for all processes and
         later runs. For sources with random access. None keeps nothing.
 

@@ -16,6 +16,7 @@ from jaxaug.decode import ColumnDecoder, Image, Ragged, Video
 from jaxaug.errors import DecodeError
 from jaxaug.iterators import FromIterable, InMemory, Weighted
 from jaxaug.iterators.loader import arguments, builder, device_store, host_store, kept
+from jaxaug.iterators.loader.device_places import RecordPlaces, plan_moves
 from jaxaug.sharding import batch_sharding
 from tests.images import encode, jpegs, picture
 from tests.iterators.loaders import jitter
@@ -307,10 +308,11 @@ def test_memory_is_planned_before_it_is_taken(monkeypatch):
     source = InMemory(np.zeros((N, 8, 8, 3), np.uint8), {"label": np.arange(N)})
     needed = N * (8 * 8 * 3 + 4 + 17)  # pixels, label, and room for what names a row
     with Loader(source, 4, sharding=devices(2), keep="device") as loader:
-        assert loader.stats["kept_bytes"] == 2 * needed and loader.stats["kept_records"] == 0
+        assert loader.stats["kept_bytes"] == needed and loader.stats["kept_records"] == 0
 
-    monkeypatch.setattr(device_store, "free_bytes", lambda devices: needed - 1)
-    with pytest.raises(MemoryError, match=f"needs {needed:,} bytes .* and {needed - 1:,} are free"):
+    free = needed // 2 - 1  # of one of two devices
+    monkeypatch.setattr(device_store, "free_bytes", lambda devices: free)
+    with pytest.raises(MemoryError, match=f"needs {free + 1:,} bytes on each .* {free:,} are free"):
         Loader(source, 4, sharding=devices(2), keep="device")
 
 
@@ -388,6 +390,54 @@ def test_a_run_that_ended_in_the_middle_goes_on_from_its_records(keep):
     source = Rereading(jpegs(N))
     epochs_of(source, keep)
     assert 0 < len(source.reads) <= N - 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_each_record_has_one_place_in_the_share_of_a_device(count):
+    generator = np.random.default_rng(count)
+    length, rows = 101, 3 * count
+    places = RecordPlaces(length, count)
+    taken = {}
+    for _ in range(600):
+        indices = generator.integers(-1, length, rows)  # with PADDING, some twice
+        slots = places.assign(indices)
+        assert slots.shape == (count, rows)
+        for device in range(count):
+            assert len(set(slots[device].tolist())) == rows
+            for row in np.flatnonzero(slots[device] < places.slots):
+                assert indices[row] not in taken
+                taken[indices[row]] = (device, slots[device, row])
+    assert set(taken) == set(range(length)) and len(set(taken.values())) == length
+    found = np.stack(places.find(np.arange(length)), axis=1)
+    assert {record: tuple(place) for record, place in enumerate(found.tolist())} == taken
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_moved_rows_arrive_at_their_places(count):
+    generator = np.random.default_rng(count)
+    rows = 5 * count
+    store = generator.integers(0, 10**6, (count, 40))
+    senders = generator.integers(0, count, rows)
+    slots = generator.integers(0, 40, rows)
+    moves = plan_moves(senders, slots, count)
+    sent = np.take_along_axis(store, moves.slots.reshape(count, -1).astype(int), axis=1)
+    received = sent.reshape(count, count, moves.capacity).swapaxes(0, 1).reshape(count, -1)
+    arrived = np.take_along_axis(received, moves.rows.reshape(count, -1).astype(int), axis=1)
+    np.testing.assert_array_equal(arrived.reshape(-1), store[senders, slots])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_of_the_same_device_in_each_epoch_do_not_move(shuffle, monkeypatch):
+    moved = []
+    take = device_store.DeviceStore._take_moved
+    monkeypatch.setattr(
+        device_store.DeviceStore,
+        "_take_moved",
+        lambda self, *rows: moved.append(1) or take(self, *rows),
+    )
+    source = InMemory(np.stack([picture(number, 8, 8) for number in range(24)]))
+    assert_same_batches(source, "device", shuffle=shuffle, sharding=devices(4))
+    assert bool(moved) == shuffle
 
 
 def test_free_bytes_are_those_of_the_fullest_device(monkeypatch):
