@@ -54,6 +54,7 @@ _AIFC = {
     b"ULAW": "ulaw",
 }
 _CAF = ("i1", "i2", "i3", "i4", "f4", "f8")
+_AU_HEADER = 24  # bytes, with no annotation
 _AU = {1: "ulaw", 2: "|i1", 3: "i2", 4: "i3", 5: "i4", 6: "f4", 7: "f8", 27: "alaw"}
 
 
@@ -89,27 +90,30 @@ def w64(data: memoryview) -> Header:
 
 
 def aiff(data: memoryview) -> Header:
-    """Return the header of an AIFF or AIFF-C file."""
-    coding, channels, rate, frames, bits = "", 0, 0, 0, 0
+    """Return the header of an AIFF or AIFF-C file, whose chunks may have any order."""
+    chunks: dict[bytes, tuple[int, int]] = {}
     for name, start, length in _chunks(data, 12, ">4sI", 2):
-        if name == b"COMM":
-            channels, frames, bits = struct.unpack_from(">hIh", data, start)
-            rate = _extended(bytes(data[start + 8 : start + 18]))
-            kind = bytes(data[start + 18 : start + 22]) if length > 18 else b"NONE"
-            coding = _aiff_coding(kind, bits)
-        if name == b"SSND":
-            if not channels:
-                raise AudioError("its samples come before their format")
-            first = start + 8 + struct.unpack_from(">I", data, start)[0]
-            check_end(start, length, len(data))
-            if coding == "ima4":
-                return Header("blocks", rate, channels, 0, 16)
-            integers = bits if coding[1] == "i" else 0
-            header = plain_header(
-                coding, channels, rate, first, start + length - first, len(data), bits=integers
-            )
-            return header._replace(frames=min(frames, header.frames))
-    raise AudioError("it is an AIFF file without samples")
+        chunks.setdefault(name, (start, length))
+        if b"COMM" in chunks and b"SSND" in chunks:
+            return _aiff_header(data, *chunks[b"COMM"], *chunks[b"SSND"])
+    raise AudioError("it is an AIFF file without samples, or without their format")
+
+
+def _aiff_header(data: memoryview, form: int, size: int, start: int, length: int) -> Header:
+    """Return the header of a chunk COMM at `form` and a chunk SSND at `start`."""
+    channels, frames, bits = struct.unpack_from(">hIh", data, form)
+    rate = _extended(bytes(data[form + 8 : form + 18]))
+    coding = _aiff_coding(bytes(data[form + 18 : form + 22]) if size > 18 else b"NONE", bits)
+    first = start + 8 + struct.unpack_from(">I", data, start)[0]
+    check_end(start, length, len(data))
+    if coding == "ima4":
+        return Header("blocks", rate, channels, 0, 16)
+    integers = bits if coding[1] == "i" else 0
+    samples = start + length - first
+    header = plain_header(coding, channels, rate, first, samples, len(data), bits=integers)
+    if frames > header.frames:
+        raise AudioError(f"it is cut off: {header.frames} of {frames} samples are there")
+    return header._replace(frames=frames)
 
 
 def _aiff_coding(kind: bytes, bits: int) -> str:
@@ -140,6 +144,8 @@ def au(data: memoryview) -> Header:
         raise AudioError(f"its encoding {encoding} is not read: PCM, float, A-law and mu-law are")
     coding = _AU[encoding]
     coding = order + coding if len(coding) == 2 else coding
+    if start < _AU_HEADER:
+        raise AudioError(f"its header is damaged: its samples begin inside of it, at byte {start}")
     return plain_header(
         coding, channels, rate, start, None if length == 0xFFFFFFFF else length, len(data)
     )

@@ -185,11 +185,14 @@ def _recordings(path: str) -> dict[str, dict[str, Any]]:
 def _checked_item(line: dict[str, Any], place: str, known: Mapping[str, dict[str, Any]]) -> _Item:
     """Return what a line tells; an error where a field has another form."""
     try:
-        return _item(line, place, known)
+        item = _item(line, place, known)
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise SourceError(
             f"{place}: its fields are not as NeMo or Lhotse write them, {error!r}: correct it."
         ) from error
+    if "\0" in item.path:
+        raise SourceError(f"{place}: its path has a byte of 0, got {item.path!r}.")
+    return item
 
 
 def _item(line: dict[str, Any], place: str, known: Mapping[str, dict[str, Any]]) -> _Item:
@@ -207,7 +210,7 @@ def _item(line: dict[str, Any], place: str, known: Mapping[str, dict[str, Any]])
             )
         return _of_cut({**line, "recording": recording, "supervisions": [line]}, place)
     if "sources" in line and "sampling_rate" in line:
-        whole = {"id": line.get("id"), "start": 0, "duration": math.inf, "recording": line}
+        whole = {"id": line.get("id"), "start": 0, "recording": line}
         return _of_cut(whole, place)
     kind = line.get("type", f"an object with {sorted(line)[:6]}")
     raise SourceError(
@@ -295,6 +298,6 @@ def _duration(value: Any, place: str) -> float:
 
 def _seconds(value: Any, name: str, place: str) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not value >= 0:
+    if not number or not 0 <= value < math.inf:
         raise SourceError(f"{place}: {name!r} must be seconds of at least 0, got {value!r}.")
     return float(value)

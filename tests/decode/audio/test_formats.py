@@ -104,6 +104,16 @@ def test_what_lies_behind_the_samples_is_no_sound():
         np.testing.assert_array_equal(all_of(data + bytes(len(data) % 2) + tail)[1], decoded(data))
 
 
+def test_chunks_of_aiff_have_any_order():
+    data = written("AIFF", "PCM_16", wave(1, 100))
+    form, samples = data.index(b"COMM"), data.index(b"SSND")
+    length = 8 + int.from_bytes(data[form + 4 : form + 8], "big")
+    swapped = (
+        data[:form] + data[samples:] + data[form : form + length] + data[form + length : samples]
+    )
+    np.testing.assert_array_equal(all_of(swapped)[1], decoded(data))
+
+
 def lying(container, name, place, value):
     """Return a file of 100 samples with other bytes behind a name in it, and a tail."""
     subtype = "VORBIS" if container == "OGG" else "PCM_24"
@@ -117,6 +127,8 @@ def lying(container, name, place, value):
     "file, reason",
     [
         (("AIFF", b"SSND", 8, struct.pack(">I", 400)), "damaged: its samples have -100 bytes"),
+        (("AIFF", b"COMM", 10, struct.pack(">I", 101)), "cut off: 100 of 101 samples are there"),
+        (("AU", b".snd", 4, struct.pack(">I", 20)), "samples begin inside of it, at byte 20"),
         (("W64", b"data", 16, struct.pack("<Q", 5)), "damaged: its samples have -19 bytes"),
         (("CAF", b"data", 4, struct.pack(">q", 3)), "damaged: its samples have -1 bytes"),
         (("CAF", b"desc", 28, struct.pack(">I", 4)), "'lpcm' of 24 bits in 4 bytes is not read"),

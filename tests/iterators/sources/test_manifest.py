@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import tracemalloc
 
 import jax
@@ -147,6 +148,9 @@ WRONG = {
     "array": ("[]", "each line must be a JSON object, got list"),
     "offset": ({"audio_filepath": "a.wav", "offset": -1}, "'offset' must be seconds of at least 0"),
     "duration": ({"audio_filepath": "a.wav", "duration": 0}, "'duration' must be above 0"),
+    "infinite": ({"audio_filepath": "a.wav", "offset": math.inf}, "'offset' must be seconds"),
+    "endless": ({"audio_filepath": "a.wav", "duration": math.inf}, "'duration' must be seconds"),
+    "nul": ({"audio_filepath": "a\0.wav"}, "its path has a byte of 0"),
     "paths": ({"audio_filepath": ["a", "b"]}, "must be one path"),
     "tarred": ({"audio_filepath": "a", "shard_id": 3}, "member of shard 3: read the tars"),
     "sources": (recording("a", sources={"type": "file"}), "are not as NeMo or Lhotse write them"),
