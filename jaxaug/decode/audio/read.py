@@ -27,17 +27,23 @@ def read_window(data: memoryview, header: Header, start: int, stop: int, exact: 
     Raises:
       AudioError: the file is damaged.
     """
-    window = np.zeros((stop - start, header.channels), np.int16 if exact else np.float32)
     first, last = max(start, 0), min(stop, header.frames)
     if last <= first:
-        return window
+        return _silence(stop - start, header, exact)
     read = _READERS[header.kind]
     samples = read(data, header, first, last - first, exact)
     if len(samples) != last - first:
         end = first + len(samples)
         raise AudioError(f"it is damaged: decoding ended at sample {end} of {header.frames}")
+    if (first, last) == (start, stop):
+        return samples
+    window = _silence(stop - start, header, exact)
     window[first - start : last - start] = samples
     return window
+
+
+def _silence(count: int, header: Header, exact: bool) -> np.ndarray:
+    return np.zeros((count, header.channels), np.int16 if exact else np.float32)
 
 
 def _plain(data: memoryview, header: Header, first: int, count: int, exact: bool) -> np.ndarray:
@@ -121,7 +127,7 @@ def _flac(data: memoryview, header: Header, first: int, count: int, exact: bool)
 def _read_all(
     lib: Any, ffi: Any, decoder: Any, channels: int, count: int, exact: bool
 ) -> np.ndarray:
-    samples = np.zeros((count, channels), np.int16 if exact else np.float32)
+    samples = np.empty((count, channels), np.int16 if exact else np.float32)
     there = ffi.new("ma_uint64 *")
     done = 0
     while done < count:
