@@ -2,14 +2,18 @@
 errors.
 """
 
+import gc
 import os
 import signal
 
 import jax
 import pytest
 
-os.environ.setdefault("NPROC", "64")  # against deadlocks of jax before 0.12, see `_cpu_threads.py`
+os.environ.setdefault("NPROC", "64")  # against deadlocks of jax before 0.12, see `loader/cpu_threads.py`
 jax.config.update("jax_num_cpu_devices", 8)
+# Tracing allocates so much that the collector, which JAX has clean up behind itself each time, took a seventh of the
+# processor time of tests that compile. What must be collected at once is: those tests call it.
+gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
