@@ -9,7 +9,8 @@ import signal
 import jax
 import pytest
 
-os.environ.setdefault("NPROC", "64")  # against deadlocks of jax before 0.12, see `loader/cpu_threads.py`
+# Against deadlocks of jax before 0.12, see `iterators/loader/cpu_threads.py`.
+os.environ.setdefault("NPROC", "64")
 jax.config.update("jax_num_cpu_devices", 8)
 # Tracing allocates so much that the collector, which JAX has clean up behind itself each time, took a seventh of the
 # processor time of tests that compile. What must be collected at once is: those tests call it.

@@ -97,7 +97,9 @@ def test_a_room_of_augment_imports_only_those_before_it(room):
 
 # The rooms of the Loader, which know columns and no medium.
 LOADER = sorted((PACKAGE / "iterators" / "loader").glob("*.py"))
-MEDIA = {"mask", "masks", "canvas", "canvases", "pixels", "orientation", "boxes"}
+MEDIA = {"mask", "masks", "canvas", "canvases", "pixels", "orientation", "boxes", "image", "images"}
+MEDIA |= {"keypoints", "jpeg", "video", "videos", "clip", "clips", "audio", "sound", "sounds"}
+MEDIA |= {"waveform", "volume", "volumes", "tokens"}
 
 
 def words_of(tree: ast.AST) -> set[str]:

@@ -97,8 +97,8 @@ def _places(values: Values, rows: np.ndarray) -> np.ndarray:
 def without_bytes(values: Values, rows: np.ndarray) -> Values:
     """Return a column whose encoded values have length 0 where `rows` (bool[n]) is True."""
     if isinstance(values, Ragged) and isinstance(values.values, Encoded):
-        images = without_bytes(values.values, np.repeat(rows, values.lengths))
-        return values._replace(values=images)
+        of_lists = without_bytes(values.values, np.repeat(rows, values.lengths))
+        return values._replace(values=of_lists)
     if not isinstance(values, Encoded):
         return values
     return values._replace(lengths=np.where(rows, np.uint64(0), values.lengths))

@@ -25,8 +25,7 @@ def chain():
     )
 
 
-@pytest.mark.parametrize("mixes", [False, True])
-@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("devices, mixes", [(1, False), (4, True)])
 def test_a_sample_is_bit_equal_to_the_row_of_the_batch(images, devices, mixes):
     source = InMemory(images, {"label": np.arange(N)})
     sharding = batch_sharding(jax.devices("cpu")[:devices])
