@@ -12,8 +12,8 @@ import pytest
 # Against deadlocks of jax before 0.12, see `iterators/loader/cpu_threads.py`.
 os.environ.setdefault("NPROC", "64")
 jax.config.update("jax_num_cpu_devices", 8)
-# Tracing allocates so much that the collector, which JAX has clean up behind itself each time, took a seventh of the
-# processor time of tests that compile. What must be collected at once is: those tests call it.
+# Tracing allocates so much that the collector, behind which JAX cleans up each time, took a seventh
+# of the processor time of tests that compile. Tests of what must be collected call it.
 gc.set_threshold(50_000, 20, 50)
 
 
