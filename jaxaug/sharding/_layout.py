@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -32,18 +33,31 @@ class RowLayout:
         """The rows of the global batch that this process makes: int64[r], device after device."""
         return np.concatenate([np.arange(each.start, each.stop) for each in self.ranges])
 
-    @property
+    @cached_property
     def split(self) -> NamedSharding:
         """The sharding that splits the local rows over a mesh of our own."""
         return NamedSharding(auto_mesh(self.devices), PartitionSpec("batch"))
 
-    @property
+    @cached_property
     def replicated(self) -> NamedSharding:
         """The sharding that holds an array whole on each device of our own mesh."""
         return NamedSharding(auto_mesh(self.devices), PartitionSpec())
 
+    @cached_property
+    def output(self) -> NamedSharding:
+        """The sharding of what a compiled call gives: the global one where both are the same.
+
+        They are where all rows are local, each on one device, in the order of the mesh.
+        """
+        devices = list(self.devices)
+        if list(self.sharding.mesh.devices.flat) != devices or self.ranges != sorted(self.ranges):
+            return self.split
+        return self.sharding
+
     def assemble(self, array: Array) -> Array:
         """Return local rows on our mesh as rows of the global batch."""
+        if array.sharding == self.sharding:
+            return array
         if not array.size:  # XLA holds it whole on the first device, at least in jax 0.10
             array = jax.device_put(np.empty(array.shape, array.dtype), self.split)
         # The data of one device after the other, in the order of `split`.

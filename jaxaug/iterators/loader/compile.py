@@ -58,6 +58,7 @@ def compile_batch(
     count: int,
     devices: Sequence[Device],
     run: int | None = None,
+    output: NamedSharding | None = None,
 ) -> CompiledBatch:
     """Compile a function for rows of this form, on our own mesh, whatever mesh the caller set.
 
@@ -71,6 +72,7 @@ def compile_batch(
       devices: those that share the rows, in their order.
       run: the batches that one call makes, where it makes several. Each device has those rows of
         the first batch that are its own, then those of the second, and so on.
+      output: the sharding of batches, over the same devices in the same order; None for our own.
 
     Raises:
       Exception: whatever the transforms raise when they are traced.
@@ -79,13 +81,13 @@ def compile_batch(
     functions: list[_SameFunction] = []
     value = value_key(function, functions)
     if value is None:
-        return _compile(function, schema, rows, devices, run)
+        return _compile(function, schema, rows, devices, run, output)
 
     leaves, tree = jax.tree.flatten(rows)
     shapes = tuple((leaf.shape, np.dtype(leaf.dtype).str) for leaf in leaves)
     config = tuple(str(getattr(jax.config, name, None)) for name in _TRACE_CONFIG)
-    key = (value, str(tree), shapes, tuple(devices), run, config)
-    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices, run))
+    key = (value, str(tree), shapes, tuple(devices), run, output, config)
+    call = _SHARED.get(key, lambda: _compile(function, schema, rows, devices, run, output))
     for each in functions:
         each.watch(functools.partial(_SHARED.drop, key))
     return call
@@ -97,6 +99,7 @@ def _compile(
     rows: dict[str, Any],
     devices: Sequence[Device],
     run: int | None,
+    output: NamedSharding | None,
 ) -> CompiledBatch:
     host, device = schema.split(rows)
     packing = RowPacking(host)
@@ -123,7 +126,8 @@ def _compile(
     )
     # What is compiled stays so: `jax.disable_jit` would unroll its loops, and refuse to call it.
     with no_mesh(), jax.disable_jit(False):
-        lowered = _lower(mapped, seed_shape, device_shapes, packed_shapes)
+        shardings = (split if output is None else output, split)
+        lowered = _lower(mapped, shardings, seed_shape, device_shapes, packed_shapes)
         compiled = lowered.compile()
 
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lowered.out_info[0])
@@ -148,10 +152,10 @@ def _each_of_run(
     return each, ready.reshape(-1)
 
 
-def _lower(function: Callable[..., Any], *shapes: Any) -> jax.stages.Lowered:
+def _lower(function: Callable[..., Any], shardings: Any, *shapes: Any) -> jax.stages.Lowered:
     """Trace and lower a function; say what is wrong where it uses another mesh than ours."""
     try:
-        return jax.jit(function).lower(*shapes)
+        return jax.jit(function, out_shardings=shardings).lower(*shapes)
     except (ValueError, NotImplementedError) as error:
         if not any(words in str(error) for words in _OTHER_MESH):
             raise

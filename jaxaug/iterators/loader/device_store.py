@@ -55,7 +55,8 @@ class DeviceStore(RecordStore):
         count = len(layout.rows)
         host, _ = rows.split(rows.shapes(count))
         self._packing = RowPacking(host)
-        self._zeros = jax.tree.map(lambda x: np.zeros((1, *x.shape[1:]), x.dtype), host)
+        counts = {count, count * self.run}
+        self._zeros = {rows: _zeros(host, rows) for rows in counts}
         shapes = self._shapes(self._places.slots)
         size = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
         check_space("device", size, self._places.slots, free_bytes(layout.devices))
@@ -63,7 +64,6 @@ class DeviceStore(RecordStore):
         self._slots = jax.tree.map(self._split_shape, shapes)
         with no_mesh(), jax.disable_jit(False):
             self._write_compiled = self._compile_write(count)
-            counts = {count, count * self.run}
             self._take_compiled = {rows: self._compile_take(rows) for rows in counts}
             self._records: Any = jax.jit(
                 lambda: jax.tree.map(lambda x: jax.numpy.zeros(x.shape, x.dtype), self._slots),
@@ -72,15 +72,16 @@ class DeviceStore(RecordStore):
 
     def take(self, read: ReadBatch, indices: np.ndarray, valid: np.ndarray) -> Any:
         names = self._rows.names(read, indices, valid)
-        packed = self._packing.pack(self._empty(len(indices)) | names)[0]
+        packed = self._packing.pack(self._zeros[len(indices)] | names)[0]
         own = np.arange(len(indices)) * self._devices // len(indices)
         devices, slots = self._places.find(np.where(valid, indices, 0))
         devices, slots = np.where(valid, devices, own), np.where(valid, slots, np.uint32(0))
         if not np.array_equal(devices, own):
             return self._take_moved(packed, plan_moves(devices, slots, self._devices))
-        placed = jax.device_put((packed, slots), self._layout.split)
+        slot_bytes = slots.astype(np.uint32)[:, None].view(np.uint8)
+        placed = jax.device_put(np.concatenate([packed, slot_bytes], 1), self._layout.split)
         with self._launching:
-            return self._take_compiled[len(indices)](self._records, *placed)
+            return self._take_compiled[len(indices)](self._records, placed)
 
     def _take_moved(self, packed: np.ndarray, moves: Moves) -> Any:
         """Return rows of which some lie on other devices."""
@@ -123,17 +124,13 @@ class DeviceStore(RecordStore):
 
     def _write(self, rows: dict[str, Any], indices: np.ndarray) -> Array:
         host, device = self._rows.split(rows)
-        host |= {name: self._empty(len(indices))[name] for name in ROW_NAMES}
+        host |= {name: self._zeros[len(indices)][name] for name in ROW_NAMES}
         placed = jax.device_put(self._packing.pack(host), self._layout.replicated)
         copies = jax.tree.map(self._everywhere, device, is_leaf=_is_list)
         with self._launching:
             slots = jax.device_put(self._places.assign(indices), self._layout.split)
             self._records, done = self._write_compiled(self._records, copies, placed, slots)
         return done
-
-    def _empty(self, count: int) -> dict[str, Any]:
-        """Return rows of zeros, which take no memory."""
-        return jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape[1:])), self._zeros)
 
     def _everywhere(self, shards: Sequence[Array]) -> list[Array]:
         """Return arrays of single devices as arrays that each device has, copied one by one."""
@@ -179,13 +176,16 @@ class DeviceStore(RecordStore):
         return self._compile(write, shapes, specs, donate=0)
 
     def _compile_take(self, count: int) -> Callable[..., Any]:
-        """Return (records, packed names, numbers) -> (arrays on the devices, packed rows)."""
+        """Return (records, packed names and slots) -> (arrays on the devices, packed rows)."""
 
-        def take(records: Any, names: Array, numbers: Array) -> Any:
-            return _named(_gathered(records, numbers), names)
+        def take(records: Any, packed: Array) -> Any:
+            names, slots = packed[:, :-4], packed[:, -4:]
+            slots = jax.lax.bitcast_convert_type(slots, np.uint32)
+            return _named(_gathered(records, slots), names)
 
-        shapes = (self._slots, self._names(count), _numbers(count))
-        return self._compile(take, shapes, (_SPLIT, _SPLIT, _SPLIT))
+        names = self._names(count)
+        packed = jax.ShapeDtypeStruct((count, names.shape[1] + 4), names.dtype)
+        return self._compile(take, (self._slots, packed), (_SPLIT, _SPLIT))
 
     def _compile_send(self, capacity: int) -> Callable[..., Any]:
         """Return (records, slots) -> for each receiver the rows that the devices send to it."""
@@ -235,6 +235,13 @@ class DeviceStore(RecordStore):
         )
         compiled = jax.jit(mapped, donate_argnums=donate).lower(*placed).compile()
         return jax.disable_jit(False)(compiled)
+
+
+def _zeros(shapes: Any, count: int) -> Any:
+    """Return rows of zeros, which take no memory."""
+    return jax.tree.map(
+        lambda x: np.broadcast_to(np.zeros((), x.dtype), (count, *x.shape[1:])), shapes
+    )
 
 
 def _gathered(records: Any, numbers: Array) -> Any:

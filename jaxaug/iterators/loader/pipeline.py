@@ -77,6 +77,7 @@ class Pipeline(Generic[T]):
         self._ended = False
         self._at_end: Callable[[], None] | None = None
         self._waiter: ThreadPoolExecutor | None = None
+        self._awaited: tuple[Any, Future[float]] | None = None
         self._thread = threading.Thread(target=self._run, name="jaxaug-reader", daemon=True)
 
     def start(self) -> None:
@@ -151,7 +152,9 @@ class Pipeline(Generic[T]):
             return None
         if self._waiter is None:
             self._waiter = ThreadPoolExecutor(1, thread_name_prefix="jaxaug-device")
-        return self._waiter.submit(_wait_until_ready, done)
+        if self._awaited is None or self._awaited[0] is not done:  # batches of a run share it
+            self._awaited = done, self._waiter.submit(_wait_until_ready, done)
+        return self._awaited[1]
 
     def _run(self) -> None:
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="jaxaug-build")

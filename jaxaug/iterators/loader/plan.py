@@ -103,8 +103,10 @@ class Plan:
         return self._compile(self.function._replace(batch_transform=None))
 
     def _compile(self, function: BatchFunction, run: int | None = None) -> CompiledBatch:
-        count = len(self.layout.rows)
-        return compile_batch(function, self.schema, count, self.layout.devices, run)
+        layout = self.layout
+        return compile_batch(
+            function, self.schema, len(layout.rows), layout.devices, run, layout.output
+        )
 
     def make_batch_builder(self) -> BatchBuilder:
         """Return the builder of the batches that are delivered."""
