@@ -9,7 +9,7 @@
 Reference: tensorflow/core/example/{example,feature}.proto; the protocol buffer encoding guide.
 """
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ _VARINT = 0
 _FIXED64 = 1
 _LENGTH = 2
 _FIXED32 = 5
+_SHORT_BYTES = 64
 
 ByteRanges: TypeAlias = list[tuple[int, int]]  # (start, stop) of each value of a bytes feature
 Feature: TypeAlias = "ByteRanges | np.ndarray"  # int64[k] or float32[k] for numbers
@@ -45,20 +46,40 @@ def parse_example(data: memoryview, start: int, stop: int) -> dict[str, Feature]
       {'k': array([7])}
     """
     features: dict[str, Feature] = {}
-    for number, begin, end in _messages(data, start, stop):
-        if number != 1:
+    for field, wire, begin, end in _fields(data, start, stop):
+        if field != 1 or wire != _LENGTH:
             continue
-        for inner, entry_start, entry_stop in _messages(data, begin, end):
-            if inner == 1:
-                name, feature = _entry(data, entry_start, entry_stop)
+        for inner, inner_wire, entry_start, entry_stop in _fields(data, begin, end):
+            if inner == 1 and inner_wire == _LENGTH:
+                name, feature = _entry_at(data, entry_start, entry_stop)
                 features[name] = feature
     return features
+
+
+def _entry_at(data: memoryview, start: int, stop: int) -> tuple[str, Feature]:
+    """Return a feature; short ones, such as labels, are looked up, as many records share them."""
+    if stop - start > _SHORT_BYTES:
+        return _entry(data, start, stop)
+    name, feature = _short_entry(data[start:stop].tobytes())
+    if isinstance(feature, list):
+        feature = [(start + begin, start + end) for begin, end in feature]
+    return name, feature
+
+
+@lru_cache(maxsize=4096)
+def _short_entry(data: bytes) -> tuple[str, Feature]:
+    name, feature = _entry(memoryview(data), 0, len(data))
+    if isinstance(feature, np.ndarray):
+        feature.flags.writeable = False  # all records have this one
+    return name, feature
 
 
 def _entry(data: memoryview, start: int, stop: int) -> tuple[str, Feature]:
     name = ""
     feature = []
-    for number, begin, end in _messages(data, start, stop):
+    for number, wire, begin, end in _fields(data, start, stop):
+        if wire != _LENGTH:
+            continue
         if number == 1:
             name = str(data[begin:end], "utf-8")  # UnicodeDecodeError is a ValueError
         elif number == 2:
@@ -68,10 +89,12 @@ def _entry(data: memoryview, start: int, stop: int) -> tuple[str, Feature]:
 
 def _feature(data: memoryview, start: int, stop: int) -> Feature:
     feature: Feature = []
-    for kind, begin, end in _messages(data, start, stop):
+    for kind, wire, begin, end in _fields(data, start, stop):
+        if wire != _LENGTH:
+            continue
         if kind == 1:
-            found = _messages(data, begin, end)
-            feature = [(at, until) for number, at, until in found if number == 1]
+            found = _fields(data, begin, end)
+            feature = [(at, until) for number, _, at, until in found if number == 1]
         elif kind == 2:
             feature = _floats(data, begin, end)
         elif kind == 3:
@@ -98,18 +121,12 @@ def _integers(data: memoryview, start: int, stop: int) -> np.ndarray:
     return np.array(values, np.uint64).view(np.int64)
 
 
-def _messages(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (field number, start, stop) of the length-delimited fields."""
-    for number, wire, begin, end in _fields(data, start, stop):
-        if wire == _LENGTH:
-            yield number, begin, end
-
-
-def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (field number, wire type, start, stop) of the payload of every field of a message."""
+def _fields(data: memoryview, start: int, stop: int) -> list[tuple[int, int, int, int]]:
+    """Return (field number, wire type, start, stop) of the payload of every field of a message."""
+    fields = []
     at = start
     while at < stop:
-        tag, at = _varint(data, at, stop)
+        tag, at = (data[at], at + 1) if data[at] < 128 else _varint(data, at, stop)
         wire = tag & 7
         if wire == _LENGTH:
             length, at = _varint(data, at, stop)
@@ -122,12 +139,15 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
             raise ValueError(f"wire type {wire} at byte {at}")
         if end > stop or tag < 8:
             raise ValueError(f"a field runs over its message at byte {at}")
-        yield tag >> 3, wire, at, end
+        fields.append((tag >> 3, wire, at, end))
         at = end
+    return fields
 
 
 def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
     """Return a base-128 number of at most 64 bits, and the position behind it."""
+    if at < stop and data[at] < 128:  # most are
+        return data[at], at + 1
     value = 0
     for shift in range(0, 70, 7):
         if at >= stop:

@@ -10,6 +10,7 @@ nothing: they pad its first lane.
 import importlib
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +42,10 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
     lengths = np.asarray(lengths, np.int64)
     native = native_crc32c()
     if native is not None:
+        fixed = data.view()
+        fixed.flags.writeable = False  # it takes no other memory without a copy
         ranges = zip(starts.tolist(), (starts + lengths).tolist())
-        return np.array([native(data[start:stop].tobytes()) for start, stop in ranges], np.uint32)
+        return np.array([native(fixed[start:stop]) for start, stop in ranges], np.uint32)
     lane_counts = -(-lengths // _LANE_BYTES)
     first_lane = np.cumsum(lane_counts) - lane_counts
     message = np.repeat(np.arange(lengths.size), lane_counts)
@@ -69,8 +72,8 @@ def crc32c(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndar
 
 
 @lru_cache(maxsize=1)
-def native_crc32c() -> Callable[[bytes], int] | None:
-    """Return google-crc32c's function of bytes; None where it, or its compiled part, is missing."""
+def native_crc32c() -> Callable[[Any], int] | None:
+    """Return google-crc32c's function of read-only memory; None where its compiled part lacks."""
     try:
         google_crc32c = importlib.import_module("google_crc32c")
     except ImportError:
